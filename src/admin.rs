@@ -1,0 +1,60 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+use std::{net::SocketAddr, time::Instant};
+
+use axum::{Router, extract::State, http::StatusCode, routing::get};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::{io::health::Health, metrics::Metrics};
+
+/// Serves `/healthz` and `/readyz` until `stop`.
+///
+/// # Errors
+/// One line when the address cannot be had.
+pub async fn serve_health(at: SocketAddr, health: Health, stop: CancellationToken) -> Result<(), String> {
+    let router = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(health);
+    serve("health probes", at, router, stop).await
+}
+
+/// Serves `/metrics` until `stop`.
+///
+/// # Errors
+/// One line when the address cannot be had.
+pub async fn serve_metrics(at: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<(), String> {
+    let router = Router::new().route("/metrics", get(text)).with_state(metrics);
+    serve("metrics", at, router, stop).await
+}
+
+async fn serve(what: &'static str, at: SocketAddr, router: Router, stop: CancellationToken) -> Result<(), String> {
+    let listener = TcpListener::bind(at).await.map_err(|e| format!("cannot serve {what} on {at}: {e}"))?;
+    tracing::info!(what, at = %listener.local_addr().unwrap_or(at), "serving");
+    tokio::spawn(async move {
+        let stopped = stop.cancelled_owned();
+        if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stopped).await {
+            tracing::error!(what, %error, "server ended");
+        }
+    });
+    Ok(())
+}
+
+/// Alive while every watch goes on trying. A server that is away is no reason to be restarted.
+async fn healthz(State(health): State<Health>) -> (StatusCode, String) {
+    verdict(&health.dead(Instant::now()), "stopped")
+}
+
+/// Ready while every watch works.
+async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
+    verdict(&health.waiting(), "waiting for")
+}
+
+fn verdict(problems: &[String], word: &str) -> (StatusCode, String) {
+    if problems.is_empty() {
+        return (StatusCode::OK, "ok\n".into());
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, problems.iter().map(|problem| format!("{word} {problem}\n")).collect())
+}
+
+async fn text(State(metrics): State<Metrics>) -> ([(&'static str, &'static str); 1], String) {
+    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.text())
+}

@@ -1,0 +1,18 @@
+//! Our own kinds, `compute.datumapis.com/v1alpha`: Workload, WorkloadDeployment, Instance.
+
+mod condition;
+mod deployment;
+mod instance;
+mod template;
+mod workload;
+
+pub use condition::{Condition, ConditionStatus};
+pub use deployment::{WorkloadDeployment, WorkloadDeploymentSpec, WorkloadDeploymentStatus, WorkloadRef};
+pub use instance::{
+    Instance, InstanceInterfaceAssignments, InstanceInterfaceStatus, InstanceObserved, InstanceSpec, InstanceStatus,
+};
+pub use template::*;
+pub use workload::{
+    InstanceManagementPolicy, MetricTarget, Placement, PlacementStatus, ResourceMetric, ScaleMetric, ScaleSettings,
+    Workload, WorkloadSpec, WorkloadStatus,
+};

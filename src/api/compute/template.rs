@@ -1,0 +1,436 @@
+//! What runs: the template of an Instance, shared by all three kinds.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{ConfigMapVolumeSource, EnvVar, SecretVolumeSource},
+    apimachinery::pkg::util::intstr::IntOrString,
+};
+use kube::{KubeSchema};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::InstanceSpec;
+
+/// Metadata and spec of the Instances to make.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct InstanceTemplateSpec {
+    /// Labels and annotations for each Instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<EmbeddedMetadata>,
+    /// What each Instance runs.
+    pub spec: InstanceSpec,
+}
+
+/// The part of an object's metadata that a template may carry.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct EmbeddedMetadata {
+    /// Annotations for the object made from the template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub annotations: Option<BTreeMap<String, String>>,
+    /// Finalizers for the object made from the template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finalizers: Option<Vec<String>>,
+    /// Labels for the object made from the template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<BTreeMap<String, String>>,
+    /// Not used for Instances, whose names are derived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Not used for Instances, which live beside their deployment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// Bookkeeping of the deployment's controller in an Instance.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceController {
+    /// Hash of the template that the Instance was made from; compared for equality only.
+    pub template_hash: String,
+    /// What the Instance still waits for; it must not start while any is left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub scheduling_gates: Vec<SchedulingGate>,
+}
+
+/// One thing that an Instance waits for.
+#[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct SchedulingGate {
+    /// Name of the gate, such as `Network`, `Quota`, `ReferencedData`.
+    pub name: String,
+}
+
+/// A location by name.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct LocationReference {
+    /// Name of the location.
+    pub name: String,
+    /// Namespace, from the time when locations had one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// What an Instance runs in. Exactly one of `sandbox` and `virtualMachine`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceRuntime {
+    /// Size of the Instance.
+    pub resources: InstanceResources,
+    /// Containers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxRuntime>,
+    /// A virtual machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_machine: Option<VirtualMachineRuntime>,
+}
+
+/// Size of an Instance.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceResources {
+    /// Named size, such as `datumcloud/d1-standard-2`.
+    pub instance_type: String,
+    /// Adjustments to the named size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<BTreeMap<String, Quantity>>,
+}
+
+/// Containers that run together.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxRuntime {
+    /// At least one container.
+    #[schemars(length(min = 1))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub containers: Vec<SandboxContainer>,
+    /// Secrets to pull the images with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_secrets: Option<Vec<LocalReference>>,
+}
+
+/// One container.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SandboxContainer {
+    /// Unique within the sandbox.
+    pub name: String,
+    /// Image to run.
+    pub image: String,
+    /// Entry point; the image's when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Arguments; the image's when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub args: Option<Vec<String>>,
+    /// Environment variables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub env: Option<Vec<EnvVar>>,
+    /// Sources whose every key becomes an environment variable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_from: Option<Vec<EnvFromSource>>,
+    /// Limits and requests of this container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ContainerResources>,
+    /// Volumes of the Instance to mount.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume_attachments: Option<Vec<VolumeAttachment>>,
+    /// Ports that the container listens on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub ports: Option<Vec<NamedPort>>,
+}
+
+/// Source of environment variables: exactly one of the two references.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvFromSource {
+    /// Put before each key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// A ConfigMap.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<OptionalReference>,
+    /// A Secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<OptionalReference>,
+}
+
+/// An object of the same namespace, that may be allowed to be missing.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct OptionalReference {
+    /// Its name.
+    pub name: String,
+    /// Whether it may be missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// An object of the same namespace.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct LocalReference {
+    /// Its name.
+    pub name: String,
+}
+
+/// Limits and requests of a container.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct ContainerResources {
+    /// Most it may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<BTreeMap<String, Quantity>>,
+    /// What it is sure to get.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<BTreeMap<String, Quantity>>,
+}
+
+/// A volume of the Instance, attached.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct VolumeAttachment {
+    /// Name of the volume.
+    pub name: String,
+    /// Where it is mounted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mount_path: Option<String>,
+}
+
+/// A port with a name.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct NamedPort {
+    /// Unique within the container.
+    pub name: String,
+    /// Its number.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: i32,
+    /// TCP when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+}
+
+/// A virtual machine; its first attachment is the boot disk.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct VirtualMachineRuntime {
+    /// Volumes of the Instance to attach; at least one.
+    #[schemars(length(min = 1))]
+    pub volume_attachments: Vec<VolumeAttachment>,
+    /// Ports that the machine listens on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub ports: Option<Vec<NamedPort>>,
+}
+
+/// One network attachment.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkInterface {
+    /// The network.
+    pub network: NetworkReference,
+    /// Who may reach the Instance over it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_policy: Option<InterfaceNetworkPolicy>,
+}
+
+/// A network by name.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct NetworkReference {
+    /// Its name.
+    pub name: String,
+    /// Its namespace; the workload's when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+}
+
+/// Ingress rules of one interface.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct InterfaceNetworkPolicy {
+    /// What may come in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ingress: Option<Vec<IngressRule>>,
+}
+
+/// One ingress rule: these ports from these peers.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct IngressRule {
+    /// Every port when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub ports: Option<Vec<IngressPort>>,
+    /// Everybody when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub from: Option<Vec<IngressPeer>>,
+}
+
+/// Ports of an ingress rule.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct IngressPort {
+    /// TCP when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// Number or name of a port.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub port: Option<IntOrString>,
+    /// Last port of a range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_port: Option<i32>,
+}
+
+/// Peers of an ingress rule.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct IngressPeer {
+    /// An address range.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ip_block: Option<IpBlock>,
+}
+
+/// An address range with holes.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct IpBlock {
+    /// The range.
+    pub cidr: String,
+    /// The holes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub except: Option<Vec<String>>,
+}
+
+/// A volume: exactly one of its sources.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Volume {
+    /// Unique within the Instance.
+    pub name: String,
+    /// A disk of the Instance's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSource>,
+    /// Keys of a ConfigMap as files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapVolumeSource>,
+    /// Keys of a Secret as files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretVolumeSource>,
+}
+
+/// A disk made for the Instance.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskSource {
+    /// Device name; `persistent-disk-<index>` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_name: Option<String>,
+    /// What to make.
+    pub template: DiskTemplate,
+}
+
+/// Metadata and spec of a disk.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct DiskTemplate {
+    /// Labels and annotations for the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<EmbeddedMetadata>,
+    /// What the disk is.
+    pub spec: DiskSpec,
+}
+
+/// What a disk is.
+#[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct DiskSpec {
+    /// Type of disk.
+    #[serde(rename = "type", default = "default_disk_type")]
+    pub type_: String,
+    /// Its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<DiskResources>,
+    /// What it is filled with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub populator: Option<DiskPopulator>,
+}
+
+impl Default for DiskSpec {
+    fn default() -> Self {
+        Self { type_: default_disk_type(), resources: None, populator: None }
+    }
+}
+
+fn default_disk_type() -> String {
+    "pd-standard".into()
+}
+
+/// Size of a disk.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct DiskResources {
+    /// `storage` is the size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<BTreeMap<String, Quantity>>,
+}
+
+/// What a disk is filled with.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct DiskPopulator {
+    /// A bootable image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<LocalReference>,
+    /// An empty filesystem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filesystem: Option<FilesystemPopulator>,
+}
+
+/// An empty filesystem.
+#[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct FilesystemPopulator {
+    /// Kind of filesystem.
+    #[serde(rename = "type")]
+    pub type_: FilesystemType,
+}
+
+/// Kinds of filesystem.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum FilesystemType {
+    /// ext4
+    Ext4,
+}
+
+/// A resource quantity, `500m` or `2Gi` or `1`. Numbers are read as well and written back as text, which means the same.
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
+pub struct Quantity(pub String);
+
+impl<'de> Deserialize<'de> for Quantity {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Raw {
+            Int(i64),
+            Float(f64),
+            Text(String),
+        }
+        Ok(Self(match Raw::deserialize(deserializer)? {
+            Raw::Int(n) => n.to_string(),
+            Raw::Float(n) => n.to_string(),
+            Raw::Text(text) => text,
+        }))
+    }
+}
+
+impl JsonSchema for Quantity {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Quantity".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [{ "type": "integer" }, { "type": "string" }],
+            "pattern": r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$",
+            "x-kubernetes-int-or-string": true,
+        })
+    }
+}

@@ -1,0 +1,172 @@
+//! `Workload`: what a tenant writes.
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Condition, InstanceTemplateSpec, Quantity};
+
+/// A container or virtual machine, how many of it, and the cities it runs in.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[kube(
+    group = "compute.datumapis.com",
+    version = "v1alpha",
+    kind = "Workload",
+    namespaced,
+    status = "WorkloadStatus",
+    derive = "PartialEq",
+    doc = "A container or virtual machine, how many of it, and the cities it runs in.",
+    annotation("discovery.miloapis.com/parent-contexts", "Project"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].reason"),
+    printcolumn(name = "Deployments", type_ = "string", json_path = ".status.deployments"),
+    printcolumn(name = "Replicas", type_ = "string", json_path = ".status.replicas"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.readyReplicas"),
+    printcolumn(name = "Desired", type_ = "string", json_path = ".status.desiredReplicas"),
+    printcolumn(name = "Up-to-date", type_ = "string", json_path = ".status.updatedReplicas")
+)]
+pub struct WorkloadSpec {
+    /// What to run.
+    pub template: InstanceTemplateSpec,
+    /// Where, and how many; at least one.
+    #[schemars(length(min = 1))]
+    pub placements: Vec<Placement>,
+}
+
+/// A set of cities with one scale.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// Unique within the Workload; part of each deployment's name.
+    pub name: String,
+    /// The cities, each once.
+    pub city_codes: Vec<String>,
+    /// How many instances in each city.
+    pub scale_settings: ScaleSettings,
+}
+
+/// How many instances, and how they are replaced.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ScaleSettings {
+    /// Instances per city.
+    #[schemars(range(min = 0, max = 1000))]
+    pub min_replicas: i32,
+    /// Upper bound of autoscaling.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_replicas: Option<i32>,
+    /// What autoscaling looks at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<Vec<ScaleMetric>>,
+    /// Order of creation and replacement.
+    #[serde(default)]
+    pub instance_management_policy: InstanceManagementPolicy,
+}
+
+/// Order of creation and replacement of instances.
+///
+/// The only known value is `OrderedReady`; the schema has no enum (contract, 1.4), so others are kept as they are
+/// and treated alike.
+#[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(transparent)]
+#[schemars(inline)]
+pub struct InstanceManagementPolicy(pub String);
+
+impl Default for InstanceManagementPolicy {
+    fn default() -> Self {
+        Self("OrderedReady".into())
+    }
+}
+
+/// One thing that autoscaling looks at.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct ScaleMetric {
+    /// A resource of the instances.
+    pub resource: ResourceMetric,
+}
+
+/// A resource and its target.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct ResourceMetric {
+    /// Name of the resource.
+    pub name: String,
+    /// What to aim for.
+    pub target: MetricTarget,
+}
+
+/// Exactly one target.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct MetricTarget {
+    /// Total.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Quantity>,
+    /// Average per instance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average_value: Option<Quantity>,
+    /// Average per instance, in percent of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub average_utilization: Option<i32>,
+}
+
+/// What a Workload has come to: sums over its deployments.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadStatus {
+    /// `Available`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// One entry per placement.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub placements: Vec<PlacementStatus>,
+    /// Deployments that exist.
+    #[serde(default)]
+    pub deployments: i32,
+    /// Instances that exist.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Instances on the newest template that are programmed.
+    #[serde(default)]
+    pub current_replicas: i32,
+    /// Instances asked for.
+    #[serde(default)]
+    pub desired_replicas: i32,
+    /// Instances that are ready.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Instances on the newest template.
+    #[serde(default)]
+    pub updated_replicas: i32,
+    /// Generation of the Workload that its deployments were last made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// Sums over one placement's deployments.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacementStatus {
+    /// The placement's name.
+    pub name: String,
+    /// `Available`; its message names each city that has no deployment, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// Instances that exist.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Instances on the newest template that are programmed.
+    #[serde(default)]
+    pub current_replicas: i32,
+    /// Instances asked for.
+    #[serde(default)]
+    pub desired_replicas: i32,
+    /// Instances that are ready.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Instances on the newest template.
+    #[serde(default)]
+    pub updated_replicas: i32,
+}

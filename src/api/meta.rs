@@ -1,0 +1,151 @@
+//! Every label, annotation, finalizer, field manager, condition type, reason and gate, once.
+
+/// API group of our own kinds, and the prefix of most keys below.
+pub const GROUP: &str = "compute.datumapis.com";
+/// The only served version of [`GROUP`].
+pub const VERSION: &str = "v1alpha";
+/// Name of the leader election Lease (the Go operator's, so that the two never run side by side).
+pub const LEASE: &str = "e98b06c6.datumapis.com";
+
+/// Label keys.
+pub mod label {
+    /// On WorkloadDeployment and Instance: uid of the Workload in the project.
+    pub const WORKLOAD_UID: &str = "compute.datumapis.com/workload-uid";
+    /// On Instance: uid of the **cell's** WorkloadDeployment; differs between planes.
+    pub const WORKLOAD_DEPLOYMENT_UID: &str = "compute.datumapis.com/workload-deployment-uid";
+    /// On Instance: name of the WorkloadDeployment, equal on all planes.
+    pub const WORKLOAD_DEPLOYMENT_NAME: &str = "compute.datumapis.com/workload-deployment-name";
+    /// On Instance: ordinal, in decimal.
+    pub const INSTANCE_INDEX: &str = "compute.datumapis.com/instance-index";
+    /// On Instance: `spec.cityCode` of its deployment.
+    pub const CITY_CODE: &str = "compute.datumapis.com/city-code";
+    /// On Instance: name of the Workload.
+    pub const WORKLOAD_NAME: &str = "compute.datumapis.com/workload-name";
+    /// On Instance: name of the placement.
+    pub const PLACEMENT_NAME: &str = "compute.datumapis.com/placement-name";
+    /// On hub WorkloadDeployments, Karmada Clusters and location topologies: the city.
+    pub const TOPOLOGY_CITY: &str = "topology.datum.net/city-code";
+    /// On hub namespaces: which control plane the namespace mirrors, see [`crate::api::names::ProjectName`].
+    pub const UPSTREAM_CLUSTER: &str = "meta.datumapis.com/upstream-cluster-name";
+    /// On hub namespaces and hub WorkloadDeployments: the project's namespace.
+    pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
+    /// On city policies: the value is [`super::MANAGED_BY`]. Scopes our watch of policies to our own.
+    pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+}
+
+/// Value of [`label::MANAGED_BY`].
+pub const MANAGED_BY: &str = "compute-operator";
+
+/// Annotation keys.
+pub mod annotation {
+    /// On the project's WorkloadDeployment: its hub namespace, recorded before anything is written there.
+    pub const FEDERATION_NAMESPACE: &str = "compute.datumapis.com/federation-namespace";
+    /// On the hub's WorkloadDeployment, and so on the cell's: generation of the project's object it was copied from.
+    /// The cell answers with it in `status.observedSourceGeneration`, which makes `observedGeneration` in the project true.
+    pub const SOURCE_GENERATION: &str = "compute.datumapis.com/source-generation";
+    /// On a project's and the hub's WorkloadDeployment: what the deployment needs (JSON array of `Kind/name`).
+    pub const EXPECTED_REFERENCED_DATA: &str = "compute.datumapis.com/expected-referenced-data";
+}
+
+/// Finalizers.
+pub mod finalizer {
+    /// On a Workload (until its deployments are gone); on a cell's WorkloadDeployment only as a leftover of the Go operator.
+    pub const WORKLOAD: &str = "compute.datumapis.com/workload-controller";
+    /// On a project's WorkloadDeployment, until its hub copy is gone.
+    pub const FEDERATOR: &str = "compute.datumapis.com/federator";
+}
+
+/// Server-side apply field managers, one per controller and purpose.
+pub mod manager {
+    /// Workload controller: WorkloadDeployments of a project.
+    pub const WORKLOAD: &str = "compute-operator-workload";
+    /// Federator: its marks on the project's WorkloadDeployment, and everything it writes on the hub.
+    pub const FEDERATOR: &str = "compute-operator-federator";
+    /// City policies on the hub.
+    pub const CITY_POLICY: &str = "compute-operator-city-policy";
+    /// Cell: Instances of a WorkloadDeployment, and its status.
+    pub const DEPLOYMENT: &str = "compute-operator-deployment";
+    /// Cell: gates and status of an Instance.
+    pub const INSTANCE: &str = "compute-operator-instance";
+    /// What all of them begin with; the cache keeps no other manager's entry.
+    pub const PREFIX: &str = "compute-operator-";
+}
+
+/// Condition types.
+pub mod condition {
+    /// Summary of Workload, placement and WorkloadDeployment; on an Instance written by its provider.
+    pub const AVAILABLE: &str = "Available";
+    /// WorkloadDeployment: all desired replicas are ready.
+    pub const REPLICAS_READY: &str = "ReplicasReady";
+    /// Instance: summary.
+    pub const READY: &str = "Ready";
+    /// Instance: written by its provider.
+    pub const PROGRAMMED: &str = "Programmed";
+    /// Instance: quota.
+    pub const QUOTA_GRANTED: &str = "QuotaGranted";
+    /// WorkloadDeployment and Instance: companions are in place.
+    pub const REFERENCED_DATA_READY: &str = "ReferencedDataReady";
+}
+
+/// Condition reasons. The worst reason shown where several block is chosen by [`reason::severity`].
+pub mod reason {
+    /// Instance, and provider.
+    pub const AVAILABLE: &str = "Available";
+    /// Nothing looked at yet.
+    pub const PENDING: &str = "Pending";
+    /// Instance: gates are left.
+    pub const SCHEDULING_GATES_PRESENT: &str = "SchedulingGatesPresent";
+    /// Instance: the provider has not programmed it.
+    pub const PENDING_PROGRAMMING: &str = "PendingProgramming";
+    /// Instance: the provider starts it.
+    pub const PROVISIONING: &str = "Provisioning";
+    /// Quota is not configured, nothing is counted.
+    pub const QUOTA_DISABLED: &str = "QuotaDisabled";
+    /// WorkloadDeployment.
+    pub const STABLE_INSTANCE_FOUND: &str = "StableInstanceFound";
+    /// WorkloadDeployment: no instance is ready yet.
+    pub const INSTANCES_PROVISIONING: &str = "InstancesProvisioning";
+    /// WorkloadDeployment.
+    pub const REPLICAS_AVAILABLE: &str = "ReplicasAvailable";
+    /// Workload.
+    pub const AVAILABLE_PLACEMENT_FOUND: &str = "AvailablePlacementFound";
+    /// Workload.
+    pub const NO_AVAILABLE_PLACEMENTS: &str = "NoAvailablePlacements";
+    /// Placement.
+    pub const AVAILABLE_DEPLOYMENT_FOUND: &str = "AvailableDeploymentFound";
+    /// Placement.
+    pub const NO_AVAILABLE_DEPLOYMENTS: &str = "NoAvailableDeployments";
+    /// Placement: none of its cities is bound in the project.
+    pub const NO_MATCHING_LOCATIONS: &str = "NoMatchingLocations";
+    /// Placement and Workload: something in the spec cannot be carried out; the message says what and how to mend it.
+    pub const INVALID_PLACEMENT: &str = "InvalidPlacement";
+    /// Placement: a WorkloadDeployment of the wanted name belongs to somebody else.
+    pub const NAME_TAKEN: &str = "DeploymentNameTaken";
+
+    /// How bad a reason is; the worst of several is the one shown (contract, sections 3.1 to 3.3).
+    #[must_use]
+    pub fn severity(reason: &str) -> u8 {
+        match reason {
+            PROVISIONING | INSTANCES_PROVISIONING | PENDING_PROGRAMMING => 1,
+            "NetworkProvisioning" | "NoMatchingLocation" => 2,
+            "PendingQuota" | "QuotaNotGranted" | "QuotaExceeded" => 3,
+            "ReferencedDataNotReady" | "AwaitingPropagation" | "Resolving" => 4,
+            "ImageUnavailable" | "InstanceCrashing" | "ConfigurationError" | "SourceNotFound" | "SourceTooLarge"
+            | "SourceUnauthorized" => 5,
+            NO_MATCHING_LOCATIONS | "NetworkNotFound" => 6,
+            "NetworkFailedToCreate" => 7,
+            "LocationMismatch" | "AmbiguousServingLocation" | INVALID_PLACEMENT | NAME_TAKEN => 8,
+            _ => 0,
+        }
+    }
+}
+
+/// Scheduling gates of an Instance.
+pub mod gate {
+    /// Networks of the deployment are ready.
+    pub const NETWORK: &str = "Network";
+    /// Quota is granted.
+    pub const QUOTA: &str = "Quota";
+    /// Companions are in place.
+    pub const REFERENCED_DATA: &str = "ReferencedData";
+}

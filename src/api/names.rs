@@ -1,0 +1,164 @@
+//! Names that cannot be wrong: parsed once, derived in one place, with their limits.
+
+use std::fmt;
+
+/// Longest value of a label; a WorkloadDeployment's name is one on each of its Instances.
+pub const MAX_LABEL: usize = 63;
+
+/// A city, in the one spelling that labels, policies and clusters use: lower case, spaces as dashes.
+///
+/// `spec.cityCode` keeps the user's spelling; every comparison goes through this type.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CityCode(String);
+
+impl CityCode {
+    /// Parses what a user or a location wrote. `Err` says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let code = text.trim().to_lowercase().replace(' ', "-");
+        match dns_label(&code) {
+            Ok(()) => Ok(Self(code)),
+            Err(why) => Err(format!("city code {text:?} {why}")),
+        }
+    }
+
+    /// The canonical spelling.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Name of the PropagationPolicy that sends this city's deployments to its cluster.
+    pub fn policy_name(&self) -> String {
+        format!("city-{}", self.0)
+    }
+}
+
+impl fmt::Display for CityCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A project control plane, by the name under which it was discovered. Single mode knows one, [`ProjectName::single`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProjectName(std::sync::Arc<str>);
+
+impl ProjectName {
+    /// A name as discovery gives it.
+    pub fn new(name: &str) -> Self {
+        Self(name.into())
+    }
+
+    /// The one project of single mode: the cluster that the manager runs in.
+    pub fn single() -> Self {
+        Self::new("single")
+    }
+
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Value of [`crate::api::meta::label::UPSTREAM_CLUSTER`]: `cluster-` and the name with `/` as `_`.
+    pub fn label_value(&self) -> String {
+        format!("cluster-{}", self.0.replace('/', "_"))
+    }
+
+    /// The inverse of [`Self::label_value`]: the last path segment counts, so `cluster-_org_p` is `p`.
+    /// `None` when the value was not written by a federator.
+    pub fn from_label_value(value: &str) -> Option<Self> {
+        let name = value.strip_prefix("cluster-")?;
+        name.rsplit('_').next().filter(|n| !n.is_empty()).map(Self::new)
+    }
+}
+
+impl fmt::Display for ProjectName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Hub and cell namespace of a project namespace, from that namespace's uid.
+pub fn hub_namespace(project_namespace_uid: &str) -> String {
+    format!("ns-{project_namespace_uid}")
+}
+
+/// Name of a WorkloadDeployment: `<workload>-<placement>-<city>`.
+///
+/// It becomes a label value on every Instance, so it must be a label of at most [`MAX_LABEL`] characters.
+/// `Err` names the parts, the length and the limit.
+pub fn deployment_name(workload: &str, placement: &str, city: &CityCode) -> Result<String, String> {
+    let name = format!("{workload}-{placement}-{city}");
+    match dns_label(&name) {
+        Ok(()) => Ok(name),
+        Err(_) if name.len() > MAX_LABEL => Err(format!(
+            "the deployment's name {name:?} would have {} characters, {MAX_LABEL} is the limit: shorten the workload's or the placement's name by {}",
+            name.len(),
+            name.len() - MAX_LABEL
+        )),
+        Err(why) => Err(format!("the deployment's name {name:?} {why}: rename the workload or the placement")),
+    }
+}
+
+/// Name of the Instance with this ordinal.
+pub fn instance_name(deployment: &str, ordinal: u32) -> String {
+    format!("{deployment}-{ordinal}")
+}
+
+/// Ordinal of an Instance: the digits after the last dash. `None` when there are none.
+pub fn instance_ordinal(name: &str) -> Option<u32> {
+    name.rsplit_once('-').and_then(|(_, digits)| digits.parse().ok())
+}
+
+/// RFC 1123 label: what a namespace, a label value of ours and most derived names must be.
+fn dns_label(text: &str) -> Result<(), String> {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    if text.len() > MAX_LABEL {
+        return Err(format!("has {} characters, {MAX_LABEL} is the limit", text.len()));
+    }
+    if !text.chars().all(inner) || !edge(text.chars().next()) || !edge(text.chars().last()) {
+        return Err("must consist of lower case letters, digits and '-', and begin and end with a letter or digit".into());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_city_has_one_spelling() {
+        assert_eq!(CityCode::parse("DFW").unwrap(), CityCode::parse(" dfw ").unwrap());
+        assert_eq!(CityCode::parse("San Jose").unwrap().policy_name(), "city-san-jose");
+        for bad in ["", "-", "dfw/1", "über", &"x".repeat(64)] {
+            assert!(CityCode::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn project_names_survive_the_label() {
+        let single = ProjectName::single();
+        assert_eq!(single.label_value(), "cluster-single");
+        for (label, name) in [("cluster-single", "single"), ("cluster-_test-project-abc", "test-project-abc"), ("cluster-org_p", "p")] {
+            assert_eq!(ProjectName::from_label_value(label), Some(ProjectName::new(name)), "{label}");
+        }
+        assert_eq!(ProjectName::from_label_value("single"), None);
+        assert_eq!(ProjectName::from_label_value("cluster-"), None);
+    }
+
+    #[test]
+    fn an_over_long_deployment_name_says_by_how_much() {
+        let dfw = CityCode::parse("dfw").unwrap();
+        assert_eq!(deployment_name("web", "main", &dfw).unwrap(), "web-main-dfw");
+        let error = deployment_name(&"w".repeat(60), "main", &dfw).unwrap_err();
+        assert!(error.contains("69 characters, 63 is the limit") && error.contains("by 6"), "{error}");
+        assert!(deployment_name("Web", "main", &dfw).is_err());
+    }
+
+    #[test]
+    fn ordinals() {
+        assert_eq!(instance_ordinal("web-main-dfw-12"), Some(12));
+        assert_eq!(instance_ordinal("web-main-dfw"), None);
+        assert_eq!(instance_ordinal("web"), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! The command line, with the Go operator's flags.
+
+use std::{net::SocketAddr, path::PathBuf};
+
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+
+use super::Invalid;
+
+/// Federates Workloads over a Karmada hub to POP cells, and runs them there as Instances.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "compute-operator", version, args_conflicts_with_subcommands = true)]
+pub struct Flags {
+    /// Kubeconfig of the cluster to work in: the project, or the cell [default: KUBECONFIG, ~/.kube/config, in-cluster]
+    #[arg(long, value_name = "FILE", value_parser = optional_path)]
+    pub kubeconfig: Option<PathBuf>,
+    /// Kubeconfig of the hub, Karmada's API server
+    #[arg(long, value_name = "FILE", value_parser = optional_path)]
+    pub federation_kubeconfig: Option<PathBuf>,
+    /// Context in the federation kubeconfig [default: its current one]
+    #[arg(long, value_name = "NAME", value_parser = optional_text)]
+    pub federation_context: Option<String>,
+    /// Run the management controllers: fan out, federate, mirror
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub enable_management_controllers: bool,
+    /// Run the cell controllers: Instances
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub enable_cell_controllers: bool,
+    /// Work only while holding the Lease
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub leader_elect: bool,
+    /// Namespace of the Lease [default: the pod's own, else compute-system]
+    #[arg(long, value_name = "NAME", value_parser = optional_text)]
+    pub leader_elect_namespace: Option<String>,
+    /// Where /healthz and /readyz are served; 0 for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
+    pub health_probe_bind_address: String,
+    /// Config file (kind WorkloadOperator); all defaults when absent
+    #[arg(long, value_name = "FILE", value_parser = optional_path)]
+    pub server_config: Option<PathBuf>,
+    /// Feature gates, NAME=BOOL separated by commas: NetworkingIntegration
+    #[arg(long, value_name = "GATES", default_value = "")]
+    pub feature_gates: String,
+    /// Development defaults for logs: console, debug
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    pub zap_devel: bool,
+    /// Form of the logs [default: json]
+    #[arg(long, value_name = "FORM")]
+    pub zap_encoder: Option<LogFormat>,
+    /// Level of the logs: debug, info, error, or a tracing filter [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    pub zap_log_level: Option<String>,
+    /// Accepted for compatibility, without effect
+    #[arg(long, value_name = "LEVEL", hide = true)]
+    pub zap_stacktrace_level: Option<String>,
+    /// Accepted for compatibility, without effect: times are RFC 3339
+    #[arg(long, value_name = "FORM", hide = true)]
+    pub zap_time_encoding: Option<String>,
+    /// Something else than running.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What else the binary does.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Command {
+    /// Write the CustomResourceDefinitions
+    Crds {
+        /// Folder to write into
+        #[arg(long, default_value = "crds")]
+        dir: PathBuf,
+    },
+}
+
+/// Form of the logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Console,
+    /// For machines, one object a line.
+    Json,
+}
+
+/// `--x=$(VAR)` with an empty variable means absent.
+#[allow(clippy::unnecessary_wraps)] // the shape clap asks for
+fn optional_path(text: &str) -> Result<PathBuf, String> {
+    Ok(PathBuf::from(text))
+}
+
+#[allow(clippy::unnecessary_wraps)]
+fn optional_text(text: &str) -> Result<String, String> {
+    Ok(text.to_owned())
+}
+
+impl Flags {
+    /// Parses the process's arguments; ends the process for `--help` and `--version`.
+    ///
+    /// # Errors
+    /// One line for whatever clap does not accept.
+    pub fn from_args<I, T>(args: I) -> Result<Self, Invalid>
+    where
+        I: IntoIterator<Item = T>,
+        T: Into<std::ffi::OsString> + Clone,
+    {
+        match Self::try_parse_from(args) {
+            Ok(flags) => Ok(flags.without_empty()),
+            Err(error) if !error.use_stderr() => error.exit(),
+            Err(error) => {
+                let text = error.to_string();
+                let line = text.lines().take_while(|line| !line.trim().is_empty()).collect::<Vec<_>>().join(" ");
+                Err(Invalid(line.trim_start_matches("error: ").to_owned()))
+            }
+        }
+    }
+
+    fn without_empty(mut self) -> Self {
+        for path in [&mut self.kubeconfig, &mut self.federation_kubeconfig, &mut self.server_config] {
+            path.take_if(|path| path.as_os_str().is_empty());
+        }
+        for text in [&mut self.federation_context, &mut self.leader_elect_namespace] {
+            text.take_if(|text| text.is_empty());
+        }
+        self
+    }
+}
+
+/// `:8081`, `127.0.0.1:8081`, `[::1]:8081`; empty and `0` mean nowhere.
+pub(super) fn bind_address(flag: &str, text: &str) -> Result<Option<SocketAddr>, Invalid> {
+    if text.is_empty() || text == "0" {
+        return Ok(None);
+    }
+    let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    full.parse().map(Some).map_err(|_| Invalid(format!("{flag} {text:?}: want HOST:PORT, :PORT or 0")))
+}
+
+/// Reads `--feature-gates`; the one gate of this version is `NetworkingIntegration`.
+pub(super) fn networking_gate(text: &str) -> Result<bool, Invalid> {
+    let mut networks = false;
+    for gate in text.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
+        match gate.split_once('=') {
+            Some(("NetworkingIntegration", value)) => {
+                networks = value.parse().map_err(|_| Invalid(format!("--feature-gates {gate}: want true or false")))?;
+            }
+            Some((name, _)) => {
+                return Err(Invalid(format!("--feature-gates: unknown gate {name:?}; known: NetworkingIntegration")));
+            }
+            None => return Err(Invalid(format!("--feature-gates {gate}: want NAME=true or NAME=false"))),
+        }
+    }
+    Ok(networks)
+}
+
+/// zap's levels as a tracing filter. kube's own spans only repeat what we say better.
+pub(super) fn log_filter(level: Option<&str>, devel: bool) -> Result<String, Invalid> {
+    let level = level.unwrap_or(if devel { "debug" } else { "info" });
+    let level = match level {
+        "panic" | "dpanic" | "fatal" => "error",
+        "1" => "debug",
+        digits if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => "trace",
+        other => other,
+    };
+    let filter = if level.contains('=') { level.to_owned() } else { format!("warn,compute_operator={level},kube_client=off") };
+    match filter.parse::<tracing_subscriber::filter::Targets>() {
+        Ok(_) => Ok(filter),
+        Err(_) => Err(Invalid(format!("--zap-log-level {level:?}: want debug, info, warn, error or a number"))),
+    }
+}

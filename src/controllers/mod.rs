@@ -1,0 +1,150 @@
+//! Thin loops: fetch a snapshot, ask `plan` what to do, have `io` do it.
+
+pub mod cell;
+pub mod hub;
+
+use std::{sync::Arc, time::Duration};
+
+use kube::{Api, Client, core::DeserializeGuard};
+use tokio::{task::JoinSet, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    io::{
+        Class, Error,
+        clients::ControlPlane,
+        health::Health,
+        queue::{Key, Outcome, Queue},
+        store::Store,
+        watch::{Feed, Watch},
+    },
+    metrics::Metrics,
+    plan::{Kind, Next, Op, Plane, Write},
+};
+
+/// Longest run at one key; every call in it has a shorter deadline of its own.
+const RUN: Duration = Duration::from_secs(60);
+
+/// One controller's work on one key.
+pub trait Reconciler: Send + Sync + 'static {
+    /// Its name in logs and metrics.
+    const NAME: &'static str;
+
+    /// Brings the object behind `key` one step nearer to what is wanted.
+    fn reconcile(&self, key: &Key) -> impl Future<Output = Result<Next, Error>> + Send;
+}
+
+/// Works on `queue` with this many workers until `stop`; what is under way then is finished first.
+pub async fn run<R: Reconciler>(
+    reconciler: Arc<R>,
+    queue: Arc<Queue>,
+    workers: usize,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let mut tasks = JoinSet::new();
+    for _ in 0..workers {
+        let (reconciler, queue, metrics, stop) = (reconciler.clone(), queue.clone(), metrics.clone(), stop.clone());
+        tasks.spawn(async move {
+            loop {
+                let key = tokio::select! {
+                    biased;
+                    () = stop.cancelled() => return,
+                    key = queue.next() => key,
+                };
+                work(reconciler.as_ref(), &queue, key, &metrics).await;
+            }
+        });
+    }
+    while let Some(ended) = tasks.join_next().await {
+        if let Err(panic) = ended {
+            tracing::error!(controller = R::NAME, %panic, "worker died");
+        }
+    }
+}
+
+async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &Metrics) {
+    let started = Instant::now();
+    let result = tokio::time::timeout(RUN, reconciler.reconcile(&key)).await;
+    let result = result.unwrap_or_else(|_| Err(Error::Deadline { call: format!("reconcile {key}"), after: RUN }));
+    let (label, outcome) = match &result {
+        Ok(Next::Await) => ("success", Outcome::Done),
+        Ok(Next::After(after)) => ("requeue_after", Outcome::Again(*after)),
+        Err(_) => ("error", Outcome::Failed),
+    };
+    metrics.reconciled(R::NAME, label, started.elapsed());
+    metrics.depth(R::NAME, queue.depth());
+    let shown = key.to_string();
+    let delay = queue.finish(key, outcome);
+    if let Err(error) = result {
+        metrics.reconcile_failed(R::NAME, error.label());
+        let retry_in = format!("{:.1}s", delay.unwrap_or_default().as_secs_f64());
+        match error.class() {
+            // Somebody was faster: ordinary, and the next look settles it.
+            Class::Conflict => tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "conflict"),
+            _ => tracing::warn!(controller = R::NAME, object = shown, %error, class = error.label(), retry_in, "reconcile failed"),
+        }
+    }
+}
+
+/// Sends one write and counts it.
+async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Metrics) -> Result<(), Error> {
+    let op = match &write.op {
+        Op::Create { .. } => "create",
+        Op::Apply { status: false, .. } => "apply",
+        Op::Apply { status: true, .. } => "apply_status",
+        Op::Merge { .. } => "patch",
+        Op::Delete { .. } => "delete",
+        Op::ConfirmAbsent => "confirm_absent",
+    };
+    let (_, kind, _) = write.object.kind.gvk();
+    tracing::debug!(plane = plane.name(), op, object = %write.object, "write");
+    metrics.wrote(P::NAME, kind, op);
+    plane.execute(write).await
+}
+
+/// What all watches of one control plane share.
+struct Watches<'a, P> {
+    plane: &'a ControlPlane<P>,
+    health: &'a Health,
+    metrics: &'a Metrics,
+    stop: &'a CancellationToken,
+    on_fresh: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl<P: Plane> Watches<'_, P> {
+    /// Watches every object of a kind under `selector`; answers to our own writes of it feed the same store.
+    fn objects<K, V>(&self, kind: Option<Kind>, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V>>)
+    where
+        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        self.start::<DeserializeGuard<K>, V>(Api::all(self.client()), selector, keep, store);
+        if let Some(kind) = kind {
+            self.plane.feed(kind, Arc::new(Feed { keep, store: store.clone() }));
+        }
+    }
+
+    fn start<W, V>(&self, api: Api<W>, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V>>)
+    where
+        W: crate::io::watch::Watched,
+        W::Object: Send,
+        V: Send + Sync + 'static,
+    {
+        let watch = Watch {
+            api,
+            place: self.plane.name().to_owned(),
+            selector: selector.to_owned(),
+            keep,
+            store: store.clone(),
+            on_fresh: self.on_fresh.clone(),
+            health: self.health.clone(),
+            metrics: self.metrics.clone(),
+        };
+        watch.start(self.stop.clone());
+    }
+
+    fn client(&self) -> Client {
+        self.plane.client().clone()
+    }
+}

@@ -1,0 +1,131 @@
+//! Carries out one [`Write`]: the only place that changes anything on an API server (the Lease aside).
+
+use kube::{
+    Api,
+    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
+};
+
+use super::{CALL, Class, Error, clients::ControlPlane, deadline};
+use crate::plan::{Kind, Object, Op, Plane, Write};
+
+impl<P: Plane> ControlPlane<P> {
+    /// Carries out `write`. A deletion of what is gone already, or was replaced by another object, is a success.
+    ///
+    /// # Errors
+    /// With the class that says how to react; see [`Error::class`].
+    pub async fn execute(&self, write: &Write<P>) -> Result<(), Error> {
+        let Write { object, op, .. } = write;
+        let api = self.api(object);
+        let name = &object.name;
+        let what = |verb: &'static str| move || format!("{verb} {object} in {}", self.name());
+        let answer = match op {
+            Op::Create { body, manager } => {
+                let params = PostParams { field_manager: Some((*manager).into()), ..PostParams::default() };
+                let body: DynamicObject = serde_json::from_value(body.clone())
+                    .map_err(|e| Error::Answer { call: what("create")(), why: e.to_string() })?;
+                deadline(CALL, what("create"), api.create(&params, &body)).await?
+            }
+            Op::Apply { body, manager, status } => {
+                let params = PatchParams::apply(manager).force();
+                if *status {
+                    deadline(CALL, what("apply status of"), api.patch_status(name, &params, &Patch::Apply(body))).await?
+                } else {
+                    deadline(CALL, what("apply"), api.patch(name, &params, &Patch::Apply(body))).await?
+                }
+            }
+            Op::Merge { body, manager } => {
+                let params = PatchParams { field_manager: Some((*manager).into()), ..PatchParams::default() };
+                let patched = deadline(CALL, what("patch"), api.patch(name, &params, &Patch::Merge(body))).await;
+                match patched {
+                    Err(gone) if gone.class() == Class::Gone => return Ok(()),
+                    patched => patched?,
+                }
+            }
+            Op::Delete { uid, resource_version } => return self.delete(&api, object, uid, resource_version).await,
+            Op::ConfirmAbsent => return confirm_absent(&api, object, self.name()).await,
+        };
+        self.feed_back(object, answer);
+        Ok(())
+    }
+
+    async fn delete(&self, api: &Api<DynamicObject>, object: &Object, uid: &str, version: &str) -> Result<(), Error> {
+        let params = DeleteParams {
+            // Without it the children of some kinds are left to run on.
+            propagation_policy: Some(PropagationPolicy::Background),
+            preconditions: Some(Preconditions { uid: Some(uid.into()), resource_version: Some(version.into()) }),
+            ..DeleteParams::default()
+        };
+        let what = || format!("delete {object} in {}", self.name());
+        match deadline(CALL, what, api.delete(&object.name, &params)).await {
+            Ok(either) => {
+                either.map_left(|deleting| self.feed_back(object, deleting)).map_right(|_| {
+                    if let Some(sink) = self.sink(object.kind) {
+                        sink.removed(object, uid);
+                    }
+                });
+                Ok(())
+            }
+            Err(gone) if gone.class() == Class::Gone => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The answer is newer than anything the watch has brought: whoever judges this object next must see it.
+    fn feed_back(&self, object: &Object, answer: DynamicObject) {
+        let terminated = answer.metadata.deletion_timestamp.is_some()
+            && answer.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
+        let Some(sink) = self.sink(object.kind) else { return };
+        if terminated {
+            // The last finalizer went with this write, and the object with it; no namespace works that way.
+            if object.kind != Kind::Namespace {
+                sink.removed(object, answer.metadata.uid.as_deref().unwrap_or_default());
+            }
+            return;
+        }
+        if let Ok(value) = serde_json::to_value(answer) {
+            sink.wrote(value);
+        }
+    }
+
+    fn api(&self, object: &Object) -> Api<DynamicObject> {
+        let resource = api_resource(object.kind);
+        if object.namespace.is_empty() {
+            Api::all_with(self.client().clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client().clone(), &object.namespace, &resource)
+        }
+    }
+}
+
+async fn confirm_absent(api: &Api<DynamicObject>, object: &Object, place: &str) -> Result<(), Error> {
+    let what = || format!("get {object} in {place}");
+    match deadline(CALL, what, api.get_metadata_opt(&object.name)).await? {
+        None => Ok(()),
+        Some(_) => Err(Error::StillThere(format!("{object} in {place}"))),
+    }
+}
+
+fn api_resource(kind: Kind) -> ApiResource {
+    let (api_version, kind, plural) = kind.gvk();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource {
+        group: group.into(),
+        version: version.into(),
+        api_version: api_version.into(),
+        kind: kind.into(),
+        plural: plural.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_has_an_address() {
+        let namespace = api_resource(Kind::Namespace);
+        assert_eq!((namespace.group.as_str(), namespace.version.as_str()), ("", "v1"));
+        let policy = api_resource(Kind::PropagationPolicy);
+        assert_eq!((policy.group.as_str(), policy.version.as_str()), ("policy.karmada.io", "v1alpha1"));
+    }
+}

@@ -1,0 +1,108 @@
+//! Control planes as types of their own, so that a write to the wrong one does not compile.
+
+use std::{
+    collections::HashMap,
+    marker::PhantomData,
+    path::Path,
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::Value;
+
+use crate::plan::{Kind, Object, Plane};
+
+/// Takes the answers to our own writes into a cache, ahead of the watch.
+pub trait Sink: Send + Sync {
+    /// The object as the server holds it after our write.
+    fn wrote(&self, object: Value);
+    /// The server removed exactly this object for us.
+    fn removed(&self, object: &Object, uid: &str);
+}
+
+/// A control plane of kind `P`, and how to reach it.
+pub struct ControlPlane<P> {
+    name: Arc<str>,
+    client: Client,
+    sinks: Arc<RwLock<HashMap<Kind, Arc<dyn Sink>>>>,
+    plane: PhantomData<fn() -> P>,
+}
+
+impl<P> Clone for ControlPlane<P> {
+    fn clone(&self) -> Self {
+        Self { name: self.name.clone(), client: self.client.clone(), sinks: self.sinks.clone(), plane: PhantomData }
+    }
+}
+
+impl<P: Plane> ControlPlane<P> {
+    /// `name` is for people: `project single`, `hub`, `cell`.
+    pub fn new(name: &str, client: Client) -> Self {
+        Self { name: name.into(), client, sinks: Arc::default(), plane: PhantomData }
+    }
+
+    /// Its name in logs, errors and `/readyz`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The client, for reads and watches. Writes go through [`Self::execute`](crate::io::apply).
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Answers to writes of this kind go to `sink` from now on.
+    pub fn feed(&self, kind: Kind, sink: Arc<dyn Sink>) {
+        self.sinks.write().unwrap_or_else(PoisonError::into_inner).insert(kind, sink);
+    }
+
+    pub(super) fn sink(&self, kind: Kind) -> Option<Arc<dyn Sink>> {
+        self.sinks.read().unwrap_or_else(PoisonError::into_inner).get(&kind).cloned()
+    }
+}
+
+/// Where a kubeconfig comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Source {
+    /// File to read; the usual rules (`KUBECONFIG`, `~/.kube/config`, in-cluster) when absent.
+    pub path: Option<std::path::PathBuf>,
+    /// Context inside it; its current one when absent.
+    pub context: Option<String>,
+}
+
+/// Reads a kubeconfig. No connection is made.
+///
+/// # Errors
+/// One line that says which file and what is wrong with it.
+pub async fn load(source: &Source) -> Result<Config, String> {
+    let mut config = match &source.path {
+        Some(path) => from_file(path, source.context.as_deref()).await?,
+        None => Config::infer().await.map_err(|e| {
+            format!("no kubeconfig: {}; give --kubeconfig, set KUBECONFIG or run inside a cluster", root_cause(&e))
+        })?,
+    };
+    config.connect_timeout = Some(Duration::from_secs(5));
+    // Every call has a deadline of ours and every key its own back-off; kube would retry one call for minutes.
+    config.default_retry = false;
+    Ok(config)
+}
+
+async fn from_file(path: &Path, context: Option<&str>) -> Result<Config, String> {
+    let file = path.display();
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|e| format!("kubeconfig {file}: {}", root_cause(&e)))?;
+    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
+    Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .map_err(|e| format!("kubeconfig {file}: {}", root_cause(&e)))
+}
+
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let text = error.to_string();
+    match error.source() {
+        Some(inner) if !text.contains(&inner.to_string()) => format!("{text}: {}", root_cause(inner)),
+        _ => text,
+    }
+}

@@ -1,0 +1,130 @@
+//! What every watch is up to, for `/readyz`, `/healthz` and the metrics.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+/// A watch whose task has not tried anything for this long is dead: the process is to be restarted.
+/// Every healthy watch is opened anew within a minute, every failing one tries again within seconds.
+const DEAD_AFTER: Duration = Duration::from_secs(180);
+
+/// The state of all watches, and of whatever else start-up waits for.
+#[derive(Clone, Default)]
+pub struct Health(Arc<Mutex<BTreeMap<String, State>>>);
+
+#[derive(Clone, Debug)]
+struct State {
+    synced: bool,
+    problem: Option<String>,
+    tried: Instant,
+}
+
+/// One watch's entry in [`Health`]; it leaves with the watch.
+pub struct Entry {
+    health: Health,
+    what: String,
+}
+
+impl Health {
+    /// Registers a watch; `what` is unique and for people, such as `workloads in project single`.
+    pub fn watch(&self, what: String) -> Entry {
+        let state = State { synced: false, problem: None, tried: Instant::now() };
+        self.lock().insert(what.clone(), state);
+        Entry { health: self.clone(), what }
+    }
+
+    /// What readiness waits for, one line each; empty when ready.
+    pub fn waiting(&self) -> Vec<String> {
+        let waits = |(what, state): (&String, &State)| match (&state.problem, state.synced) {
+            (Some(problem), _) => Some(format!("{what}: {problem}")),
+            (None, false) => Some(format!("{what}: first list not complete")),
+            (None, true) => None,
+        };
+        self.lock().iter().filter_map(waits).collect()
+    }
+
+    /// Watches whose tasks have stopped; empty while the process is alive.
+    pub fn dead(&self, now: Instant) -> Vec<String> {
+        let dead = |state: &State| now.saturating_duration_since(state.tried) > DEAD_AFTER;
+        self.lock().iter().filter(|(_, s)| dead(s)).map(|(what, _)| what.clone()).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, State>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    /// What this watches.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// The watch is about to call the server.
+    pub fn trying(&self) {
+        self.update(|state| state.tried = Instant::now());
+    }
+
+    /// The server answered as it should.
+    pub fn fine(&self) {
+        self.update(|state| (state.problem, state.tried) = (None, Instant::now()));
+    }
+
+    /// The cache is complete.
+    pub fn synced(&self) {
+        self.update(|state| (state.problem, state.synced, state.tried) = (None, true, Instant::now()));
+    }
+
+    /// The server did not answer as it should. Returns whether this is news.
+    pub fn failed(&self, problem: &str) -> bool {
+        let mut news = false;
+        self.update(|state| {
+            news = state.problem.as_deref() != Some(problem);
+            state.problem = Some(problem.to_owned());
+        });
+        news
+    }
+
+    fn update(&self, change: impl FnOnce(&mut State)) {
+        if let Some(state) = self.health.lock().get_mut(&self.what) {
+            change(state);
+        }
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.health.lock().remove(&self.what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readiness_names_what_it_waits_for() {
+        let health = Health::default();
+        let (a, b) = (health.watch("a".into()), health.watch("b".into()));
+        a.synced();
+        assert!(b.failed("CRD missing") && !b.failed("CRD missing"));
+        assert_eq!(health.waiting(), ["b: CRD missing"]);
+        b.synced();
+        assert!(health.waiting().is_empty());
+        assert!(a.failed("unreachable"), "a synced watch that fails is told as well");
+        assert_eq!(health.waiting(), ["a: unreachable"]);
+        drop(a);
+        assert!(health.waiting().is_empty());
+    }
+
+    #[test]
+    fn a_task_that_stopped_trying_is_dead() {
+        let health = Health::default();
+        let entry = health.watch("a".into());
+        entry.trying();
+        assert!(health.dead(Instant::now()).is_empty());
+        assert_eq!(health.dead(Instant::now() + DEAD_AFTER + Duration::from_secs(1)), ["a"]);
+    }
+}

@@ -1,0 +1,166 @@
+//! Leader election by a `coordination.k8s.io` Lease, with client-go's timing.
+//!
+//! Losing the Lease ends the process: whoever else leads must not find us still writing.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{CALL, Class, Error, deadline};
+use crate::api::meta::LEASE;
+
+/// How long a Lease holds without renewal.
+const HOLD: Duration = Duration::from_secs(15);
+/// How long a leader that cannot renew goes on.
+const RENEW_WITHIN: Duration = Duration::from_secs(10);
+/// Between two attempts.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// A candidate for the Lease.
+pub struct Candidate {
+    api: Api<Lease>,
+    identity: String,
+    place: String,
+    /// The holder's record and when we first saw it: expiry is judged by our own clock, not by the holder's.
+    seen: Option<(LeaseSpec, Instant)>,
+}
+
+impl Candidate {
+    /// A candidate named `identity` in `namespace`.
+    pub fn new(client: Client, namespace: &str, identity: String) -> Self {
+        let place = format!("Lease {namespace}/{LEASE}");
+        Self { api: Api::namespaced(client, namespace), identity, place, seen: None }
+    }
+
+    /// Waits until the Lease is ours. Failures are logged when they are news, and tried again.
+    pub async fn acquire(&mut self) {
+        let mut told = String::new();
+        loop {
+            match self.attempt().await {
+                Ok(true) => return,
+                Ok(false) => {
+                    let holder = self.seen.as_ref().and_then(|(spec, _)| spec.holder_identity.clone()).unwrap_or_default();
+                    if told != holder {
+                        tracing::info!(lease = self.place, %holder, "waiting to lead");
+                        told = holder;
+                    }
+                }
+                Err(error) => {
+                    let text = error.to_string();
+                    if told != text {
+                        tracing::warn!(lease = self.place, error = text, "cannot take part in leader election");
+                        told = text;
+                    }
+                }
+            }
+            tokio::time::sleep(RETRY.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
+        }
+    }
+
+    /// Renews the Lease for as long as it can. Returns when it is lost, or when `stop` comes, after giving it up.
+    pub async fn hold(&mut self, stop: &CancellationToken) {
+        let mut renewed = Instant::now();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return self.give_up().await,
+                () = tokio::time::sleep(RETRY) => {}
+            }
+            match self.attempt().await {
+                Ok(true) => renewed = Instant::now(),
+                Ok(false) => return tracing::error!(lease = self.place, "another process leads"),
+                Err(error) => tracing::warn!(lease = self.place, %error, "cannot renew"),
+            }
+            if renewed.elapsed() > RENEW_WITHIN {
+                return tracing::error!(lease = self.place, "not renewed in time");
+            }
+        }
+    }
+
+    /// Takes or renews the Lease. `false` when somebody else holds it.
+    async fn attempt(&mut self) -> Result<bool, Error> {
+        let place = self.place.clone();
+        let call = |verb: &str| format!("{verb} {place}");
+        let Some(mut lease) = deadline(CALL, || call("get"), self.api.get_opt(LEASE)).await? else {
+            let lease = Lease { metadata: named(), spec: Some(self.record(0)) };
+            let created = deadline(CALL, || call("create"), self.api.create(&PostParams::default(), &lease)).await;
+            return lost_race(created);
+        };
+        let spec = lease.spec.clone().unwrap_or_default();
+        let ours = spec.holder_identity.as_deref() == Some(&self.identity);
+        if !ours && self.is_held(&spec) {
+            return Ok(false);
+        }
+        let transitions = spec.lease_transitions.unwrap_or(0);
+        let mut record = self.record(if ours { transitions } else { transitions + 1 });
+        if ours {
+            record.acquire_time = spec.acquire_time;
+        }
+        lease.spec = Some(record);
+        // The resourceVersion we read goes along, so that of two candidates one fails.
+        let replaced = deadline(CALL, || call("update"), self.api.replace(LEASE, &PostParams::default(), &lease)).await;
+        lost_race(replaced)
+    }
+
+    fn is_held(&mut self, spec: &LeaseSpec) -> bool {
+        if spec.holder_identity.as_deref().is_none_or(str::is_empty) {
+            return false;
+        }
+        let seen = match &self.seen {
+            Some((before, at)) if before == spec => *at,
+            _ => {
+                let now = Instant::now();
+                self.seen = Some((spec.clone(), now));
+                now
+            }
+        };
+        let hold = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(HOLD, Duration::from_secs);
+        seen.elapsed() < hold
+    }
+
+    async fn give_up(&self) {
+        let Ok(Some(mut lease)) = deadline(CALL, String::new, self.api.get_opt(LEASE)).await else { return };
+        let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(&self.identity)) else {
+            return;
+        };
+        spec.holder_identity = None;
+        spec.lease_duration_seconds = Some(1);
+        let _ = deadline(CALL, String::new, self.api.replace(LEASE, &PostParams::default(), &lease)).await;
+    }
+
+    fn record(&self, transitions: i32) -> LeaseSpec {
+        let now = MicroTime(Timestamp::now().round(jiff::Unit::Microsecond).unwrap_or_default());
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: Some(i32::try_from(HOLD.as_secs()).unwrap_or(15)),
+            acquire_time: Some(now.clone()),
+            renew_time: Some(now),
+            lease_transitions: Some(transitions),
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+fn named() -> ObjectMeta {
+    ObjectMeta { name: Some(LEASE.into()), ..ObjectMeta::default() }
+}
+
+fn lost_race(outcome: Result<Lease, Error>) -> Result<bool, Error> {
+    match outcome {
+        Ok(_) => Ok(true),
+        Err(error) if error.class() == Class::Conflict => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Kept beside the constants so that a change of one is checked against the others.
+const _: () = assert!(RETRY.as_secs() < RENEW_WITHIN.as_secs() && RENEW_WITHIN.as_secs() < HOLD.as_secs());

@@ -1,0 +1,124 @@
+//! Everything that talks to an API server: clients, watches and their caches, writes, the work queue, the Lease.
+
+pub mod apply;
+pub mod clients;
+pub mod health;
+pub mod lease;
+pub mod queue;
+pub mod store;
+pub mod watch;
+
+use std::time::Duration;
+
+/// What went wrong with an API call.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server, or the way to it, said no. `call` names verb, object and control plane.
+    #[error("{call}: {}", explain(source))]
+    Api {
+        /// What was asked of whom.
+        call: String,
+        /// The answer.
+        #[source]
+        source: Box<kube::Error>,
+    },
+    /// No answer in time.
+    #[error("{call}: no answer within {} s", after.as_secs())]
+    Deadline {
+        /// What was asked of whom.
+        call: String,
+        /// How long we waited.
+        after: Duration,
+    },
+    /// Something stands where a live read was to find nothing; look again.
+    #[error("{0} is still there")]
+    StillThere(String),
+    /// The answer was not what this call answers with.
+    #[error("{call}: unexpected answer: {why}")]
+    Answer {
+        /// What was asked of whom.
+        call: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+/// What to do about an [`Error`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// Try again later, with growing patience.
+    Retry,
+    /// Somebody was faster: look at the new state soon.
+    Conflict,
+    /// It is gone; for what wanted it gone, a success.
+    Gone,
+    /// A person must grant a permission.
+    Forbidden,
+    /// A person must change the object.
+    Invalid,
+}
+
+impl Error {
+    /// How to react.
+    pub fn class(&self) -> Class {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => match status.code {
+                    404 | 410 => Class::Gone,
+                    409 => Class::Conflict,
+                    401 | 403 => Class::Forbidden,
+                    400 | 405 | 413 | 415 | 422 => Class::Invalid,
+                    _ => Class::Retry,
+                },
+                _ => Class::Retry,
+            },
+            Self::Deadline { .. } | Self::Answer { .. } => Class::Retry,
+            Self::StillThere(_) => Class::Conflict,
+        }
+    }
+
+    /// A label for metrics, from a closed set.
+    pub fn label(&self) -> &'static str {
+        match (self, self.class()) {
+            (Self::Deadline { .. }, _) => "deadline",
+            (Self::StillThere(_), _) => "still_there",
+            (Self::Answer { .. }, _) => "answer",
+            (Self::Api { .. }, Class::Retry) => "retry",
+            (Self::Api { .. }, Class::Conflict) => "conflict",
+            (Self::Api { .. }, Class::Gone) => "gone",
+            (Self::Api { .. }, Class::Forbidden) => "forbidden",
+            (Self::Api { .. }, Class::Invalid) => "invalid",
+        }
+    }
+}
+
+/// The part of a kube error that helps: the server's message, or the innermost cause of a transport failure.
+fn explain(error: &kube::Error) -> String {
+    if let kube::Error::Api(status) = error {
+        return if status.message.is_empty() { format!("HTTP {}", status.code) } else { status.message.clone() };
+    }
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    cause.to_string()
+}
+
+/// Longest wait for the answer to one call. kube itself would wait for ever on a server that accepts and stays silent.
+pub const CALL: Duration = Duration::from_secs(10);
+
+/// Runs `call` with a deadline.
+///
+/// # Errors
+/// [`Error::Deadline`] when there is no answer in time, else [`Error::Api`]; both carry `what`.
+pub async fn deadline<T>(
+    after: Duration,
+    what: impl FnOnce() -> String,
+    call: impl Future<Output = kube::Result<T>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(after, call).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(source)) => Err(Error::Api { call: what(), source: Box::new(source) }),
+        Err(_) => Err(Error::Deadline { call: what(), after }),
+    }
+}

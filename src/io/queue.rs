@@ -1,0 +1,332 @@
+//! The work queue: each key once, never two workers on one key, projects served in turn, failures held back.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+
+/// First delay after a failure.
+const FIRST: Duration = Duration::from_millis(200);
+/// Longest delay between two attempts at one key.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Longest delay of a failing key after an event that touched it.
+const AFTER_EVENT: Duration = Duration::from_secs(1);
+
+/// What to reconcile: an object, in a lane of its own project.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Whose work it is; lanes are served in turn, so that one with much work starves none with little.
+    pub lane: Arc<str>,
+    /// Namespace of the object.
+    pub namespace: Arc<str>,
+    /// Name of the object.
+    pub name: Arc<str>,
+}
+
+impl Key {
+    /// A key from its parts.
+    pub fn new(lane: &str, namespace: &str, name: &str) -> Self {
+        Self { lane: lane.into(), namespace: namespace.into(), name: name.into() }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}/{}", self.lane, self.namespace, self.name)
+    }
+}
+
+/// How an attempt at a key ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Done until an event comes.
+    Done,
+    /// Done; look again after this long.
+    Again(Duration),
+    /// Failed; look again with growing patience.
+    Failed,
+}
+
+/// Exponential back-off with jitter: `first` doubled per failure after the first, at most `longest`, times 0.5 to 1.
+pub fn backoff(failures: u32, first: Duration, longest: Duration) -> Duration {
+    let doubled = first.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(16)));
+    doubled.min(longest).mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// A queue of [`Key`]s.
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    /// Ready keys by lane.
+    lanes: BTreeMap<Arc<str>, VecDeque<Key>>,
+    /// Lanes with ready keys, in the order they are served.
+    turn: VecDeque<Arc<str>>,
+    ready: HashSet<Key>,
+    running: HashSet<Key>,
+    /// Keys to run again as soon as their present run ends.
+    dirty: HashSet<Key>,
+    due: BTreeSet<(Instant, Key)>,
+    due_at: HashMap<Key, Instant>,
+    failures: HashMap<Key, u32>,
+}
+
+impl Queue {
+    /// Work on `key` now, or right after its present run.
+    pub fn add(&self, key: Key) {
+        self.lock().add(key);
+        self.wake.notify_one();
+    }
+
+    /// Every key of `lane` that is waiting after a failure may try now, with its patience renewed.
+    pub fn retry_now(&self, lane: &str) {
+        let mut state = self.lock();
+        let failed: Vec<Key> = state.failures.keys().filter(|key| &*key.lane == lane).cloned().collect();
+        for key in failed {
+            state.failures.remove(&key);
+            state.add(key);
+        }
+        drop(state);
+        self.wake.notify_one();
+    }
+
+    /// Drops a lane: its project is gone.
+    pub fn forget_lane(&self, lane: &str) {
+        let mut state = self.lock();
+        state.lanes.remove(lane);
+        state.turn.retain(|l| &**l != lane);
+        state.ready.retain(|key| &*key.lane != lane);
+        state.dirty.retain(|key| &*key.lane != lane);
+        state.failures.retain(|key, _| &*key.lane != lane);
+        state.due.retain(|(_, key)| &*key.lane != lane);
+        state.due_at.retain(|key, _| &*key.lane != lane);
+    }
+
+    /// The next key, as soon as there is one. The caller must give it back with [`Self::finish`].
+    pub async fn next(&self) -> Key {
+        loop {
+            let next_due = {
+                let mut state = self.lock();
+                state.release_due(Instant::now());
+                if let Some(key) = state.take() {
+                    if !state.turn.is_empty() {
+                        self.wake.notify_one(); // there is more: wake another worker
+                    }
+                    return key;
+                }
+                state.due.first().map(|(at, _)| *at)
+            };
+            match next_due {
+                Some(at) => tokio::select! {
+                    () = self.wake.notified() => {}
+                    () = tokio::time::sleep_until(at) => {}
+                },
+                None => self.wake.notified().await,
+            }
+        }
+    }
+
+    /// Gives `key` back. Returns the delay when it was held back for a failure.
+    pub fn finish(&self, key: Key, outcome: Outcome) -> Option<Duration> {
+        let mut state = self.lock();
+        state.running.remove(&key);
+        let dirty = state.dirty.remove(&key);
+        let delay = match outcome {
+            Outcome::Done => {
+                state.failures.remove(&key);
+                None
+            }
+            Outcome::Again(after) => {
+                state.failures.remove(&key);
+                Some(after)
+            }
+            Outcome::Failed => {
+                let failures = state.failures.entry(key.clone()).or_default();
+                *failures += 1;
+                Some(backoff(*failures, FIRST, LONGEST))
+            }
+        };
+        match delay {
+            Some(after) if outcome == Outcome::Failed && dirty => state.add_after(key, after.min(AFTER_EVENT)),
+            Some(after) if !dirty => state.add_after(key, after),
+            _ if dirty => state.add(key),
+            _ => {}
+        }
+        drop(state);
+        self.wake.notify_one();
+        delay.filter(|_| outcome == Outcome::Failed)
+    }
+
+    /// Keys ready to run.
+    pub fn depth(&self) -> usize {
+        self.lock().ready.len()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn add(&mut self, key: Key) {
+        if self.running.contains(&key) {
+            self.dirty.insert(key);
+            return;
+        }
+        if let Some(at) = self.due_at.get(&key).copied() {
+            self.due.remove(&(at, key.clone()));
+            self.due_at.remove(&key);
+            if self.failures.contains_key(&key) {
+                // The event may be the cure, so it need not wait for long; nor may it turn failure into a hot loop.
+                return self.hold(key, at.min(Instant::now() + AFTER_EVENT));
+            }
+        }
+        if !self.ready.insert(key.clone()) {
+            return;
+        }
+        let lane = self.lanes.entry(key.lane.clone()).or_default();
+        if lane.is_empty() {
+            self.turn.push_back(key.lane.clone());
+        }
+        lane.push_back(key);
+    }
+
+    fn add_after(&mut self, key: Key, after: Duration) {
+        let at = Instant::now() + after;
+        if self.due_at.get(&key).is_some_and(|before| *before <= at) || self.ready.contains(&key) {
+            return;
+        }
+        self.hold(key, at);
+    }
+
+    fn hold(&mut self, key: Key, at: Instant) {
+        if let Some(before) = self.due_at.insert(key.clone(), at) {
+            self.due.remove(&(before, key.clone()));
+        }
+        self.due.insert((at, key));
+    }
+
+    fn release_due(&mut self, now: Instant) {
+        while self.due.first().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, key)) = self.due.pop_first() {
+                self.due_at.remove(&key);
+                self.add(key);
+            }
+        }
+    }
+
+    fn take(&mut self) -> Option<Key> {
+        let lane = self.turn.pop_front()?;
+        let keys = self.lanes.get_mut(&lane)?;
+        let key = keys.pop_front()?;
+        if keys.is_empty() {
+            self.lanes.remove(&lane);
+        } else {
+            self.turn.push_back(lane);
+        }
+        self.ready.remove(&key);
+        self.running.insert(key.clone());
+        Some(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(lane: &str, name: &str) -> Key {
+        Key::new(lane, "ns", name)
+    }
+
+    #[tokio::test]
+    async fn a_key_runs_once_at_a_time_and_again_when_touched_meanwhile() {
+        let queue = Queue::default();
+        queue.add(key("p", "a"));
+        queue.add(key("p", "a"));
+        let running = queue.next().await;
+        assert_eq!(queue.depth(), 0);
+        queue.add(key("p", "a"));
+        assert_eq!(queue.depth(), 0, "not while it runs");
+        queue.finish(running, Outcome::Done);
+        assert_eq!(queue.depth(), 1);
+    }
+
+    #[tokio::test]
+    async fn lanes_are_served_in_turn() {
+        let queue = Queue::default();
+        for n in 0..1000 {
+            queue.add(key("big", &n.to_string()));
+        }
+        queue.add(key("small", "a"));
+        let served = [queue.next().await, queue.next().await];
+        assert!(served.iter().any(|key| &*key.lane == "small"), "{served:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failures_are_held_back_longer_and_longer_until_a_success() {
+        let queue = Queue::default();
+        let mut delays = Vec::new();
+        queue.add(key("p", "a"));
+        for _ in 0..12 {
+            let running = queue.next().await;
+            delays.push(queue.finish(running, Outcome::Failed).unwrap());
+            assert_eq!(queue.depth(), 0);
+        }
+        assert!(delays[0] <= FIRST && delays[11] >= LONGEST / 2 && delays[11] <= LONGEST, "{delays:?}");
+        let running = queue.next().await;
+        assert_eq!(queue.finish(running, Outcome::Done), None);
+        queue.add(key("p", "a"));
+        let running = queue.next().await;
+        assert!(queue.finish(running, Outcome::Failed).unwrap() <= FIRST, "success renews patience");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_brings_a_failing_key_forward_without_a_hot_loop() {
+        let queue = Queue::default();
+        queue.add(key("p", "a"));
+        for _ in 0..12 {
+            let running = queue.next().await;
+            queue.finish(running, Outcome::Failed);
+        }
+        let before = Instant::now();
+        queue.add(key("p", "a"));
+        assert_eq!(queue.depth(), 0);
+        let running = queue.next().await;
+        assert!(before.elapsed() <= AFTER_EVENT + Duration::from_millis(10));
+        queue.add(key("p", "a"));
+        queue.finish(running, Outcome::Failed);
+        assert_eq!(queue.depth(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_recovered_lane_tries_at_once() {
+        let queue = Queue::default();
+        for lane in ["p", "q"] {
+            queue.add(key(lane, "a"));
+            let running = queue.next().await;
+            queue.finish(running, Outcome::Failed);
+        }
+        queue.retry_now("p");
+        assert_eq!(queue.depth(), 1);
+        assert_eq!(&*queue.next().await.lane, "p");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_overtakes_a_planned_look() {
+        let queue = Queue::default();
+        queue.add(key("p", "a"));
+        let running = queue.next().await;
+        queue.finish(running, Outcome::Again(Duration::from_secs(300)));
+        queue.add(key("p", "a"));
+        assert_eq!(queue.depth(), 1);
+    }
+}

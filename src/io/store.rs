@@ -1,0 +1,325 @@
+//! The cache behind a watch: what decisions need of each object, found by name or by index.
+//!
+//! It takes the answers to our own writes as well, so that a reconcile never judges an object older than its own last
+//! write. Versions only ever go forward; an answer that the watch has already passed is dropped.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fmt,
+    sync::{
+        Arc, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use kube::{Resource, ResourceExt};
+
+/// Namespace and name of an object; the namespace is empty when it is cluster-scoped.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// A key from its parts.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of `object`.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        Self::new(object.meta().namespace.as_deref().unwrap_or_default(), &object.name_any())
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// One object as it came in.
+pub struct Incoming<V> {
+    /// Its key.
+    pub key: ObjectKey,
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion, as a number; 0 when the server's are none.
+    pub version: u64,
+    /// What is kept of it. `None` when it could not be read: it is there, but what it says is unknown.
+    pub value: Option<V>,
+}
+
+impl<V> Incoming<V> {
+    /// The frame of `object`, around what is kept of it.
+    pub fn new<K: Resource>(object: &K, value: Option<V>) -> Self {
+        Self {
+            key: ObjectKey::of(object),
+            uid: object.uid().unwrap_or_default(),
+            version: object.resource_version().and_then(|v| v.parse().ok()).unwrap_or(0),
+            value,
+        }
+    }
+}
+
+/// What changed: before and after.
+pub struct Change<'a, V> {
+    /// Whose.
+    pub key: &'a ObjectKey,
+    /// What was known before.
+    pub old: Option<&'a Arc<V>>,
+    /// What is known now.
+    pub new: Option<&'a Arc<V>>,
+}
+
+impl<V> Change<'_, V> {
+    /// Whatever is known of it, the newest first.
+    pub fn any(&self) -> Option<&Arc<V>> {
+        self.new.or(self.old)
+    }
+}
+
+type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
+type Index<V> = fn(&ObjectKey, &V) -> Vec<String>;
+
+/// A cache of `V`s.
+pub struct Store<V> {
+    inner: RwLock<Inner<V>>,
+    index: Index<V>,
+    synced: AtomicBool,
+    listener: OnceLock<Listener<V>>,
+}
+
+struct Inner<V> {
+    entries: HashMap<ObjectKey, Slot<V>>,
+    by_index: HashMap<String, BTreeSet<ObjectKey>>,
+    /// Newest version that the watch has delivered.
+    passed: u64,
+}
+
+struct Slot<V> {
+    uid: String,
+    version: u64,
+    value: Option<Arc<V>>,
+}
+
+impl<V> Store<V> {
+    /// An empty cache; `index` gives the other names under which an object is looked for.
+    pub fn new(index: Index<V>) -> Self {
+        let inner = Inner { entries: HashMap::new(), by_index: HashMap::new(), passed: 0 };
+        Self { inner: RwLock::new(inner), index, synced: AtomicBool::new(false), listener: OnceLock::new() }
+    }
+
+    /// Who is told of changes. Set once, before the watch begins.
+    pub fn listen(&self, listener: impl Fn(&Change<'_, V>) + Send + Sync + 'static) {
+        let _ = self.listener.set(Box::new(listener));
+    }
+
+    /// Whether the first list is in. Before that, nothing is known to be absent.
+    pub fn is_synced(&self) -> bool {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// The object of this name.
+    pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
+        self.read().entries.get(key)?.value.clone()
+    }
+
+    /// Every object under this index value, sorted by key.
+    pub fn by_index(&self, value: &str) -> Vec<Arc<V>> {
+        let inner = self.read();
+        let keys = inner.by_index.get(value).into_iter().flatten();
+        keys.filter_map(|key| inner.entries.get(key)?.value.clone()).collect()
+    }
+
+    /// Keys under this index value.
+    pub fn keys_by_index(&self, value: &str) -> Vec<ObjectKey> {
+        self.read().by_index.get(value).into_iter().flatten().cloned().collect()
+    }
+
+    /// Every key.
+    pub fn keys(&self) -> Vec<ObjectKey> {
+        self.read().entries.keys().cloned().collect()
+    }
+
+    /// Every object.
+    pub fn values(&self) -> Vec<Arc<V>> {
+        self.read().entries.values().filter_map(|slot| slot.value.clone()).collect()
+    }
+
+    /// Whether some object of this namespace is there but could not be read. Absence then proves nothing.
+    pub fn has_unreadable(&self, namespace: &str) -> bool {
+        self.read().entries.iter().any(|(key, slot)| slot.value.is_none() && &*key.namespace == namespace)
+    }
+
+    /// A complete list at `version`: takes it all over, tells of every difference, and of every deletion that no event told.
+    pub fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
+        let listed: BTreeSet<ObjectKey> = objects.iter().map(|o| o.key.clone()).collect();
+        for object in objects {
+            self.take(object, true);
+        }
+        let vanished: Vec<(ObjectKey, String)> = {
+            let inner = self.read();
+            let gone = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && slot.version <= version);
+            gone.map(|(key, slot)| (key.clone(), slot.uid.clone())).collect()
+        };
+        for (key, uid) in vanished {
+            self.forget(&key, &uid);
+        }
+        self.pass(version);
+        self.synced.store(true, Ordering::Release);
+    }
+
+    /// The watch delivered this object.
+    pub fn observe(&self, object: Incoming<V>) {
+        self.take(object, true);
+    }
+
+    /// Our own write was answered with this object.
+    pub fn wrote(&self, object: Incoming<V>) {
+        self.take(object, false);
+    }
+
+    /// The object with this uid is gone.
+    pub fn forget(&self, key: &ObjectKey, uid: &str) {
+        let old = {
+            let mut inner = self.write();
+            if inner.entries.get(key).is_none_or(|slot| slot.uid != uid) {
+                return;
+            }
+            let old = inner.entries.remove(key).and_then(|slot| slot.value);
+            inner.unindex(self.index, key, old.as_deref());
+            old
+        };
+        self.tell(&Change { key, old: old.as_ref(), new: None });
+    }
+
+    /// The watch has delivered everything up to this version.
+    pub fn pass(&self, version: u64) {
+        let mut inner = self.write();
+        inner.passed = inner.passed.max(version);
+    }
+
+    fn take(&self, object: Incoming<V>, from_watch: bool) {
+        let Incoming { key, uid, version, value } = object;
+        let value = value.map(Arc::new);
+        let old = {
+            let mut inner = self.write();
+            if from_watch {
+                inner.passed = inner.passed.max(version);
+            } else if version <= inner.passed {
+                return; // the watch is past it, and may even have seen it deleted
+            }
+            if inner.entries.get(&key).is_some_and(|slot| slot.uid == uid && slot.version >= version && version > 0) {
+                return;
+            }
+            let new = Slot { uid, version, value: value.clone() };
+            let old = inner.entries.insert(key.clone(), new).and_then(|slot| slot.value);
+            inner.unindex(self.index, &key, old.as_deref());
+            for at in value.as_deref().map(|value| (self.index)(&key, value)).into_iter().flatten() {
+                inner.by_index.entry(at).or_default().insert(key.clone());
+            }
+            old
+        };
+        self.tell(&Change { key: &key, old: old.as_ref(), new: value.as_ref() });
+    }
+
+    fn tell(&self, change: &Change<'_, V>) {
+        if let Some(listener) = self.listener.get() {
+            listener(change);
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner<V>> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Inner<V>> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V> Inner<V> {
+    fn unindex(&mut self, index: Index<V>, key: &ObjectKey, old: Option<&V>) {
+        for at in old.map(|old| index(key, old)).into_iter().flatten() {
+            if let Some(keys) = self.by_index.get_mut(&at) {
+                keys.remove(key);
+                if keys.is_empty() {
+                    self.by_index.remove(&at);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    fn object(name: &str, uid: &str, version: u64, value: &'static str) -> Incoming<&'static str> {
+        Incoming { key: ObjectKey::new("ns", name), uid: uid.into(), version, value: Some(value) }
+    }
+
+    fn store() -> (Arc<Store<&'static str>>, Arc<Mutex<Vec<String>>>) {
+        let store = Arc::new(Store::new(|_, value: &&str| vec![(*value).to_owned()]));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let told = log.clone();
+        store.listen(move |change: &Change<'_, &str>| {
+            told.lock().unwrap().push(format!("{} {:?}->{:?}", change.key, change.old, change.new));
+        });
+        (store, log)
+    }
+
+    #[test]
+    fn own_writes_are_seen_at_once_and_told_once() {
+        let (store, log) = store();
+        store.replace(vec![object("a", "1", 5, "x")], 5);
+        store.wrote(object("a", "1", 6, "y"));
+        assert_eq!(store.get(&ObjectKey::new("ns", "a")).as_deref(), Some(&"y"));
+        store.observe(object("a", "1", 6, "y"));
+        assert_eq!(log.lock().unwrap().len(), 2, "the watch's echo is no news");
+        assert!(store.by_index("x").is_empty() && store.by_index("y").len() == 1);
+    }
+
+    #[test]
+    fn an_answer_that_comes_late_raises_no_ghost() {
+        let (store, _) = store();
+        store.replace(vec![], 5);
+        store.observe(object("a", "1", 6, "x"));
+        store.pass(7);
+        store.forget(&ObjectKey::new("ns", "a"), "1");
+        store.wrote(object("a", "1", 6, "x"));
+        assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
+    }
+
+    #[test]
+    fn a_list_tells_of_deletions_that_no_event_told() {
+        let (store, log) = store();
+        store.replace(vec![object("a", "1", 1, "x"), object("b", "2", 2, "x")], 2);
+        store.wrote(object("c", "3", 9, "x"));
+        store.replace(vec![object("b", "2", 2, "x")], 8);
+        assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
+        assert!(store.get(&ObjectKey::new("ns", "c")).is_some(), "written after the list was taken");
+        assert_eq!(log.lock().unwrap().last().unwrap(), r#"ns/a Some("x")->None"#);
+    }
+
+    #[test]
+    fn a_namesake_with_another_uid_is_not_forgotten() {
+        let (store, _) = store();
+        store.replace(vec![object("a", "new", 5, "x")], 5);
+        store.forget(&ObjectKey::new("ns", "a"), "old");
+        assert!(store.get(&ObjectKey::new("ns", "a")).is_some());
+    }
+
+    #[test]
+    fn unreadable_is_not_absent() {
+        let (store, _) = store();
+        store.replace(vec![Incoming { value: None, ..object("a", "1", 1, "x") }], 1);
+        assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
+        assert!(store.has_unreadable("ns") && !store.has_unreadable("other"));
+    }
+}

@@ -1,0 +1,302 @@
+//! The only constructor of watches: list in pages, then watch, for ever.
+//!
+//! kube's `watcher` hides bookmarks and silent reconnects, so that nobody could tell a quiet watch from a dead one or
+//! say in `/readyz` when a failing one has recovered; this loop is kube's `list` and `watch` calls with that kept visible.
+//! Each watch is a task of its own with its own back-off: one that fails delays no other. The server ends each watch
+//! call after [`LIFETIME`]; one that stays silent for longer than [`SILENCE`] is dead and replaced.
+
+use std::{fmt::Debug, sync::Arc, time::Duration};
+
+use futures::{Stream, TryStreamExt};
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{ListParams, WatchParams},
+    core::{DeserializeGuard, PartialObjectMeta, WatchEvent},
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Class, Error,
+    clients::Sink,
+    deadline,
+    health::{Entry, Health},
+    queue::backoff,
+    store::{Incoming, ObjectKey, Store},
+};
+use crate::{
+    api::meta::manager,
+    metrics::Metrics,
+    plan::Object,
+};
+
+/// How long the server keeps one watch call open.
+const LIFETIME: Duration = Duration::from_secs(40);
+/// A watch call that has delivered nothing for this long outlived its end: the connection is dead.
+const SILENCE: Duration = Duration::from_secs(45);
+/// Longest wait for one page of a list.
+const PAGE: Duration = Duration::from_secs(30);
+/// Objects per page.
+const PAGE_SIZE: u32 = 500;
+/// Longest wait between two attempts.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What can be watched: a kind behind a guard, or the metadata of one.
+pub trait Watched: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
+    /// The readable object.
+    type Object: Resource<DynamicType = ()>;
+    /// The object, or why it cannot be read.
+    ///
+    /// # Errors
+    /// The decoder's message.
+    fn open(self) -> Result<Self::Object, String>;
+}
+
+impl<K> Watched for DeserializeGuard<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    type Object = K;
+
+    fn open(self) -> Result<K, String> {
+        self.0.map_err(|invalid| invalid.error)
+    }
+}
+
+/// Asks for metadata only in the request itself. (A guard around it would not: kube fetches whole objects then.)
+impl<K> Watched for PartialObjectMeta<K>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
+{
+    type Object = Self;
+
+    fn open(self) -> Result<Self, String> {
+        Ok(self)
+    }
+}
+
+/// What a watch needs to run.
+pub struct Watch<W: Watched, V> {
+    /// The objects.
+    pub api: Api<W>,
+    /// Where they are, for people: `project single`, `hub`.
+    pub place: String,
+    /// Label selector; empty for all.
+    pub selector: String,
+    /// What is kept of each object.
+    pub keep: fn(W::Object) -> V,
+    /// Where it is kept.
+    pub store: Arc<Store<V>>,
+    /// Called after each complete list, and when a failing watch works again: whoever failed meanwhile may try now.
+    pub on_fresh: Arc<dyn Fn() + Send + Sync>,
+    /// Readiness and liveness.
+    pub health: Health,
+    /// Counters.
+    pub metrics: Metrics,
+}
+
+impl<W: Watched, V: Send + Sync + 'static> Watch<W, V>
+where
+    W::Object: Send,
+{
+    /// Starts the watch; it ends with `stop`.
+    pub fn start(self, stop: CancellationToken) {
+        let entry = self.health.watch(format!("{} in {}", W::plural(&()), self.place));
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.run(&entry) => {}
+            }
+        });
+    }
+
+    async fn run(&self, entry: &Entry) {
+        let mut failures = 0;
+        loop {
+            let listed = self.list(entry).await;
+            let Some(mut version) = self.settle(entry, listed, &mut failures).await else { continue };
+            entry.synced();
+            (self.on_fresh)();
+            loop {
+                let watched = self.follow(entry, &mut version).await;
+                if matches!(watched, Ok(End::Expired)) {
+                    break; // the server no longer knows our version: list again
+                }
+                let had_failed = failures > 0;
+                if self.settle(entry, watched, &mut failures).await.is_some() && had_failed {
+                    (self.on_fresh)();
+                }
+            }
+        }
+    }
+
+    /// Books success or failure of an attempt; after a failure, waits.
+    async fn settle<T>(&self, entry: &Entry, outcome: Result<T, Error>, failures: &mut u32) -> Option<T> {
+        match outcome {
+            Ok(value) => {
+                *failures = 0;
+                Some(value)
+            }
+            Err(error) => {
+                let problem = self.problem(&error);
+                if entry.failed(&problem) {
+                    tracing::warn!(watch = entry.what(), error = %problem, class = error.label(), "watch is failing");
+                }
+                self.metrics.watch_failed(W::plural(&()).as_ref(), error.label());
+                *failures += 1;
+                tokio::time::sleep(backoff(*failures, Duration::from_millis(250), PATIENCE)).await;
+                None
+            }
+        }
+    }
+
+    fn problem(&self, error: &Error) -> String {
+        let kind = format!("{}.{}", W::plural(&()), W::group(&()));
+        match error.class() {
+            Class::Gone => format!("CRD {} is not installed in {}", kind.trim_end_matches('.'), self.place),
+            _ => error.to_string(),
+        }
+    }
+
+    async fn list(&self, entry: &Entry) -> Result<u64, Error> {
+        let mut params = ListParams::default().labels(&self.selector).limit(PAGE_SIZE);
+        let mut objects = Vec::new();
+        loop {
+            entry.trying();
+            let page = deadline(PAGE, || self.call("list"), self.api.list(&params)).await?;
+            objects.extend(page.items.into_iter().map(|object| self.take_in(object)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params = params.continue_token(&token),
+                None => {
+                    let version = number(page.metadata.resource_version.as_deref());
+                    self.store.replace(objects, version);
+                    return Ok(version);
+                }
+            }
+        }
+    }
+
+    async fn follow(&self, entry: &Entry, version: &mut u64) -> Result<End, Error> {
+        entry.trying();
+        let seconds = u32::try_from(LIFETIME.as_secs()).unwrap_or(40).saturating_sub(fastrand::u32(0..8));
+        let params = WatchParams::default().labels(&self.selector).timeout(seconds);
+        let from = version.to_string();
+        let stream = deadline(super::CALL, || self.call("watch"), self.api.watch(&params, &from)).await?;
+        entry.fine();
+        let mut stream = std::pin::pin!(stream);
+        loop {
+            let Some(event) = next(&mut stream).await.map_err(|error| self.lost(error))? else {
+                return Ok(End::Closed);
+            };
+            match event {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    *version = (*version).max(number(object.meta().resource_version.as_deref()));
+                    self.store.observe(self.take_in(object));
+                }
+                WatchEvent::Deleted(object) => {
+                    *version = (*version).max(number(object.meta().resource_version.as_deref()));
+                    self.store.pass(*version);
+                    self.store.forget(&ObjectKey::of(&object), &object.uid().unwrap_or_default());
+                }
+                WatchEvent::Bookmark(bookmark) => {
+                    *version = (*version).max(number(Some(&bookmark.metadata.resource_version)));
+                    self.store.pass(*version);
+                }
+                WatchEvent::Error(status) if status.code == 410 => return Ok(End::Expired),
+                WatchEvent::Error(status) => {
+                    let source = Box::new(kube::Error::Api(status));
+                    return Err(Error::Api { call: self.call("watch"), source });
+                }
+            }
+            entry.fine();
+        }
+    }
+
+    fn lost(&self, lost: Lost) -> Error {
+        match lost {
+            Lost::Silent => {
+                self.metrics.watch_replaced(W::plural(&()).as_ref());
+                Error::Deadline { call: self.call("watch"), after: SILENCE }
+            }
+            Lost::Broken(source) => Error::Api { call: self.call("watch"), source: Box::new(source) },
+        }
+    }
+
+    fn take_in(&self, object: W) -> Incoming<V> {
+        let frame = Incoming::new::<W>(&object, None);
+        let value = match object.open() {
+            Ok(object) => Some((self.keep)(pruned(object))),
+            Err(error) => {
+                let (kind, key) = (W::kind(&()), &frame.key);
+                tracing::error!(%kind, object = %key, place = self.place, %error, "object cannot be read and is skipped");
+                self.metrics.undecodable(&kind);
+                None
+            }
+        };
+        Incoming { value, ..frame }
+    }
+
+    fn call(&self, verb: &str) -> String {
+        let (plural, group) = (W::plural(&()), W::group(&()));
+        let dot = if group.is_empty() { "" } else { "." };
+        format!("{verb} {plural}{dot}{group} in {}", self.place)
+    }
+}
+
+/// Why a watch call ended without an error.
+enum End {
+    Closed,
+    Expired,
+}
+
+/// How a watch call was lost.
+enum Lost {
+    Silent,
+    Broken(kube::Error),
+}
+
+async fn next<W>(
+    stream: &mut (impl Stream<Item = kube::Result<WatchEvent<W>>> + Unpin),
+) -> Result<Option<WatchEvent<W>>, Lost> {
+    tokio::time::timeout(SILENCE, stream.try_next()).await.map_err(|_| Lost::Silent)?.map_err(Lost::Broken)
+}
+
+fn number(version: Option<&str>) -> u64 {
+    version.and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+/// Drops what no decision reads: every field manager's book-keeping but our own.
+fn pruned<K: Resource>(mut object: K) -> K {
+    if let Some(entries) = &mut object.meta_mut().managed_fields {
+        entries.retain(|entry| entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX)));
+        entries.shrink_to_fit();
+    }
+    object
+}
+
+/// Feeds the answers to our own writes into a watch's store.
+pub struct Feed<K, V> {
+    /// What is kept of each object.
+    pub keep: fn(K) -> V,
+    /// Where it is kept.
+    pub store: Arc<Store<V>>,
+}
+
+impl<K, V> Sink for Feed<K, V>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+    V: Send + Sync,
+{
+    fn wrote(&self, object: Value) {
+        // What we wrote and cannot read back comes by the watch, which reports it.
+        if let Ok(object) = serde_json::from_value::<K>(object) {
+            let frame = Incoming::<V>::new(&object, None);
+            self.store.wrote(Incoming { value: Some((self.keep)(pruned(object))), ..frame });
+        }
+    }
+
+    fn removed(&self, object: &Object, uid: &str) {
+        self.store.forget(&ObjectKey::new(&object.namespace, &object.name), uid);
+    }
+}

@@ -1,0 +1,28 @@
+//! The compute-operator: Workloads, federated over a Karmada hub to POP cells and run there as Instances.
+//!
+//! Data flows one way, and a module may use only what stands to its left (a test holds the arrows):
+//!
+//! ```text
+//!  api ------> plan ------> io ------> controllers ------> manager ------> main
+//!  types,      pure:        watch,     fetch, plan,        wiring,
+//!  names       observed     cache,     apply; one file     leadership,
+//!              -> writes    apply      per controller      orderly end
+//!                             ^
+//!              metrics -------+         config (flags, file) and admin (/readyz, /metrics) serve the manager
+//! ```
+//!
+//! A request travels through it like this. A tenant applies a `Workload`; `io::watch` puts it into a store and wakes
+//! `controllers::hub::workload`, whose plan, `plan::hub::fan_out`, makes a `WorkloadDeployment` per city. Each wakes
+//! `controllers::hub::federator` (`plan::hub::federate`), which copies it to the hub, and `controllers::hub::policy`
+//! (`plan::hub::policy`), which holds the city's PropagationPolicy. Karmada takes the copy to its cell, where
+//! `controllers::cell::deployment` (`plan::cell::instances`) makes `Instance`s and `controllers::cell::instance`
+//! (`plan::cell::instance`) opens their gates. Status takes the same way back.
+
+pub mod admin;
+pub mod api;
+pub mod config;
+pub mod controllers;
+pub mod io;
+pub mod manager;
+pub mod metrics;
+pub mod plan;

@@ -1,0 +1,90 @@
+//! The binary: flags, logs, signals, exit code.
+
+use std::{path::Path, process::ExitCode};
+
+use compute_operator::{
+    api::crds,
+    config::{Command, Config, Flags, Invalid, LogFormat},
+    manager::{self, Failure},
+};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tracing_subscriber::EnvFilter;
+
+/// Exit code for a configuration that cannot be used.
+const BAD_CONFIG: u8 = 2;
+
+fn main() -> ExitCode {
+    let flags = match Flags::from_args(std::env::args_os()) {
+        Ok(flags) => flags,
+        Err(error) => return bad_config(&error.0),
+    };
+    if let Some(Command::Crds { dir }) = &flags.command {
+        return match write_crds(dir) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => bad_config(&error),
+        };
+    }
+    match configure(flags) {
+        Ok(config) => run(config),
+        Err(error) => bad_config(&error.0),
+    }
+}
+
+fn configure(flags: Flags) -> Result<Config, Invalid> {
+    let text = match &flags.server_config {
+        Some(path) => Some(
+            std::fs::read_to_string(path).map_err(|e| Invalid(format!("config file {}: {e}", path.display())))?,
+        ),
+        None => None,
+    };
+    Config::new(flags, text.as_deref())
+}
+
+fn run(config: Config) -> ExitCode {
+    let filter = EnvFilter::new(&config.log_filter);
+    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match config.log_format {
+        LogFormat::Console => logs.init(),
+        LogFormat::Json => logs.json().flatten_event(true).init(),
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return bad_config(&format!("cannot start: {error}")),
+    };
+    let ended = runtime.block_on(async {
+        let stop = CancellationToken::new();
+        let signals = stop.clone();
+        tokio::spawn(async move {
+            if let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) {
+                tokio::select! { _ = term.recv() => {} _ = int.recv() => {} }
+                tracing::info!("stopping");
+                signals.cancel();
+            }
+        });
+        manager::run(config, stop).await
+    });
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Config(error)) => bad_config(&error),
+        Err(error) => {
+            tracing::error!(%error, "ending");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn write_crds(dir: &Path) -> Result<(), String> {
+    std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    for (name, text) in crds::files()? {
+        let path = dir.join(name);
+        std::fs::write(&path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+fn bad_config(error: &str) -> ExitCode {
+    eprintln!("compute-operator: {error}");
+    ExitCode::from(BAD_CONFIG)
+}

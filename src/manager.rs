@@ -1,0 +1,137 @@
+//! Wiring: clients, watches, leadership, controllers, and an orderly end.
+
+use std::time::Duration;
+
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    admin,
+    api::names::ProjectName,
+    config::Config,
+    controllers::{cell::Cell, hub::Hub},
+    io::{
+        clients::{self, Source},
+        health::Health,
+        lease::Candidate,
+    },
+    metrics::Metrics,
+};
+
+/// How long what is under way may take to end; the manifests give the pod 10 s.
+const GRACE: Duration = Duration::from_secs(8);
+
+/// Why the process ends other than by being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The configuration cannot be used; nothing was started.
+    #[error("{0}")]
+    Config(String),
+    /// The Lease went to somebody else; two must not write.
+    #[error("leadership lost")]
+    LeadershipLost,
+}
+
+/// Runs until `stop`.
+///
+/// Watches start at once, on every replica, so that a new leader finds its caches warm; work starts with leadership.
+///
+/// # Errors
+/// See [`Failure`].
+pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure> {
+    let (health, metrics) = (Health::default(), Metrics::default());
+    let local = client(&config.kubeconfig).await?;
+    let hub = match &config.federation {
+        Some(source) => Some(client(source).await?),
+        None => None,
+    };
+    if let Some(at) = config.health {
+        admin::serve_health(at, health.clone(), stop.clone()).await.map_err(Failure::Config)?;
+    }
+    if let Some(at) = config.metrics {
+        admin::serve_metrics(at, metrics.clone(), stop.clone()).await.map_err(Failure::Config)?;
+    }
+    let management = hub.filter(|_| config.management).map(|hub| {
+        let hub = Hub::start(hub, &health, &metrics, &stop);
+        hub.engage(&ProjectName::single(), local.clone());
+        hub
+    });
+    let cell = config.cell.map(|features| Cell::start(local.clone(), features, &health, &metrics, &stop));
+
+    let working = stop.child_token();
+    let candidate = match &config.leader_election {
+        None => None,
+        Some(namespace) => {
+            let mut candidate = Candidate::new(local, namespace, identity());
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = candidate.acquire() => {}
+            }
+            Some(candidate)
+        }
+    };
+    metrics.leads(true);
+    tracing::info!(management = config.management, cell = config.cell.is_some(), "working");
+    let (released, let_go) = tokio::sync::oneshot::channel::<()>();
+    // The Lease outlives the work by a moment: it is given up only when nothing of ours is under way any more.
+    let leading = tokio::spawn(lead(candidate, working.clone(), let_go));
+    let work = async {
+        tokio::join!(
+            async {
+                if let Some(management) = &management {
+                    management.run(&working).await;
+                }
+            },
+            async {
+                if let Some(cell) = &cell {
+                    cell.run(&working).await;
+                }
+            },
+        )
+    };
+    tokio::select! {
+        _ = work => {}
+        () = late(&working) => tracing::warn!(grace_seconds = GRACE.as_secs(), "some work did not end in time"),
+    }
+    let _ = released.send(());
+    let kept = leading.await.unwrap_or(false);
+    if kept || stop.is_cancelled() { Ok(()) } else { Err(Failure::LeadershipLost) }
+}
+
+/// Holds the Lease until the work has ended. Stops the work and answers false when it is lost before.
+async fn lead(
+    candidate: Option<Candidate>,
+    working: CancellationToken,
+    let_go: tokio::sync::oneshot::Receiver<()>,
+) -> bool {
+    let done = CancellationToken::new();
+    let Some(mut candidate) = candidate else {
+        let _ = let_go.await;
+        return true;
+    };
+    let finished = done.clone();
+    tokio::spawn(async move {
+        let _ = let_go.await;
+        finished.cancel();
+    });
+    candidate.hold(&done).await;
+    let kept = done.is_cancelled();
+    working.cancel();
+    kept
+}
+
+async fn late(working: &CancellationToken) {
+    working.cancelled().await;
+    tokio::time::sleep(GRACE).await;
+}
+
+async fn client(source: &Source) -> Result<Client, Failure> {
+    let config = clients::load(source).await.map_err(Failure::Config)?;
+    Client::try_from(config).map_err(|e| Failure::Config(format!("kubeconfig: {e}")))
+}
+
+/// Unique per process: two replicas on one host differ as well.
+fn identity() -> String {
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "compute-operator".into());
+    format!("{host}_{:016x}", fastrand::u64(..))
+}

@@ -1,0 +1,164 @@
+//! Prometheus metrics, with labels from closed sets. Names follow controller-runtime, so that stock boards work.
+
+use std::{sync::Arc, time::Duration};
+
+use prometheus_client::{
+    encoding::{EncodeLabelSet, text::encode},
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+/// All metrics of the process.
+#[derive(Clone)]
+pub struct Metrics(Arc<Inner>);
+
+struct Inner {
+    registry: Registry,
+    reconciles: Family<Reconcile, Counter>,
+    errors: Family<ReconcileError, Counter>,
+    seconds: Family<Controller, Histogram>,
+    depth: Family<Queue, Gauge>,
+    writes: Family<WriteLabels, Counter>,
+    watch_failures: Family<WatchFailure, Counter>,
+    watch_replaced: Family<Watch, Counter>,
+    undecodable: Family<Undecodable, Counter>,
+    leader: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Controller {
+    controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reconcile {
+    controller: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReconcileError {
+    controller: &'static str,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Queue {
+    name: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabels {
+    plane: &'static str,
+    kind: &'static str,
+    op: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Watch {
+    resource: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WatchFailure {
+    resource: String,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Undecodable {
+    kind: String,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let reconciles = Family::default();
+        let errors = Family::default();
+        let seconds =
+            Family::<Controller, Histogram>::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 14)));
+        let depth = Family::default();
+        let writes = Family::default();
+        let watch_failures = Family::default();
+        let watch_replaced = Family::default();
+        let undecodable = Family::default();
+        let leader = Gauge::default();
+        registry.register("controller_runtime_reconcile", "Reconciles by controller and result", reconciles.clone());
+        registry.register("controller_runtime_reconcile_errors", "Failed reconciles by class", errors.clone());
+        registry.register("controller_runtime_reconcile_time_seconds", "Length of reconciles", seconds.clone());
+        registry.register("workqueue_depth", "Keys ready to be reconciled", depth.clone());
+        registry.register("compute_writes", "Writes sent to API servers", writes.clone());
+        registry.register("compute_watch_failures", "Failed attempts to list or watch", watch_failures.clone());
+        registry.register("compute_watch_replaced", "Watches replaced because they went silent", watch_replaced.clone());
+        registry.register("compute_undecodable_objects", "Objects that could not be read and were skipped", undecodable.clone());
+        registry.register("leader_election_master_status", "1 while this process leads", leader.clone());
+        Self(Arc::new(Inner {
+            registry,
+            reconciles,
+            errors,
+            seconds,
+            depth,
+            writes,
+            watch_failures,
+            watch_replaced,
+            undecodable,
+            leader,
+        }))
+    }
+}
+
+impl Metrics {
+    /// The exposition text.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String does not fail.
+        let _ = encode(&mut text, &self.0.registry);
+        text
+    }
+
+    /// A reconcile ended.
+    pub fn reconciled(&self, controller: &'static str, result: &'static str, took: Duration) {
+        self.0.reconciles.get_or_create(&Reconcile { controller, result }).inc();
+        self.0.seconds.get_or_create(&Controller { controller }).observe(took.as_secs_f64());
+    }
+
+    /// A reconcile failed with an error of this class.
+    pub fn reconcile_failed(&self, controller: &'static str, class: &'static str) {
+        self.0.errors.get_or_create(&ReconcileError { controller, class }).inc();
+    }
+
+    /// This many keys are ready.
+    pub fn depth(&self, name: &'static str, depth: usize) {
+        self.0.depth.get_or_create(&Queue { name }).set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+
+    /// A write was sent.
+    pub fn wrote(&self, plane: &'static str, kind: &'static str, op: &'static str) {
+        self.0.writes.get_or_create(&WriteLabels { plane, kind, op }).inc();
+    }
+
+    /// An attempt to list or watch failed.
+    pub fn watch_failed(&self, resource: &str, class: &'static str) {
+        self.0.watch_failures.get_or_create(&WatchFailure { resource: resource.into(), class }).inc();
+    }
+
+    /// A watch went silent and was replaced.
+    pub fn watch_replaced(&self, resource: &str) {
+        self.0.watch_replaced.get_or_create(&Watch { resource: resource.into() }).inc();
+    }
+
+    /// An object could not be read.
+    pub fn undecodable(&self, kind: &str) {
+        self.0.undecodable.get_or_create(&Undecodable { kind: kind.into() }).inc();
+    }
+
+    /// Whether this process leads.
+    pub fn leads(&self, leads: bool) {
+        self.0.leader.set(i64::from(leads));
+    }
+}

@@ -1,0 +1,135 @@
+//! A deployment on its cell -> the Instances to make, replace and take away, one at a time and in order.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::deployment_status;
+use crate::{
+    api::{
+        compute::{Instance, InstanceController, SchedulingGate, WorkloadDeployment},
+        meta::{condition, finalizer, gate, label, manager},
+        names,
+    },
+    plan::{Cell, Kind, Plan, Write, condition::is_true, hash::template_hash, ownership},
+};
+
+/// Everything that is known about one deployment on its cell.
+pub struct Observed<'a> {
+    /// The deployment.
+    pub deployment: &'a WorkloadDeployment,
+    /// The Instances that it controls.
+    pub instances: &'a [Arc<Instance>],
+}
+
+/// Decides the writes for one deployment: at most one step of the roll-out, and the status.
+pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
+    let deployment = observed.deployment;
+    if deployment.metadata.deletion_timestamp.is_some() {
+        // Garbage collection takes the Instances. The Go operator held a finalizer for that; nobody else would release it.
+        return Write::release(Kind::WorkloadDeployment, manager::DEPLOYMENT, finalizer::WORKLOAD, deployment)
+            .into_iter()
+            .collect();
+    }
+    let hash = template_hash(&deployment.spec.template);
+    let step = match next_action(observed, &hash) {
+        Action::Create(ordinal) => Some(create(deployment, ordinal, &hash)),
+        Action::Delete(instance) => Write::delete(Kind::Instance, instance),
+        Action::Wait | Action::Nothing => None,
+    };
+    let status = deployment_status::plan(observed, &hash, now);
+    step.into_iter().chain(status).collect()
+}
+
+/// The one next thing to do.
+#[derive(Debug)]
+enum Action<'a> {
+    /// Make the Instance with this ordinal.
+    Create(u32),
+    /// Take this one away: surplus, or to be made anew from the new template.
+    Delete(&'a Instance),
+    /// Something is under way; its event brings us back.
+    Wait,
+    /// All is as it should be.
+    Nothing,
+}
+
+/// OrderedReady: make and await in ascending order, then replace and take away in descending order. Only the first
+/// action counts, so an Instance that is not ready holds all later work. The exception: one that is not ready *and*
+/// outdated is replaced at once, else a broken template could never be mended.
+fn next_action<'a>(observed: &Observed<'a>, hash: &str) -> Action<'a> {
+    let by_ordinal: BTreeMap<u32, &Instance> =
+        observed.instances.iter().filter_map(|i| Some((names::instance_ordinal(&i.name_any())?, i.as_ref()))).collect();
+    let desired = observed.deployment.spec.desired_replicas();
+    for ordinal in 0..desired {
+        match by_ordinal.get(&ordinal) {
+            None => return Action::Create(ordinal),
+            Some(i) if i.metadata.deletion_timestamp.is_some() => return Action::Wait,
+            Some(i) if is_ready(i) => {}
+            Some(i) if is_outdated(i, hash) => return Action::Delete(i),
+            Some(_) => return Action::Wait,
+        }
+    }
+    for (ordinal, instance) in by_ordinal.iter().rev() {
+        if *ordinal >= desired || is_outdated(instance, hash) {
+            return match instance.metadata.deletion_timestamp {
+                Some(_) => Action::Wait,
+                None => Action::Delete(instance),
+            };
+        }
+    }
+    Action::Nothing
+}
+
+/// Whether an Instance serves.
+pub(super) fn is_ready(instance: &Instance) -> bool {
+    instance.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY))
+}
+
+/// Whether an Instance was made from another template.
+pub(super) fn is_outdated(instance: &Instance, hash: &str) -> bool {
+    instance.spec.controller.as_ref().is_none_or(|c| c.template_hash != hash)
+}
+
+fn create(deployment: &WorkloadDeployment, ordinal: u32, hash: &str) -> Write<Cell> {
+    let template = &deployment.spec.template;
+    let metadata = template.metadata.clone().unwrap_or_default();
+    let name = names::instance_name(&deployment.name_any(), ordinal);
+    let mut labels = metadata.labels.unwrap_or_default();
+    labels.extend(identity(deployment, ordinal));
+    let mut spec = template.spec.clone();
+    spec.controller = Some(InstanceController {
+        template_hash: hash.to_owned(),
+        scheduling_gates: [gate::NETWORK, gate::QUOTA].map(|name| SchedulingGate { name: name.into() }).into(),
+    });
+    let body = json!({
+        "metadata": {
+            "labels": labels,
+            "annotations": metadata.annotations.unwrap_or_default(),
+            "ownerReferences": ownership::controller_reference(deployment),
+        },
+        "spec": spec,
+    });
+    Write::create(Kind::Instance, manager::DEPLOYMENT, &deployment.namespace().unwrap_or_default(), &name, body)
+}
+
+/// The labels that say which Instance this is; the write-back demands every one of them.
+fn identity(deployment: &WorkloadDeployment, ordinal: u32) -> [(String, String); 7] {
+    let spec = &deployment.spec;
+    [
+        (label::WORKLOAD_UID, spec.workload_ref.uid.clone()),
+        (label::WORKLOAD_DEPLOYMENT_UID, deployment.uid().unwrap_or_default()),
+        (label::WORKLOAD_DEPLOYMENT_NAME, deployment.name_any()),
+        (label::INSTANCE_INDEX, ordinal.to_string()),
+        (label::CITY_CODE, spec.city_code.clone()),
+        (label::WORKLOAD_NAME, spec.workload_ref.name.clone()),
+        (label::PLACEMENT_NAME, spec.placement_name.clone()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+}
+
+#[cfg(test)]
+#[path = "instances_tests.rs"]
+mod tests;

@@ -1,0 +1,16 @@
+//! What the cell controllers decide: from a deployment to running Instances, and their state back up.
+
+pub mod deployment_status;
+pub mod instance;
+pub mod instances;
+
+/// What this cell gates Instances on.
+///
+/// Networks, quota and referenced data are their own features; while one is off its gate opens at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Features {
+    /// The `NetworkingIntegration` feature gate.
+    pub networks: bool,
+    /// Whether a quota backend is configured.
+    pub quota: bool,
+}

@@ -1,0 +1,89 @@
+//! Conditions: one constructor that keeps transition times honest.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::compute::{Condition, ConditionStatus};
+
+/// Longest message we write, in characters: enough for a sentence per city, far below the schema's 32768.
+const MAX_MESSAGE: usize = 2048;
+
+/// What a condition says, without the time it says it since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// Why, for machines.
+    pub reason: String,
+    /// Why, for people.
+    pub message: String,
+}
+
+impl Verdict {
+    /// It holds.
+    pub fn yes(reason: &str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::True, reason: reason.into(), message: message.into() }
+    }
+
+    /// It does not.
+    pub fn no(reason: &str, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::False, reason: reason.into(), message: message.into() }
+    }
+
+    /// The condition to write over `old`: its transition time stays unless the status changes.
+    pub fn over(self, old: &[Condition], type_: &str, generation: Option<i64>, now: Timestamp) -> Condition {
+        let before = find(old, type_).filter(|c| c.status == self.status);
+        Condition {
+            type_: type_.into(),
+            status: self.status,
+            observed_generation: generation,
+            last_transition_time: before.map_or_else(|| whole_seconds(now), |c| c.last_transition_time.clone()),
+            reason: self.reason,
+            message: truncate(self.message),
+        }
+    }
+}
+
+/// The condition of this type.
+pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
+    conditions.iter().find(|c| c.type_ == type_)
+}
+
+/// Whether the condition of this type is True.
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    find(conditions, type_).is_some_and(|c| c.status == ConditionStatus::True)
+}
+
+/// The wire carries whole seconds; more would make every comparison with the stored object fail.
+fn whole_seconds(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+fn truncate(message: String) -> String {
+    if message.chars().count() <= MAX_MESSAGE {
+        return message;
+    }
+    let kept: String = message.chars().take(MAX_MESSAGE - 1).collect();
+    kept + "…"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_transition_time_moves_with_the_status_alone() {
+        let at = |s| Timestamp::from_second(s).unwrap();
+        let first = Verdict::no("Waiting", "a").over(&[], "Ready", Some(1), at(10));
+        let same = Verdict::no("Other", "b").over(std::slice::from_ref(&first), "Ready", Some(2), at(20));
+        assert_eq!((same.last_transition_time.0, same.reason.as_str(), same.observed_generation), (at(10), "Other", Some(2)));
+        let turned = Verdict::yes("Done", "c").over(&[same], "Ready", Some(2), at(30));
+        assert_eq!(turned.last_transition_time.0, at(30));
+    }
+
+    #[test]
+    fn messages_have_a_limit() {
+        let long = Verdict::no("X", "ü".repeat(5000)).over(&[], "Ready", None, Timestamp::UNIX_EPOCH);
+        assert_eq!(long.message.chars().count(), MAX_MESSAGE);
+    }
+}

@@ -1,0 +1,150 @@
+//! Whether a server-side apply would change anything, decided without asking the server.
+//!
+//! An apply that changes nothing makes no event but costs the server as much as a real write, so it is not sent.
+//! It changes something when the live object lacks a field that we want, or when it still has one that we applied
+//! before and want no longer; the latter is read from our own entry in `managedFields`.
+
+use kube::Resource;
+use serde::Serialize;
+use serde_json::Value;
+
+/// Whether applying `fields` as `manager` would change `live`.
+pub fn differs<K: Resource + Serialize>(fields: &Value, live: &K, manager: &str, status: bool) -> bool {
+    let Ok(object) = serde_json::to_value(live) else { return true };
+    if !contains(&object, fields) {
+        return true;
+    }
+    let subresource = status.then_some("status");
+    let owned = live.meta().managed_fields.iter().flatten().find(|entry| {
+        entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref() == subresource
+    });
+    owned.and_then(|entry| entry.fields_v1.as_ref()).is_some_and(|owned| !covers(fields, &owned.0))
+}
+
+/// Whether `live` has everything that `wanted` has. What others added beside it does not count.
+fn contains(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(field, wanted)| match live.get(field) {
+            Some(live) => contains_field(field, live, wanted),
+            // Empty and absent mean the same once the object has been through a typed reader.
+            None => is_empty(wanted),
+        }),
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| contains(l, w))
+        }
+        (live, wanted) => live == wanted,
+    }
+}
+
+/// The same for the value of one field. Lists that our schemas and Kubernetes' own declare associative may hold
+/// others' entries beside ours; every other list is one value.
+fn contains_field(field: &str, live: &Value, wanted: &Value) -> bool {
+    let key = match field {
+        "ownerReferences" => "uid",
+        "conditions" => "type",
+        "containers" | "env" | "ports" | "volumes" | "schedulingGates" => "name",
+        "finalizers" => "",
+        _ => return contains(live, wanted),
+    };
+    match (live.as_array(), wanted.as_array()) {
+        (Some(live), Some(wanted)) if key.is_empty() => wanted.iter().all(|w| live.contains(w)),
+        // An ingress rule's ports have no name: those lists are atomic.
+        (Some(live), Some(wanted)) if wanted.iter().all(|w| w.get(key).is_some()) => {
+            wanted.iter().all(|w| live.iter().any(|l| l.get(key) == w.get(key) && contains(l, w)))
+        }
+        _ => contains(live, wanted),
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(map) => map.is_empty(),
+        Value::Array(list) => list.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether every path of a `fieldsV1` set is still among the wanted fields.
+fn covers(wanted: &Value, owned: &Value) -> bool {
+    let Some(owned) = owned.as_object() else { return true };
+    owned.iter().all(|(path, below)| match path.split_once(':') {
+        Some(("f", field)) => wanted.get(field).is_some_and(|wanted| covers(wanted, below)),
+        Some(("k", key)) => entry(wanted, key).is_some_and(|wanted| covers(wanted, below)),
+        Some(("v", value)) => wanted
+            .as_array()
+            .is_some_and(|list| serde_json::from_str::<Value>(value).is_ok_and(|value| list.contains(&value))),
+        _ => true,
+    })
+}
+
+/// The entry of an associative list with these key fields.
+fn entry<'a>(list: &'a Value, key: &str) -> Option<&'a Value> {
+    let key: Value = serde_json::from_str(key).ok()?;
+    let key = key.as_object()?;
+    list.as_array()?.iter().find(|entry| key.iter().all(|(field, value)| entry.get(field) == Some(value)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::DynamicObject;
+    use serde_json::json;
+
+    const ME: &str = "compute-operator-x";
+
+    fn live(mut object: Value, owned: &Value) -> DynamicObject {
+        object["apiVersion"] = json!("v1");
+        object["kind"] = json!("Thing");
+        object["metadata"]["managedFields"] = json!([
+            { "manager": "somebody", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": { "f:other": {} } },
+            { "manager": ME, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1", "fieldsV1": { "f:status": { "f:gone": {} } } },
+            { "manager": ME, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": owned },
+        ]);
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn what_others_added_is_no_difference() {
+        let wanted = json!({ "metadata": { "labels": { "a": "1" }, "finalizers": ["ours"] }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+        let object = live(
+            json!({
+                "metadata": { "labels": { "a": "1", "theirs": "2" }, "finalizers": ["theirs", "ours"] },
+                "spec": { "containers": [{ "name": "other" }, { "name": "c", "image": "i", "pull": "Always" }], "defaulted": true },
+            }),
+            &json!({ "f:metadata": { "f:labels": { "f:a": {} }, "f:finalizers": { "v:\"ours\"": {} } }, "f:spec": { "f:containers": { "k:{\"name\":\"c\"}": { ".": {}, "f:name": {}, "f:image": {} } } } }),
+        );
+        assert!(!differs(&wanted, &object, ME, false));
+    }
+
+    #[test]
+    fn missing_changed_or_no_longer_wanted_is_a_difference() {
+        let owned = json!({ "f:metadata": { "f:labels": { "f:a": {}, "f:b": {} } }, "f:spec": { "f:list": { "k:{\"type\":\"T\"}": { "f:type": {} } } } });
+        let object = live(
+            json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x", "y"] } }),
+            &owned,
+        );
+        let same = json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } });
+        assert!(!differs(&same, &object, ME, false));
+        for (what, wanted) in [
+            ("value", json!({ "metadata": { "labels": { "a": "9", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } })),
+            ("new key", json!({ "metadata": { "labels": { "a": "1", "b": "2", "c": "3" } }, "spec": { "list": [{ "type": "T" }] } })),
+            ("dropped label", json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "list": [{ "type": "T" }] } })),
+            ("dropped entry", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [] } })),
+            ("new entry", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }, { "type": "U" }] } })),
+            ("order", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["y", "x"] } })),
+            ("shorter", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x"] } })),
+        ] {
+            assert!(differs(&wanted, &object, ME, false), "{what}");
+        }
+    }
+
+    #[test]
+    fn spec_and_status_are_owned_apart() {
+        let object = live(json!({ "status": { "gone": 1, "kept": 2 } }), &json!({}));
+        assert!(differs(&json!({ "status": { "kept": 2 } }), &object, ME, true), "`gone` is to go");
+        assert!(!differs(&json!({ "status": { "kept": 2 } }), &object, ME, false));
+    }
+}

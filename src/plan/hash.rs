@@ -1,0 +1,78 @@
+//! The template hash: SHA-256 over canonical JSON, so that it depends on what the template says and on nothing else.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::api::compute::InstanceTemplateSpec;
+
+/// Marks values of this scheme; the Go operator's have no dash.
+const SCHEME: &str = "j1-";
+
+/// Hash of a template. Equal templates have equal hashes in every release; compared for equality only.
+pub fn template_hash(template: &InstanceTemplateSpec) -> String {
+    let mut text = String::new();
+    // A template is plain data: maps with string keys, lists, strings, numbers. It always serialises.
+    canonical(&serde_json::to_value(template).unwrap_or_default(), &mut text);
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(8).fold(SCHEME.to_owned(), |hash, byte| format!("{hash}{byte:02x}"))
+}
+
+/// JSON with sorted keys and without absent or empty members, so that a new optional field changes no hash.
+fn canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let mut members: Vec<_> = map.iter().filter(|(_, v)| !v.is_null()).collect();
+            members.sort_by_key(|(key, _)| *key);
+            out.push('{');
+            for (key, value) in members {
+                out.push_str(&Value::from(key.as_str()).to_string());
+                out.push(':');
+                canonical(value, out);
+                out.push(',');
+            }
+            out.push('}');
+        }
+        Value::Array(list) => {
+            out.push('[');
+            for value in list {
+                canonical(value, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        scalar => out.push_str(&scalar.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::compute::InstanceTemplateSpec;
+    use serde_json::json;
+
+    fn template(mut edit: impl FnMut(&mut Value)) -> InstanceTemplateSpec {
+        let mut value = json!({
+            "metadata": { "labels": { "b": "2", "a": "1" } },
+            "spec": {
+                "runtime": { "resources": { "instanceType": "datumcloud/d1-standard-2" }, "sandbox": { "containers": [{ "name": "c", "image": "i:1" }] } },
+                "networkInterfaces": [{ "network": { "name": "default" } }],
+            },
+        });
+        edit(&mut value);
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn the_hash_is_a_promise() {
+        // A change of this value restarts every instance of every user: it may never change.
+        assert_eq!(template_hash(&template(|_| ())), "j1-2f5aebdc0ac3e6b5");
+    }
+
+    #[test]
+    fn it_moves_with_content_and_not_with_form() {
+        let base = template_hash(&template(|_| ()));
+        assert_eq!(base, template_hash(&template(|t| t["spec"]["volumes"] = Value::Null)));
+        assert_ne!(base, template_hash(&template(|t| t["spec"]["runtime"]["sandbox"]["containers"][0]["image"] = json!("i:2"))));
+        assert_ne!(base, template_hash(&template(|t| t["metadata"]["annotations"] = json!({ "compute.datumapis.com/restartedAt": "now" }))));
+    }
+}

@@ -1,0 +1,234 @@
+//! Workload -> one WorkloadDeployment per placement and city.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::workload_status;
+use crate::{
+    api::{
+        compute::{Placement, Workload, WorkloadDeployment},
+        meta::{annotation, finalizer, label, manager},
+        names::{self, CityCode},
+    },
+    plan::{Kind, Plan, Project, Write, ownership},
+};
+
+/// Everything that is known about one Workload. All of it is known: the stores behind it are filled.
+pub struct Observed<'a> {
+    /// The Workload.
+    pub workload: &'a Workload,
+    /// Deployments that carry its uid.
+    pub deployments: &'a [Arc<WorkloadDeployment>],
+    /// The deployment of this name in the Workload's namespace, whoever owns it.
+    pub named: &'a dyn Fn(&str) -> Option<Arc<WorkloadDeployment>>,
+    /// Cities that the project's LocationBindings open to it.
+    pub bound: &'a BTreeSet<CityCode>,
+    /// Uid of the Workload's namespace, when the namespace has been seen.
+    pub namespace_uid: Option<&'a str>,
+}
+
+/// What a placement's cities come to.
+#[derive(Debug, Default)]
+pub struct Fate {
+    /// Deployments to have: name -> placement and city as written.
+    pub wanted: BTreeMap<String, City>,
+    /// Cities without a deployment, each with the reason, for the placement's condition.
+    pub unbound: Vec<String>,
+    /// What is wrong with the placement. While something is, nothing of it is made, changed or taken away.
+    pub invalid: Vec<String>,
+    /// Wanted names that belong to somebody else.
+    pub taken: Vec<String>,
+}
+
+/// A city of a placement.
+#[derive(Clone, Debug)]
+pub struct City {
+    /// As the user wrote it.
+    pub written: String,
+    /// In its one spelling.
+    pub code: CityCode,
+}
+
+/// Decides the writes for one Workload.
+///
+/// The status is written only once the deployments are as they should be, so that `observedGeneration` never runs ahead.
+pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Project>> {
+    let workload = observed.workload;
+    if workload.metadata.deletion_timestamp.is_some() {
+        return delete(observed);
+    }
+    let fates = fates(observed);
+    let mut writes: Vec<Write<Project>> = Vec::new();
+    writes.extend(hold_finalizer(workload));
+    for (placement, fate) in workload.spec.placements.iter().zip(&fates) {
+        for (name, city) in &fate.wanted {
+            writes.extend(deployment(observed, placement, name, city));
+        }
+    }
+    writes.extend(surplus(observed, &fates).into_iter().filter_map(|wd| Write::delete(Kind::WorkloadDeployment, wd)));
+    if writes.is_empty() {
+        writes.extend(workload_status(observed, &fates, now));
+    }
+    Plan::writes(writes)
+}
+
+/// Deployments first, the Workload's own finalizer when none is left. Their events bring us back.
+fn delete(observed: &Observed<'_>) -> Plan<Write<Project>> {
+    if observed.deployments.is_empty() {
+        return Write::release(Kind::Workload, manager::WORKLOAD, finalizer::WORKLOAD, observed.workload)
+            .into_iter()
+            .collect();
+    }
+    observed.deployments.iter().filter_map(|wd| Write::delete(Kind::WorkloadDeployment, wd.as_ref())).collect()
+}
+
+fn hold_finalizer(workload: &Workload) -> Option<Write<Project>> {
+    let namespace = workload.namespace().unwrap_or_default();
+    let fields = json!({ "metadata": { "finalizers": [finalizer::WORKLOAD] } });
+    Write::apply(Kind::Workload, manager::WORKLOAD, &namespace, &workload.name_any(), fields, Some(workload))
+}
+
+/// Judges each placement, in the order of the spec.
+pub fn fates(observed: &Observed<'_>) -> Vec<Fate> {
+    let workload = observed.workload;
+    let mut seen = BTreeSet::new();
+    let placements = &workload.spec.placements;
+    let mut fates: Vec<Fate> = placements.iter().map(|placement| fate(observed, placement)).collect();
+    for (placement, fate) in placements.iter().zip(&mut fates) {
+        if !seen.insert(&placement.name) {
+            fate.invalid.push(format!("two placements are named {:?}: give each its own name", placement.name));
+        }
+    }
+    // `a-b` in `c` and `a` in `b-c` would be one deployment.
+    let mut names: BTreeMap<&String, &String> = BTreeMap::new();
+    let mut clashes = Vec::new();
+    for (index, (placement, fate)) in placements.iter().zip(&fates).enumerate() {
+        for name in fate.wanted.keys() {
+            if let Some(other) = names.insert(name, &placement.name).filter(|other| **other != placement.name) {
+                clashes.push((
+                    index,
+                    format!("placements {other:?} and {:?} both make the deployment {name:?}: rename one", placement.name),
+                ));
+            }
+        }
+    }
+    for (index, clash) in clashes {
+        fates[index].invalid.push(clash);
+    }
+    for fate in &mut fates {
+        if !fate.invalid.is_empty() {
+            fate.wanted.clear();
+        }
+    }
+    fates
+}
+
+fn fate(observed: &Observed<'_>, placement: &Placement) -> Fate {
+    let mut fate = Fate::default();
+    let workload = observed.workload.name_any();
+    if workload.len() > names::MAX_LABEL {
+        fate.invalid.push(format!(
+            "the workload's name has {} characters, {} is the limit",
+            workload.len(),
+            names::MAX_LABEL
+        ));
+    }
+    if placement.city_codes.is_empty() {
+        fate.invalid.push("cityCodes is empty: name at least one city".into());
+    }
+    let mut cities = BTreeSet::new();
+    for written in &placement.city_codes {
+        let city = match CityCode::parse(written) {
+            Ok(code) => City { written: written.clone(), code },
+            Err(why) => {
+                fate.invalid.push(why);
+                continue;
+            }
+        };
+        if !cities.insert(city.code.clone()) {
+            fate.invalid.push(format!("city {:?} is listed twice: list each city once", city.code.as_str()));
+            continue;
+        }
+        match names::deployment_name(&workload, &placement.name, &city.code) {
+            Err(why) => fate.invalid.push(why),
+            Ok(name) => want(observed, &mut fate, name, city),
+        }
+    }
+    fate
+}
+
+fn want(observed: &Observed<'_>, fate: &mut Fate, name: String, city: City) {
+    let live = (observed.named)(&name);
+    let ours = live.as_ref().map(|wd| ownership::is_controlled_by(wd.as_ref(), observed.workload));
+    match (ours, observed.bound.contains(&city.code)) {
+        (Some(false), _) => fate.taken.push(format!("a WorkloadDeployment {name:?} that belongs to somebody else is in the way")),
+        (None, false) => fate.unbound.push(format!("{} is not available to this project (no LocationBinding has this city code)", city.written)),
+        (Some(true), false) => {
+            // Losing a binding must not stop what runs: the city keeps its deployment until the workload drops it.
+            fate.unbound.push(format!("{} is no longer available to this project (no LocationBinding has this city code); its deployment is kept", city.written));
+            fate.wanted.insert(name, city);
+        }
+        (_, true) => {
+            fate.wanted.insert(name, city);
+        }
+    }
+}
+
+/// Deployments of this Workload that no valid placement wants. Those of an invalid placement are left alone.
+fn surplus<'a>(observed: &Observed<'a>, fates: &[Fate]) -> Vec<&'a WorkloadDeployment> {
+    let placements = &observed.workload.spec.placements;
+    let invalid: BTreeSet<&String> =
+        placements.iter().zip(fates).filter(|(_, f)| !f.invalid.is_empty()).map(|(p, _)| &p.name).collect();
+    observed
+        .deployments
+        .iter()
+        .map(Arc::as_ref)
+        .filter(|wd| ownership::is_controlled_by(*wd, observed.workload))
+        .filter(|wd| !invalid.contains(&wd.spec.placement_name))
+        .filter(|wd| !fates.iter().any(|fate| fate.wanted.contains_key(&wd.name_any())))
+        .collect()
+}
+
+fn deployment(observed: &Observed<'_>, placement: &Placement, name: &str, city: &City) -> Option<Write<Project>> {
+    let workload = observed.workload;
+    let live = (observed.named)(name);
+    if live.as_ref().is_some_and(|wd| wd.metadata.deletion_timestamp.is_some()) {
+        return None; // it is made anew when it is gone; its event brings us back
+    }
+    let mut template = workload.spec.template.clone();
+    template.spec.controller = None; // the cell's to write, never the tenant's
+    let mut fields = json!({
+        "metadata": {
+            "labels": { label::WORKLOAD_UID: workload.uid() },
+            "ownerReferences": ownership::controller_reference(workload),
+        },
+        "spec": {
+            "workloadRef": { "name": workload.name_any(), "uid": workload.uid() },
+            "placementName": placement.name,
+            "cityCode": city.written,
+            "template": template,
+            "scaleSettings": placement.scale_settings,
+        },
+    });
+    if let Some(uid) = observed.namespace_uid {
+        stamp(&mut fields, uid);
+    }
+    let namespace = workload.namespace().unwrap_or_default();
+    Write::apply(Kind::WorkloadDeployment, manager::WORKLOAD, &namespace, name, fields, live.as_deref())
+}
+
+/// What the federator would otherwise add in a write of its own.
+fn stamp(fields: &mut Value, namespace_uid: &str) {
+    fields["metadata"]["annotations"] = json!({ annotation::FEDERATION_NAMESPACE: names::hub_namespace(namespace_uid) });
+    fields["metadata"]["finalizers"] = json!([finalizer::FEDERATOR]);
+}
+
+#[cfg(test)]
+#[path = "fan_out_tests.rs"]
+mod tests;

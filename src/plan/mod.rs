@@ -1,0 +1,52 @@
+//! Pure decisions: one observed snapshot in, a [`Plan`] out. No async, no client, no clock; time is an argument.
+//!
+//! What is *unknown* (a cache not filled, a namespace not seen) never reaches these functions as *absent*: the
+//! controllers call them only once every store they read is filled.
+
+pub mod cell;
+pub mod condition;
+pub mod diff;
+pub mod hash;
+pub mod hub;
+pub mod ownership;
+mod write;
+
+pub use write::{Cell, Hub, Kind, Object, Op, Plane, Project, Step, Write};
+
+use std::time::Duration;
+
+/// What to do now, in this order, and when to look again if nothing happens.
+#[derive(Debug)]
+pub struct Plan<S> {
+    /// Writes, in the order that is safe to be cut after any of them.
+    pub steps: Vec<S>,
+    /// When to look again without an event.
+    pub next: Next,
+}
+
+/// When to look at an object again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Some watched event will tell.
+    Await,
+    /// No event can be relied on: look again after this long.
+    After(Duration),
+}
+
+impl<S> Plan<S> {
+    /// These writes, then wait for an event.
+    pub fn writes(steps: Vec<S>) -> Self {
+        Self { steps, next: Next::Await }
+    }
+
+    /// Nothing to do.
+    pub fn nothing() -> Self {
+        Self::writes(Vec::new())
+    }
+}
+
+impl<S> FromIterator<S> for Plan<S> {
+    fn from_iter<I: IntoIterator<Item = S>>(steps: I) -> Self {
+        Self::writes(steps.into_iter().collect())
+    }
+}

@@ -1,0 +1,281 @@
+//! The writes that a plan may ask for, typed by the control plane they go to.
+
+use std::{fmt, marker::PhantomData};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::diff;
+
+/// A kind of control plane. A write to one does not type-check on another.
+pub trait Plane: Send + Sync + 'static {
+    /// Its name in logs and errors.
+    const NAME: &'static str;
+}
+
+/// A project's control plane.
+#[derive(Debug)]
+pub enum Project {}
+/// The Karmada hub.
+#[derive(Debug)]
+pub enum Hub {}
+/// A POP cell.
+#[derive(Debug)]
+pub enum Cell {}
+
+impl Plane for Project {
+    const NAME: &'static str = "project";
+}
+impl Plane for Hub {
+    const NAME: &'static str = "hub";
+}
+impl Plane for Cell {
+    const NAME: &'static str = "cell";
+}
+
+/// The kinds we write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `compute.datumapis.com/v1alpha` Workload
+    Workload,
+    /// `compute.datumapis.com/v1alpha` WorkloadDeployment
+    WorkloadDeployment,
+    /// `compute.datumapis.com/v1alpha` Instance
+    Instance,
+    /// `v1` Namespace
+    Namespace,
+    /// `policy.karmada.io/v1alpha1` PropagationPolicy
+    PropagationPolicy,
+}
+
+impl Kind {
+    /// `apiVersion`, `kind` and plural.
+    pub fn gvk(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Workload => ("compute.datumapis.com/v1alpha", "Workload", "workloads"),
+            Self::WorkloadDeployment => {
+                ("compute.datumapis.com/v1alpha", "WorkloadDeployment", "workloaddeployments")
+            }
+            Self::Instance => ("compute.datumapis.com/v1alpha", "Instance", "instances"),
+            Self::Namespace => ("v1", "Namespace", "namespaces"),
+            Self::PropagationPolicy => ("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies"),
+        }
+    }
+}
+
+/// Which object a write goes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; empty when cluster-scoped.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (_, kind, _) = self.kind.gvk();
+        if self.namespace.is_empty() {
+            write!(f, "{kind} {}", self.name)
+        } else {
+            write!(f, "{kind} {}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// One API call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Op {
+    /// POST: an object that nobody may have made before us.
+    Create {
+        /// The whole object.
+        body: Value,
+        /// Field manager.
+        manager: &'static str,
+    },
+    /// Server-side apply of our fields alone; creates the object when it is absent and no uid is given.
+    Apply {
+        /// Our fields.
+        body: Value,
+        /// Field manager.
+        manager: &'static str,
+        /// Whether the fields are those of the status subresource.
+        status: bool,
+    },
+    /// JSON merge patch, guarded by the resourceVersion inside it. For what apply cannot say: taking an entry out of a
+    /// list that another manager put in.
+    Merge {
+        /// The patch; carries `metadata.uid` and `metadata.resourceVersion`.
+        body: Value,
+        /// Field manager.
+        manager: &'static str,
+    },
+    /// DELETE of exactly the object that was judged.
+    Delete {
+        /// Its uid.
+        uid: String,
+        /// Its resourceVersion.
+        resource_version: String,
+    },
+    /// A live read that must find nothing, before something irrevocable is built on the absence.
+    ConfirmAbsent,
+}
+
+/// One API call on a control plane of kind `P`.
+pub struct Write<P> {
+    /// The object.
+    pub object: Object,
+    /// What to do with it.
+    pub op: Op,
+    plane: PhantomData<fn() -> P>,
+}
+
+impl<P> Clone for Write<P> {
+    fn clone(&self) -> Self {
+        Self::new(self.object.clone(), self.op.clone())
+    }
+}
+
+impl<P> fmt::Debug for Write<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Write").field("object", &self.object).field("op", &self.op).finish()
+    }
+}
+
+impl<P> Write<P> {
+    fn new(object: Object, op: Op) -> Self {
+        Self { object, op, plane: PhantomData }
+    }
+
+    /// Creates `body`, and fails when an object of that name exists.
+    pub fn create(kind: Kind, manager: &'static str, namespace: &str, name: &str, body: Value) -> Self {
+        let object = Object { kind, namespace: namespace.into(), name: name.into() };
+        Self::new(object.clone(), Op::Create { body: addressed(&object, None, body), manager })
+    }
+
+    /// Applies `fields` when `live` does not carry them already, or carries some that we applied before and no longer want.
+    pub fn apply<K: Resource + Serialize>(
+        kind: Kind,
+        manager: &'static str,
+        namespace: &str,
+        name: &str,
+        fields: Value,
+        live: Option<&K>,
+    ) -> Option<Self> {
+        Self::apply_to(kind, manager, false, namespace, name, fields, live)
+    }
+
+    /// The same for the status subresource of `live`.
+    pub fn apply_status<K: Resource + Serialize>(
+        kind: Kind,
+        manager: &'static str,
+        status: Value,
+        live: &K,
+    ) -> Option<Self> {
+        let namespace = live.namespace().unwrap_or_default();
+        Self::apply_to(kind, manager, true, &namespace, &live.name_any(), json!({ "status": status }), Some(live))
+    }
+
+    fn apply_to<K: Resource + Serialize>(
+        kind: Kind,
+        manager: &'static str,
+        status: bool,
+        namespace: &str,
+        name: &str,
+        fields: Value,
+        live: Option<&K>,
+    ) -> Option<Self> {
+        if live.is_some_and(|live| !diff::differs(&fields, live, manager, status)) {
+            return None;
+        }
+        let object = Object { kind, namespace: namespace.into(), name: name.into() };
+        // The uid of what was judged: an object that was replaced in between is not ours to change.
+        let uid = live.and_then(|live| live.uid());
+        let body = addressed(&object, uid, fields);
+        Some(Self::new(object, Op::Apply { body, manager, status }))
+    }
+
+    /// Takes our finalizer off `live`, leaving every other. `None` when it is not there.
+    pub fn release<K: Resource>(kind: Kind, manager: &'static str, finalizer: &str, live: &K) -> Option<Self> {
+        let left: Vec<&String> = live.finalizers().iter().filter(|f| *f != finalizer).collect();
+        if left.len() == live.finalizers().len() {
+            return None;
+        }
+        Some(Self::merge(kind, manager, json!({ "metadata": { "finalizers": left } }), live))
+    }
+
+    /// Merges `patch` into exactly the version of `live` that was judged.
+    pub fn merge<K: Resource>(kind: Kind, manager: &'static str, mut patch: Value, live: &K) -> Self {
+        patch["metadata"]["uid"] = json!(live.uid());
+        patch["metadata"]["resourceVersion"] = json!(live.resource_version());
+        Self::new(Object::of(kind, live.meta()), Op::Merge { body: patch, manager })
+    }
+
+    /// Deletes exactly the version of `live` that was judged. `None` when it is on its way out already.
+    pub fn delete<K: Resource>(kind: Kind, live: &K) -> Option<Self> {
+        if live.meta().deletion_timestamp.is_some() {
+            return None;
+        }
+        let op = Op::Delete {
+            uid: live.uid().unwrap_or_default(),
+            resource_version: live.resource_version().unwrap_or_default(),
+        };
+        Some(Self::new(Object::of(kind, live.meta()), op))
+    }
+
+    /// Demands that a live read finds no such object.
+    pub fn confirm_absent(kind: Kind, namespace: &str, name: &str) -> Self {
+        Self::new(Object { kind, namespace: namespace.into(), name: name.into() }, Op::ConfirmAbsent)
+    }
+}
+
+impl Object {
+    /// The object with this metadata.
+    pub fn of(kind: Kind, meta: &ObjectMeta) -> Self {
+        Self {
+            kind,
+            namespace: meta.namespace.clone().unwrap_or_default(),
+            name: meta.name.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// `fields` with the type and address of the object put in.
+fn addressed(object: &Object, uid: Option<String>, mut fields: Value) -> Value {
+    let (api_version, kind, _) = object.kind.gvk();
+    fields["apiVersion"] = json!(api_version);
+    fields["kind"] = json!(kind);
+    fields["metadata"]["name"] = json!(object.name);
+    if !object.namespace.is_empty() {
+        fields["metadata"]["namespace"] = json!(object.namespace);
+    }
+    if let Some(uid) = uid {
+        fields["metadata"]["uid"] = json!(uid);
+    }
+    fields
+}
+
+/// A write of the management controllers, which work on two planes.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// In the project.
+    Project(Write<Project>),
+    /// On the hub.
+    Hub(Write<Hub>),
+}
+
+impl From<Write<Project>> for Step {
+    fn from(write: Write<Project>) -> Self {
+        Self::Project(write)
+    }
+}
+
+impl From<Write<Hub>> for Step {
+    fn from(write: Write<Hub>) -> Self {
+        Self::Hub(write)
+    }
+}
