@@ -29,7 +29,9 @@ fn complete(crd: &mut Value) {
     let is_instance = crd["spec"]["names"]["kind"] == "Instance";
     let status = &mut crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
     require_counters(status);
-    require_counters(&mut status["properties"]["placements"]["items"]);
+    if let Some(placement) = status.pointer_mut("/properties/placements/items") {
+        require_counters(placement);
+    }
     if is_instance {
         status["default"] = instance_status();
         if let Some(status) = status.as_object_mut() {

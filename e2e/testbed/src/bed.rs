@@ -1,0 +1,290 @@
+//! The whole testbed: a project, a hub with Karmada, and cells.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kube::{
+    Client,
+    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams},
+};
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::{
+    binaries,
+    control_plane::{ControlPlane, Etcd},
+    karmada::{Flavour, Real, StandIn},
+    manifests,
+    pki::{self, User},
+    provider::Provider,
+};
+
+/// Label by which policies find a city's cluster.
+const CITY: &str = "topology.datum.net/city-code";
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Cities, one cell each.
+    pub cells: Vec<String>,
+    /// Which Karmada.
+    pub karmada: Flavour,
+    /// Whether Instances are served by the provider stand-in.
+    pub provider: bool,
+    /// Folder for everything; a fresh one under the cache when absent. Removed at the end unless it was given.
+    pub dir: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { cells: vec!["dfw".into(), "ord".into()], karmada: Flavour::from_env(), provider: true, dir: None }
+    }
+}
+
+/// A running testbed. Dropping it ends every process of it.
+#[derive(Debug)]
+pub struct Testbed {
+    // Dropped in this order: what uses the API servers, the API servers, etcd.
+    _providers: Vec<Provider>,
+    _stand_in: Option<StandIn>,
+    _real: Option<Real>,
+    /// The project's control plane.
+    pub project: ControlPlane,
+    /// The hub.
+    pub hub: ControlPlane,
+    /// The cells, by city.
+    pub cells: BTreeMap<String, ControlPlane>,
+    _etcd: Etcd,
+    dir: PathBuf,
+    keep: bool,
+}
+
+impl Testbed {
+    /// Starts everything and waits until it serves. `progress` gets a line now and then.
+    ///
+    /// # Errors
+    /// One line that says what is missing or did not come up.
+    pub async fn start(options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
+        let Options { cells, karmada, provider, dir, .. } = options;
+        if let Flavour::Real { bin, crds } = &karmada {
+            Real::check(bin, crds)?;
+        }
+        let bin = binaries::find(progress)?;
+        let keep = dir.is_some();
+        let dir = dir.unwrap_or_else(fresh_dir);
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
+        pki::make(&dir)?;
+        progress("starting etcd and the API servers");
+        let etcd = Etcd::start(&dir, &bin)?;
+        let start = |name: &str| ControlPlane::start(&dir, &bin, &etcd.url, name);
+        let mut project = start("project")?;
+        let mut hub = start("hub")?;
+        let mut planes: BTreeMap<String, ControlPlane> = BTreeMap::new();
+        for city in &cells {
+            planes.insert(city.clone(), start(&format!("cell-{city}"))?);
+        }
+        for plane in [&mut project, &mut hub].into_iter().chain(planes.values_mut()) {
+            plane.wait_ready().await?;
+        }
+        progress("installing definitions and roles");
+        let root = binaries::root();
+        install(&project, &root, &["crds", "neighbours", "config/components/controller_rbac/role.yaml"]).await?;
+        install(&hub, &root, &["crds", "config/base/downstream-rbac/role.yaml"]).await?;
+        for cell in planes.values() {
+            install(cell, &root, &["crds", "neighbours", "config/components/cell_rbac/role.yaml"]).await?;
+        }
+        let mut real = None;
+        match &karmada {
+            Flavour::StandIn => install(&hub, &root, &["karmada"]).await?,
+            Flavour::Real { bin, crds } => {
+                progress("starting Karmada");
+                real = Some(Real::start(&dir, bin, crds, &hub, &etcd.url).await?);
+            }
+        }
+        for plane in [&mut project, &mut hub].into_iter().chain(planes.values_mut()) {
+            plane.start_controllers()?;
+        }
+        let hub_client = hub.client().await?;
+        let interpreter = fs::read_to_string(root.join("config/components/federation/interpreter.yaml"))?;
+        eventually("the interpreter", || manifests::apply(&hub_client, &interpreter)).await?;
+        let mut clients = Vec::new();
+        for (city, cell) in &planes {
+            clients.push((cell.name().to_owned(), cell.client().await?));
+            eventually("a cluster", || register(&hub_client, &dir, city, cell)).await?;
+        }
+        let stand_in = (karmada == Flavour::StandIn).then(|| StandIn::start(hub_client.clone(), clients.clone()));
+        let mut providers = Vec::new();
+        if provider {
+            providers.extend(clients.iter().map(|(_, client)| Provider::start(client.clone())));
+        }
+        let project_client = project.client().await?;
+        for city in &cells {
+            bind_location(&project_client, city).await?;
+        }
+        progress("waiting for the clusters");
+        clusters_ready(&hub_client, cells.len()).await?;
+        Ok(Self {
+            _providers: providers,
+            _stand_in: stand_in,
+            _real: real,
+            project,
+            hub,
+            cells: planes,
+            _etcd: etcd,
+            dir,
+            keep,
+        })
+    }
+
+    /// Folder of logs, kubeconfigs and data.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The cell of a city.
+    pub fn cell(&self, city: &str) -> Result<&ControlPlane> {
+        self.cells.get(city).with_context(|| format!("no cell {city}"))
+    }
+
+    /// `NAME=path` lines, absolute, one per kubeconfig.
+    pub fn env(&self) -> String {
+        let line = |name: &str, plane: &ControlPlane| {
+            let of = |user| plane.kubeconfig(user).display().to_string();
+            format!("{name}_KUBECONFIG={}\n{name}_OPERATOR_KUBECONFIG={}\n", of(User::Admin), of(User::Operator))
+        };
+        let cells = self.cells.iter().map(|(city, cell)| line(&format!("CELL_{}", city.to_uppercase()), cell));
+        [line("PROJECT", &self.project), line("HUB", &self.hub)].into_iter().chain(cells).collect()
+    }
+}
+
+impl Drop for Testbed {
+    fn drop(&mut self) {
+        if !self.keep && std::env::var_os("TESTBED_KEEP").is_none() {
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+}
+
+fn fresh_dir() -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    binaries::cache().join(format!("run-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+async fn install(plane: &ControlPlane, root: &Path, what: &[&str]) -> Result<()> {
+    let client = plane.client().await?;
+    for what in what {
+        let files = match *what {
+            "crds" => ["workloads", "workloaddeployments", "instances"]
+                .map(|plural| root.join(format!("crds/compute.datumapis.com_{plural}.yaml")))
+                .to_vec(),
+            "neighbours" | "karmada" => vec![root.join(format!("e2e/testbed/crds/{what}.yaml"))],
+            file => vec![root.join(file)],
+        };
+        for file in files {
+            let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            manifests::apply(&client, &text).await.with_context(|| plane.name().to_owned())?;
+            established(&client, &text).await?;
+        }
+    }
+    grant(&client).await
+}
+
+/// Gives the operator's user the roles that `config/` defines, under the names it defines them.
+async fn grant(client: &Client) -> Result<()> {
+    for role in ["compute", "compute-cell", "compute-manager"] {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": { "name": format!("testbed-{role}") },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": User::Operator.name() }],
+        });
+        manifests::apply_value(client, binding).await?;
+    }
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "compute-system" } });
+    manifests::apply_value(client, namespace).await?;
+    let text = fs::read_to_string(binaries::root().join("config/components/leader_election/role.yaml"))?;
+    manifests::apply(client, &text).await
+}
+
+/// Waits until every definition of `text` is served.
+async fn established(client: &Client, text: &str) -> Result<()> {
+    for definition in manifests::documents(text)? {
+        if definition["kind"] != "CustomResourceDefinition" {
+            continue;
+        }
+        let spec = &definition["spec"];
+        let of = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let gvk = GroupVersionKind::gvk(&of(&spec["group"]), &of(&spec["versions"][0]["name"]), &of(&spec["names"]["kind"]));
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
+        eventually(&gvk.kind, || async { Ok(api.list(&ListParams::default().limit(1)).await.map(|_| ())?) }).await?;
+    }
+    Ok(())
+}
+
+async fn register(hub: &Client, dir: &Path, city: &str, cell: &ControlPlane) -> Result<()> {
+    let ca = STANDARD.encode(fs::read(dir.join("ca.crt"))?);
+    let name = cell.name();
+    for namespace in ["karmada-cluster".to_owned(), format!("karmada-es-{name}")] {
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+        manifests::apply_value(hub, namespace).await?;
+    }
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "karmada-cluster" },
+        "data": { "token": STANDARD.encode(User::Admin.token()), "caBundle": ca },
+    });
+    manifests::apply_value(hub, secret).await?;
+    let cluster = json!({
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": { "name": name, "labels": { CITY: city } },
+        "spec": {
+            "syncMode": "Push", "apiEndpoint": format!("https://127.0.0.1:{}", cell.port()),
+            "secretRef": { "namespace": "karmada-cluster", "name": name },
+        },
+    });
+    manifests::apply_value(hub, cluster).await.map(|_| ())
+}
+
+/// Opens a city to the project.
+pub async fn bind_location(project: &Client, city: &str) -> Result<()> {
+    let binding = json!({
+        "apiVersion": "networking.datumapis.com/v1alpha", "kind": "LocationBinding",
+        "metadata": { "name": city },
+        "spec": { "locationRef": { "name": city }, "locationClassName": "datum-managed", "topology": { CITY: city } },
+    });
+    manifests::apply_value(project, binding).await.map(|_| ())
+}
+
+async fn clusters_ready(hub: &Client, count: usize) -> Result<()> {
+    let gvk = GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster");
+    let api: Api<DynamicObject> = Api::all_with(hub.clone(), &ApiResource::from_gvk(&gvk));
+    eventually("the clusters", || async {
+        let clusters = api.list(&ListParams::default()).await?;
+        let ready = |c: &DynamicObject| {
+            let conditions = c.data["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+        };
+        let ready = clusters.items.iter().filter(|c| ready(c)).count();
+        if ready < count { bail!("{ready} of {count} clusters are ready") } else { Ok(()) }
+    })
+    .await
+}
+
+/// Tries until it works, for a minute.
+pub async fn eventually<T, F: Future<Output = Result<T>>>(what: &str, mut attempt: impl FnMut() -> F) -> Result<T> {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match attempt().await {
+            Ok(value) => return Ok(value),
+            Err(error) if Instant::now() > deadline => return Err(error.context(format!("{what}: not after a minute"))),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! One API server with its controller manager, over a shared etcd.
+
+use std::{
+    net::{Ipv4Addr, TcpListener},
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use tokio::time::Instant;
+
+use crate::{
+    pki::{self, User},
+    process::Process,
+};
+
+/// A free port on 127.0.0.1.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+/// etcd, shared by every API server under prefixes of their own.
+#[derive(Debug)]
+pub struct Etcd {
+    /// Its process.
+    pub process: Process,
+    /// Its client URL.
+    pub url: String,
+}
+
+impl Etcd {
+    /// Starts etcd without fsync: a testbed's data need not survive a power cut.
+    pub fn start(dir: &Path, bin: &Path) -> Result<Self> {
+        let (client, peer) = (free_port()?, free_port()?);
+        let url = format!("http://127.0.0.1:{client}");
+        let peer = format!("http://127.0.0.1:{peer}");
+        let mut command = Command::new(bin.join("etcd"));
+        command
+            .arg(format!("--data-dir={}", dir.join("etcd").display()))
+            .arg(format!("--listen-client-urls={url}"))
+            .arg(format!("--advertise-client-urls={url}"))
+            .arg(format!("--listen-peer-urls={peer}"))
+            .arg(format!("--initial-advertise-peer-urls={peer}"))
+            .arg(format!("--initial-cluster=default={peer}"))
+            .args(["--unsafe-no-fsync", "--quota-backend-bytes=8589934592", "--log-level=warn"]);
+        Ok(Self { process: Process::spawn(dir, "etcd", &mut command)?, url })
+    }
+}
+
+/// A control plane of the testbed.
+#[derive(Debug)]
+pub struct ControlPlane {
+    name: String,
+    dir: PathBuf,
+    bin: PathBuf,
+    etcd: String,
+    port: u16,
+    api_server: Option<Process>,
+    controllers: Option<Process>,
+}
+
+impl ControlPlane {
+    /// Starts the API server; [`Self::wait_ready`] waits for it.
+    pub fn start(dir: &Path, bin: &Path, etcd: &str, name: &str) -> Result<Self> {
+        let mut this = Self {
+            name: name.into(),
+            dir: dir.into(),
+            bin: bin.into(),
+            etcd: etcd.into(),
+            port: free_port()?,
+            api_server: None,
+            controllers: None,
+        };
+        for user in [User::Admin, User::Operator] {
+            pki::kubeconfig(dir, name, this.port, user)?;
+        }
+        this.start_api_server()?;
+        Ok(this)
+    }
+
+    /// Its name: `project`, `hub`, `cell-<city>`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A kubeconfig file for `user`.
+    pub fn kubeconfig(&self, user: User) -> PathBuf {
+        let suffix = if user == User::Admin { "" } else { ".operator" };
+        self.dir.join(format!("{}{suffix}.kubeconfig", self.name))
+    }
+
+    /// A client with every right.
+    pub async fn client(&self) -> Result<Client> {
+        client(&self.kubeconfig(User::Admin)).await
+    }
+
+    /// Starts the API server, the first time or after [`Self::stop_api_server`], on the same port.
+    pub fn start_api_server(&mut self) -> Result<()> {
+        let file = |name: &str| self.dir.join(name).display().to_string();
+        let mut command = Command::new(self.bin.join("kube-apiserver"));
+        command
+            .arg(format!("--etcd-servers={}", self.etcd))
+            .arg(format!("--etcd-prefix=/{}", self.name))
+            .arg(format!("--secure-port={}", self.port))
+            .args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"])
+            .arg(format!("--tls-cert-file={}", file("server.crt")))
+            .arg(format!("--tls-private-key-file={}", file("server.key")))
+            .arg(format!("--client-ca-file={}", file("ca.crt")))
+            .arg(format!("--token-auth-file={}", file("tokens.csv")))
+            .arg("--authorization-mode=RBAC")
+            .arg(format!("--service-account-key-file={}", file("sa.pub")))
+            .arg(format!("--service-account-signing-key-file={}", file("sa.key")))
+            .args(["--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16"])
+            .arg(format!("--proxy-client-cert-file={}", file("front-proxy.crt")))
+            .arg(format!("--proxy-client-key-file={}", file("front-proxy.key")))
+            .arg(format!("--requestheader-client-ca-file={}", file("ca.crt")))
+            .args([
+                "--requestheader-allowed-names=front-proxy",
+                "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+                "--requestheader-group-headers=X-Remote-Group",
+                "--requestheader-username-headers=X-Remote-User",
+            ])
+            .arg(format!("--audit-policy-file={}", file("audit.yaml")))
+            .arg(format!("--audit-log-path={}", self.audit_log().display()))
+            .args([
+                "--disable-admission-plugins=ServiceAccount",
+                "--enable-priority-and-fairness=false",
+                "--max-requests-inflight=3000",
+                "--max-mutating-requests-inflight=1500",
+                "--shutdown-delay-duration=0s",
+            ]);
+        self.api_server = Some(Process::spawn(&self.dir, &format!("apiserver-{}", self.name), &mut command)?);
+        Ok(())
+    }
+
+    /// Kills the API server: this control plane is away.
+    pub fn stop_api_server(&mut self) {
+        self.api_server = None;
+    }
+
+    /// Every request of the operator that the API server has answered, one JSON object a line.
+    pub fn audit_log(&self) -> PathBuf {
+        self.dir.join(format!("audit-{}.log", self.name))
+    }
+
+    /// Waits until the API server serves.
+    pub async fn wait_ready(&mut self) -> Result<()> {
+        let client = self.client().await?;
+        let deadline = Instant::now() + Duration::from_secs(90);
+        loop {
+            let request = http_get("/readyz")?;
+            let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
+            if matches!(answer, Ok(Ok(_))) {
+                return Ok(());
+            }
+            let server = self.api_server.as_mut().context("the API server is stopped")?;
+            if let Some(code) = server.exit_code() {
+                bail!("kube-apiserver {} ended with {code}:\n{}", self.name, server.tail());
+            }
+            if Instant::now() > deadline {
+                bail!("kube-apiserver {} is not ready after 90 s; see {}", self.name, server.log().display());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// Starts the controller manager: namespace deletion and garbage collection. Once the definitions are in, for the
+    /// garbage collector looks for new ones only every half minute.
+    pub fn start_controllers(&mut self) -> Result<()> {
+        let name = format!("controllers-{}", self.name);
+        let mut command = Command::new(self.bin.join("kube-controller-manager"));
+        command
+            .arg(format!("--kubeconfig={}", self.kubeconfig(User::Admin).display()))
+            .arg("--controllers=namespace-controller,garbage-collector-controller")
+            .args(["--leader-elect=false", "--bind-address=127.0.0.1"])
+            .arg(format!("--secure-port={}", free_port()?))
+            .arg(format!("--cert-dir={}", self.dir.join(&name).display()))
+            .args(["--kube-api-qps=400", "--kube-api-burst=800", "--concurrent-gc-syncs=5"]);
+        self.controllers = Some(Process::spawn(&self.dir, &name, &mut command)?);
+        Ok(())
+    }
+}
+
+impl Drop for ControlPlane {
+    fn drop(&mut self) {
+        // Controllers before their server, both before etcd, which the testbed drops last.
+        self.controllers = None;
+        self.api_server = None;
+    }
+}
+
+/// A client from a kubeconfig file.
+pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    let file = Kubeconfig::read_from(kubeconfig)?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+/// A GET of a path, for [`Client::request_text`].
+pub fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
+    Ok(http::Request::get(path).body(Vec::new())?)
+}

@@ -1,0 +1,46 @@
+//! Applies YAML to an API server.
+
+use anyhow::{Context, Result};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::Value;
+
+/// Applies every document of `text`.
+pub async fn apply(client: &Client, text: &str) -> Result<()> {
+    for document in documents(text)? {
+        apply_value(client, document).await?;
+    }
+    Ok(())
+}
+
+/// Applies one object.
+pub async fn apply_value(client: &Client, object: Value) -> Result<DynamicObject> {
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let api = api(client, &object)?;
+    let name = object.name_any();
+    let kind = object.types.as_ref().map(|t| t.kind.clone()).unwrap_or_default();
+    let params = PatchParams::apply("testbed").force();
+    api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("cannot apply {kind} {name}"))
+}
+
+/// The documents of a YAML text.
+pub fn documents(text: &str) -> Result<Vec<Value>> {
+    text.split("\n---")
+        .map(|document| document.trim_start_matches('-'))
+        .filter(|document| document.lines().any(|line| !line.trim().is_empty() && !line.trim_start().starts_with('#')))
+        .map(|document| serde_saphyr::from_str(document).context("not YAML"))
+        .collect()
+}
+
+/// The API of `object`'s kind, in its namespace when it has one.
+pub fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
+    let types = object.types.as_ref().context("an object without kind")?;
+    let gvk: GroupVersionKind = types.try_into()?;
+    let resource = ApiResource::from_gvk(&gvk);
+    Ok(match object.namespace() {
+        Some(namespace) => Api::namespaced_with(client.clone(), &namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    })
+}

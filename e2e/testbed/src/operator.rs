@@ -1,0 +1,127 @@
+//! The real binary, as a process.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::Instant,
+};
+
+use crate::{
+    bed::Testbed,
+    binaries::root,
+    control_plane::{ControlPlane, free_port},
+    pki::User,
+    process::Process,
+};
+
+/// The operator's binary of this build profile, built first if need be.
+pub fn build(progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    let binary = target_dir()?.join("compute-operator");
+    progress("building compute-operator");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.current_dir(root()).args(["build", "--quiet", "--package", "compute-operator", "--bin", "compute-operator"]);
+    if !cfg!(debug_assertions) {
+        command.arg("--release");
+    }
+    let out = command.output().context("cannot run cargo")?;
+    if !out.status.success() {
+        bail!("cargo build failed:\n{}", String::from_utf8_lossy(&out.stderr));
+    }
+    Ok(binary)
+}
+
+fn target_dir() -> Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    let dir = exe.parent().context("no folder")?;
+    Ok(if dir.ends_with("deps") { dir.parent().context("no folder")?.to_path_buf() } else { dir.to_path_buf() })
+}
+
+/// A running operator.
+#[derive(Debug)]
+pub struct Operator {
+    /// Its process.
+    pub process: Process,
+    health: u16,
+    metrics: u16,
+}
+
+impl Operator {
+    /// Management controllers over the testbed's project and hub.
+    pub fn management(bed: &Testbed, binary: &Path, name: &str, more: &[&str]) -> Result<Self> {
+        let hub = format!("--federation-kubeconfig={}", bed.hub.kubeconfig(User::Operator).display());
+        let mut args = vec!["--enable-management-controllers=true", &hub];
+        args.extend(more);
+        Self::start(bed.dir(), binary, name, &bed.project, &args)
+    }
+
+    /// Cell controllers on one cell.
+    pub fn cell(bed: &Testbed, binary: &Path, city: &str, more: &[&str]) -> Result<Self> {
+        let mut args = vec!["--enable-cell-controllers=true"];
+        args.extend(more);
+        Self::start(bed.dir(), binary, &format!("operator-{city}"), bed.cell(city)?, &args)
+    }
+
+    fn start(dir: &Path, binary: &Path, name: &str, plane: &ControlPlane, args: &[&str]) -> Result<Self> {
+        let (health, metrics) = (free_port()?, free_port()?);
+        let config = dir.join(format!("{name}.yaml"));
+        std::fs::write(
+            &config,
+            format!(
+                "apiVersion: apiserver.config.datumapis.com/v1alpha1\nkind: WorkloadOperator\nmetricsServer:\n  secureServing: false\n  bindAddress: 127.0.0.1:{metrics}\n"
+            ),
+        )?;
+        let mut command = Command::new(binary);
+        command
+            .arg(format!("--kubeconfig={}", plane.kubeconfig(User::Operator).display()))
+            .arg(format!("--server-config={}", config.display()))
+            .arg(format!("--health-probe-bind-address=127.0.0.1:{health}"))
+            .args(["--zap-encoder=console", "--zap-log-level=debug"])
+            .args(args)
+            .env("NO_COLOR", "1");
+        Ok(Self { process: Process::spawn(dir, name, &mut command)?, health, metrics })
+    }
+
+    /// Status code and body of a path of the health server.
+    pub async fn probe(&self, path: &str) -> Result<(u16, String)> {
+        get(self.health, path).await
+    }
+
+    /// The metrics text.
+    pub async fn metrics(&self) -> Result<String> {
+        Ok(get(self.metrics, "/metrics").await?.1)
+    }
+
+    /// Waits until `/readyz` is content.
+    pub async fn wait_ready(&mut self) -> Result<()> {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(code) = self.process.exit_code() {
+                bail!("{} ended with {code}:\n{}", self.process.name(), self.process.tail());
+            }
+            match self.probe("/readyz").await {
+                Ok((200, _)) => return Ok(()),
+                Ok((_, body)) if Instant::now() > deadline => bail!("{} is not ready: {body}", self.process.name()),
+                _ => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+}
+
+async fn get(port: u16, path: &str) -> Result<(u16, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await?;
+    let (head, body) = text.split_once("\r\n\r\n").context("no HTTP answer")?;
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("no status")?;
+    Ok((code, body.to_owned()))
+}

@@ -1,0 +1,151 @@
+//! Child processes that never outlive us, however we end.
+//!
+//! A shell, started first and deaf to signals, reads the pids of our children from a pipe. When the pipe closes,
+//! because we ended, were killed or crashed, it kills what is left, in the order that is safe: an API server hangs on
+//! SIGTERM once its etcd is gone, so everything gets SIGKILL, the youngest first, and etcd, the oldest, last.
+
+use std::{
+    fs::File,
+    io::Write,
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::{Mutex, OnceLock, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+const REAPER: &str = r#"trap '' INT TERM HUP QUIT PIPE
+pids=""
+while read -r op pid; do
+  case "$op" in
+    +) pids="$pid $pids" ;;
+    -) left=""; for p in $pids; do [ "$p" = "$pid" ] || left="$left $p"; done; pids="$left" ;;
+  esac
+done
+for p in $pids; do kill -9 "$p" 2>/dev/null; done"#;
+
+struct Reaper {
+    pipe: Mutex<std::process::ChildStdin>,
+}
+
+fn reaper() -> Result<&'static Reaper> {
+    static REAPER_CELL: OnceLock<Result<Reaper, String>> = OnceLock::new();
+    let started = REAPER_CELL.get_or_init(|| {
+        let mut child = Command::new("sh")
+            .args(["-c", REAPER])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()
+            .map_err(|e| format!("cannot start sh: {e}"))?;
+        let pipe = child.stdin.take().ok_or("sh has no stdin")?;
+        Ok(Reaper { pipe: Mutex::new(pipe) })
+    });
+    started.as_ref().map_err(|e| anyhow::anyhow!(e.clone()))
+}
+
+impl Reaper {
+    fn tell(&self, op: char, pid: u32) {
+        let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
+        let _ = writeln!(pipe, "{op} {pid}");
+    }
+}
+
+/// A child process with its log file. Dropping it kills it.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts `command`, its output appended to `<dir>/<name>.log`, in a process group of its own, so that a Ctrl-C on
+    /// the terminal reaches us alone.
+    pub fn spawn(dir: &Path, name: &str, command: &mut Command) -> Result<Self> {
+        let log = dir.join(format!("{name}.log"));
+        let out = File::options().create(true).append(true).open(&log).with_context(|| log.display().to_string())?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {name} ({})", command.get_program().display()))?;
+        reaper()?.tell('+', child.id());
+        Ok(Self { name: name.into(), child, log })
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its output goes.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The last lines of its output.
+    pub fn tail(&self) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    }
+
+    /// Its exit code, once it has ended (`None` while it runs; -1 for a signal).
+    pub fn exit_code(&mut self) -> Option<i32> {
+        self.child.try_wait().ok().flatten().map(|status| status.code().unwrap_or(-1))
+    }
+
+    /// Kills it (SIGKILL) and waits for its end.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if let Ok(reaper) = reaper() {
+            reaper.tell('-', self.child.id());
+        }
+    }
+
+    /// Asks it to end (SIGTERM); after `grace`, kills it. Returns its exit code.
+    pub async fn stop(&mut self, grace: Duration) -> i32 {
+        signal(self.pid(), Signal::TERM);
+        let deadline = tokio::time::Instant::now() + grace;
+        while tokio::time::Instant::now() < deadline {
+            if let Some(code) = self.exit_code() {
+                self.kill();
+                return code;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.kill();
+        -1
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Sends a signal to a process, if it is there.
+pub fn signal(pid: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, signal);
+    }
+}
+
+/// Whether a process is there.
+pub fn is_alive(pid: u32) -> bool {
+    i32::try_from(pid).ok().and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid).is_ok())
+}
