@@ -173,8 +173,16 @@ impl Drop for Testbed {
     }
 }
 
+/// A folder of our own; those of processes that ended without clearing up are removed on the way.
 fn fresh_dir() -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    for entry in fs::read_dir(binaries::cache()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix("run-").and_then(|rest| rest.split('-').next()?.parse().ok());
+        if owner.is_some_and(|pid| !crate::process::is_alive(pid)) {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
     binaries::cache().join(format!("run-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 

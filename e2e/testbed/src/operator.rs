@@ -70,6 +70,13 @@ impl Operator {
     }
 
     fn start(dir: &Path, binary: &Path, name: &str, plane: &ControlPlane, args: &[&str]) -> Result<Self> {
+        let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig(User::Operator).display());
+        let args: Vec<&str> = [kubeconfig.as_str()].into_iter().chain(args.iter().copied()).collect();
+        Self::with_flags(dir, binary, name, &args)
+    }
+
+    /// The operator with these flags, beside those for its probes, metrics and logs.
+    pub fn with_flags(dir: &Path, binary: &Path, name: &str, args: &[&str]) -> Result<Self> {
         let (health, metrics) = (free_port()?, free_port()?);
         let config = dir.join(format!("{name}.yaml"));
         std::fs::write(
@@ -80,7 +87,6 @@ impl Operator {
         )?;
         let mut command = Command::new(binary);
         command
-            .arg(format!("--kubeconfig={}", plane.kubeconfig(User::Operator).display()))
             .arg(format!("--server-config={}", config.display()))
             .arg(format!("--health-probe-bind-address=127.0.0.1:{health}"))
             .args(["--zap-encoder=console", "--zap-log-level=debug"])

@@ -1,1 +1,272 @@
-fn main(){}
+//! `cargo testbed up`, `down`, `status`, `e2e`: a federation to play with, usable by kubectl.
+
+use std::{
+    fs,
+    io::Write,
+    os::unix::process::CommandExt,
+    path::PathBuf,
+    process::{Command, ExitCode, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Parser, Subcommand};
+use rustix::process::Signal;
+use testbed::{
+    Options, Testbed, binaries,
+    karmada::Flavour,
+    operator::{self, Operator},
+    process::{is_alive, signal},
+};
+use tokio::time::Instant;
+
+/// A federation of real API servers as plain local processes.
+#[derive(Parser)]
+#[command(name = "cargo testbed")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Start it, and leave it running
+    Up(Wanted),
+    /// End it
+    Down,
+    /// Say whether it runs, and where
+    Status,
+    /// Run the chainsaw suites of e2e/suites against a testbed of their own
+    E2e {
+        #[command(flatten)]
+        wanted: Wanted,
+        /// Arguments for chainsaw, such as `--include-test-regex NAME`
+        #[arg(last = true)]
+        chainsaw: Vec<String>,
+    },
+    /// Serve in the foreground; `up` starts this
+    #[command(hide = true)]
+    Serve(Wanted),
+}
+
+#[derive(Args, Clone)]
+struct Wanted {
+    /// Cities, one cell each
+    #[arg(long, value_delimiter = ',', default_value = "dfw,ord")]
+    cells: Vec<String>,
+    /// Folder with Karmada's binaries; a stand-in runs without
+    #[arg(long, env = "KARMADA_BIN", requires = "karmada_crds")]
+    karmada_bin: Option<PathBuf>,
+    /// Folder with Karmada's CRDs
+    #[arg(long, env = "KARMADA_CRDS", requires = "karmada_bin")]
+    karmada_crds: Option<PathBuf>,
+    /// Run the operator too: management, and one for each cell
+    #[arg(long)]
+    operator: bool,
+    /// Leave Instances alone: no provider stand-in
+    #[arg(long)]
+    no_provider: bool,
+}
+
+impl Wanted {
+    fn options(&self, dir: Option<PathBuf>) -> Options {
+        let karmada = match (&self.karmada_bin, &self.karmada_crds) {
+            (Some(bin), Some(crds)) => Flavour::Real { bin: bin.clone(), crds: crds.clone() },
+            _ => Flavour::StandIn,
+        };
+        Options { cells: self.cells.clone(), karmada, provider: !self.no_provider, dir }
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let mut arguments = vec![format!("--cells={}", self.cells.join(","))];
+        for (flag, path) in [("karmada-bin", &self.karmada_bin), ("karmada-crds", &self.karmada_crds)] {
+            arguments.extend(path.as_ref().map(|path| format!("--{flag}={}", path.display())));
+        }
+        arguments.extend(self.operator.then(|| "--operator".to_owned()));
+        arguments.extend(self.no_provider.then(|| "--no-provider".to_owned()));
+        arguments
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let ended = match Cli::parse().verb {
+        Verb::Up(wanted) => up(&wanted).await,
+        Verb::Down => down().await,
+        Verb::Status => return status(),
+        Verb::Serve(wanted) => serve(&wanted).await,
+        Verb::E2e { wanted, chainsaw } => return e2e(wanted, &chainsaw).await.unwrap_or_else(complain),
+    };
+    ended.map_or_else(complain, |()| ExitCode::SUCCESS)
+}
+
+#[allow(clippy::needless_pass_by_value)] // the shape map_or_else asks for
+fn complain(error: anyhow::Error) -> ExitCode {
+    eprintln!("testbed: {error:#}");
+    ExitCode::FAILURE
+}
+
+fn env_file() -> PathBuf {
+    binaries::cache().join("env")
+}
+
+fn pid_file() -> PathBuf {
+    binaries::cache().join("up.pid")
+}
+
+fn log_file() -> PathBuf {
+    binaries::cache().join("up.log")
+}
+
+fn running() -> Option<u32> {
+    let pid = fs::read_to_string(pid_file()).ok()?.trim().parse().ok()?;
+    is_alive(pid).then_some(pid)
+}
+
+/// Starts `serve` in the background and shows what it says until it is ready.
+async fn up(wanted: &Wanted) -> Result<()> {
+    if running().is_some() {
+        println!("already up:\n{}", fs::read_to_string(env_file()).unwrap_or_default());
+        return Ok(());
+    }
+    fs::create_dir_all(binaries::cache())?;
+    let _ = fs::remove_file(env_file());
+    let log = fs::File::create(log_file())?;
+    let mut child = Command::new(std::env::current_exe()?)
+        .arg("serve")
+        .args(wanted.arguments())
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()?;
+    fs::write(pid_file(), child.id().to_string())?;
+    let mut shown = 0;
+    loop {
+        let text = fs::read_to_string(log_file()).unwrap_or_default();
+        print!("{}", &text[shown.min(text.len())..]);
+        std::io::stdout().flush()?;
+        shown = text.len();
+        if env_file().is_file() {
+            print!("\n{}\nThese lines are in {}\n", fs::read_to_string(env_file())?, env_file().display());
+            return Ok(());
+        }
+        if child.try_wait()?.is_some() {
+            let _ = fs::remove_file(pid_file());
+            bail!("it did not come up; see {}", log_file().display());
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_millis(100)) => {}
+            _ = tokio::signal::ctrl_c() => {
+                signal(child.id(), Signal::TERM);
+                let _ = child.wait();
+                bail!("interrupted");
+            }
+        }
+    }
+}
+
+async fn serve(wanted: &Wanted) -> Result<()> {
+    let began = Instant::now();
+    let progress = |text: &str| println!("[{:5.1}s] {text}", began.elapsed().as_secs_f64());
+    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let work = async {
+        let dir = Some(binaries::cache().join("up"));
+        let bed = Testbed::start(wanted.options(dir), &progress).await?;
+        let _operators = if wanted.operator { start_operators(&bed, &progress).await? } else { Vec::new() };
+        let whole = env_file().with_extension("new");
+        fs::write(&whole, bed.env())?;
+        fs::rename(&whole, env_file())?;
+        progress("up");
+        std::future::pending::<()>().await;
+        Ok(())
+    };
+    let ended = tokio::select! {
+        ended = work => ended,
+        _ = term.recv() => Ok(()),
+    };
+    let _ = fs::remove_file(env_file());
+    let _ = fs::remove_file(pid_file());
+    ended
+}
+
+async fn start_operators(bed: &Testbed, progress: &dyn Fn(&str)) -> Result<Vec<Operator>> {
+    let binary = operator::build(progress)?;
+    progress("starting the operator");
+    let mut operators = vec![Operator::management(bed, &binary, "operator-management", &["--leader-elect"])?];
+    for city in bed.cells.keys() {
+        operators.push(Operator::cell(bed, &binary, city, &["--leader-elect"])?);
+    }
+    for operator in &mut operators {
+        operator.wait_ready().await?;
+    }
+    Ok(operators)
+}
+
+async fn down() -> Result<()> {
+    let Some(pid) = running() else {
+        println!("not running");
+        return Ok(());
+    };
+    signal(pid, Signal::TERM);
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while is_alive(pid) {
+        if Instant::now() > deadline {
+            signal(pid, Signal::KILL); // what it started is ended by its watcher
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let _ = fs::remove_file(env_file());
+    let _ = fs::remove_file(pid_file());
+    println!("down");
+    Ok(())
+}
+
+fn status() -> ExitCode {
+    match running() {
+        Some(pid) if env_file().is_file() => {
+            println!("up, process {pid}\n{}", fs::read_to_string(env_file()).unwrap_or_default());
+            ExitCode::SUCCESS
+        }
+        Some(pid) => {
+            println!("starting, process {pid}; see {}", log_file().display());
+            ExitCode::FAILURE
+        }
+        None => {
+            println!("not running");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn e2e(mut wanted: Wanted, chainsaw: &[String]) -> Result<ExitCode> {
+    if !Command::new("chainsaw").arg("version").output().is_ok_and(|out| out.status.success()) {
+        bail!("chainsaw is missing: go install github.com/kyverno/chainsaw@v0.2.14");
+    }
+    let began = Instant::now();
+    let progress = |text: &str| println!("[{:5.1}s] {text}", began.elapsed().as_secs_f64());
+    wanted.operator = true;
+    wanted.no_provider = true; // the suites are written for clusters that have none
+    let bed = Testbed::start(wanted.options(None), &progress).await?;
+    let _operators = start_operators(&bed, &progress).await?;
+    let of = |plane: &testbed::control_plane::ControlPlane| plane.kubeconfig(testbed::pki::User::Admin).display().to_string();
+    let mut command = tokio::process::Command::new("chainsaw");
+    command
+        .current_dir(binaries::root())
+        .args(["test", "e2e/suites", "--config", "e2e/chainsaw-config.yaml", "--parallel", "1"])
+        .env("KUBECONFIG", of(&bed.project))
+        .arg(format!("--cluster=downstream={}", of(&bed.hub)))
+        .kill_on_drop(true);
+    for (city, cell) in &bed.cells {
+        command.arg(format!("--cluster=pop-{city}={}", of(cell)));
+    }
+    let bin = binaries::cache().join("bin");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let status = command
+        .env("PATH", format!("{}:{path}", bin.display()))
+        .args(chainsaw)
+        .status()
+        .await
+        .context("cannot run chainsaw")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}

@@ -104,11 +104,13 @@ impl Federation {
         self.hub.wait_ready().await;
         loop {
             let _ = tokio::time::timeout(Duration::from_secs(1), changed.notified()).await;
-            // Any step may lose a race with another writer; the next pass sees what came of it.
-            if let Err(error) = self.pass().await
-                && std::env::var_os("TESTBED_DEBUG").is_some()
-            {
-                eprintln!("karmada stand-in: {error:#}");
+            // Any step may lose a race with another writer; the next pass, soon, sees what came of it.
+            if let Err(error) = self.pass().await {
+                if std::env::var_os("TESTBED_DEBUG").is_some() {
+                    eprintln!("karmada stand-in: {error:#}");
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                changed.notify_one();
             }
         }
     }

@@ -1,0 +1,210 @@
+//! A federation for a whole test binary, and the few ways tests look at it.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+use std::{
+    path::{Path, PathBuf},
+    sync::LazyLock,
+    time::Duration,
+};
+
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use testbed::{Options, Testbed, control_plane::ControlPlane, operator::Operator};
+use tokio::{runtime::Runtime, sync::OnceCell, time::Instant};
+
+/// How long a condition may take; real Karmada on a busy machine is the yardstick.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One runtime for all tests of a binary: what a testbed runs in the background must outlive each single test.
+pub static RUNTIME: LazyLock<Runtime> =
+    LazyLock::new(|| tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap());
+
+pub fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_compute-operator"))
+}
+
+/// A testbed with the operator on it.
+pub struct World {
+    pub bed: Testbed,
+    pub operators: Vec<Operator>,
+    pub project: Client,
+    pub hub: Client,
+    pub dfw: Client,
+    pub ord: Client,
+}
+
+pub async fn bed() -> Testbed {
+    Testbed::start(Options::default(), &|text| eprintln!("testbed: {text}")).await.unwrap()
+}
+
+impl World {
+    pub async fn start() -> Self {
+        let bed = bed().await;
+        let mut operators = vec![Operator::management(&bed, binary(), "operator-management", &[]).unwrap()];
+        for city in bed.cells.keys() {
+            operators.push(Operator::cell(&bed, binary(), city, &[]).unwrap());
+        }
+        for operator in &mut operators {
+            operator.wait_ready().await.unwrap();
+        }
+        let client = |plane: &ControlPlane| {
+            let file = plane.kubeconfig(testbed::pki::User::Admin);
+            async move { testbed::control_plane::client(&file).await.unwrap() }
+        };
+        Self {
+            project: client(&bed.project).await,
+            hub: client(&bed.hub).await,
+            dfw: client(bed.cell("dfw").unwrap()).await,
+            ord: client(bed.cell("ord").unwrap()).await,
+            bed,
+            operators,
+        }
+    }
+
+    pub async fn shared() -> &'static Self {
+        static SHARED: OnceCell<World> = OnceCell::const_new();
+        SHARED.get_or_init(Self::start).await
+    }
+
+    /// A fresh namespace in the project, and the name of its hub namespace.
+    pub async fn namespace(&self, prefix: &str) -> (String, String) {
+        let name = format!("{prefix}-{:06x}", fastrand::u32(..0x0100_0000));
+        let made = apply(&self.project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;
+        (name, format!("ns-{}", made.uid().unwrap()))
+    }
+
+    /// Whether nothing is left of this project namespace, on hub and cells, but the hub namespace.
+    pub async fn is_clean(&self, namespace: &str, hub: &str) -> Result<(), String> {
+        for (place, client, namespace, kinds) in [
+            ("project", &self.project, namespace, &["Workload", "WorkloadDeployment"][..]),
+            ("hub", &self.hub, hub, &["WorkloadDeployment", "PropagationPolicy", "ResourceBinding"]),
+            ("dfw", &self.dfw, hub, &["WorkloadDeployment", "Instance"]),
+            ("ord", &self.ord, hub, &["WorkloadDeployment", "Instance"]),
+        ] {
+            for kind in kinds {
+                let left = list(client, kind, namespace).await;
+                if !left.is_empty() {
+                    return Err(format!("{place}: {kind} {:?}", left.iter().map(|o| o.name_any()).collect::<Vec<_>>()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A Workload for these cities.
+pub fn workload(namespace: &str, name: &str, cities: &[&str], replicas: u32) -> Value {
+    json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": {
+            "template": template("docker.io/library/nginx:1"),
+            "placements": [{ "name": "p", "cityCodes": cities, "scaleSettings": { "minReplicas": replicas } }],
+        },
+    })
+}
+
+/// A WorkloadDeployment as a test of the federator alone writes it.
+pub fn deployment(namespace: &str, name: &str, city: &str) -> Value {
+    json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": {
+            "workloadRef": { "name": "test-workload", "uid": "00000000-0000-0000-0000-000000000001" },
+            "placementName": "default", "cityCode": city, "template": template("docker.io/library/nginx:1"),
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    })
+}
+
+pub fn template(image: &str) -> Value {
+    json!({ "metadata": { "labels": { "app": "test" } }, "spec": {
+        "runtime": {
+            "resources": { "instanceType": "datumcloud/d1-standard-2" },
+            "sandbox": { "containers": [{ "name": "c", "image": image }] },
+        },
+        "networkInterfaces": [{ "network": { "name": "default" } }],
+    }})
+}
+
+pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
+    let (group, version) = match kind {
+        "Workload" | "WorkloadDeployment" | "Instance" => ("compute.datumapis.com", "v1alpha"),
+        "PropagationPolicy" => ("policy.karmada.io", "v1alpha1"),
+        "ResourceBinding" => ("work.karmada.io", "v1alpha2"),
+        "Work" => ("work.karmada.io", "v1alpha1"),
+        "Cluster" => ("cluster.karmada.io", "v1alpha1"),
+        "LocationBinding" => ("networking.datumapis.com", "v1alpha"),
+        "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
+        _ => ("", "v1"),
+    };
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    match namespace {
+        "" => Api::all_with(client.clone(), &resource),
+        namespace => Api::namespaced_with(client.clone(), namespace, &resource),
+    }
+}
+
+pub async fn apply(client: &Client, object: Value) -> DynamicObject {
+    try_apply(client, object).await.unwrap()
+}
+
+pub async fn try_apply(client: &Client, object: Value) -> kube::Result<DynamicObject> {
+    let kind = object["kind"].as_str().unwrap().to_owned();
+    let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default().to_owned();
+    let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+    api(client, &kind, &namespace).patch(&name, &PatchParams::apply("test").force(), &Patch::Apply(object)).await
+}
+
+pub async fn merge(client: &Client, kind: &str, namespace: &str, name: &str, patch: Value) -> DynamicObject {
+    api(client, kind, namespace).patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+}
+
+pub async fn get(client: &Client, kind: &str, namespace: &str, name: &str) -> Option<DynamicObject> {
+    api(client, kind, namespace).get_opt(name).await.unwrap()
+}
+
+pub async fn list(client: &Client, kind: &str, namespace: &str) -> Vec<DynamicObject> {
+    api(client, kind, namespace).list(&ListParams::default()).await.unwrap().items
+}
+
+pub async fn delete(client: &Client, kind: &str, namespace: &str, name: &str) {
+    let _ = api(client, kind, namespace).delete(name, &DeleteParams::background()).await.unwrap();
+}
+
+/// The condition of this type, or null.
+pub fn condition(object: &DynamicObject, type_: &str) -> Value {
+    let conditions = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    conditions.into_iter().find(|c| c["type"] == type_).unwrap_or_default()
+}
+
+/// Looks until `check` is content, and says its last complaint when it never is.
+pub async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, mut check: impl FnMut() -> F) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match check().await {
+            Ok(value) => return value,
+            Err(why) if Instant::now() > deadline => panic!("{what}: not within {PATIENCE:?}: {why}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+/// Waits until the Workload has this many ready instances, and no others.
+pub async fn ready(world: &World, namespace: &str, name: &str, replicas: u64) -> DynamicObject {
+    eventually(&format!("{name} has {replicas} ready instances"), || async {
+        let workload = get(&world.project, "Workload", namespace, name).await.ok_or("no workload")?;
+        let status = &workload.data["status"];
+        let settled = ["replicas", "readyReplicas", "desiredReplicas", "updatedReplicas"].iter().all(|f| status[*f] == replicas)
+            && status["observedGeneration"] == json!(workload.metadata.generation);
+        if settled { Ok(workload) } else { Err(status.to_string()) }
+    })
+    .await
+}
+
+pub fn path(relative: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(relative)
+}

@@ -1,0 +1,347 @@
+//! What happens when things break: servers away, managers killed, watches gone silent, objects nobody can read.
+//! One testbed, the tests one after the other: each breaks something that all see.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use common::{RUNTIME, World, apply, binary, condition, delete, deployment, eventually, get, list, merge, ready, template, workload};
+use kube::ResourceExt;
+use serde_json::json;
+use testbed::{
+    control_plane::free_port,
+    operator::Operator,
+    pki::{User, kubeconfig},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
+    net::{TcpListener, TcpStream},
+    sync::{Mutex, MutexGuard, OnceCell},
+};
+
+async fn world() -> MutexGuard<'static, World> {
+    static WORLD: OnceCell<Mutex<World>> = OnceCell::const_new();
+    WORLD.get_or_init(|| async { Mutex::new(World::start().await) }).await.lock().await
+}
+
+#[test]
+fn a_hub_that_goes_away_and_comes_back_loses_nothing() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        let (ns, hub) = world.namespace("hub-away").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(&world, &ns, "web", 1).await;
+        let kept = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().uid();
+        world.bed.hub.stop_api_server();
+        apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
+        eventually("readiness names the hub", || async {
+            match world.operators[0].probe("/readyz").await {
+                Ok((503, body)) if body.contains("in hub") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        assert_eq!(world.operators[0].probe("/healthz").await.unwrap().0, 200, "being restarted would help nobody");
+        world.bed.hub.start_api_server().unwrap();
+        world.bed.hub.wait_ready().await.unwrap();
+        ready(&world, &ns, "web", 2).await;
+        assert_eq!(get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().uid(), kept);
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+        world.operators[0].wait_ready().await.unwrap();
+    });
+}
+
+#[test]
+fn managers_killed_in_the_middle_of_a_roll_out_finish_it_when_they_are_back() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        let (ns, hub) = world.namespace("killed").await;
+        apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 3)).await;
+        for round in 0_u64..6 {
+            // Any moment will do; different ones each time.
+            tokio::time::sleep(Duration::from_millis(30 + 70 * round)).await;
+            for operator in &mut world.operators {
+                operator.process.kill();
+            }
+            if round == 3 {
+                let mut object = workload(&ns, "web", &["dfw", "ord"], 3);
+                object["spec"]["template"] = template("docker.io/library/nginx:2");
+                apply(&world.project, object).await;
+            }
+            let mut operators = vec![Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap()];
+            for city in ["dfw", "ord"] {
+                operators.push(Operator::cell(&world.bed, binary(), city, &[]).unwrap());
+            }
+            world.operators = operators;
+        }
+        ready(&world, &ns, "web", 6).await;
+        for (city, cell) in [("dfw", &world.dfw), ("ord", &world.ord)] {
+            let instances = list(cell, "Instance", &hub).await;
+            let names: BTreeSet<_> = instances.iter().map(|i| i.name_any()).collect();
+            assert_eq!(names, (0..3).map(|n| format!("web-p-{city}-{n}")).collect(), "none twice, none missing");
+            assert!(instances.iter().all(|i| i.data["spec"]["runtime"]["sandbox"]["containers"][0]["image"] == "docker.io/library/nginx:2"));
+        }
+        delete(&world.project, "Workload", &ns, "web").await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        world.operators[0].process.kill();
+        world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}
+
+#[test]
+fn of_two_replicas_one_leads_and_the_other_takes_over() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        world.operators[0].process.kill(); // it runs without a Lease
+        let replica = |name: &str| Operator::management(&world.bed, binary(), name, &["--leader-elect"]).unwrap();
+        let mut replicas = vec![replica("replica-a"), replica("replica-b")];
+        for replica in &mut replicas {
+            replica.wait_ready().await.unwrap(); // warm caches, whether leading or not
+        }
+        let leaders = |replicas: &[Operator]| {
+            let texts: Vec<_> = replicas.iter().map(Operator::metrics).collect();
+            async move {
+                let mut leaders = Vec::new();
+                for (index, text) in futures::future::join_all(texts).await.into_iter().enumerate() {
+                    if text.unwrap_or_default().contains("leader_election_master_status 1") {
+                        leaders.push(index);
+                    }
+                }
+                leaders
+            }
+        };
+        let one = |replicas| async {
+            match leaders(replicas).await[..] {
+                [leader] => Ok(leader),
+                ref other => Err(format!("{other:?} lead")),
+            }
+        };
+        let leader = eventually("one leads", || one(&replicas)).await;
+        let (ns, hub) = world.namespace("leader").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(&world, &ns, "web", 1).await;
+        assert_eq!(leaders(&replicas).await, [leader], "and only one");
+
+        // Killed: the other waits until the Lease has run out.
+        replicas[leader].process.kill();
+        apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
+        ready(&world, &ns, "web", 2).await;
+        let mut survivor = replicas.remove(1 - leader);
+
+        // Asked to end: the Lease is given up, and the next one leads at once.
+        let mut next = replica("replica-c");
+        next.wait_ready().await.unwrap();
+        assert_eq!(survivor.process.stop(Duration::from_secs(10)).await, 0, "within the grace period");
+        let began = tokio::time::Instant::now();
+        eventually("the next one leads", || one(std::slice::from_ref(&next))).await;
+        assert!(began.elapsed() < Duration::from_secs(10), "without waiting for the Lease to run out");
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+        next.process.stop(Duration::from_secs(10)).await;
+        let mut again = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
+        again.wait_ready().await.unwrap();
+        world.operators[0] = again;
+    });
+}
+
+/// Waits for these words in `/readyz`.
+async fn waits_for(operator: &Operator, words: &[&str]) {
+    eventually(&format!("readiness says {words:?}"), || async {
+        match operator.probe("/readyz").await {
+            Ok((503, body)) if words.iter().all(|word| body.contains(word)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+#[test]
+fn what_start_up_waits_for_is_told_and_is_no_crash() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        let dir = world.bed.dir().to_path_buf();
+        let start = |name: &str, project: PathBuf, hub: PathBuf| {
+            let flags = [format!("--kubeconfig={}", project.display()), format!("--federation-kubeconfig={}", hub.display())];
+            // Later flags of the same name would be refused, so this goes around the helper's own.
+            Operator::with_flags(&dir, binary(), name, &["--enable-management-controllers", &flags[0], &flags[1]]).unwrap()
+        };
+        let project = || world.bed.project.kubeconfig(User::Operator);
+        let hub = || world.bed.hub.kubeconfig(User::Operator);
+
+        // A hub that is not there.
+        let port = free_port().unwrap();
+        let nowhere = kubeconfig(&dir, "nowhere", port, User::Operator).unwrap();
+        let operator = start("unreachable", project(), nowhere);
+        waits_for(&operator, &["propagationpolicies in hub", "refused"]).await;
+
+        // No permission: verb, resource and control plane are named.
+        let operator = start("forbidden", hub(), hub());
+        waits_for(&operator, &["list workloads.compute.datumapis.com in project single", "forbidden", "cannot list resource"]).await;
+
+        // A token that is not (or no longer) good.
+        let text = std::fs::read_to_string(hub()).unwrap().replace(User::Operator.token(), "expired");
+        let expired = dir.join("expired.kubeconfig");
+        std::fs::write(&expired, text).unwrap();
+        let operator = start("expired", project(), expired);
+        waits_for(&operator, &["list workloaddeployments.compute.datumapis.com in hub", "Unauthorized"]).await;
+
+        // A definition that comes late.
+        let name = "locationbindings.networking.datumapis.com";
+        delete(&world.project, "CustomResourceDefinition", "", name).await;
+        eventually("the definition is gone", || async {
+            match get(&world.project, "CustomResourceDefinition", "", name).await {
+                None => Ok(()),
+                Some(_) => Err("still there".into()),
+            }
+        })
+        .await;
+        let mut operator = start("no-crd", project(), hub());
+        waits_for(&operator, &["CRD locationbindings.networking.datumapis.com is not installed in project single"]).await;
+        assert_eq!(operator.probe("/healthz").await.unwrap().0, 200);
+        let text = std::fs::read_to_string(common::path("e2e/testbed/crds/neighbours.yaml")).unwrap();
+        testbed::manifests::apply(&world.project, &text).await.unwrap();
+        for city in ["dfw", "ord"] {
+            testbed::eventually("location", || testbed::bed::bind_location(&world.project, city)).await.unwrap();
+        }
+        operator.wait_ready().await.unwrap();
+        assert_eq!(operator.process.stop(Duration::from_secs(10)).await, 0);
+    });
+}
+
+/// A proxy in front of an API server. While `deaf`, connections that were open by then carry nothing more, and nobody is told.
+async fn proxy(to: u16, deaf: Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let Ok((mut client, _)) = listener.accept().await else { return };
+            let born_deaf = deaf.load(Ordering::SeqCst);
+            let deaf = deaf.clone();
+            tokio::spawn(async move {
+                let Ok(mut server) = TcpStream::connect(("127.0.0.1", to)).await else { return };
+                if born_deaf {
+                    let _ = copy_bidirectional(&mut client, &mut server).await;
+                    return;
+                }
+                let (mut cr, mut cw) = client.split();
+                let (mut sr, mut sw) = server.split();
+                let carry = async |from: &mut (dyn tokio::io::AsyncRead + Unpin + Send), to: &mut (dyn tokio::io::AsyncWrite + Unpin + Send)| {
+                    let mut buffer = vec![0; 16 * 1024];
+                    while let Ok(n @ 1..) = from.read(&mut buffer).await {
+                        if deaf.load(Ordering::SeqCst) {
+                            std::future::pending::<()>().await;
+                        }
+                        if to.write_all(&buffer[..n]).await.is_err() {
+                            return;
+                        }
+                    }
+                };
+                tokio::select! { () = carry(&mut cr, &mut sw) => {} () = carry(&mut sr, &mut cw) => {} }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_watch_that_goes_silent_is_replaced_within_a_minute_and_delays_no_other() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        world.operators[0].process.kill();
+        let deaf = Arc::new(AtomicBool::new(false));
+        let port = proxy(world.bed.hub.port(), deaf.clone()).await;
+        let hub_file = kubeconfig(world.bed.dir(), "proxied-hub", port, User::Operator).unwrap();
+        let flags = [
+            format!("--kubeconfig={}", world.bed.project.kubeconfig(User::Operator).display()),
+            format!("--federation-kubeconfig={}", hub_file.display()),
+        ];
+        let mut operator =
+            Operator::with_flags(world.bed.dir(), binary(), "proxied", &["--enable-management-controllers", &flags[0], &flags[1]]).unwrap();
+        operator.wait_ready().await.unwrap();
+        let (ns, hub) = world.namespace("silent").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(&world, &ns, "web", 1).await;
+
+        deaf.store(true, Ordering::SeqCst);
+        let began = tokio::time::Instant::now();
+        // The project's watches are healthy: a change there is acted on at once, over a fresh connection to the hub.
+        apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
+        let copied = || async {
+            let copy = get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.ok_or("gone")?;
+            let replicas = &copy.data["spec"]["scaleSettings"]["minReplicas"];
+            if *replicas == 2 { Ok(()) } else { Err(replicas.to_string()) }
+        };
+        eventually("the copy is changed", copied).await;
+        assert!(began.elapsed() < Duration::from_secs(25), "no other watch waits for the silent one: {:?}", began.elapsed());
+        // What the hub says comes through once the silent watch is replaced.
+        ready(&world, &ns, "web", 2).await;
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+        let text = operator.metrics().await.unwrap();
+        assert!(text.contains("compute_watch_replaced_total{resource=\"workloaddeployments\"}"), "{text}");
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+        let mut again = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
+        again.wait_ready().await.unwrap();
+        world.operators[0] = again;
+    });
+}
+
+/// Written while the definition is loose, as an older version of it may have been.
+#[test]
+fn a_deployment_nobody_can_decode_is_reported_and_disturbs_no_other() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        let (ns, hub) = world.namespace("undecodable").await;
+        apply(&world.project, deployment(&ns, "bad", "dfw")).await;
+        eventually("it is federated", || async {
+            get(&world.dfw, "WorkloadDeployment", &hub, "bad").await.map(|_| ()).ok_or("not yet".into())
+        })
+        .await;
+        let name = "workloaddeployments.compute.datumapis.com";
+        let strict = std::fs::read_to_string(common::path("crds/compute.datumapis.com_workloaddeployments.yaml")).unwrap();
+        let mut loose = testbed::manifests::documents(&strict).unwrap().remove(0);
+        loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        testbed::manifests::apply_value(&world.project, loose).await.unwrap();
+        let garble = json!({ "spec": { "scaleSettings": "many" } });
+        eventually("it is garbled", || async {
+            let api = common::api(&world.project, "WorkloadDeployment", &ns);
+            let patch = kube::api::Patch::Merge(&garble);
+            api.patch("bad", &kube::api::PatchParams::default(), &patch).await.map(|_| ()).map_err(|e| e.to_string())
+        })
+        .await;
+        eventually("it is reported", || async {
+            let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
+            if text.contains("compute_undecodable_objects_total{kind=\"WorkloadDeployment\"}") { Ok(()) } else { Err(text) }
+        })
+        .await;
+        let log = std::fs::read_to_string(world.operators[0].process.log()).unwrap();
+        assert!(log.lines().any(|l| l.contains("object cannot be read") && l.contains(&format!("{ns}/bad"))), "by name");
+        apply(&world.project, workload(&ns, "good", &["dfw"], 1)).await;
+        ready(&world, &ns, "good", 1).await;
+        assert!(get(&world.hub, "WorkloadDeployment", &hub, "bad").await.is_some(), "unknown is not absent");
+        // Mended, it is looked after again.
+        merge(&world.project, "WorkloadDeployment", &ns, "bad", json!({ "spec": { "scaleSettings": null } })).await;
+        merge(&world.project, "WorkloadDeployment", &ns, "bad", json!({ "spec": { "scaleSettings": { "minReplicas": 2 } } })).await;
+        eventually("it is mended", || async {
+            let wd = get(&world.project, "WorkloadDeployment", &ns, "bad").await.ok_or("gone")?;
+            if wd.data["status"]["readyReplicas"] == 2 { Ok(()) } else { Err(condition(&wd, "Available").to_string()) }
+        })
+        .await;
+        testbed::manifests::apply(&world.project, &strict).await.unwrap();
+        assert!(get(&world.project, "CustomResourceDefinition", "", name).await.is_some());
+        delete(&world.project, "WorkloadDeployment", &ns, "bad").await;
+        delete(&world.project, "Workload", &ns, "good").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}

@@ -1,0 +1,413 @@
+//! The whole way on real API servers: project, hub, cells, and back. One testbed for all; each test has a namespace.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use common::{
+    RUNTIME, World, api, apply, condition, delete, deployment, eventually, get, list, merge, ready, template, try_apply,
+    workload,
+};
+use kube::{ResourceExt, api::DeleteParams};
+use serde_json::json;
+use testbed::audit::{Audit, Request};
+
+#[test]
+fn a_workload_reaches_both_cities_and_leaves_nothing_behind() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("whole").await;
+        apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 2)).await;
+        let object = ready(world, &ns, "web", 4).await;
+        assert_eq!(condition(&object, "Available")["reason"], "AvailablePlacementFound");
+        assert_eq!(object.data["status"]["deployments"], 2);
+        for (city, cell) in [("dfw", &world.dfw), ("ord", &world.ord)] {
+            let name = format!("web-p-{city}");
+            let wd = get(&world.project, "WorkloadDeployment", &ns, &name).await.unwrap();
+            assert_eq!(wd.annotations()["compute.datumapis.com/federation-namespace"], hub);
+            assert!(wd.finalizers().contains(&"compute.datumapis.com/federator".to_owned()));
+            assert_eq!(wd.data["status"]["observedGeneration"], json!(wd.metadata.generation));
+            let copy = get(&world.hub, "WorkloadDeployment", &hub, &name).await.unwrap();
+            assert_eq!(copy.labels()["topology.datum.net/city-code"], city);
+            assert_eq!(copy.labels()["meta.datumapis.com/upstream-namespace"], ns);
+            let policy = get(&world.hub, "PropagationPolicy", &hub, &format!("city-{city}")).await.unwrap();
+            assert_eq!(policy.data["spec"]["propagateDeps"], true);
+            assert_eq!(policy.data["spec"]["resourceSelectors"].as_array().unwrap().len(), 1);
+            let instances = list(cell, "Instance", &hub).await;
+            let names: BTreeSet<_> = instances.iter().map(|i| i.name_any()).collect();
+            assert_eq!(names, BTreeSet::from([format!("{name}-0"), format!("{name}-1")]));
+            for instance in &instances {
+                assert_eq!(condition(instance, "QuotaGranted")["reason"], "QuotaDisabled");
+                assert!(instance.data["spec"]["controller"].get("schedulingGates").is_none_or(|g| g == &json!([])));
+                for key in ["workload-uid", "workload-deployment-uid", "instance-index", "workload-deployment-name", "city-code", "workload-name", "placement-name"] {
+                    assert!(instance.labels().contains_key(&format!("compute.datumapis.com/{key}")), "{key}");
+                }
+                assert_eq!(instance.labels()["app"], "test", "the template's own labels");
+            }
+        }
+        let namespace = get(&world.hub, "Namespace", "", &hub).await.unwrap();
+        assert_eq!(namespace.labels()["meta.datumapis.com/upstream-cluster-name"], "cluster-single");
+
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+        assert!(get(&world.hub, "Namespace", "", &hub).await.is_some(), "hub namespaces stay");
+    });
+}
+
+#[test]
+fn an_unbound_city_makes_no_deployment_and_is_named() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, _) = world.namespace("unbound").await;
+        apply(&world.project, workload(&ns, "web", &["dfw", "lhr"], 1)).await;
+        let object = eventually("the placement tells", || async {
+            let object = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
+            let told = object.data["status"]["placements"][0]["conditions"][0].clone();
+            let message = told["message"].as_str().unwrap_or_default();
+            if told["status"] == "True" && message.contains("lhr") { Ok(object) } else { Err(told.to_string()) }
+        })
+        .await;
+        let told = &object.data["status"]["placements"][0]["conditions"][0];
+        assert!(told["message"].as_str().unwrap().contains("no LocationBinding"), "{told}");
+        assert!(get(&world.project, "WorkloadDeployment", &ns, "web-p-lhr").await.is_none());
+        // Bound later, it is served; bound no longer, what runs is left alone.
+        testbed::bed::bind_location(&world.project, "lhr").await.unwrap();
+        eventually("the city is served", || async {
+            get(&world.project, "WorkloadDeployment", &ns, "web-p-lhr").await.ok_or("no deployment".into())
+        })
+        .await;
+        delete(&world.project, "LocationBinding", "", "lhr").await;
+        eventually("the loss is told", || async {
+            let object = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
+            let told = object.data["status"]["placements"][0]["conditions"][0]["message"].to_string();
+            if told.contains("no longer") { Ok(()) } else { Err(told) }
+        })
+        .await;
+        assert!(get(&world.project, "WorkloadDeployment", &ns, "web-p-lhr").await.unwrap().metadata.deletion_timestamp.is_none());
+    });
+}
+
+#[test]
+fn scale_goes_up_in_order_and_down_from_the_highest() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("scale").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        let first = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap();
+        apply(&world.project, workload(&ns, "web", &["dfw"], 3)).await;
+        ready(world, &ns, "web", 3).await;
+        let created = |i: &kube::api::DynamicObject| i.creation_timestamp().unwrap().0;
+        let mut instances = list(&world.dfw, "Instance", &hub).await;
+        instances.sort_by_key(|i| i.name_any());
+        assert!(instances.windows(2).all(|pair| created(&pair[0]) <= created(&pair[1])), "in order");
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        let left = list(&world.dfw, "Instance", &hub).await;
+        assert_eq!(left.iter().map(|i| i.uid()).collect::<Vec<_>>(), [first.uid()], "the first one stays, untouched");
+    });
+}
+
+#[test]
+fn a_new_template_replaces_every_instance_and_a_broken_one_can_be_mended() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("template").await;
+        let with = |image: &str| {
+            let mut object = workload(&ns, "web", &["dfw"], 2);
+            object["spec"]["template"] = template(image);
+            object
+        };
+        apply(&world.project, with("docker.io/library/nginx:1")).await;
+        ready(world, &ns, "web", 2).await;
+        let before: BTreeSet<_> = list(&world.dfw, "Instance", &hub).await.iter().map(|i| i.uid()).collect();
+        apply(&world.project, with("docker.io/library/broken:2")).await;
+        eventually("the failure reaches the tenant", || async {
+            let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.ok_or("gone")?;
+            let told = condition(&wd, "ReplicasReady");
+            if told["reason"] == "ImageUnavailable" { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        let still: BTreeSet<_> = list(&world.dfw, "Instance", &hub).await.iter().map(|i| i.uid()).collect();
+        assert_eq!(before.intersection(&still).count(), 1, "one at a time: the other one still serves");
+        apply(&world.project, with("docker.io/library/nginx:3")).await;
+        ready(world, &ns, "web", 2).await;
+        let instances = list(&world.dfw, "Instance", &hub).await;
+        assert!(instances.iter().all(|i| !before.contains(&i.uid())));
+        assert!(instances.iter().all(|i| i.data["spec"]["runtime"]["sandbox"]["containers"][0]["image"] == "docker.io/library/nginx:3"));
+    });
+}
+
+#[test]
+fn a_removed_city_goes_and_the_other_is_untouched() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("city").await;
+        apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 1)).await;
+        ready(world, &ns, "web", 2).await;
+        let kept = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().uid();
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        eventually("ord is empty", || async {
+            let left = list(&world.ord, "Instance", &hub).await.len()
+                + list(&world.ord, "WorkloadDeployment", &hub).await.len()
+                + usize::from(get(&world.hub, "PropagationPolicy", &hub, "city-ord").await.is_some());
+            if left == 0 { Ok(()) } else { Err(format!("{left} objects are left")) }
+        })
+        .await;
+        ready(world, &ns, "web", 1).await;
+        assert_eq!(get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().uid(), kept);
+        assert!(get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.is_some());
+    });
+}
+
+#[test]
+fn a_city_policy_comes_with_the_first_deployment_and_goes_with_the_last() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("policy").await;
+        let policy = || get(&world.hub, "PropagationPolicy", &hub, "city-dfw");
+        apply(&world.project, deployment(&ns, "alpha", "DFW")).await;
+        let first = eventually("the policy is there", || async { policy().await.ok_or("no policy".into()) }).await;
+        apply(&world.project, deployment(&ns, "beta", "dfw")).await;
+        eventually("the second is on the cell", || async {
+            get(&world.dfw, "WorkloadDeployment", &hub, "beta").await.map(|_| ()).ok_or("not yet".into())
+        })
+        .await;
+        delete(&world.project, "WorkloadDeployment", &ns, "alpha").await;
+        eventually("the first is gone", || async {
+            match get(&world.project, "WorkloadDeployment", &ns, "alpha").await {
+                None => Ok(()),
+                Some(_) => Err("still there".into()),
+            }
+        })
+        .await;
+        assert_eq!(policy().await.unwrap().uid(), first.uid(), "the second still needs it");
+        // Lost by somebody's hand, it comes back; a foreign namesake of it is not ours to remove.
+        delete(&world.hub, "PropagationPolicy", &hub, "city-dfw").await;
+        eventually("it is back", || async {
+            policy().await.filter(|p| p.uid() != first.uid()).map(|_| ()).ok_or("not yet".into())
+        })
+        .await;
+        delete(&world.project, "WorkloadDeployment", &ns, "beta").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}
+
+#[test]
+fn what_others_put_on_our_objects_survives_and_what_is_ours_is_put_back() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("foreign").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        let theirs = json!({ "metadata": { "labels": { "example.com/l": "1" }, "annotations": { "example.com/a": "2" } } });
+        for client in [&world.project, &world.hub] {
+            let namespace = if std::ptr::eq(client, &raw const world.hub) { &hub } else { &ns };
+            merge(client, "WorkloadDeployment", namespace, "web-p-dfw", theirs.clone()).await;
+        }
+        merge(&world.hub, "PropagationPolicy", &hub, "city-dfw", theirs.clone()).await;
+        merge(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw", json!({ "metadata": { "labels": { "topology.datum.net/city-code": "ord" } } })).await;
+        merge(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw", json!({ "spec": { "scaleSettings": { "minReplicas": 7 } } })).await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
+        ready(world, &ns, "web", 2).await;
+        for (client, namespace, kind, name) in [
+            (&world.project, &ns, "WorkloadDeployment", "web-p-dfw"),
+            (&world.hub, &hub, "WorkloadDeployment", "web-p-dfw"),
+            (&world.hub, &hub, "PropagationPolicy", "city-dfw"),
+        ] {
+            let object = get(client, kind, namespace, name).await.unwrap();
+            assert_eq!(object.labels().get("example.com/l").map(String::as_str), Some("1"), "{kind}");
+            assert_eq!(object.annotations().get("example.com/a").map(String::as_str), Some("2"), "{kind}");
+        }
+        let copy = get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.unwrap();
+        assert_eq!(copy.labels()["topology.datum.net/city-code"], "dfw");
+        assert_eq!(copy.data["spec"]["scaleSettings"]["minReplicas"], 2);
+    });
+}
+
+#[test]
+fn bad_input_is_told_on_the_object_and_disturbs_nothing() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("bad").await;
+        let mut none = workload(&ns, "none", &["dfw"], 1);
+        none["spec"]["placements"] = json!([]);
+        assert!(try_apply(&world.project, none).await.unwrap_err().to_string().contains("spec.placements"));
+
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        let kept = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().uid();
+        let long = "w".repeat(61);
+        for (object, word) in [
+            (workload(&ns, "web", &["dfw", "DFW", "ord"], 1), "listed twice"),
+            (workload(&ns, &long, &["dfw"], 1), "67 characters, 63 is the limit"),
+            (workload(&ns, "odd", &["d/f/w"], 1), "lower case letters"),
+        ] {
+            let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+            apply(&world.project, object).await;
+            eventually(word, || async {
+                let object = get(&world.project, "Workload", &ns, &name).await.ok_or("gone")?;
+                let told = condition(&object, "Available");
+                let right = told["reason"] == "InvalidPlacement" && told["message"].as_str().unwrap_or_default().contains(word);
+                if right { Ok(()) } else { Err(told.to_string()) }
+            })
+            .await;
+        }
+        assert_eq!(get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().uid(), kept, "what ran, runs");
+        assert!(get(&world.project, "WorkloadDeployment", &ns, "web-p-ord").await.is_none());
+
+        // A deployment of the wanted name that belongs to somebody else is left alone, and told.
+        apply(&world.project, deployment(&ns, "taken-p-dfw", "dfw")).await;
+        apply(&world.project, workload(&ns, "taken", &["dfw"], 1)).await;
+        eventually("the clash is told", || async {
+            let object = get(&world.project, "Workload", &ns, "taken").await.ok_or("gone")?;
+            let told = condition(&object, "Available");
+            if told["reason"] == "DeploymentNameTaken" { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        let theirs = get(&world.project, "WorkloadDeployment", &ns, "taken-p-dfw").await.unwrap();
+        assert!(theirs.owner_references().is_empty());
+    });
+}
+
+#[test]
+fn a_deployment_on_its_way_out_of_a_vanishing_project_namespace_takes_its_copy_along() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("vanish").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        let _ = api(&world.project, "Namespace", "").delete(&ns, &DeleteParams::background()).await.unwrap();
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+        eventually("the namespace is gone", || async {
+            match get(&world.project, "Namespace", "", &ns).await {
+                None => Ok(()),
+                Some(_) => Err("still there".into()),
+            }
+        })
+        .await;
+    });
+}
+
+/// Requests in our own namespaces; other tests run beside us.
+fn ours(audit: &Audit, namespaces: &[&str]) -> Vec<Request> {
+    let requests = audit.requests().unwrap().into_iter();
+    requests.filter(|r| namespaces.contains(&r.namespace.as_str()) || namespaces.contains(&r.name.as_str())).collect()
+}
+
+#[test]
+fn a_deployment_costs_the_fewest_writes() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("cost").await;
+        let counted = [ns.as_str(), hub.as_str()];
+        // The first one of a namespace and city brings both along; the second shows what a deployment itself costs.
+        apply(&world.project, workload(&ns, "first", &["dfw"], 1)).await;
+        ready(world, &ns, "first", 1).await;
+        let (project, on_hub) = (Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub));
+        apply(&world.project, deployment(&ns, "bare", "dfw")).await;
+        let mirrored = |name: &'static str| {
+            let ns = ns.clone();
+            async move {
+                eventually("its status is back", || async {
+                    let wd = get(&world.project, "WorkloadDeployment", &ns, name).await.ok_or("no deployment")?;
+                    if wd.data["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(wd.data["status"].to_string()) }
+                })
+                .await;
+            }
+        };
+        mirrored("bare").await;
+        let spec_writes = |requests: Vec<Request>| -> Vec<String> {
+            let writes = requests.into_iter().filter(|r| !r.resource.ends_with("/status"));
+            writes.map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect()
+        };
+        assert_eq!(spec_writes(ours(&project, &counted)), ["patch workloaddeployments bare"], "finalizer and namespace in one");
+        assert_eq!(spec_writes(ours(&on_hub, &counted)), ["patch workloaddeployments bare"], "the copy");
+
+        let (project, on_hub) = (Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub));
+        apply(&world.project, workload(&ns, "second", &["dfw"], 1)).await;
+        mirrored("second-p-dfw").await;
+        let made = spec_writes(ours(&project, &counted));
+        assert_eq!(made, ["patch workloads second", "patch workloaddeployments second-p-dfw"], "stamped when made");
+        assert_eq!(spec_writes(ours(&on_hub, &counted)), ["patch workloaddeployments second-p-dfw"], "one more");
+    });
+}
+
+#[test]
+fn the_servers_keep_what_they_are_given() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, _) = world.namespace("schema").await;
+        let mut object = workload(&ns, "full", &["dfw"], 1);
+        object["spec"]["template"] = json!({
+            "metadata": { "labels": { "a": "b" }, "annotations": { "compute.datumapis.com/restartedAt": "2026-01-01T00:00:00Z" } },
+            "spec": {
+                "runtime": {
+                    "resources": { "instanceType": "datumcloud/d1-standard-2", "requests": { "cpu": "2" } },
+                    "sandbox": {
+                        "imagePullSecrets": [{ "name": "pull" }],
+                        "containers": [{
+                            "name": "c", "image": "i", "command": ["sh"], "args": ["-c", "true"],
+                            "env": [{ "name": "A", "value": "1" }, { "name": "B", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k", "optional": true } } }],
+                            "envFrom": [{ "prefix": "P_", "configMapRef": { "name": "cm", "optional": true } }],
+                            "resources": { "limits": { "memory": "64Mi" } },
+                            "volumeAttachments": [{ "name": "v", "mountPath": "/v" }],
+                            "ports": [{ "name": "http", "port": 80, "protocol": "TCP" }],
+                        }],
+                    },
+                },
+                "networkInterfaces": [{ "network": { "name": "n", "namespace": "x" }, "networkPolicy": { "ingress": [{
+                    "ports": [{ "protocol": "TCP", "port": 80, "endPort": 90 }, { "port": "http" }],
+                    "from": [{ "ipBlock": { "cidr": "10.0.0.0/8", "except": ["10.1.0.0/16"] } }],
+                }] } }],
+                "volumes": [
+                    { "name": "v", "configMap": { "name": "cm", "items": [{ "key": "k", "path": "p", "mode": 420 }], "defaultMode": 420 } },
+                    { "name": "s", "secret": { "secretName": "s", "optional": true } },
+                    { "name": "d", "disk": { "deviceName": "d", "template": { "spec": { "type": "pd-standard", "resources": { "requests": { "storage": "10Gi" } }, "populator": { "filesystem": { "type": "ext4" } } } } } },
+                ],
+            },
+        });
+        object["spec"]["placements"][0]["scaleSettings"] = json!({
+            "minReplicas": 1, "maxReplicas": 3, "instanceManagementPolicy": "OrderedReady",
+            "metrics": [{ "resource": { "name": "cpu", "target": { "averageUtilization": 50 } } }],
+        });
+        let kept = apply(&world.project, object.clone()).await;
+        assert_eq!(kept.data["spec"], object["spec"], "nothing is pruned, nothing else is added");
+        let wd = eventually("the deployment is made", || async {
+            get(&world.project, "WorkloadDeployment", &ns, "full-p-dfw").await.ok_or("not yet".into())
+        })
+        .await;
+        assert_eq!(wd.data["spec"]["template"], object["spec"]["template"]);
+        // An Instance begins with every condition Unknown; a number too small is refused by name.
+        let refused = try_apply(&world.project, workload(&ns, "many", &["dfw"], 100_000)).await.unwrap_err().to_string();
+        assert!(refused.contains("minReplicas"), "{refused}");
+        delete(&world.project, "Workload", &ns, "full").await;
+    });
+}
+
+#[test]
+fn when_it_is_quiet_nothing_is_asked_and_nothing_written() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("quiet").await;
+        apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 2)).await;
+        ready(world, &ns, "web", 4).await;
+        let planes: Vec<_> = [&world.bed.project, &world.bed.hub].into_iter().chain(world.bed.cells.values()).collect();
+        // Quiet begins when a second has passed without a request about us.
+        let counted = [ns.as_str(), hub.as_str()];
+        eventually("quiet begins", || async {
+            let marks: Vec<_> = planes.iter().map(|plane| Audit::mark(plane)).collect();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let asked: usize = marks.iter().map(|mark| ours(mark, &counted).len()).sum();
+            if asked == 0 { Ok(()) } else { Err(format!("{asked} requests")) }
+        })
+        .await;
+        let marks: Vec<_> = planes.iter().map(|plane| Audit::mark(plane)).collect();
+        tokio::time::sleep(Duration::from_secs(30)).await; // the very thing that is to be shown
+        for mark in &marks {
+            assert_eq!(ours(mark, &counted), []);
+        }
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
