@@ -96,7 +96,7 @@ impl Default for Metrics {
         registry.register("compute_watch_failures", "Failed attempts to list or watch", watch_failures.clone());
         registry.register("compute_watch_replaced", "Watches replaced because they went silent", watch_replaced.clone());
         registry.register("compute_undecodable_objects", "Objects that could not be read and were skipped", undecodable.clone());
-        registry.register("leader_election_master_status", "1 while this process leads", leader.clone());
+        registry.register("leader_election_master_status", "Whether this process leads", leader.clone());
         Self(Arc::new(Inner {
             registry,
             reconciles,

@@ -99,6 +99,24 @@ fn managers_killed_in_the_middle_of_a_roll_out_finish_it_when_they_are_back() {
     });
 }
 
+/// Which of these say that they lead.
+async fn leaders(replicas: &[Operator]) -> Vec<usize> {
+    let mut leaders = Vec::new();
+    for (index, replica) in replicas.iter().enumerate() {
+        if replica.metrics().await.unwrap_or_default().contains("leader_election_master_status 1") {
+            leaders.push(index);
+        }
+    }
+    leaders
+}
+
+async fn the_leader(replicas: &[Operator]) -> Result<usize, String> {
+    match leaders(replicas).await[..] {
+        [leader] => Ok(leader),
+        ref other => Err(format!("{other:?} lead")),
+    }
+}
+
 #[test]
 fn of_two_replicas_one_leads_and_the_other_takes_over() {
     RUNTIME.block_on(async {
@@ -109,29 +127,11 @@ fn of_two_replicas_one_leads_and_the_other_takes_over() {
         for replica in &mut replicas {
             replica.wait_ready().await.unwrap(); // warm caches, whether leading or not
         }
-        let leaders = |replicas: &[Operator]| {
-            let texts: Vec<_> = replicas.iter().map(Operator::metrics).collect();
-            async move {
-                let mut leaders = Vec::new();
-                for (index, text) in futures::future::join_all(texts).await.into_iter().enumerate() {
-                    if text.unwrap_or_default().contains("leader_election_master_status 1") {
-                        leaders.push(index);
-                    }
-                }
-                leaders
-            }
-        };
-        let one = |replicas| async {
-            match leaders(replicas).await[..] {
-                [leader] => Ok(leader),
-                ref other => Err(format!("{other:?} lead")),
-            }
-        };
-        let leader = eventually("one leads", || one(&replicas)).await;
+        let leader = eventually("one leads", || the_leader(&replicas)).await;
         let (ns, hub) = world.namespace("leader").await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(&world, &ns, "web", 1).await;
-        assert_eq!(leaders(&replicas).await, [leader], "and only one");
+        assert_eq!(leaders(&replicas).await, vec![leader], "and only one");
 
         // Killed: the other waits until the Lease has run out.
         replicas[leader].process.kill();
@@ -144,7 +144,7 @@ fn of_two_replicas_one_leads_and_the_other_takes_over() {
         next.wait_ready().await.unwrap();
         assert_eq!(survivor.process.stop(Duration::from_secs(10)).await, 0, "within the grace period");
         let began = tokio::time::Instant::now();
-        eventually("the next one leads", || one(std::slice::from_ref(&next))).await;
+        eventually("the next one leads", || the_leader(std::slice::from_ref(&next))).await;
         assert!(began.elapsed() < Duration::from_secs(10), "without waiting for the Lease to run out");
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;

@@ -1,0 +1,76 @@
+use super::*;
+
+const HEAD: &str = "apiVersion: apiserver.config.datumapis.com/v1alpha1\nkind: WorkloadOperator\n";
+
+fn config(args: &[&str], file: Option<&str>) -> Result<Config, String> {
+    let flags = Flags::from_args(["compute-operator"].iter().chain(args)).map_err(|e| e.0)?;
+    Config::new(flags, file).map_err(|e| e.0)
+}
+
+fn cell(file: &str) -> Result<Config, String> {
+    config(&["--enable-cell-controllers", "--server-config=c.yaml"], Some(file))
+}
+
+#[test]
+fn defaults() {
+    let config = config(&["--enable-cell-controllers=true"], None).unwrap();
+    assert_eq!(config.cell, Some(Features::default()));
+    assert!(!config.management && config.leader_election.is_none() && config.metrics.is_none());
+    assert_eq!(config.health, Some("0.0.0.0:8081".parse().unwrap()));
+    assert_eq!(config.log_format, LogFormat::Json);
+}
+
+#[test]
+fn the_manifests_empty_variables_mean_absent() {
+    let args = [
+        "--enable-cell-controllers=true", "--enable-management-controllers=false", "--federation-kubeconfig=",
+        "--federation-context=", "--server-config=", "--leader-elect=true", "--leader-elect-namespace=", "--feature-gates=",
+    ];
+    let config = config(&args, None).unwrap();
+    assert_eq!((config.federation, config.kubeconfig), (None, Source::default()));
+    assert_eq!(config.leader_election.as_deref(), Some("compute-system"));
+}
+
+#[test]
+fn every_bad_combination_is_one_clear_line() {
+    for (args, words) in [
+        (&[][..], "nothing to run: give --enable-management-controllers"),
+        (&["--enable-management-controllers"], "needs the hub: give --federation-kubeconfig"),
+        (&["--enable-cell-controllers", "--federation-context=x"], "without --federation-kubeconfig"),
+        (&["--enable-cell-controllers", "--kubeconfig=/nowhere"], "kubeconfig /nowhere: no such file"),
+        (&["--enable-cell-controllers", "--feature-gates=Magic=true"], "unknown gate \"Magic\""),
+        (&["--enable-cell-controllers", "--feature-gates=NetworkingIntegration"], "want NAME=true"),
+        (&["--enable-cell-controllers", "--feature-gates=NetworkingIntegration=true"], "no network controller yet"),
+        (&["--enable-cell-controllers", "--health-probe-bind-address=here"], "want HOST:PORT"),
+        (&["--enable-cell-controllers", "--zap-log-level=loud=er=x"], "--zap-log-level"),
+        (&["--enable-cell-controllers=perhaps"], "perhaps"),
+        (&["--nonsense"], "--nonsense"),
+    ] {
+        let error = config(args, None).unwrap_err();
+        assert!(error.contains(words) && !error.contains('\n'), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn the_file_is_strict() {
+    assert!(cell("").is_ok() && cell("# nothing\n").is_ok(), "empty means defaults");
+    let good = format!("{HEAD}metricsServer:\n  secureServing: false\n  bindAddress: :8443\ndiscovery:\n  mode: single\n");
+    assert_eq!(cell(&good).unwrap().metrics, Some("0.0.0.0:8443".parse().unwrap()));
+    for (text, words) in [
+        ("metricServer: {}\n", "metricServer"),
+        ("discovery:\n  mode: single\n  mode: milo\n", "mode"),
+        ("discovery:\n  mode: [1]\n", "line"),
+        ("discovery:\n  mode: galaxy\n", "discovery.mode \"galaxy\""),
+        ("discovery:\n  mode: milo\n", "single project"),
+        ("discovery:\n  quotaKubeconfigPath: /x\n", "no quota controller yet"),
+        ("webhookServer: {}\n", "no admission webhooks yet"),
+        ("featureFlags:\n  enableReferencedDataGate: true\n", "no referenced data gate yet"),
+        ("metricsServer:\n  bindAddress: :8443\n", "secureServing"),
+        ("metricsServer:\n  secureServing: maybe\n", "line"),
+    ] {
+        let error = cell(&format!("{HEAD}{text}")).unwrap_err();
+        assert!(error.starts_with("config file c.yaml: ") && error.contains(words) && !error.contains('\n'), "{text}: {error}");
+    }
+    let error = cell("kind: Other\napiVersion: v1\n").unwrap_err();
+    assert!(error.contains("want apiVersion"), "{error}");
+}

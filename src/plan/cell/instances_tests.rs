@@ -1,0 +1,122 @@
+use super::*;
+use crate::plan::Op;
+use serde_json::Value;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn deployment(replicas: i32, image: &str) -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": { "name": "wd", "namespace": "ns", "uid": "d1", "generation": 7, "annotations": { "compute.datumapis.com/source-generation": "3" } },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "metadata": { "labels": { "app": "x" } }, "spec": {
+                "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [{ "name": "c", "image": image }] } },
+                "networkInterfaces": [],
+            }},
+            "scaleSettings": { "minReplicas": replicas },
+        },
+    }))
+    .unwrap()
+}
+
+fn instance(ordinal: u32, hash: &str, state: &str) -> Arc<Instance> {
+    let ready = if state == "ready" { "True" } else { "False" };
+    let mut object: Instance = serde_json::from_value(json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+        "metadata": { "name": format!("wd-{ordinal}"), "namespace": "ns", "uid": format!("i{ordinal}"), "resourceVersion": "1" },
+        "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [], "controller": { "templateHash": hash } },
+        "status": { "conditions": [
+            { "type": "Ready", "status": ready, "reason": if state == "crashing" { "InstanceCrashing" } else { "Available" }, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+            { "type": "Programmed", "status": "True", "reason": "Programmed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+        ]},
+    }))
+    .unwrap();
+    if state == "going" {
+        object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    }
+    Arc::new(object)
+}
+
+fn act(deployment: &WorkloadDeployment, instances: &[Arc<Instance>]) -> String {
+    let hash = template_hash(&deployment.spec.template);
+    match next_action(&Observed { deployment, instances }, &hash) {
+        Action::Create(ordinal) => format!("create {ordinal}"),
+        Action::Delete(instance) => format!("delete {}", instance.name_any()),
+        Action::Wait => "wait".into(),
+        Action::Nothing => "nothing".into(),
+    }
+}
+
+#[test]
+fn one_step_at_a_time_in_order() {
+    let wd = deployment(3, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let new = |ordinal, state| instance(ordinal, &hash, state);
+    let old = |ordinal, state| instance(ordinal, "old", state);
+    for (name, instances, wanted) in [
+        ("nothing yet", vec![], "create 0"),
+        ("the first is not ready", vec![new(0, "waiting")], "wait"),
+        ("the first is ready", vec![new(0, "ready")], "create 1"),
+        ("a gap is filled first", vec![new(0, "ready"), new(2, "ready")], "create 1"),
+        ("complete", vec![new(0, "ready"), new(1, "ready"), new(2, "ready")], "nothing"),
+        ("surplus, highest first", vec![new(0, "ready"), new(1, "ready"), new(2, "ready"), new(3, "ready"), new(4, "ready")], "delete wd-4"),
+        ("one goes, the next waits", vec![new(0, "ready"), new(1, "ready"), new(2, "ready"), new(3, "ready"), new(4, "going")], "wait"),
+        ("outdated, highest first", vec![old(0, "ready"), old(1, "ready"), old(2, "ready")], "delete wd-2"),
+        ("a replacement is waited for", vec![old(0, "ready"), old(1, "ready"), new(2, "waiting")], "wait"),
+        ("then the next", vec![old(0, "ready"), old(1, "ready"), new(2, "ready")], "delete wd-1"),
+        ("a wanted one is on its way out", vec![new(0, "going")], "wait"),
+        ("broken and outdated is mended at once", vec![old(0, "ready"), old(1, "ready"), old(2, "crashing")], "delete wd-2"),
+        ("broken and current is waited for, and holds later work", vec![new(0, "crashing"), old(1, "ready"), old(2, "ready")], "wait"),
+    ] {
+        assert_eq!(act(&wd, &instances), wanted, "{name}");
+    }
+    assert_eq!(act(&deployment(0, "i:1"), &[new(0, "crashing"), new(1, "ready")]), "delete wd-1", "down to none");
+}
+
+fn writes(deployment: &WorkloadDeployment, instances: &[Arc<Instance>]) -> Vec<Write<Cell>> {
+    plan(&Observed { deployment, instances }, NOW).steps
+}
+
+#[test]
+fn an_instance_is_born_gated_labelled_and_owned() {
+    let all = writes(&deployment(1, "i:1"), &[]);
+    let Op::Create { body, .. } = &all[0].op else { panic!("{all:?}") };
+    let gates: Vec<&Value> = body["spec"]["controller"]["schedulingGates"].as_array().unwrap().iter().map(|g| &g["name"]).collect();
+    assert_eq!(gates, ["Network", "Quota"]);
+    assert_eq!(body["metadata"]["name"], "wd-0");
+    assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "d1");
+    let labels = body["metadata"]["labels"].as_object().unwrap();
+    assert_eq!(labels.len(), 8, "seven of ours and the template's: {labels:?}");
+    assert_eq!(labels[label::CITY_CODE], "DFW");
+}
+
+#[test]
+fn counters_and_conditions() {
+    let wd = deployment(3, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let all = writes(&wd, &[instance(0, &hash, "ready"), instance(1, "old", "crashing")]);
+    let Op::Apply { body, status: true, .. } = &all.last().unwrap().op else { panic!("{all:?}") };
+    let status = &body["status"];
+    for (field, value) in [("replicas", 2), ("readyReplicas", 1), ("desiredReplicas", 3), ("updatedReplicas", 1), ("currentReplicas", 1), ("observedGeneration", 7), ("observedSourceGeneration", 3)] {
+        assert_eq!(status[field], value, "{field}");
+    }
+    let condition = |type_: &str| status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == type_).unwrap().clone();
+    assert_eq!((condition("Available")["status"].as_str(), condition("Available")["message"].as_str()), (Some("True"), Some("1/2 instances are ready")));
+    assert_eq!(condition("ReplicasReady")["reason"], "InstanceCrashing");
+    // Written once, it stands.
+    let mut same = wd.clone();
+    same.status = serde_json::from_value(status.clone()).unwrap();
+    let all = writes(&same, &[instance(0, &hash, "ready"), instance(1, "old", "crashing")]);
+    assert!(all.iter().all(|w| !matches!(w.op, Op::Apply { .. })), "{all:?}");
+}
+
+#[test]
+fn a_deployment_on_its_way_out_is_let_go() {
+    let mut wd = deployment(1, "i:1");
+    wd.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    assert!(writes(&wd, &[]).is_empty());
+    wd.metadata.finalizers = Some(vec![finalizer::WORKLOAD.into(), "theirs".into()]);
+    let all = writes(&wd, &[]);
+    assert!(matches!(&all[0].op, Op::Merge { body, .. } if body["metadata"]["finalizers"] == json!(["theirs"])));
+}
