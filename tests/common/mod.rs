@@ -36,13 +36,17 @@ pub struct World {
     pub ord: Client,
 }
 
-pub async fn bed() -> Testbed {
-    Testbed::start(Options::default(), &|text| eprintln!("testbed: {text}")).await.unwrap()
+pub async fn bed(options: Options) -> Testbed {
+    Testbed::start(options, &|text| eprintln!("testbed: {text}")).await.unwrap()
 }
 
 impl World {
     pub async fn start() -> Self {
-        let bed = bed().await;
+        Self::start_with(Options::default()).await
+    }
+
+    pub async fn start_with(options: Options) -> Self {
+        let bed = bed(options).await;
         let mut operators = vec![Operator::management(&bed, binary(), "operator-management", &[]).unwrap()];
         for city in bed.cells.keys() {
             operators.push(Operator::cell(&bed, binary(), city, &[]).unwrap());

@@ -204,6 +204,26 @@ fn statuses_are_summed_and_the_worst_cause_is_told() {
     assert_eq!(status["conditions"][0]["reason"], reason::AVAILABLE_PLACEMENT_FOUND);
 }
 
+/// Found by killing managers in the middle of a roll-out: the sums said "all updated" of instances of the old template.
+#[test]
+fn a_report_on_an_older_generation_counts_nothing_as_updated() {
+    let mut world = World::with(&["dfw"]);
+    let object = workload(&json!([placement("a", &["dfw"])]));
+    world.settle(&object);
+    let status = |generation| WorkloadDeploymentStatus {
+        replicas: 1, updated_replicas: 1, current_replicas: 1, ready_replicas: 1, desired_replicas: 7,
+        observed_generation: Some(generation), ..WorkloadDeploymentStatus::default()
+    };
+    world.edit("web-a-dfw", |wd| {
+        wd.metadata.generation = Some(2);
+        wd.status = Some(status(1));
+    });
+    let sums = world.settle(&object);
+    assert_eq!((&sums["updatedReplicas"], &sums["readyReplicas"], &sums["desiredReplicas"]), (&json!(0), &json!(1), &json!(1)));
+    world.edit("web-a-dfw", |wd| wd.status = Some(status(2)));
+    assert_eq!(world.settle(&object)["updatedReplicas"], 1);
+}
+
 #[test]
 fn deletion_waits_for_the_deployments() {
     let mut world = World::with(&["dfw"]);

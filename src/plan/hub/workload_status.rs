@@ -7,7 +7,7 @@ use serde_json::json;
 use super::fan_out::{Fate, Observed};
 use crate::{
     api::{
-        compute::{ConditionStatus, Placement, PlacementStatus, Workload, WorkloadDeployment, WorkloadStatus},
+        compute::{ConditionStatus, Placement, PlacementStatus, Workload, WorkloadDeployment, WorkloadDeploymentStatus, WorkloadStatus},
         meta::{condition, manager, reason},
     },
     plan::{
@@ -28,7 +28,7 @@ pub fn workload_status(observed: &Observed<'_>, fates: &[Fate], now: Timestamp) 
         let deployments = || observed.deployments.iter().filter(|wd| wd.spec.placement_name == placement.name);
         let verdict = placement_verdict(placement, fate, deployments().map(|wd| wd.as_ref()));
         let mut sums = PlacementStatus { name: placement.name.clone(), ..PlacementStatus::default() };
-        for wd in deployments().filter_map(|wd| wd.status.as_ref()) {
+        for wd in deployments().filter_map(|wd| report(wd)) {
             sums.replicas += wd.replicas;
             sums.current_replicas += wd.current_replicas;
             sums.desired_replicas += wd.desired_replicas;
@@ -42,7 +42,7 @@ pub fn workload_status(observed: &Observed<'_>, fates: &[Fate], now: Timestamp) 
     }
     // A deployment on its way out counts until it is gone, also when its placement went with it.
     status.deployments = i32::try_from(observed.deployments.len()).unwrap_or(i32::MAX);
-    for wd in observed.deployments.iter().filter_map(|wd| wd.status.as_ref()) {
+    for wd in observed.deployments.iter().filter_map(|wd| report(wd)) {
         status.replicas += wd.replicas;
         status.current_replicas += wd.current_replicas;
         status.desired_replicas += wd.desired_replicas;
@@ -52,6 +52,18 @@ pub fn workload_status(observed: &Observed<'_>, fates: &[Fate], now: Timestamp) 
     let verdict = workload_verdict(&verdicts);
     status.conditions = vec![verdict.over(&old.conditions, condition::AVAILABLE, generation, now)];
     Write::apply_status(Kind::Workload, manager::WORKLOAD, json!(status), workload)
+}
+
+/// What a deployment's status says of its present generation. Of an older one it still says what runs, but nothing of
+/// that is on the newest template.
+fn report(deployment: &WorkloadDeployment) -> Option<WorkloadDeploymentStatus> {
+    let mut status = deployment.status.clone()?;
+    if status.observed_generation.is_some_and(|observed| Some(observed) < deployment.metadata.generation) {
+        status.updated_replicas = 0;
+        status.current_replicas = 0;
+        status.desired_replicas = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
+    }
+    Some(status)
 }
 
 /// The status to write when the API server refused a deployment: nobody else would tell the tenant.

@@ -149,8 +149,11 @@ impl Federation {
         let namespace = text(&manifest["metadata"]["namespace"]);
         let live = cell.get(&kind, &namespace, &name);
         if work.metadata.deletion_timestamp.is_some() {
-            if let Some(live) = live.filter(|live| live.metadata.deletion_timestamp.is_none()) {
-                cell.delete(&kind, &namespace, &live.name_any()).await?;
+            // Asked of the server: what was made a moment ago may not be in the cache yet.
+            let found = cell.api(&kind, &namespace).get_opt(&name).await?;
+            let ours = found.filter(|o| o.labels().get(MANAGED).is_some() && o.metadata.deletion_timestamp.is_none());
+            if ours.is_some() {
+                cell.delete(&kind, &namespace, &name).await?;
             }
             return Ok(());
         }

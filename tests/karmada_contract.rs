@@ -1,0 +1,382 @@
+//! What we rely on in Karmada, fact by fact, against the stand-in, or against real Karmada when `KARMADA_BIN` and
+//! `KARMADA_CRDS` are set. Each test is named after what was measured; the numbers are those of the list of facts that
+//! the stand-in's documentation claims.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use common::{RUNTIME, apply, bed, condition, delete, deployment, eventually, get, list, merge};
+use kube::{Client, ResourceExt, api::DynamicObject};
+use serde_json::{Value, json};
+use testbed::{Options, Testbed};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+const CITY: &str = "topology.datum.net/city-code";
+const DEPENDENCIES: &str = "compute.datumapis.com/expected-referenced-data";
+
+/// A hub with two cells, and nobody else at work on it.
+struct Hub {
+    bed: Testbed,
+    hub: Client,
+    dfw: Client,
+    ord: Client,
+}
+
+/// One test at a time: some take a cluster away.
+async fn hub() -> MutexGuard<'static, Hub> {
+    static HUB: OnceCell<Mutex<Hub>> = OnceCell::const_new();
+    HUB.get_or_init(|| async {
+        let bed = bed(Options { provider: false, ..Options::default() }).await;
+        let client = |name: &'static str| {
+            let file = if name == "hub" { &bed.hub } else { bed.cell(name).unwrap() }.kubeconfig(testbed::pki::User::Admin);
+            async move { testbed::control_plane::client(&file).await.unwrap() }
+        };
+        let (hub, dfw, ord) = (client("hub").await, client("dfw").await, client("ord").await);
+        Mutex::new(Hub { bed, hub, dfw, ord })
+    })
+    .await
+    .lock()
+    .await
+}
+
+impl Hub {
+    async fn namespace(&self) -> String {
+        let name = format!("fact-{:06x}", fastrand::u32(..0x0100_0000));
+        apply(&self.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;
+        name
+    }
+
+    async fn template(&self, ns: &str, name: &str, city: &str, needs: &str) {
+        let mut object = deployment(ns, name, city);
+        object["metadata"]["labels"] = json!({ CITY: city });
+        if !needs.is_empty() {
+            object["metadata"]["annotations"] = json!({ DEPENDENCIES: needs });
+        }
+        apply(&self.hub, object).await;
+    }
+
+    async fn policy(&self, ns: &str, city: &str) {
+        let labels = json!({ "matchLabels": { CITY: city } });
+        apply(&self.hub, policy(ns, city, json!({ "clusterAffinity": { "labelSelector": labels } }))).await;
+    }
+
+    /// The binding of a WorkloadDeployment, once it satisfies `check`.
+    async fn binding(&self, ns: &str, name: &str, what: &str, check: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
+        eventually(what, || async {
+            let found = get(&self.hub, "ResourceBinding", ns, name).await.ok_or("no binding")?;
+            if check(&found) { Ok(found) } else { Err(serde_json::to_string(&found).unwrap()) }
+        })
+        .await
+    }
+
+    async fn config(&self, ns: &str, name: &str, value: &str) {
+        apply(&self.hub, json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name, "namespace": ns }, "data": { "k": value } })).await;
+    }
+}
+
+fn policy(ns: &str, city: &str, placement: Value) -> Value {
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": { "name": format!("city-{city}"), "namespace": ns },
+        "spec": {
+            "propagateDeps": true, "placement": placement,
+            "resourceSelectors": [{
+                "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "namespace": ns,
+                "labelSelector": { "matchLabels": { CITY: city } },
+            }],
+        },
+    })
+}
+
+async fn there(client: &Client, kind: &str, ns: &str, name: &str) -> DynamicObject {
+    eventually(&format!("{kind} {name} is there"), || async { get(client, kind, ns, name).await.ok_or("not there".into()) }).await
+}
+
+async fn gone(client: &Client, kind: &str, ns: &str, name: &str) {
+    eventually(&format!("{kind} {name} is gone"), || async {
+        match get(client, kind, ns, name).await {
+            None => Ok(()),
+            Some(_) => Err("still there".into()),
+        }
+    })
+    .await;
+}
+
+#[test]
+fn facts_1_to_5_claim_binding_work_and_marks() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        hub.template(&ns, "wd", "dfw", "").await;
+        let copy = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.unwrap();
+        // 1: an id as label, names as annotations.
+        assert!(template.labels().contains_key("propagationpolicy.karmada.io/permanent-id"));
+        assert_eq!(template.annotations()["propagationpolicy.karmada.io/name"], "city-dfw");
+        assert_eq!(template.annotations()["propagationpolicy.karmada.io/namespace"], ns);
+        // 2 and 3.
+        let applied = |b: &DynamicObject| condition(b, "FullyApplied")["status"] == "True" && condition(b, "Scheduled")["status"] == "True";
+        let binding = hub.binding(&ns, "wd-workloaddeployment", "it is applied", applied).await;
+        let owner = &binding.owner_references()[0];
+        assert_eq!((owner.uid.as_str(), owner.controller), (template.uid().unwrap().as_str(), Some(true)));
+        for finalizer in ["karmada.io/binding-controller", "karmada.io/binding-dependencies-distributor"] {
+            assert!(binding.finalizers().iter().any(|f| f == finalizer), "{finalizer}");
+        }
+        assert_eq!(binding.annotations()["propagationpolicy.karmada.io/name"], "city-dfw");
+        assert!(binding.labels().contains_key("resourcebinding.karmada.io/permanent-id"));
+        assert_eq!(binding.data["spec"]["clusters"][0]["name"], "cell-dfw");
+        assert_eq!(binding.data["status"]["aggregatedStatus"][0]["clusterName"], "cell-dfw");
+        let works = list(&hub.hub, "Work", "karmada-es-cell-dfw").await;
+        let work = works.iter().find(|w| w.name_any().starts_with("wd-") && w.data["spec"]["workload"]["manifests"][0]["metadata"]["namespace"] == json!(ns));
+        assert!(work.unwrap().finalizers().contains(&"karmada.io/execution-controller".to_owned()));
+        // 4: the namespace went to every member.
+        there(&hub.ord, "Namespace", "", &ns).await;
+        // 5
+        assert_eq!(copy.labels()["karmada.io/managed"], "true");
+        assert_eq!(copy.labels()[CITY], "dfw");
+        assert!(copy.annotations().contains_key("resourcetemplate.karmada.io/managed-labels"));
+        assert!(get(&hub.ord, "WorkloadDeployment", &ns, "wd").await.is_none());
+    });
+}
+
+#[test]
+fn facts_7_and_8_changes_travel_and_the_member_keeps_what_others_added() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        hub.template(&ns, "wd", "dfw", "").await;
+        there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        let theirs = json!({ "metadata": { "labels": { "local": "1" }, "annotations": { "local": "2" }, "finalizers": ["example.com/local"] } });
+        merge(&hub.dfw, "WorkloadDeployment", &ns, "wd", theirs).await;
+        merge(&hub.dfw, "WorkloadDeployment", &ns, "wd", json!({ "spec": { "placementName": "edited" } })).await;
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "new": "1" } } })).await;
+        eventually("the edit is undone, the annotation there", || async {
+            let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
+            let right = copy.annotations().contains_key("new") && copy.data["spec"]["placementName"] == "default";
+            if right { Ok(()) } else { Err(format!("{copy:?}")) }
+        })
+        .await;
+        let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.unwrap();
+        assert_eq!((copy.labels()["local"].as_str(), copy.annotations()["local"].as_str()), ("1", "2"));
+        // 12: the hub does not wait for the member, whose copy this finalizer holds.
+        delete(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
+        gone(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
+        gone(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
+        let held = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        assert!(held.finalizers().contains(&"example.com/local".to_owned()));
+        eventually("the deletion has reached the member", || async {
+            let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
+            copy.metadata.deletion_timestamp.map(|_| ()).ok_or("not yet".into())
+        })
+        .await;
+        merge(&hub.dfw, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "finalizers": null } })).await;
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+    });
+}
+
+#[test]
+fn fact_10_a_status_comes_back_and_a_fresh_object_has_none() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        hub.template(&ns, "wd", "dfw", "").await;
+        there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        let status = json!({ "status": { "replicas": 3, "currentReplicas": 0, "desiredReplicas": 3, "readyReplicas": 1, "conditions": [
+            { "type": "Available", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+        ]}});
+        let api = common::api(&hub.dfw, "WorkloadDeployment", &ns);
+        api.patch_status("wd", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(&status)).await.unwrap();
+        eventually("it is on the template", || async {
+            let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
+            let right = template.data["status"]["readyReplicas"] == 1 && condition(&template, "Available")["status"] == "True";
+            if right { Ok(()) } else { Err(template.data["status"].to_string()) }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn fact_13_a_policy_that_goes_leaves_the_object_on_the_member() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        hub.template(&ns, "wd", "dfw", "").await;
+        let uid = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
+        delete(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
+        eventually("the claim is given back", || async {
+            let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
+            if template.annotations().contains_key("propagationpolicy.karmada.io/name") { Err("claimed".into()) } else { Ok(()) }
+        })
+        .await;
+        gone(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
+        let binding = get(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await.unwrap();
+        assert_eq!(binding.data["spec"]["clusters"][0]["name"], "cell-dfw");
+        assert_eq!(there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid(), uid);
+        // 51: made again, nothing moves.
+        hub.policy(&ns, "dfw").await;
+        eventually("the claim is renewed", || async {
+            let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
+            if template.annotations().contains_key("propagationpolicy.karmada.io/name") { Ok(()) } else { Err("not yet".into()) }
+        })
+        .await;
+        assert_eq!(there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid(), uid);
+    });
+}
+
+#[test]
+fn facts_15_to_19_and_36_dependencies_go_where_they_are_needed() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        let other = hub.namespace().await;
+        hub.config(&ns, "shared", "1").await;
+        hub.config(&other, "foreign", "1").await;
+        for city in ["dfw", "ord"] {
+            hub.policy(&ns, city).await;
+            hub.template(&ns, &format!("wd-{city}"), city, r#"["ConfigMap/shared","ConfigMap/late"]"#).await;
+        }
+        // 16: the union.
+        let kept = there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid();
+        there(&hub.ord, "ConfigMap", &ns, "shared").await;
+        // 15: attached, without a placement of its own.
+        let both = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_some_and(|list| list.len() == 2);
+        let attached = hub.binding(&ns, "shared-configmap", "both parents are in it", both).await;
+        assert!(attached.data["spec"].get("placement").is_none_or(Value::is_null));
+        assert!(attached.labels().keys().any(|key| key.starts_with("resourcebinding.karmada.io/depended-by-")));
+        let parent = get(&hub.hub, "ResourceBinding", &ns, "wd-dfw-workloaddeployment").await.unwrap();
+        assert!(parent.annotations()["resourcebinding.karmada.io/dependencies"].contains("shared"));
+        // 36: late, but delivered at once.
+        assert!(get(&hub.hub, "ResourceBinding", &ns, "late-configmap").await.is_none());
+        hub.config(&ns, "late", "1").await;
+        there(&hub.ord, "ConfigMap", &ns, "late").await;
+        // 19
+        assert!(get(&hub.dfw, "ConfigMap", &other, "foreign").await.is_none());
+        // A changed payload travels.
+        hub.config(&ns, "shared", "2").await;
+        eventually("the change is there", || async {
+            let copy = get(&hub.ord, "ConfigMap", &ns, "shared").await.ok_or("gone")?;
+            if copy.data["data"]["k"] == "2" { Ok(()) } else { Err(copy.data.to_string()) }
+        })
+        .await;
+        // 16: one parent goes, its city alone loses it.
+        delete(&hub.hub, "WorkloadDeployment", &ns, "wd-ord").await;
+        gone(&hub.ord, "ConfigMap", &ns, "shared").await;
+        assert_eq!(there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid(), kept);
+        // 18: deleted while needed, it goes; made again, it comes back.
+        delete(&hub.hub, "ConfigMap", &ns, "shared").await;
+        gone(&hub.dfw, "ConfigMap", &ns, "shared").await;
+        hub.config(&ns, "shared", "3").await;
+        there(&hub.dfw, "ConfigMap", &ns, "shared").await;
+        // 17: the last parent goes; the object stays on the hub, its binding with nobody in it.
+        delete(&hub.hub, "WorkloadDeployment", &ns, "wd-dfw").await;
+        gone(&hub.dfw, "ConfigMap", &ns, "shared").await;
+        let nobody = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_none_or(Vec::is_empty);
+        hub.binding(&ns, "shared-configmap", "nobody requires it", nobody).await;
+        assert!(get(&hub.hub, "ConfigMap", &ns, "shared").await.is_some());
+        delete(&hub.hub, "ConfigMap", &ns, "shared").await;
+        gone(&hub.hub, "ResourceBinding", &ns, "shared-configmap").await;
+    });
+}
+
+#[test]
+fn facts_40_and_41_odd_annotations_do_no_harm() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        hub.config(&ns, "good", "1").await;
+        let odd = r#"["ConfigMap/good","Pod/x","Secret/../x","ConfigMap/","ConfigMap/UPPER","nonsense","ConfigMap/absent","ConfigMap/good"]"#;
+        hub.template(&ns, "odd", "dfw", odd).await;
+        there(&hub.dfw, "ConfigMap", &ns, "good").await;
+        let recorded = |b: &DynamicObject| b.annotations().contains_key("resourcebinding.karmada.io/dependencies");
+        let parent = hub.binding(&ns, "odd-workloaddeployment", "its dependencies are recorded", recorded).await;
+        let known: Value = serde_json::from_str(&parent.annotations()["resourcebinding.karmada.io/dependencies"]).unwrap();
+        let names: Vec<&Value> = known.as_array().unwrap().iter().map(|d| &d["name"]).collect();
+        assert_eq!(names, ["good", "absent"]);
+        let huge = format!("[{}]", vec!["\"ConfigMap/x\""; 9000].join(","));
+        for (name, text) in [("not-json", "{{{"), ("huge", huge.as_str()), ("number", "7")] {
+            hub.template(&ns, name, "dfw", text).await;
+            there(&hub.dfw, "WorkloadDeployment", &ns, name).await;
+        }
+        let parent = hub.binding(&ns, "not-json-workloaddeployment", "its dependencies are recorded", recorded).await;
+        assert_eq!(parent.annotations()["resourcebinding.karmada.io/dependencies"], "[]");
+    });
+}
+
+#[test]
+fn facts_29_42_46_and_48_the_citys_label_decides_unless_a_second_group_guards() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        // 29
+        hub.policy(&ns, "nowhere").await;
+        hub.template(&ns, "lost", "nowhere", "").await;
+        let unfit = |b: &DynamicObject| condition(b, "Scheduled")["reason"] == "NoClusterFit";
+        let binding = hub.binding(&ns, "lost-workloaddeployment", "no cluster fits", unfit).await;
+        assert!(binding.data["spec"]["clusters"].as_array().is_none_or(Vec::is_empty));
+        // 46: guarded by name.
+        let guarded = hub.namespace().await;
+        let groups = json!({ "clusterAffinities": [
+            { "affinityName": "city", "labelSelector": { "matchLabels": { CITY: "ord" } } },
+            { "affinityName": "holding", "clusterNames": ["cell-ord"] },
+        ]});
+        apply(&hub.hub, policy(&guarded, "ord", groups)).await;
+        hub.template(&guarded, "wd", "ord", "").await;
+        let safe = there(&hub.ord, "WorkloadDeployment", &guarded, "wd").await.uid();
+        hub.policy(&ns, "ord").await;
+        hub.template(&ns, "wd", "ord", "").await;
+        let before = there(&hub.ord, "WorkloadDeployment", &ns, "wd").await.uid();
+        // 42: without a guard, a lost label takes everything away.
+        merge(&hub.hub, "Cluster", "", "cell-ord", json!({ "metadata": { "labels": { CITY: null } } })).await;
+        gone(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
+        assert_eq!(there(&hub.ord, "WorkloadDeployment", &guarded, "wd").await.uid(), safe, "46");
+        merge(&hub.hub, "Cluster", "", "cell-ord", json!({ "metadata": { "labels": { CITY: "ord" } } })).await;
+        assert_ne!(there(&hub.ord, "WorkloadDeployment", &ns, "wd").await.uid(), before);
+        assert_eq!(there(&hub.ord, "WorkloadDeployment", &guarded, "wd").await.uid(), safe);
+    });
+}
+
+#[test]
+fn fact_32_the_work_of_a_deleted_template_waits_for_its_cluster() {
+    RUNTIME.block_on(async {
+        let mut hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        hub.template(&ns, "wd", "dfw", "").await;
+        there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        hub.bed.cells.get_mut("dfw").unwrap().stop_api_server();
+        delete(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
+        gone(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
+        gone(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
+        let waiting = || async {
+            let works = list(&hub.hub, "Work", "karmada-es-cell-dfw").await;
+            let ours = works.into_iter().find(|w| w.name_any().starts_with("wd-") && w.data["spec"]["workload"]["manifests"][0]["metadata"]["namespace"] == json!(ns));
+            ours.filter(|w| w.metadata.deletion_timestamp.is_some()).map(|_| ()).ok_or("no such Work".to_owned())
+        };
+        eventually("its Work waits", waiting).await;
+        let cell = hub.bed.cells.get_mut("dfw").unwrap();
+        cell.start_api_server().unwrap();
+        cell.wait_ready().await.unwrap();
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+    });
+}
+
+#[test]
+fn fact_49_a_lost_binding_stays_lost_until_its_template_is_touched() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        hub.template(&ns, "wd", "dfw", "").await;
+        let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
+        delete(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        assert!(get(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await.is_none());
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } })).await;
+        assert_ne!(there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid(), before);
+    });
+}
