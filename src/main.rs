@@ -33,9 +33,9 @@ fn main() -> ExitCode {
 
 fn configure(flags: Flags) -> Result<Config, Invalid> {
     let text = match &flags.server_config {
-        Some(path) => Some(
-            std::fs::read_to_string(path).map_err(|e| Invalid(format!("config file {}: {e}", path.display())))?,
-        ),
+        Some(path) => {
+            Some(std::fs::read_to_string(path).map_err(|e| Invalid(format!("config file {}: {e}", path.display())))?)
+        }
         None => None,
     };
     Config::new(flags, text.as_deref())

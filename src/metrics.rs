@@ -80,8 +80,9 @@ impl Default for Metrics {
         let mut registry = Registry::default();
         let reconciles = Family::default();
         let errors = Family::default();
-        let seconds =
-            Family::<Controller, Histogram>::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 14)));
+        let seconds = Family::<Controller, Histogram>::new_with_constructor(|| {
+            Histogram::new(exponential_buckets(0.001, 2.0, 14))
+        });
         let depth = Family::default();
         let writes = Family::default();
         let watch_failures = Family::default();
@@ -94,8 +95,16 @@ impl Default for Metrics {
         registry.register("workqueue_depth", "Keys ready to be reconciled", depth.clone());
         registry.register("compute_writes", "Writes sent to API servers", writes.clone());
         registry.register("compute_watch_failures", "Failed attempts to list or watch", watch_failures.clone());
-        registry.register("compute_watch_replaced", "Watches replaced because they went silent", watch_replaced.clone());
-        registry.register("compute_undecodable_objects", "Objects that could not be read and were skipped", undecodable.clone());
+        registry.register(
+            "compute_watch_replaced",
+            "Watches replaced because they went silent",
+            watch_replaced.clone(),
+        );
+        registry.register(
+            "compute_undecodable_objects",
+            "Objects that could not be read and were skipped",
+            undecodable.clone(),
+        );
         registry.register("leader_election_master_status", "Whether this process leads", leader.clone());
         Self(Arc::new(Inner {
             registry,

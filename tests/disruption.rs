@@ -14,7 +14,10 @@ use std::{
     time::Duration,
 };
 
-use common::{RUNTIME, World, apply, binary, condition, delete, deployment, eventually, get, list, merge, ready, template, workload};
+use common::{
+    RUNTIME, World, apply, binary, condition, delete, deployment, eventually, get, list, merge, ready, template,
+    workload,
+};
 use kube::ResourceExt;
 use serde_json::json;
 use testbed::{
@@ -89,7 +92,12 @@ fn managers_killed_in_the_middle_of_a_roll_out_finish_it_when_they_are_back() {
             let instances = list(cell, "Instance", &hub).await;
             let names: BTreeSet<_> = instances.iter().map(|i| i.name_any()).collect();
             assert_eq!(names, (0..3).map(|n| format!("web-p-{city}-{n}")).collect(), "none twice, none missing");
-            assert!(instances.iter().all(|i| i.data["spec"]["runtime"]["sandbox"]["containers"][0]["image"] == "docker.io/library/nginx:2"));
+            assert!(
+                instances
+                    .iter()
+                    .all(|i| i.data["spec"]["runtime"]["sandbox"]["containers"][0]["image"]
+                        == "docker.io/library/nginx:2")
+            );
         }
         delete(&world.project, "Workload", &ns, "web").await;
         tokio::time::sleep(Duration::from_millis(50)).await;
@@ -172,9 +180,11 @@ fn what_start_up_waits_for_is_told_and_is_no_crash() {
         let world = world().await;
         let dir = world.bed.dir().to_path_buf();
         let start = |name: &str, project: PathBuf, hub: PathBuf| {
-            let flags = [format!("--kubeconfig={}", project.display()), format!("--federation-kubeconfig={}", hub.display())];
+            let flags =
+                [format!("--kubeconfig={}", project.display()), format!("--federation-kubeconfig={}", hub.display())];
             // Later flags of the same name would be refused, so this goes around the helper's own.
-            Operator::with_flags(&dir, binary(), name, &["--enable-management-controllers", &flags[0], &flags[1]]).unwrap()
+            Operator::with_flags(&dir, binary(), name, &["--enable-management-controllers", &flags[0], &flags[1]])
+                .unwrap()
         };
         let project = || world.bed.project.kubeconfig(User::Operator);
         let hub = || world.bed.hub.kubeconfig(User::Operator);
@@ -187,7 +197,11 @@ fn what_start_up_waits_for_is_told_and_is_no_crash() {
 
         // No permission: verb, resource and control plane are named.
         let operator = start("forbidden", hub(), hub());
-        waits_for(&operator, &["list workloads.compute.datumapis.com in project single", "forbidden", "cannot list resource"]).await;
+        waits_for(
+            &operator,
+            &["list workloads.compute.datumapis.com in project single", "forbidden", "cannot list resource"],
+        )
+        .await;
 
         // A token that is not (or no longer) good.
         let text = std::fs::read_to_string(hub()).unwrap().replace(User::Operator.token(), "expired");
@@ -207,7 +221,8 @@ fn what_start_up_waits_for_is_told_and_is_no_crash() {
         })
         .await;
         let mut operator = start("no-crd", project(), hub());
-        waits_for(&operator, &["CRD locationbindings.networking.datumapis.com is not installed in project single"]).await;
+        waits_for(&operator, &["CRD locationbindings.networking.datumapis.com is not installed in project single"])
+            .await;
         assert_eq!(operator.probe("/healthz").await.unwrap().0, 200);
         let text = std::fs::read_to_string(common::path("e2e/testbed/crds/neighbours.yaml")).unwrap();
         testbed::manifests::apply(&world.project, &text).await.unwrap();
@@ -236,7 +251,8 @@ async fn proxy(to: u16, deaf: Arc<AtomicBool>) -> u16 {
                 }
                 let (mut cr, mut cw) = client.split();
                 let (mut sr, mut sw) = server.split();
-                let carry = async |from: &mut (dyn tokio::io::AsyncRead + Unpin + Send), to: &mut (dyn tokio::io::AsyncWrite + Unpin + Send)| {
+                let carry = async |from: &mut (dyn tokio::io::AsyncRead + Unpin + Send),
+                                   to: &mut (dyn tokio::io::AsyncWrite + Unpin + Send)| {
                     let mut buffer = vec![0; 16 * 1024];
                     while let Ok(n @ 1..) = from.read(&mut buffer).await {
                         if deaf.load(Ordering::SeqCst) {
@@ -266,8 +282,13 @@ fn a_watch_that_goes_silent_is_replaced_within_a_minute_and_delays_no_other() {
             format!("--kubeconfig={}", world.bed.project.kubeconfig(User::Operator).display()),
             format!("--federation-kubeconfig={}", hub_file.display()),
         ];
-        let mut operator =
-            Operator::with_flags(world.bed.dir(), binary(), "proxied", &["--enable-management-controllers", &flags[0], &flags[1]]).unwrap();
+        let mut operator = Operator::with_flags(
+            world.bed.dir(),
+            binary(),
+            "proxied",
+            &["--enable-management-controllers", &flags[0], &flags[1]],
+        )
+        .unwrap();
         operator.wait_ready().await.unwrap();
         let (ns, hub) = world.namespace("silent").await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
@@ -283,7 +304,11 @@ fn a_watch_that_goes_silent_is_replaced_within_a_minute_and_delays_no_other() {
             if *replicas == 2 { Ok(()) } else { Err(replicas.to_string()) }
         };
         eventually("the copy is changed", copied).await;
-        assert!(began.elapsed() < Duration::from_secs(25), "no other watch waits for the silent one: {:?}", began.elapsed());
+        assert!(
+            began.elapsed() < Duration::from_secs(25),
+            "no other watch waits for the silent one: {:?}",
+            began.elapsed()
+        );
         // What the hub says comes through once the silent watch is replaced.
         ready(&world, &ns, "web", 2).await;
         assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
@@ -309,9 +334,11 @@ fn a_deployment_nobody_can_decode_is_reported_and_disturbs_no_other() {
         })
         .await;
         let name = "workloaddeployments.compute.datumapis.com";
-        let strict = std::fs::read_to_string(common::path("crds/compute.datumapis.com_workloaddeployments.yaml")).unwrap();
+        let strict =
+            std::fs::read_to_string(common::path("crds/compute.datumapis.com_workloaddeployments.yaml")).unwrap();
         let mut loose = testbed::manifests::documents(&strict).unwrap().remove(0);
-        loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+        loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
+            json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
         testbed::manifests::apply_value(&world.project, loose).await.unwrap();
         let garble = json!({ "spec": { "scaleSettings": "many" } });
         eventually("it is garbled", || async {
@@ -322,17 +349,31 @@ fn a_deployment_nobody_can_decode_is_reported_and_disturbs_no_other() {
         .await;
         eventually("it is reported", || async {
             let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
-            if text.contains("compute_undecodable_objects_total{kind=\"WorkloadDeployment\"}") { Ok(()) } else { Err(text) }
+            if text.contains("compute_undecodable_objects_total{kind=\"WorkloadDeployment\"}") {
+                Ok(())
+            } else {
+                Err(text)
+            }
         })
         .await;
         let log = std::fs::read_to_string(world.operators[0].process.log()).unwrap();
-        assert!(log.lines().any(|l| l.contains("object cannot be read") && l.contains(&format!("{ns}/bad"))), "by name");
+        assert!(
+            log.lines().any(|l| l.contains("object cannot be read") && l.contains(&format!("{ns}/bad"))),
+            "by name"
+        );
         apply(&world.project, workload(&ns, "good", &["dfw"], 1)).await;
         ready(&world, &ns, "good", 1).await;
         assert!(get(&world.hub, "WorkloadDeployment", &hub, "bad").await.is_some(), "unknown is not absent");
         // Mended, it is looked after again.
         merge(&world.project, "WorkloadDeployment", &ns, "bad", json!({ "spec": { "scaleSettings": null } })).await;
-        merge(&world.project, "WorkloadDeployment", &ns, "bad", json!({ "spec": { "scaleSettings": { "minReplicas": 2 } } })).await;
+        merge(
+            &world.project,
+            "WorkloadDeployment",
+            &ns,
+            "bad",
+            json!({ "spec": { "scaleSettings": { "minReplicas": 2 } } }),
+        )
+        .await;
         eventually("it is mended", || async {
             let wd = get(&world.project, "WorkloadDeployment", &ns, "bad").await.ok_or("gone")?;
             if wd.data["status"]["readyReplicas"] == 2 { Ok(()) } else { Err(condition(&wd, "Available").to_string()) }

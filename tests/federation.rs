@@ -6,8 +6,8 @@ mod common;
 use std::{collections::BTreeSet, time::Duration};
 
 use common::{
-    RUNTIME, World, api, apply, condition, delete, deployment, eventually, get, list, merge, ready, template, try_apply,
-    workload,
+    RUNTIME, World, api, apply, condition, delete, deployment, eventually, get, list, merge, ready, template,
+    try_apply, workload,
 };
 use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
@@ -40,7 +40,15 @@ fn a_workload_reaches_both_cities_and_leaves_nothing_behind() {
             for instance in &instances {
                 assert_eq!(condition(instance, "QuotaGranted")["reason"], "QuotaDisabled");
                 assert!(instance.data["spec"]["controller"].get("schedulingGates").is_none_or(|g| g == &json!([])));
-                for key in ["workload-uid", "workload-deployment-uid", "instance-index", "workload-deployment-name", "city-code", "workload-name", "placement-name"] {
+                for key in [
+                    "workload-uid",
+                    "workload-deployment-uid",
+                    "instance-index",
+                    "workload-deployment-name",
+                    "city-code",
+                    "workload-name",
+                    "placement-name",
+                ] {
                     assert!(instance.labels().contains_key(&format!("compute.datumapis.com/{key}")), "{key}");
                 }
                 assert_eq!(instance.labels()["app"], "test", "the template's own labels");
@@ -84,7 +92,14 @@ fn an_unbound_city_makes_no_deployment_and_is_named() {
             if told.contains("no longer") { Ok(()) } else { Err(told) }
         })
         .await;
-        assert!(get(&world.project, "WorkloadDeployment", &ns, "web-p-lhr").await.unwrap().metadata.deletion_timestamp.is_none());
+        assert!(
+            get(&world.project, "WorkloadDeployment", &ns, "web-p-lhr")
+                .await
+                .unwrap()
+                .metadata
+                .deletion_timestamp
+                .is_none()
+        );
     });
 }
 
@@ -135,7 +150,11 @@ fn a_new_template_replaces_every_instance_and_a_broken_one_can_be_mended() {
         ready(world, &ns, "web", 2).await;
         let instances = list(&world.dfw, "Instance", &hub).await;
         assert!(instances.iter().all(|i| !before.contains(&i.uid())));
-        assert!(instances.iter().all(|i| i.data["spec"]["runtime"]["sandbox"]["containers"][0]["image"] == "docker.io/library/nginx:3"));
+        assert!(
+            instances
+                .iter()
+                .all(|i| i.data["spec"]["runtime"]["sandbox"]["containers"][0]["image"] == "docker.io/library/nginx:3")
+        );
     });
 }
 
@@ -201,14 +220,29 @@ fn what_others_put_on_our_objects_survives_and_what_is_ours_is_put_back() {
         let (ns, hub) = world.namespace("foreign").await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(world, &ns, "web", 1).await;
-        let theirs = json!({ "metadata": { "labels": { "example.com/l": "1" }, "annotations": { "example.com/a": "2" } } });
+        let theirs =
+            json!({ "metadata": { "labels": { "example.com/l": "1" }, "annotations": { "example.com/a": "2" } } });
         for client in [&world.project, &world.hub] {
             let namespace = if std::ptr::eq(client, &raw const world.hub) { &hub } else { &ns };
             merge(client, "WorkloadDeployment", namespace, "web-p-dfw", theirs.clone()).await;
         }
         merge(&world.hub, "PropagationPolicy", &hub, "city-dfw", theirs.clone()).await;
-        merge(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw", json!({ "metadata": { "labels": { "topology.datum.net/city-code": "ord" } } })).await;
-        merge(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw", json!({ "spec": { "scaleSettings": { "minReplicas": 7 } } })).await;
+        merge(
+            &world.hub,
+            "WorkloadDeployment",
+            &hub,
+            "web-p-dfw",
+            json!({ "metadata": { "labels": { "topology.datum.net/city-code": "ord" } } }),
+        )
+        .await;
+        merge(
+            &world.hub,
+            "WorkloadDeployment",
+            &hub,
+            "web-p-dfw",
+            json!({ "spec": { "scaleSettings": { "minReplicas": 7 } } }),
+        )
+        .await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
         ready(world, &ns, "web", 2).await;
         for (client, namespace, kind, name) in [
@@ -249,7 +283,8 @@ fn bad_input_is_told_on_the_object_and_disturbs_nothing() {
             eventually(word, || async {
                 let object = get(&world.project, "Workload", &ns, &name).await.ok_or("gone")?;
                 let told = condition(&object, "Available");
-                let right = told["reason"] == "InvalidPlacement" && told["message"].as_str().unwrap_or_default().contains(word);
+                let right =
+                    told["reason"] == "InvalidPlacement" && told["message"].as_str().unwrap_or_default().contains(word);
                 if right { Ok(()) } else { Err(told.to_string()) }
             })
             .await;
@@ -322,7 +357,11 @@ fn a_deployment_costs_the_fewest_writes() {
             let writes = requests.into_iter().filter(|r| !r.resource.ends_with("/status"));
             writes.map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect()
         };
-        assert_eq!(spec_writes(ours(&project, &counted)), ["patch workloaddeployments bare"], "finalizer and namespace in one");
+        assert_eq!(
+            spec_writes(ours(&project, &counted)),
+            ["patch workloaddeployments bare"],
+            "finalizer and namespace in one"
+        );
         assert_eq!(spec_writes(ours(&on_hub, &counted)), ["patch workloaddeployments bare"], "the copy");
 
         let (project, on_hub) = (Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub));

@@ -28,7 +28,8 @@ async fn hub() -> MutexGuard<'static, Hub> {
     HUB.get_or_init(|| async {
         let bed = bed(Options { provider: false, ..Options::default() }).await;
         let client = |name: &'static str| {
-            let file = if name == "hub" { &bed.hub } else { bed.cell(name).unwrap() }.kubeconfig(testbed::pki::User::Admin);
+            let file =
+                if name == "hub" { &bed.hub } else { bed.cell(name).unwrap() }.kubeconfig(testbed::pki::User::Admin);
             async move { testbed::control_plane::client(&file).await.unwrap() }
         };
         let (hub, dfw, ord) = (client("hub").await, client("dfw").await, client("ord").await);
@@ -89,7 +90,10 @@ fn policy(ns: &str, city: &str, placement: Value) -> Value {
 }
 
 async fn there(client: &Client, kind: &str, ns: &str, name: &str) -> DynamicObject {
-    eventually(&format!("{kind} {name} is there"), || async { get(client, kind, ns, name).await.ok_or("not there".into()) }).await
+    eventually(&format!("{kind} {name} is there"), || async {
+        get(client, kind, ns, name).await.ok_or("not there".into())
+    })
+    .await
 }
 
 async fn gone(client: &Client, kind: &str, ns: &str, name: &str) {
@@ -116,7 +120,9 @@ fn facts_1_to_5_claim_binding_work_and_marks() {
         assert_eq!(template.annotations()["propagationpolicy.karmada.io/name"], "city-dfw");
         assert_eq!(template.annotations()["propagationpolicy.karmada.io/namespace"], ns);
         // 2 and 3.
-        let applied = |b: &DynamicObject| condition(b, "FullyApplied")["status"] == "True" && condition(b, "Scheduled")["status"] == "True";
+        let applied = |b: &DynamicObject| {
+            condition(b, "FullyApplied")["status"] == "True" && condition(b, "Scheduled")["status"] == "True"
+        };
         let binding = hub.binding(&ns, "wd-workloaddeployment", "it is applied", applied).await;
         let owner = &binding.owner_references()[0];
         assert_eq!((owner.uid.as_str(), owner.controller), (template.uid().unwrap().as_str(), Some(true)));
@@ -128,7 +134,10 @@ fn facts_1_to_5_claim_binding_work_and_marks() {
         assert_eq!(binding.data["spec"]["clusters"][0]["name"], "cell-dfw");
         assert_eq!(binding.data["status"]["aggregatedStatus"][0]["clusterName"], "cell-dfw");
         let works = list(&hub.hub, "Work", "karmada-es-cell-dfw").await;
-        let work = works.iter().find(|w| w.name_any().starts_with("wd-") && w.data["spec"]["workload"]["manifests"][0]["metadata"]["namespace"] == json!(ns));
+        let work = works.iter().find(|w| {
+            w.name_any().starts_with("wd-")
+                && w.data["spec"]["workload"]["manifests"][0]["metadata"]["namespace"] == json!(ns)
+        });
         assert!(work.unwrap().finalizers().contains(&"karmada.io/execution-controller".to_owned()));
         // 4: the namespace went to every member.
         there(&hub.ord, "Namespace", "", &ns).await;
@@ -209,7 +218,11 @@ fn fact_13_a_policy_that_goes_leaves_the_object_on_the_member() {
         delete(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
         eventually("the claim is given back", || async {
             let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
-            if template.annotations().contains_key("propagationpolicy.karmada.io/name") { Err("claimed".into()) } else { Ok(()) }
+            if template.annotations().contains_key("propagationpolicy.karmada.io/name") {
+                Err("claimed".into())
+            } else {
+                Ok(())
+            }
         })
         .await;
         gone(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
@@ -220,7 +233,11 @@ fn fact_13_a_policy_that_goes_leaves_the_object_on_the_member() {
         hub.policy(&ns, "dfw").await;
         eventually("the claim is renewed", || async {
             let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
-            if template.annotations().contains_key("propagationpolicy.karmada.io/name") { Ok(()) } else { Err("not yet".into()) }
+            if template.annotations().contains_key("propagationpolicy.karmada.io/name") {
+                Ok(())
+            } else {
+                Err("not yet".into())
+            }
         })
         .await;
         assert_eq!(there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid(), uid);
@@ -354,7 +371,10 @@ fn fact_32_the_work_of_a_deleted_template_waits_for_its_cluster() {
         gone(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
         let waiting = || async {
             let works = list(&hub.hub, "Work", "karmada-es-cell-dfw").await;
-            let ours = works.into_iter().find(|w| w.name_any().starts_with("wd-") && w.data["spec"]["workload"]["manifests"][0]["metadata"]["namespace"] == json!(ns));
+            let ours = works.into_iter().find(|w| {
+                w.name_any().starts_with("wd-")
+                    && w.data["spec"]["workload"]["manifests"][0]["metadata"]["namespace"] == json!(ns)
+            });
             ours.filter(|w| w.metadata.deletion_timestamp.is_some()).map(|_| ()).ok_or("no such Work".to_owned())
         };
         eventually("its Work waits", waiting).await;
@@ -376,7 +396,8 @@ fn fact_49_a_lost_binding_stays_lost_until_its_template_is_touched() {
         delete(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
         gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         assert!(get(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await.is_none());
-        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } })).await;
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
+            .await;
         assert_ne!(there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid(), before);
     });
 }

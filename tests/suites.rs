@@ -139,9 +139,9 @@ impl Run<'_> {
 /// chainsaw's assertion trees: maps by subset, lists in full, keys in parentheses are expressions.
 fn matches(live: &Value, expected: &Value, at: &str) -> Result<(), String> {
     match (live, expected) {
-        (live, Value::Object(map)) => map.iter().try_for_each(|(key, expected)| {
-            matches(&evaluate(live, key), expected, &format!("{at}.{key}"))
-        }),
+        (live, Value::Object(map)) => {
+            map.iter().try_for_each(|(key, expected)| matches(&evaluate(live, key), expected, &format!("{at}.{key}")))
+        }
         (Value::Array(live), Value::Array(expected)) if live.len() == expected.len() => {
             live.iter().zip(expected).try_for_each(|(l, e)| matches(l, e, &format!("{at}[]")))
         }

@@ -83,7 +83,8 @@ fn data_flows_one_way_through_the_layers() {
         if layer == "main" {
             continue;
         }
-        let allowed = layers.get(layer).unwrap_or_else(|| panic!("{layer}: give it a place in LAYERS and in src/lib.rs"));
+        let allowed =
+            layers.get(layer).unwrap_or_else(|| panic!("{layer}: give it a place in LAYERS and in src/lib.rs"));
         for used in modules_used(&fs::read_to_string(&file).unwrap()) {
             assert!(allowed.contains(&used.as_str()), "{}: a module of {layer} may not use {used}", relative.display());
             seen += 1;
@@ -96,7 +97,17 @@ fn data_flows_one_way_through_the_layers() {
 fn plans_are_pure() {
     for file in rust_files(&root().join("src/plan")) {
         let text = fs::read_to_string(&file).unwrap();
-        for word in ["async fn", ".await", "Client", "Timestamp::now", "Instant::now", "SystemTime", "tokio", "tracing", "fastrand"] {
+        for word in [
+            "async fn",
+            ".await",
+            "Client",
+            "Timestamp::now",
+            "Instant::now",
+            "SystemTime",
+            "tokio",
+            "tracing",
+            "fastrand",
+        ] {
             assert!(!text.contains(word), "{}: {word}", file.display());
         }
     }
@@ -107,14 +118,18 @@ fn definitions_are_what_the_types_generate() {
     for (name, text) in crds::files().unwrap() {
         let path = root().join("crds").join(&name);
         let stands = fs::read_to_string(&path).unwrap_or_default();
-        assert!(stands == text, "crds/{name} differs from the types; run `cargo run -- crds` and commit what it writes");
+        assert!(
+            stands == text,
+            "crds/{name} differs from the types; run `cargo run -- crds` and commit what it writes"
+        );
     }
 }
 
 /// Renders an overlay with kubectl's kustomize.
 fn render(overlay: &str) -> Vec<Value> {
     let kubectl = testbed::binaries::find(&|text| eprintln!("testbed: {text}")).unwrap().join("kubectl");
-    let out = Command::new(kubectl).arg("kustomize").arg(root().join("config/overlays").join(overlay)).output().unwrap();
+    let out =
+        Command::new(kubectl).arg("kustomize").arg(root().join("config/overlays").join(overlay)).output().unwrap();
     assert!(out.status.success(), "{overlay}: {}", String::from_utf8_lossy(&out.stderr));
     testbed::manifests::documents(&String::from_utf8(out.stdout).unwrap()).unwrap()
 }
@@ -133,7 +148,10 @@ fn the_parser_accepts_what_the_overlays_say() {
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
         let mut variables = BTreeMap::new();
         for variable in container["env"].as_array().unwrap() {
-            variables.insert(format!("$({})", variable["name"].as_str().unwrap()), variable["value"].as_str().unwrap().to_owned());
+            variables.insert(
+                format!("$({})", variable["name"].as_str().unwrap()),
+                variable["value"].as_str().unwrap().to_owned(),
+            );
         }
         let given = variables.get_mut("$(FEDERATION_KUBECONFIG)").unwrap();
         assert_eq!(!given.is_empty(), management, "{overlay}: the hub is for management");
@@ -156,7 +174,10 @@ fn the_parser_accepts_what_the_overlays_say() {
         assert!(config.leader_election.is_some() && config.health.is_some(), "{overlay}");
         assert_eq!(deployment["spec"]["replicas"], replicas);
         let context = &container["securityContext"];
-        assert_eq!((&context["readOnlyRootFilesystem"], &context["allowPrivilegeEscalation"]), (&Value::from(true), &Value::from(false)));
+        assert_eq!(
+            (&context["readOnlyRootFilesystem"], &context["allowPrivilegeEscalation"]),
+            (&Value::from(true), &Value::from(false))
+        );
         assert_eq!(of_kind(&objects, "CustomResourceDefinition").len(), 3, "{overlay}");
     }
     assert_eq!(of_kind(&render("hub"), "ResourceInterpreterCustomization").len(), 1);
@@ -166,7 +187,10 @@ fn the_parser_accepts_what_the_overlays_say() {
 #[test]
 fn the_toolchain_is_one() {
     let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
-    let channel = read("rust-toolchain.toml").lines().find_map(|l| l.strip_prefix("channel = ").map(|v| v.trim_matches('"').to_owned())).unwrap();
+    let channel = read("rust-toolchain.toml")
+        .lines()
+        .find_map(|l| l.strip_prefix("channel = ").map(|v| v.trim_matches('"').to_owned()))
+        .unwrap();
     let minor = channel.rsplit_once('.').unwrap().0;
     assert!(read("Cargo.toml").contains(&format!("rust-version = \"{minor}\"")));
     assert!(read("Dockerfile").contains(&format!("FROM rust:{channel}")));

@@ -117,7 +117,9 @@ fn dns_label(text: &str) -> Result<(), String> {
         return Err(format!("has {} characters, {MAX_LABEL} is the limit", text.len()));
     }
     if !text.chars().all(inner) || !edge(text.chars().next()) || !edge(text.chars().last()) {
-        return Err("must consist of lower case letters, digits and '-', and begin and end with a letter or digit".into());
+        return Err(
+            "must consist of lower case letters, digits and '-', and begin and end with a letter or digit".into()
+        );
     }
     Ok(())
 }
@@ -139,7 +141,9 @@ mod tests {
     fn project_names_survive_the_label() {
         let single = ProjectName::single();
         assert_eq!(single.label_value(), "cluster-single");
-        for (label, name) in [("cluster-single", "single"), ("cluster-_test-project-abc", "test-project-abc"), ("cluster-org_p", "p")] {
+        for (label, name) in
+            [("cluster-single", "single"), ("cluster-_test-project-abc", "test-project-abc"), ("cluster-org_p", "p")]
+        {
             assert_eq!(ProjectName::from_label_value(label), Some(ProjectName::new(name)), "{label}");
         }
         assert_eq!(ProjectName::from_label_value("single"), None);

@@ -9,12 +9,7 @@ use super::{meta::label, names::CityCode};
 
 /// A location that a project may use (network services). Cluster-scoped in the project.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[kube(
-    group = "networking.datumapis.com",
-    version = "v1alpha",
-    kind = "LocationBinding",
-    schema = "disabled"
-)]
+#[kube(group = "networking.datumapis.com", version = "v1alpha", kind = "LocationBinding", schema = "disabled")]
 pub struct LocationBindingSpec {
     /// Where it is; the city stands under [`label::TOPOLOGY_CITY`].
     #[serde(default)]

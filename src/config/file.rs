@@ -96,15 +96,28 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
     let unsupported = [
         (file.webhook_server.is_some(), "webhookServer: this version serves no admission webhooks"),
         (discovery.internal_service_discovery, "discovery.internalServiceDiscovery: this version has no milo mode"),
-        (!discovery.discovery_kubeconfig_path.is_empty(), "discovery.discoveryKubeconfigPath: this version has no milo mode"),
-        (!discovery.project_kubeconfig_path.is_empty(), "discovery.projectKubeconfigPath: this version has no milo mode"),
-        (!discovery.quota_kubeconfig_path.is_empty(), "discovery.quotaKubeconfigPath: this version has no quota controller"),
-        (file.feature_flags.enable_referenced_data_gate, "featureFlags.enableReferencedDataGate: this version has no referenced data gate"),
+        (
+            !discovery.discovery_kubeconfig_path.is_empty(),
+            "discovery.discoveryKubeconfigPath: this version has no milo mode",
+        ),
+        (
+            !discovery.project_kubeconfig_path.is_empty(),
+            "discovery.projectKubeconfigPath: this version has no milo mode",
+        ),
+        (
+            !discovery.quota_kubeconfig_path.is_empty(),
+            "discovery.quotaKubeconfigPath: this version has no quota controller",
+        ),
+        (
+            file.feature_flags.enable_referenced_data_gate,
+            "featureFlags.enableReferencedDataGate: this version has no referenced data gate",
+        ),
     ];
     if let Some((_, what)) = unsupported.iter().find(|(set, _)| *set) {
         return Err(format!("{what} yet; leave it out"));
     }
-    let metrics = flags::bind_address("metricsServer.bindAddress", &file.metrics_server.bind_address).map_err(|e| e.0)?;
+    let metrics =
+        flags::bind_address("metricsServer.bindAddress", &file.metrics_server.bind_address).map_err(|e| e.0)?;
     if metrics.is_some() && file.metrics_server.secure_serving {
         return Err("metricsServer.secureServing: this version serves plain HTTP; set it to false and guard the port with a NetworkPolicy".into());
     }

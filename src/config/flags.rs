@@ -158,7 +158,8 @@ pub(super) fn log_filter(level: Option<&str>, devel: bool) -> Result<String, Inv
         digits if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) => "trace",
         other => other,
     };
-    let filter = if level.contains('=') { level.to_owned() } else { format!("warn,compute_operator={level},kube_client=off") };
+    let filter =
+        if level.contains('=') { level.to_owned() } else { format!("warn,compute_operator={level},kube_client=off") };
     match filter.parse::<tracing_subscriber::filter::Targets>() {
         Ok(_) => Ok(filter),
         Err(_) => Err(Invalid(format!("--zap-log-level {level:?}: want debug, info, warn, error or a number"))),

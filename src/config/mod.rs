@@ -76,9 +76,7 @@ impl Config {
             ));
         }
         if management && federation_kubeconfig.is_none() {
-            return Err(Invalid(
-                "--enable-management-controllers needs the hub: give --federation-kubeconfig".into(),
-            ));
+            return Err(Invalid("--enable-management-controllers needs the hub: give --federation-kubeconfig".into()));
         }
         if federation_context.is_some() && federation_kubeconfig.is_none() {
             return Err(Invalid("--federation-context is given without --federation-kubeconfig".into()));

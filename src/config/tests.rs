@@ -23,8 +23,14 @@ fn defaults() {
 #[test]
 fn the_manifests_empty_variables_mean_absent() {
     let args = [
-        "--enable-cell-controllers=true", "--enable-management-controllers=false", "--federation-kubeconfig=",
-        "--federation-context=", "--server-config=", "--leader-elect=true", "--leader-elect-namespace=", "--feature-gates=",
+        "--enable-cell-controllers=true",
+        "--enable-management-controllers=false",
+        "--federation-kubeconfig=",
+        "--federation-context=",
+        "--server-config=",
+        "--leader-elect=true",
+        "--leader-elect-namespace=",
+        "--feature-gates=",
     ];
     let config = config(&args, None).unwrap();
     assert_eq!((config.federation, config.kubeconfig), (None, Source::default()));
@@ -54,7 +60,8 @@ fn every_bad_combination_is_one_clear_line() {
 #[test]
 fn the_file_is_strict() {
     assert!(cell("").is_ok() && cell("# nothing\n").is_ok(), "empty means defaults");
-    let good = format!("{HEAD}metricsServer:\n  secureServing: false\n  bindAddress: :8443\ndiscovery:\n  mode: single\n");
+    let good =
+        format!("{HEAD}metricsServer:\n  secureServing: false\n  bindAddress: :8443\ndiscovery:\n  mode: single\n");
     assert_eq!(cell(&good).unwrap().metrics, Some("0.0.0.0:8443".parse().unwrap()));
     for (text, words) in [
         ("metricServer: {}\n", "metricServer"),
@@ -69,7 +76,10 @@ fn the_file_is_strict() {
         ("metricsServer:\n  secureServing: maybe\n", "line"),
     ] {
         let error = cell(&format!("{HEAD}{text}")).unwrap_err();
-        assert!(error.starts_with("config file c.yaml: ") && error.contains(words) && !error.contains('\n'), "{text}: {error}");
+        assert!(
+            error.starts_with("config file c.yaml: ") && error.contains(words) && !error.contains('\n'),
+            "{text}: {error}"
+        );
     }
     let error = cell("kind: Other\napiVersion: v1\n").unwrap_err();
     assert!(error.contains("want apiVersion"), "{error}");

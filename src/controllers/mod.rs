@@ -82,7 +82,9 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &
         match error.class() {
             // Somebody was faster: ordinary, and the next look settles it.
             Class::Conflict => tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "conflict"),
-            _ => tracing::warn!(controller = R::NAME, object = shown, %error, class = error.label(), retry_in, "reconcile failed"),
+            _ => {
+                tracing::warn!(controller = R::NAME, object = shown, %error, class = error.label(), retry_in, "reconcile failed")
+            }
         }
     }
 }
@@ -116,7 +118,13 @@ impl<P: Plane> Watches<'_, P> {
     /// Watches every object of a kind under `selector`; answers to our own writes of it feed the same store.
     fn objects<K, V>(&self, kind: Option<Kind>, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V>>)
     where
-        K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
         V: Send + Sync + 'static,
     {
         self.start::<DeserializeGuard<K>, V>(Api::all(self.client()), selector, keep, store);

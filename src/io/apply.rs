@@ -28,7 +28,8 @@ impl<P: Plane> ControlPlane<P> {
             Op::Apply { body, manager, status } => {
                 let params = PatchParams::apply(manager).force();
                 if *status {
-                    deadline(CALL, what("apply status of"), api.patch_status(name, &params, &Patch::Apply(body))).await?
+                    deadline(CALL, what("apply status of"), api.patch_status(name, &params, &Patch::Apply(body)))
+                        .await?
                 } else {
                     deadline(CALL, what("apply"), api.patch(name, &params, &Patch::Apply(body))).await?
                 }

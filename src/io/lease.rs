@@ -49,7 +49,8 @@ impl Candidate {
             match self.attempt().await {
                 Ok(true) => return,
                 Ok(false) => {
-                    let holder = self.seen.as_ref().and_then(|(spec, _)| spec.holder_identity.clone()).unwrap_or_default();
+                    let holder =
+                        self.seen.as_ref().and_then(|(spec, _)| spec.holder_identity.clone()).unwrap_or_default();
                     if told != holder {
                         tracing::info!(lease = self.place, %holder, "waiting to lead");
                         told = holder;

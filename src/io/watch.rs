@@ -25,11 +25,7 @@ use super::{
     queue::backoff,
     store::{Incoming, ObjectKey, Store},
 };
-use crate::{
-    api::meta::manager,
-    metrics::Metrics,
-    plan::Object,
-};
+use crate::{api::meta::manager, metrics::Metrics, plan::Object};
 
 /// How long the server keeps one watch call open.
 const LIFETIME: Duration = Duration::from_secs(40);

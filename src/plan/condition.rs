@@ -76,7 +76,10 @@ mod tests {
         let at = |s| Timestamp::from_second(s).unwrap();
         let first = Verdict::no("Waiting", "a").over(&[], "Ready", Some(1), at(10));
         let same = Verdict::no("Other", "b").over(std::slice::from_ref(&first), "Ready", Some(2), at(20));
-        assert_eq!((same.last_transition_time.0, same.reason.as_str(), same.observed_generation), (at(10), "Other", Some(2)));
+        assert_eq!(
+            (same.last_transition_time.0, same.reason.as_str(), same.observed_generation),
+            (at(10), "Other", Some(2))
+        );
         let turned = Verdict::yes("Done", "c").over(&[same], "Ready", Some(2), at(30));
         assert_eq!(turned.last_transition_time.0, at(30));
     }

@@ -129,13 +129,28 @@ mod tests {
         let same = json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } });
         assert!(!differs(&same, &object, ME, false));
         for (what, wanted) in [
-            ("value", json!({ "metadata": { "labels": { "a": "9", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } })),
-            ("new key", json!({ "metadata": { "labels": { "a": "1", "b": "2", "c": "3" } }, "spec": { "list": [{ "type": "T" }] } })),
+            (
+                "value",
+                json!({ "metadata": { "labels": { "a": "9", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } }),
+            ),
+            (
+                "new key",
+                json!({ "metadata": { "labels": { "a": "1", "b": "2", "c": "3" } }, "spec": { "list": [{ "type": "T" }] } }),
+            ),
             ("dropped label", json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "list": [{ "type": "T" }] } })),
             ("dropped entry", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [] } })),
-            ("new entry", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }, { "type": "U" }] } })),
-            ("order", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["y", "x"] } })),
-            ("shorter", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x"] } })),
+            (
+                "new entry",
+                json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }, { "type": "U" }] } }),
+            ),
+            (
+                "order",
+                json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["y", "x"] } }),
+            ),
+            (
+                "shorter",
+                json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x"] } }),
+            ),
         ] {
             assert!(differs(&wanted, &object, ME, false), "{what}");
         }

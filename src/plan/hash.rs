@@ -72,7 +72,15 @@ mod tests {
     fn it_moves_with_content_and_not_with_form() {
         let base = template_hash(&template(|_| ()));
         assert_eq!(base, template_hash(&template(|t| t["spec"]["volumes"] = Value::Null)));
-        assert_ne!(base, template_hash(&template(|t| t["spec"]["runtime"]["sandbox"]["containers"][0]["image"] = json!("i:2"))));
-        assert_ne!(base, template_hash(&template(|t| t["metadata"]["annotations"] = json!({ "compute.datumapis.com/restartedAt": "now" }))));
+        assert_ne!(
+            base,
+            template_hash(&template(|t| t["spec"]["runtime"]["sandbox"]["containers"][0]["image"] = json!("i:2")))
+        );
+        assert_ne!(
+            base,
+            template_hash(&template(
+                |t| t["metadata"]["annotations"] = json!({ "compute.datumapis.com/restartedAt": "now" })
+            ))
+        );
     }
 }

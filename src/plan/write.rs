@@ -55,9 +55,7 @@ impl Kind {
     pub fn gvk(self) -> (&'static str, &'static str, &'static str) {
         match self {
             Self::Workload => ("compute.datumapis.com/v1alpha", "Workload", "workloads"),
-            Self::WorkloadDeployment => {
-                ("compute.datumapis.com/v1alpha", "WorkloadDeployment", "workloaddeployments")
-            }
+            Self::WorkloadDeployment => ("compute.datumapis.com/v1alpha", "WorkloadDeployment", "workloaddeployments"),
             Self::Instance => ("compute.datumapis.com/v1alpha", "Instance", "instances"),
             Self::Namespace => ("v1", "Namespace", "namespaces"),
             Self::PropagationPolicy => ("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies"),

@@ -76,7 +76,9 @@ impl World {
     /// A fresh namespace in the project, and the name of its hub namespace.
     pub async fn namespace(&self, prefix: &str) -> (String, String) {
         let name = format!("{prefix}-{:06x}", fastrand::u32(..0x0100_0000));
-        let made = apply(&self.project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;
+        let made =
+            apply(&self.project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))
+                .await;
         (name, format!("ns-{}", made.uid().unwrap()))
     }
 
@@ -202,8 +204,9 @@ pub async fn ready(world: &World, namespace: &str, name: &str, replicas: u64) ->
     eventually(&format!("{name} has {replicas} ready instances"), || async {
         let workload = get(&world.project, "Workload", namespace, name).await.ok_or("no workload")?;
         let status = &workload.data["status"];
-        let settled = ["replicas", "readyReplicas", "desiredReplicas", "updatedReplicas"].iter().all(|f| status[*f] == replicas)
-            && status["observedGeneration"] == json!(workload.metadata.generation);
+        let settled =
+            ["replicas", "readyReplicas", "desiredReplicas", "updatedReplicas"].iter().all(|f| status[*f] == replicas)
+                && status["observedGeneration"] == json!(workload.metadata.generation);
         if settled { Ok(workload) } else { Err(status.to_string()) }
     })
     .await

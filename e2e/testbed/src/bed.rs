@@ -230,7 +230,8 @@ async fn established(client: &Client, text: &str) -> Result<()> {
         }
         let spec = &definition["spec"];
         let of = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        let gvk = GroupVersionKind::gvk(&of(&spec["group"]), &of(&spec["versions"][0]["name"]), &of(&spec["names"]["kind"]));
+        let gvk =
+            GroupVersionKind::gvk(&of(&spec["group"]), &of(&spec["versions"][0]["name"]), &of(&spec["names"]["kind"]));
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
         eventually(&gvk.kind, || async { Ok(api.list(&ListParams::default().limit(1)).await.map(|_| ())?) }).await?;
     }

@@ -42,7 +42,10 @@ pub fn find(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
         for (name, _) in PROGRAMS.iter().take(3) {
             if !assets.join(name).is_file() {
-                bail!("KUBEBUILDER_ASSETS={} has no {name}; unset it to have it built, or install it there", assets.display());
+                bail!(
+                    "KUBEBUILDER_ASSETS={} has no {name}; unset it to have it built, or install it there",
+                    assets.display()
+                );
             }
         }
         return Ok(assets);
@@ -67,7 +70,9 @@ pub fn find(progress: &dyn Fn(&str)) -> Result<PathBuf> {
 fn build(module: &Path, bin: &Path, progress: &dyn Fn(&str)) -> Result<()> {
     let go = Command::new("go").arg("version").output();
     if !go.is_ok_and(|out| out.status.success()) {
-        bail!("Go is missing: install Go 1.26 or newer (https://go.dev/dl), or point KUBEBUILDER_ASSETS at a folder with etcd and kube-apiserver");
+        bail!(
+            "Go is missing: install Go 1.26 or newer (https://go.dev/dl), or point KUBEBUILDER_ASSETS at a folder with etcd and kube-apiserver"
+        );
     }
     enough_disk(bin)?;
     let version = "v1.36.3";
@@ -92,7 +97,10 @@ fn build(module: &Path, bin: &Path, progress: &dyn Fn(&str)) -> Result<()> {
             bail!("go build {package} failed: {why}");
         }
     }
-    progress(&format!("built etcd, kube-apiserver, kube-controller-manager and kubectl in {} s", started.elapsed().as_secs()));
+    progress(&format!(
+        "built etcd, kube-apiserver, kube-controller-manager and kubectl in {} s",
+        started.elapsed().as_secs()
+    ));
     Ok(())
 }
 
@@ -103,7 +111,9 @@ fn enough_memory() -> Result<()> {
     let available = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
     let kib: Option<u64> = available.and_then(|rest| rest.split_whitespace().next()?.parse().ok());
     match kib.map(|kib| kib / 1024) {
-        Some(mib) if mib < MEMORY_MIB => bail!("{mib} MiB of memory are free, a testbed wants {MEMORY_MIB}: end something else first"),
+        Some(mib) if mib < MEMORY_MIB => {
+            bail!("{mib} MiB of memory are free, a testbed wants {MEMORY_MIB}: end something else first")
+        }
         _ => Ok(()),
     }
 }
@@ -114,7 +124,10 @@ fn enough_disk(at: &Path) -> Result<()> {
     let free: Option<u64> = text.lines().nth(1).and_then(|line| line.split_whitespace().nth(3)?.parse().ok());
     match free {
         Some(mib) if mib < DISK_MIB => {
-            bail!("{mib} MiB are free at {}, building Kubernetes wants {DISK_MIB}: free some, or set CARGO_TARGET_DIR", at.display())
+            bail!(
+                "{mib} MiB are free at {}, building Kubernetes wants {DISK_MIB}: free some, or set CARGO_TARGET_DIR",
+                at.display()
+            )
         }
         _ => Ok(()),
     }

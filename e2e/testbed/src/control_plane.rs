@@ -120,7 +120,10 @@ impl ControlPlane {
             .arg("--authorization-mode=RBAC")
             .arg(format!("--service-account-key-file={}", file("sa.pub")))
             .arg(format!("--service-account-signing-key-file={}", file("sa.key")))
-            .args(["--service-account-issuer=https://kubernetes.default.svc", "--service-cluster-ip-range=10.96.0.0/16"])
+            .args([
+                "--service-account-issuer=https://kubernetes.default.svc",
+                "--service-cluster-ip-range=10.96.0.0/16",
+            ])
             .arg(format!("--proxy-client-cert-file={}", file("front-proxy.crt")))
             .arg(format!("--proxy-client-key-file={}", file("front-proxy.key")))
             .arg(format!("--requestheader-client-ca-file={}", file("ca.crt")))

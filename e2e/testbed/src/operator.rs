@@ -27,7 +27,14 @@ pub fn build(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     progress("building compute-operator");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.current_dir(root()).args(["build", "--quiet", "--package", "compute-operator", "--bin", "compute-operator"]);
+    command.current_dir(root()).args([
+        "build",
+        "--quiet",
+        "--package",
+        "compute-operator",
+        "--bin",
+        "compute-operator",
+    ]);
     if !cfg!(debug_assertions) {
         command.arg("--release");
     }

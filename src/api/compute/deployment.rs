@@ -17,7 +17,11 @@ use super::{Condition, InstanceTemplateSpec, LocationReference, ScaleSettings};
     doc = "A Workload in one city.",
     annotation("discovery.miloapis.com/parent-contexts", "Project"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status"),
+    printcolumn(
+        name = "Available",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Available\")].status"
+    ),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].reason"),
     printcolumn(name = "Replicas", type_ = "string", json_path = ".status.replicas"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.readyReplicas"),

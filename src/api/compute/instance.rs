@@ -19,10 +19,28 @@ use super::{Condition, InstanceController, InstanceRuntime, LocationReference, N
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason"),
-    printcolumn(name = "Network IP", type_ = "string", json_path = ".status.networkInterfaces[0].assignments.networkIP"),
-    printcolumn(name = "External IP", type_ = "string", json_path = ".status.networkInterfaces[0].assignments.externalIP"),
-    printcolumn(name = "Message", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].message", priority = 1),
-    printcolumn(name = "Quota", type_ = "string", json_path = ".status.conditions[?(@.type==\"QuotaGranted\")].reason", priority = 1)
+    printcolumn(
+        name = "Network IP",
+        type_ = "string",
+        json_path = ".status.networkInterfaces[0].assignments.networkIP"
+    ),
+    printcolumn(
+        name = "External IP",
+        type_ = "string",
+        json_path = ".status.networkInterfaces[0].assignments.externalIP"
+    ),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Ready\")].message",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Quota",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"QuotaGranted\")].reason",
+        priority = 1
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceSpec {

@@ -6,7 +6,7 @@ use k8s_openapi::{
     api::core::v1::{ConfigMapVolumeSource, EnvVar, SecretVolumeSource},
     apimachinery::pkg::util::intstr::IntOrString,
 };
-use kube::{KubeSchema};
+use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 

@@ -18,7 +18,11 @@ use super::{Condition, InstanceTemplateSpec, Quantity};
     doc = "A container or virtual machine, how many of it, and the cities it runs in.",
     annotation("discovery.miloapis.com/parent-contexts", "Project"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status"),
+    printcolumn(
+        name = "Available",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Available\")].status"
+    ),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].reason"),
     printcolumn(name = "Deployments", type_ = "string", json_path = ".status.deployments"),
     printcolumn(name = "Replicas", type_ = "string", json_path = ".status.replicas"),

@@ -65,13 +65,8 @@ impl Cell {
         });
         listen(&state);
         let all = state.clone();
-        let watches = Watches {
-            plane: &state.plane,
-            health,
-            metrics,
-            stop,
-            on_fresh: Arc::new(move || everything_again(&all)),
-        };
+        let watches =
+            Watches { plane: &state.plane, health, metrics, stop, on_fresh: Arc::new(move || everything_again(&all)) };
         let kind = Some(Kind::WorkloadDeployment);
         // Where one cluster is project and cell at once, the project's originals are not the cell's to run.
         watches.objects::<WorkloadDeployment, _>(kind, label::UPSTREAM_NAMESPACE, |wd| wd, &state.deployments);

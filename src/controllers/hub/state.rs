@@ -283,7 +283,9 @@ impl Management {
             queue.add(Key::new(lane.as_str(), &change.key.namespace, &change.key.name));
         });
         let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
-        project.deployments.listen(move |change| with2(&weak, &of, |this, project| this.on_deployment(project, change)));
+        project
+            .deployments
+            .listen(move |change| with2(&weak, &of, |this, project| this.on_deployment(project, change)));
         let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
         project.locations.listen(move |change| {
             if change.old != change.new {

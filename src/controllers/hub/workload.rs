@@ -8,11 +8,7 @@ use kube::ResourceExt;
 use super::state::Management;
 use crate::{
     controllers::{Reconciler, send},
-    io::{
-        Class, Error,
-        queue::Key,
-        store::ObjectKey,
-    },
+    io::{Class, Error, queue::Key, store::ObjectKey},
     plan::{
         Next,
         hub::{
@@ -37,7 +33,8 @@ impl Reconciler for WorkloadController {
             return Ok(Next::Await);
         };
         let deleting = workload.metadata.deletion_timestamp.is_some();
-        if !deleting && !project.locations.is_synced() || project.deployments.has_unreadable(&key.namespace) && deleting {
+        if !deleting && !project.locations.is_synced() || project.deployments.has_unreadable(&key.namespace) && deleting
+        {
             return Ok(Next::Await);
         }
         let deployments = project.deployments.by_index(&workload.uid().unwrap_or_default());

@@ -26,7 +26,10 @@ pub fn plan(instance: &Instance, features: Features, now: Timestamp) -> Plan<Wri
     let generation = instance.metadata.generation;
     let mut verdicts = Vec::new();
     if !features.quota {
-        verdicts.push((condition::QUOTA_GRANTED, Verdict::yes(reason::QUOTA_DISABLED, "quota is not configured on this cell")));
+        verdicts.push((
+            condition::QUOTA_GRANTED,
+            Verdict::yes(reason::QUOTA_DISABLED, "quota is not configured on this cell"),
+        ));
     }
     verdicts.push((condition::READY, ready(instance, old)));
     let conditions: Vec<Condition> =
@@ -41,11 +44,17 @@ pub fn plan(instance: &Instance, features: Features, now: Timestamp) -> Plan<Wri
 /// Takes away, in one patch of exactly this version, every gate that may open.
 fn open_gates(instance: &Instance, features: Features, conditions: &[Condition]) -> Option<Write<Cell>> {
     let gates = gates(instance);
-    let left: Vec<&SchedulingGate> = gates.iter().filter(|g| !may_open(instance, features, conditions, &g.name)).collect();
+    let left: Vec<&SchedulingGate> =
+        gates.iter().filter(|g| !may_open(instance, features, conditions, &g.name)).collect();
     if left.len() == gates.len() {
         return None;
     }
-    Some(Write::merge(Kind::Instance, manager::INSTANCE, json!({ "spec": { "controller": { "schedulingGates": left } } }), instance))
+    Some(Write::merge(
+        Kind::Instance,
+        manager::INSTANCE,
+        json!({ "spec": { "controller": { "schedulingGates": left } } }),
+        instance,
+    ))
 }
 
 fn may_open(instance: &Instance, features: Features, conditions: &[Condition], name: &str) -> bool {

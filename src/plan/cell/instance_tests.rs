@@ -35,7 +35,10 @@ fn settle(instance: &mut Instance) -> Vec<&'static str> {
             }
             Op::Merge { body, .. } => {
                 done.push("gates");
-                assert_eq!((&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]), (&json!("5"), &json!("i0")));
+                assert_eq!(
+                    (&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]),
+                    (&json!("5"), &json!("i0"))
+                );
                 let left = serde_json::from_value(body["spec"]["controller"]["schedulingGates"].clone()).unwrap();
                 instance.spec.controller.as_mut().unwrap().scheduling_gates = left;
                 *instance.metadata.generation.as_mut().unwrap() += 1;
@@ -89,8 +92,16 @@ fn readiness_follows_the_provider_and_tells_its_words() {
         (json!([condition("Programmed", "Unknown", "Pending", 1)]), ConditionStatus::False, "PendingProgramming"),
         (json!([condition("Programmed", "False", "ImageUnavailable", 1)]), ConditionStatus::False, "ImageUnavailable"),
         (json!([condition("Programmed", "True", "Programmed", 1)]), ConditionStatus::False, "Provisioning"),
-        (json!([condition("Programmed", "True", "Programmed", 1), condition("Available", "False", "Starting", 1)]), ConditionStatus::False, "Starting"),
-        (json!([condition("Programmed", "True", "Programmed", 1), condition("Available", "True", "Available", 1)]), ConditionStatus::True, "Available"),
+        (
+            json!([condition("Programmed", "True", "Programmed", 1), condition("Available", "False", "Starting", 1)]),
+            ConditionStatus::False,
+            "Starting",
+        ),
+        (
+            json!([condition("Programmed", "True", "Programmed", 1), condition("Available", "True", "Available", 1)]),
+            ConditionStatus::True,
+            "Available",
+        ),
     ] {
         let mut object = instance(1, &[], &conditions);
         settle(&mut object);

@@ -60,14 +60,30 @@ fn one_step_at_a_time_in_order() {
         ("the first is ready", vec![new(0, "ready")], "create 1"),
         ("a gap is filled first", vec![new(0, "ready"), new(2, "ready")], "create 1"),
         ("complete", vec![new(0, "ready"), new(1, "ready"), new(2, "ready")], "nothing"),
-        ("surplus, highest first", vec![new(0, "ready"), new(1, "ready"), new(2, "ready"), new(3, "ready"), new(4, "ready")], "delete wd-4"),
-        ("one goes, the next waits", vec![new(0, "ready"), new(1, "ready"), new(2, "ready"), new(3, "ready"), new(4, "going")], "wait"),
+        (
+            "surplus, highest first",
+            vec![new(0, "ready"), new(1, "ready"), new(2, "ready"), new(3, "ready"), new(4, "ready")],
+            "delete wd-4",
+        ),
+        (
+            "one goes, the next waits",
+            vec![new(0, "ready"), new(1, "ready"), new(2, "ready"), new(3, "ready"), new(4, "going")],
+            "wait",
+        ),
         ("outdated, highest first", vec![old(0, "ready"), old(1, "ready"), old(2, "ready")], "delete wd-2"),
         ("a replacement is waited for", vec![old(0, "ready"), old(1, "ready"), new(2, "waiting")], "wait"),
         ("then the next", vec![old(0, "ready"), old(1, "ready"), new(2, "ready")], "delete wd-1"),
         ("a wanted one is on its way out", vec![new(0, "going")], "wait"),
-        ("broken and outdated is mended at once", vec![old(0, "ready"), old(1, "ready"), old(2, "crashing")], "delete wd-2"),
-        ("broken and current is waited for, and holds later work", vec![new(0, "crashing"), old(1, "ready"), old(2, "ready")], "wait"),
+        (
+            "broken and outdated is mended at once",
+            vec![old(0, "ready"), old(1, "ready"), old(2, "crashing")],
+            "delete wd-2",
+        ),
+        (
+            "broken and current is waited for, and holds later work",
+            vec![new(0, "crashing"), old(1, "ready"), old(2, "ready")],
+            "wait",
+        ),
     ] {
         assert_eq!(act(&wd, &instances), wanted, "{name}");
     }
@@ -82,7 +98,8 @@ fn writes(deployment: &WorkloadDeployment, instances: &[Arc<Instance>]) -> Vec<W
 fn an_instance_is_born_gated_labelled_and_owned() {
     let all = writes(&deployment(1, "i:1"), &[]);
     let Op::Create { body, .. } = &all[0].op else { panic!("{all:?}") };
-    let gates: Vec<&Value> = body["spec"]["controller"]["schedulingGates"].as_array().unwrap().iter().map(|g| &g["name"]).collect();
+    let gates: Vec<&Value> =
+        body["spec"]["controller"]["schedulingGates"].as_array().unwrap().iter().map(|g| &g["name"]).collect();
     assert_eq!(gates, ["Network", "Quota"]);
     assert_eq!(body["metadata"]["name"], "wd-0");
     assert_eq!(body["metadata"]["ownerReferences"][0]["uid"], "d1");
@@ -98,11 +115,23 @@ fn counters_and_conditions() {
     let all = writes(&wd, &[instance(0, &hash, "ready"), instance(1, "old", "crashing")]);
     let Op::Apply { body, status: true, .. } = &all.last().unwrap().op else { panic!("{all:?}") };
     let status = &body["status"];
-    for (field, value) in [("replicas", 2), ("readyReplicas", 1), ("desiredReplicas", 3), ("updatedReplicas", 1), ("currentReplicas", 1), ("observedGeneration", 7), ("observedSourceGeneration", 3)] {
+    for (field, value) in [
+        ("replicas", 2),
+        ("readyReplicas", 1),
+        ("desiredReplicas", 3),
+        ("updatedReplicas", 1),
+        ("currentReplicas", 1),
+        ("observedGeneration", 7),
+        ("observedSourceGeneration", 3),
+    ] {
         assert_eq!(status[field], value, "{field}");
     }
-    let condition = |type_: &str| status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == type_).unwrap().clone();
-    assert_eq!((condition("Available")["status"].as_str(), condition("Available")["message"].as_str()), (Some("True"), Some("1/2 instances are ready")));
+    let condition =
+        |type_: &str| status["conditions"].as_array().unwrap().iter().find(|c| c["type"] == type_).unwrap().clone();
+    assert_eq!(
+        (condition("Available")["status"].as_str(), condition("Available")["message"].as_str()),
+        (Some("True"), Some("1/2 instances are ready"))
+    );
     assert_eq!(condition("ReplicasReady")["reason"], "InstanceCrashing");
     // Written once, it stands.
     let mut same = wd.clone();

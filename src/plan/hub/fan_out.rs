@@ -113,7 +113,10 @@ pub fn fates(observed: &Observed<'_>) -> Vec<Fate> {
             if let Some(other) = names.insert(name, &placement.name).filter(|other| **other != placement.name) {
                 clashes.push((
                     index,
-                    format!("placements {other:?} and {:?} both make the deployment {name:?}: rename one", placement.name),
+                    format!(
+                        "placements {other:?} and {:?} both make the deployment {name:?}: rename one",
+                        placement.name
+                    ),
                 ));
             }
         }
@@ -167,8 +170,12 @@ fn want(observed: &Observed<'_>, fate: &mut Fate, name: String, city: City) {
     let live = (observed.named)(&name);
     let ours = live.as_ref().map(|wd| ownership::is_controlled_by(wd.as_ref(), observed.workload));
     match (ours, observed.bound.contains(&city.code)) {
-        (Some(false), _) => fate.taken.push(format!("a WorkloadDeployment {name:?} that belongs to somebody else is in the way")),
-        (None, false) => fate.unbound.push(format!("{} is not available to this project (no LocationBinding has this city code)", city.written)),
+        (Some(false), _) => {
+            fate.taken.push(format!("a WorkloadDeployment {name:?} that belongs to somebody else is in the way"))
+        }
+        (None, false) => fate
+            .unbound
+            .push(format!("{} is not available to this project (no LocationBinding has this city code)", city.written)),
         (Some(true), false) => {
             // Losing a binding must not stop what runs: the city keeps its deployment until the workload drops it.
             fate.unbound.push(format!("{} is no longer available to this project (no LocationBinding has this city code); its deployment is kept", city.written));
@@ -225,7 +232,8 @@ fn deployment(observed: &Observed<'_>, placement: &Placement, name: &str, city: 
 
 /// What the federator would otherwise add in a write of its own.
 fn stamp(fields: &mut Value, namespace_uid: &str) {
-    fields["metadata"]["annotations"] = json!({ annotation::FEDERATION_NAMESPACE: names::hub_namespace(namespace_uid) });
+    fields["metadata"]["annotations"] =
+        json!({ annotation::FEDERATION_NAMESPACE: names::hub_namespace(namespace_uid) });
     fields["metadata"]["finalizers"] = json!([finalizer::FEDERATOR]);
 }
 

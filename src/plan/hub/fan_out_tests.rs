@@ -44,7 +44,8 @@ impl World {
     }
 
     fn plan(&self, workload: &Workload) -> Vec<Write<Project>> {
-        let mut deployments: Vec<_> = self.deployments.values().filter(|wd| wd.spec.workload_ref.uid == "w1").cloned().collect();
+        let mut deployments: Vec<_> =
+            self.deployments.values().filter(|wd| wd.spec.workload_ref.uid == "w1").cloned().collect();
         deployments.sort_by_key(|wd| wd.name_any());
         let observed = Observed {
             workload,
@@ -196,7 +197,10 @@ fn statuses_are_summed_and_the_worst_cause_is_told() {
     world.edit("web-a-dfw", |wd| wd.status = Some(report(0, "ImageUnavailable")));
     world.edit("web-a-ord", |wd| wd.status = Some(report(0, reason::INSTANCES_PROVISIONING)));
     let status = world.settle(&object);
-    assert_eq!((&status["replicas"], &status["desiredReplicas"], &status["readyReplicas"]), (&json!(4), &json!(4), &json!(0)));
+    assert_eq!(
+        (&status["replicas"], &status["desiredReplicas"], &status["readyReplicas"]),
+        (&json!(4), &json!(4), &json!(0))
+    );
     assert_eq!(status["conditions"][0]["reason"], "ImageUnavailable");
     assert!(status["conditions"][0]["message"].as_str().unwrap().contains("web-a-dfw: why"));
     world.edit("web-a-ord", |wd| wd.status = Some(report(1, reason::STABLE_INSTANCE_FOUND)));
@@ -211,15 +215,23 @@ fn a_report_on_an_older_generation_counts_nothing_as_updated() {
     let object = workload(&json!([placement("a", &["dfw"])]));
     world.settle(&object);
     let status = |generation| WorkloadDeploymentStatus {
-        replicas: 1, updated_replicas: 1, current_replicas: 1, ready_replicas: 1, desired_replicas: 7,
-        observed_generation: Some(generation), ..WorkloadDeploymentStatus::default()
+        replicas: 1,
+        updated_replicas: 1,
+        current_replicas: 1,
+        ready_replicas: 1,
+        desired_replicas: 7,
+        observed_generation: Some(generation),
+        ..WorkloadDeploymentStatus::default()
     };
     world.edit("web-a-dfw", |wd| {
         wd.metadata.generation = Some(2);
         wd.status = Some(status(1));
     });
     let sums = world.settle(&object);
-    assert_eq!((&sums["updatedReplicas"], &sums["readyReplicas"], &sums["desiredReplicas"]), (&json!(0), &json!(1), &json!(1)));
+    assert_eq!(
+        (&sums["updatedReplicas"], &sums["readyReplicas"], &sums["desiredReplicas"]),
+        (&json!(0), &json!(1), &json!(1))
+    );
     world.edit("web-a-dfw", |wd| wd.status = Some(status(2)));
     assert_eq!(world.settle(&object)["updatedReplicas"], 1);
 }
@@ -237,5 +249,8 @@ fn deletion_waits_for_the_deployments() {
     assert!(world.plan(&object).is_empty(), "its event brings us back");
     world.deployments.clear();
     let writes = world.plan(&object);
-    assert!(matches!(&writes[..], [Write { op: Op::Merge { body, .. }, .. }] if body["metadata"]["finalizers"] == json!([])), "{writes:?}");
+    assert!(
+        matches!(&writes[..], [Write { op: Op::Merge { body, .. }, .. }] if body["metadata"]["finalizers"] == json!([])),
+        "{writes:?}"
+    );
 }

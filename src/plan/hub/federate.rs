@@ -75,7 +75,9 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Step> {
 /// The copy first; our finalizer once a live read has shown that it is gone.
 fn delete(observed: &Observed<'_>) -> Plan<Step> {
     let deployment = observed.deployment;
-    let release = || -> Option<Write<Project>> { Write::release(Kind::WorkloadDeployment, manager::FEDERATOR, finalizer::FEDERATOR, deployment) };
+    let release = || -> Option<Write<Project>> {
+        Write::release(Kind::WorkloadDeployment, manager::FEDERATOR, finalizer::FEDERATOR, deployment)
+    };
     let recorded = deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
     let Some(namespace) = observed.namespace_uid.map(names::hub_namespace).or(recorded) else {
         // The namespace is recorded before anything is written there, so nothing was.
@@ -122,8 +124,12 @@ fn hold_copy(
     namespace: &str,
     live: Option<&WorkloadDeployment>,
 ) -> Option<Write<Hub>> {
-    let mut labels: BTreeMap<String, String> =
-        deployment.labels().iter().filter(|(key, _)| ownership::may_travel(key)).map(|(k, v)| (k.clone(), v.clone())).collect();
+    let mut labels: BTreeMap<String, String> = deployment
+        .labels()
+        .iter()
+        .filter(|(key, _)| ownership::may_travel(key))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
     labels.insert(label::TOPOLOGY_CITY.into(), city.as_str().into());
     labels.insert(label::UPSTREAM_NAMESPACE.into(), deployment.namespace().unwrap_or_default());
     let mut annotations =

@@ -44,7 +44,12 @@ fn namespace() -> NamespaceFacts {
     }
 }
 
-fn steps(wd: &WorkloadDeployment, uid: Option<&str>, hub: Option<NamespaceFacts>, copy: Option<WorkloadDeployment>) -> Vec<Step> {
+fn steps(
+    wd: &WorkloadDeployment,
+    uid: Option<&str>,
+    hub: Option<NamespaceFacts>,
+    copy: Option<WorkloadDeployment>,
+) -> Vec<Step> {
     let copy = copy.map(Arc::new);
     let observed = Observed {
         project: &ProjectName::single(),
@@ -83,11 +88,17 @@ fn marks_come_before_anything_on_the_hub() {
 fn the_copy_says_what_a_cell_needs_and_nothing_that_steers_karmada() {
     let copy = copy_of(&marked());
     let labels = copy.labels();
-    assert_eq!((labels["app"].as_str(), labels[label::TOPOLOGY_CITY].as_str(), labels[label::UPSTREAM_NAMESPACE].as_str()), ("x", "dfw", "shop"));
+    assert_eq!(
+        (labels["app"].as_str(), labels[label::TOPOLOGY_CITY].as_str(), labels[label::UPSTREAM_NAMESPACE].as_str()),
+        ("x", "dfw", "shop")
+    );
     assert!(!labels.contains_key("propagationpolicy.karmada.io/permanent-id"));
     assert_eq!(copy.annotations()[annotation::SOURCE_GENERATION], "4");
     assert_eq!(copy.annotations()[annotation::EXPECTED_REFERENCED_DATA], "[\"Secret/s\"]");
-    assert!(!copy.annotations().contains_key("private") && !copy.annotations().contains_key(annotation::FEDERATION_NAMESPACE));
+    assert!(
+        !copy.annotations().contains_key("private")
+            && !copy.annotations().contains_key(annotation::FEDERATION_NAMESPACE)
+    );
     assert!(copy.finalizers().is_empty() && copy.owner_references().is_empty());
 }
 
@@ -133,11 +144,19 @@ fn the_status_comes_back_in_the_projects_generations() {
 fn deletion_takes_the_copy_first_and_believes_only_a_live_read() {
     let wd = deleting();
     let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&marked())));
-    assert!(matches!(&all[..], [Step::Hub(Write { op: Op::Delete { uid, resource_version }, .. })] if uid == "c1" && resource_version == "9"));
+    assert!(
+        matches!(&all[..], [Step::Hub(Write { op: Op::Delete { uid, resource_version }, .. })] if uid == "c1" && resource_version == "9")
+    );
     // Also when the project's namespace is gone: the recorded one leads there.
     assert!(matches!(&steps(&wd, None, None, Some(copy_of(&marked())))[..], [Step::Hub(_)]));
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
-    assert!(matches!(&all[..], [Step::Hub(Write { op: Op::ConfirmAbsent, .. }), Step::Project(Write { op: Op::Merge { .. }, .. })]), "{all:?}");
+    assert!(
+        matches!(
+            &all[..],
+            [Step::Hub(Write { op: Op::ConfirmAbsent, .. }), Step::Project(Write { op: Op::Merge { .. }, .. })]
+        ),
+        "{all:?}"
+    );
 }
 
 #[test]

@@ -41,7 +41,10 @@ pub fn plan(observed: &Observed<'_>) -> Plan<Write<Hub>> {
     let write = if observed.wanted || observed.copies > 0 {
         observed.namespace_lives.then(|| hold(observed)).flatten()
     } else if observed.complete {
-        observed.policy.filter(|policy| ownership::is_managed(*policy)).and_then(|p| Write::delete(Kind::PropagationPolicy, p))
+        observed
+            .policy
+            .filter(|policy| ownership::is_managed(*policy))
+            .and_then(|p| Write::delete(Kind::PropagationPolicy, p))
     } else {
         None
     };

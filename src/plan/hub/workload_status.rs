@@ -7,7 +7,10 @@ use serde_json::json;
 use super::fan_out::{Fate, Observed};
 use crate::{
     api::{
-        compute::{ConditionStatus, Placement, PlacementStatus, Workload, WorkloadDeployment, WorkloadDeploymentStatus, WorkloadStatus},
+        compute::{
+            ConditionStatus, Placement, PlacementStatus, Workload, WorkloadDeployment, WorkloadDeploymentStatus,
+            WorkloadStatus,
+        },
         meta::{condition, manager, reason},
     },
     plan::{
@@ -127,7 +130,10 @@ fn workload_verdict(placements: &[(&str, Verdict)]) -> Verdict {
         None if placements.is_empty() => {
             Verdict::no(reason::NO_AVAILABLE_PLACEMENTS, "spec.placements is empty: add one with the cities to run in")
         }
-        None => Verdict::yes(reason::AVAILABLE_PLACEMENT_FOUND, format!("{available} of {} placements are available", placements.len())),
+        None => Verdict::yes(
+            reason::AVAILABLE_PLACEMENT_FOUND,
+            format!("{available} of {} placements are available", placements.len()),
+        ),
         Some((name, verdict)) if available > 0 => Verdict::yes(
             reason::AVAILABLE_PLACEMENT_FOUND,
             format!("{available} of {} placements are available; {name}: {}", placements.len(), verdict.message),

@@ -152,10 +152,17 @@ impl View {
             let name = format!("{WORKLOAD}-edge-{city}");
             let of = |objects: &[DynamicObject]| objects.iter().find(|o| o.name_any() == name).cloned();
             let policy = policies.iter().find(|p| p.name_any() == format!("city-{city}"));
-            rows.push(["  city policy".into(), "hub".into(), format!("city-{city}"), if policy.is_some() { "in place".into() } else { "-".into() }]);
+            rows.push([
+                "  city policy".into(),
+                "hub".into(),
+                format!("city-{city}"),
+                if policy.is_some() { "in place".into() } else { "-".into() },
+            ]);
             let cells = list(cell, "WorkloadDeployment").await?;
             let instances = list(cell, "Instance").await?;
-            for (place, object) in [("project", of(&projects)), ("hub", of(&hubs)), (&format!("cell {city}"), of(&cells))] {
+            for (place, object) in
+                [("project", of(&projects)), ("hub", of(&hubs)), (&format!("cell {city}"), of(&cells))]
+            {
                 let said = object.as_ref().map_or("-".into(), deployment);
                 rows.push(["  WorkloadDeployment".into(), place.into(), name.clone(), said]);
             }
@@ -164,7 +171,8 @@ impl View {
                 rows.push(["    Instance".into(), format!("cell {city}"), instance.name_any(), said]);
             }
             let status = of(&projects).map(|wd| wd.data["status"].clone()).unwrap_or_default();
-            let full = status["readyReplicas"] == status["desiredReplicas"] && status["readyReplicas"].as_i64() > Some(0);
+            let full =
+                status["readyReplicas"] == status["desiredReplicas"] && status["readyReplicas"].as_i64() > Some(0);
             all &= full;
             cities.insert(city.clone(), json!({ "available": full, "readyReplicas": status["readyReplicas"] }));
         }
@@ -222,7 +230,10 @@ fn report(outcome: &Outcome, karmada: &Flavour, as_json: bool) -> Result<()> {
         });
         println!("{}", serde_json::to_string_pretty(&result)?);
     } else if outcome.ok {
-        println!("\nAvailable in both cities {:.2} s after the Workload was applied (Karmada: {karmada}).", outcome.seconds);
+        println!(
+            "\nAvailable in both cities {:.2} s after the Workload was applied (Karmada: {karmada}).",
+            outcome.seconds
+        );
     } else {
         println!("\nNot available after {:.0} s.", outcome.seconds);
     }
@@ -261,7 +272,11 @@ fn invite(bed: &Testbed) {
 }
 
 async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {
-    let (group, version) = if kind == "PropagationPolicy" { ("policy.karmada.io", "v1alpha1") } else { ("compute.datumapis.com", "v1alpha") };
+    let (group, version) = if kind == "PropagationPolicy" {
+        ("policy.karmada.io", "v1alpha1")
+    } else {
+        ("compute.datumapis.com", "v1alpha")
+    };
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     match api.list(&ListParams::default()).await {

@@ -249,7 +249,9 @@ async fn e2e(mut wanted: Wanted, chainsaw: &[String]) -> Result<ExitCode> {
     wanted.no_provider = true; // the suites are written for clusters that have none
     let bed = Testbed::start(wanted.options(None), &progress).await?;
     let _operators = start_operators(&bed, &progress).await?;
-    let of = |plane: &testbed::control_plane::ControlPlane| plane.kubeconfig(testbed::pki::User::Admin).display().to_string();
+    let of = |plane: &testbed::control_plane::ControlPlane| {
+        plane.kubeconfig(testbed::pki::User::Admin).display().to_string()
+    };
     let mut command = tokio::process::Command::new("chainsaw");
     command
         .current_dir(binaries::root())

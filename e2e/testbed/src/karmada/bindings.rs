@@ -46,7 +46,8 @@ impl Federation {
         for kind in TEMPLATES {
             for template in self.hub.all(kind) {
                 let annotations = template.annotations();
-                let (Some(name), Some(namespace)) = (annotations.get(POLICY_NAME), annotations.get(POLICY_NAMESPACE)) else {
+                let (Some(name), Some(namespace)) = (annotations.get(POLICY_NAME), annotations.get(POLICY_NAMESPACE))
+                else {
                     continue;
                 };
                 let Some(policy) = self.hub.get("PropagationPolicy", namespace, name) else { continue };
@@ -122,7 +123,9 @@ impl Federation {
             }
             let condition = if chosen.is_empty() {
                 let total = all.len();
-                let why = format!("0/{total} clusters are available: {total} cluster(s) did not match the placement cluster affinity constraint.");
+                let why = format!(
+                    "0/{total} clusters are available: {total} cluster(s) did not match the placement cluster affinity constraint."
+                );
                 json!({ "type": "Scheduled", "status": "False", "reason": "NoClusterFit", "message": why })
             } else {
                 json!({ "type": "Scheduled", "status": "True", "reason": "Success", "message": "Binding has been scheduled successfully." })
@@ -159,7 +162,8 @@ impl Federation {
             }
             let resource = &parent.data["spec"]["resource"];
             let namespace = parent.namespace().unwrap_or_default();
-            let (kind, name) = (resource["kind"].as_str().unwrap_or_default(), resource["name"].as_str().unwrap_or_default());
+            let (kind, name) =
+                (resource["kind"].as_str().unwrap_or_default(), resource["name"].as_str().unwrap_or_default());
             let Some(template) = self.hub.get(kind, &namespace, name) else { continue };
             let Some(dependencies) = self.dependencies(kind, &template) else { continue };
             self.record_dependencies(&parent, &dependencies).await?;
@@ -178,7 +182,9 @@ impl Federation {
             }
         }
         for ((namespace, kind, name), required_by) in &wanted {
-            if let Some(template) = self.hub.get(kind, namespace, name).filter(|t| t.metadata.deletion_timestamp.is_none()) {
+            if let Some(template) =
+                self.hub.get(kind, namespace, name).filter(|t| t.metadata.deletion_timestamp.is_none())
+            {
                 self.attach(kind, &template, required_by).await?;
             }
         }
@@ -209,7 +215,9 @@ impl Federation {
         if parent.annotations().get(DEPENDENCIES) == Some(&text) {
             return Ok(());
         }
-        self.hub.merge("ResourceBinding", parent, &json!({ "metadata": { "annotations": { DEPENDENCIES: text } } })).await
+        self.hub
+            .merge("ResourceBinding", parent, &json!({ "metadata": { "annotations": { DEPENDENCIES: text } } }))
+            .await
     }
 
     async fn attach(&self, kind: &str, template: &DynamicObject, required_by: &[Value]) -> Result<()> {

@@ -120,7 +120,13 @@ impl Plane {
     }
 
     /// Server-side apply.
-    pub(super) async fn apply(&self, kind: &str, namespace: &str, name: &str, mut body: Value) -> Result<DynamicObject> {
+    pub(super) async fn apply(
+        &self,
+        kind: &str,
+        namespace: &str,
+        name: &str,
+        mut body: Value,
+    ) -> Result<DynamicObject> {
         let resource = resource(kind);
         body["apiVersion"] = json!(resource.api_version);
         body["kind"] = json!(kind);

@@ -4,7 +4,10 @@ use anyhow::Result;
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 
-use super::{Federation, cache::{TEMPLATES, matches}};
+use super::{
+    Federation,
+    cache::{TEMPLATES, matches},
+};
 
 pub(super) const POLICY_ID: &str = "propagationpolicy.karmada.io/permanent-id";
 pub(super) const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";

@@ -20,7 +20,8 @@ pub fn call(script: &str, function: &str, arguments: &[&Value]) -> Result<Value>
     let function: mlua::Function = globals.get(function).with_context(|| format!("no function {function}"))?;
     // JSON null is nil in Lua, and absent members are absent.
     let options = SerializeOptions::new().serialize_none_to_null(false).serialize_unit_to_null(false);
-    let arguments = arguments.iter().map(|value| lua.to_value_with(value, options)).collect::<mlua::Result<Vec<_>>>()?;
+    let arguments =
+        arguments.iter().map(|value| lua.to_value_with(value, options)).collect::<mlua::Result<Vec<_>>>()?;
     let answer: mlua::Value = function.call(mlua::MultiValue::from_vec(arguments))?;
     Ok(lua.from_value(answer)?)
 }

@@ -85,8 +85,7 @@ impl StandIn {
         let changed = Arc::new(Notify::new());
         let hub = Plane::hub(hub, &changed, &stop);
         let cells = cells.into_iter().map(|(name, client)| (name, Plane::cell(client, &changed, &stop))).collect();
-        let federation =
-            Federation { hub, cells, reachable: HashMap::new(), bound: HashMap::new(), probed: None };
+        let federation = Federation { hub, cells, reachable: HashMap::new(), bound: HashMap::new(), probed: None };
         let stopped = stop.clone();
         tokio::spawn(async move {
             tokio::select! {

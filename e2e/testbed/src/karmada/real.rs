@@ -30,7 +30,10 @@ impl Real {
     pub fn check(bin: &Path, crds: &Path) -> Result<()> {
         for name in ["controller-manager", "scheduler", "webhook", "aggregated-apiserver"] {
             if !bin.join(name).is_file() {
-                bail!("{} has no {name}: give a folder with Karmada's binaries (KARMADA_BIN, --karmada-bin)", bin.display());
+                bail!(
+                    "{} has no {name}: give a folder with Karmada's binaries (KARMADA_BIN, --karmada-bin)",
+                    bin.display()
+                );
             }
         }
         for name in ["charts/karmada/_crds/bases", "artifacts/deploy/webhook-configuration.yaml"] {
@@ -58,10 +61,16 @@ impl Real {
         let mut processes = Vec::new();
         let mut command = Command::new(bin.join("aggregated-apiserver"));
         command
-            .args(["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"].map(|f| format!("--{f}={kubeconfig}")))
+            .args(
+                ["kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"]
+                    .map(|f| format!("--{f}={kubeconfig}")),
+            )
             .arg(format!("--etcd-servers={etcd}"))
             .args([format!("--secure-port={api}"), "--bind-address=127.0.0.1".into()])
-            .args([format!("--tls-cert-file={}", file("server.crt")), format!("--tls-private-key-file={}", file("server.key"))])
+            .args([
+                format!("--tls-cert-file={}", file("server.crt")),
+                format!("--tls-private-key-file={}", file("server.key")),
+            ])
             .args(limits);
         processes.push(Process::spawn(dir, "karmada-aggregated-apiserver", &mut command)?);
         let ca = STANDARD.encode(fs::read(dir.join("ca.crt"))?);

@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::Result;
-use kube::{ResourceExt, api::{DynamicObject, PostParams}};
+use kube::{
+    ResourceExt,
+    api::{DynamicObject, PostParams},
+};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
@@ -112,7 +115,8 @@ impl Federation {
         // Namespaces first: everything else lives in one.
         works.sort_by_key(|work| manifest_of(work)["kind"] != "Namespace");
         for work in works {
-            let Some(cluster) = work.namespace().and_then(|ns| ns.strip_prefix("karmada-es-").map(str::to_owned)) else {
+            let Some(cluster) = work.namespace().and_then(|ns| ns.strip_prefix("karmada-es-").map(str::to_owned))
+            else {
                 continue;
             };
             if self.reachable.get(&cluster) != Some(&true) {
@@ -162,7 +166,9 @@ impl Federation {
             // Not managed, or not seen yet: the server knows.
             match api.get_opt(&name).await? {
                 Some(found) if found.labels().get(MANAGED).is_none() && kind != "Namespace" => {
-                    anyhow::bail!("resource(kind={kind}, {namespace}/{name}) already exists in the cluster {cluster} and the overwrite strategy is not set, so Karmada will not manage this resource")
+                    anyhow::bail!(
+                        "resource(kind={kind}, {namespace}/{name}) already exists in the cluster {cluster} and the overwrite strategy is not set, so Karmada will not manage this resource"
+                    )
                 }
                 Some(found) if found.labels().get(MANAGED).is_none() => {
                     let marks = json!({ "metadata": { "labels": manifest["metadata"]["labels"] } });
@@ -212,7 +218,8 @@ impl Federation {
                 self.hub.merge_status("ResourceBinding", &binding, &json!({ "aggregatedStatus": items })).await?;
             }
             let fully = !items.is_empty() && items.iter().all(|item| item["applied"] == true);
-            let (status, reason) = if fully { ("True", "FullyAppliedSuccess") } else { ("False", "FullyAppliedFailed") };
+            let (status, reason) =
+                if fully { ("True", "FullyAppliedSuccess") } else { ("False", "FullyAppliedFailed") };
             if !items.is_empty() {
                 let condition = json!({ "type": "FullyApplied", "status": status, "reason": reason, "message": "" });
                 self.set_condition(&binding, condition).await?;
@@ -275,7 +282,10 @@ fn manifest(kind: &str, template: &DynamicObject, work: &str) -> Value {
     let mut annotations = template.annotations().clone();
     let managed = |keys: Vec<&String>| keys.into_iter().map(String::as_str).collect::<Vec<_>>().join(",");
     annotations.insert("resourcetemplate.karmada.io/managed-labels".into(), managed(labels.keys().collect()));
-    annotations.insert("resourcetemplate.karmada.io/managed-annotations".into(), managed(template.annotations().keys().collect()));
+    annotations.insert(
+        "resourcetemplate.karmada.io/managed-annotations".into(),
+        managed(template.annotations().keys().collect()),
+    );
     annotations.insert("resourcetemplate.karmada.io/uid".into(), template.uid().unwrap_or_default());
     annotations.insert("work.karmada.io/name".into(), work.into());
     object["apiVersion"] = json!(resource(kind).api_version);
@@ -299,7 +309,8 @@ fn retained(current: &Value, manifest: &Value) -> Value {
         desired[&field] = manifest[&field].clone();
     }
     for field in content(current) {
-        if manifest.get(&field).is_none() && current["kind"] != "Namespace"
+        if manifest.get(&field).is_none()
+            && current["kind"] != "Namespace"
             && let Some(object) = desired.as_object_mut()
         {
             object.remove(&field);
