@@ -52,7 +52,8 @@ fn verdict(problems: &[String], word: &str) -> (StatusCode, String) {
     if problems.is_empty() {
         return (StatusCode::OK, "ok\n".into());
     }
-    (StatusCode::SERVICE_UNAVAILABLE, problems.iter().map(|problem| format!("{word} {problem}\n")).collect())
+    let lines: Vec<String> = problems.iter().map(|problem| format!("{word} {problem}")).collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines.join("\n") + "\n")
 }
 
 async fn text(State(metrics): State<Metrics>) -> ([(&'static str, &'static str); 1], String) {

@@ -311,7 +311,7 @@ fn a_watch_that_goes_silent_is_replaced_within_a_minute_and_delays_no_other() {
         );
         // What the hub says comes through once the silent watch is replaced.
         ready(&world, &ns, "web", 2).await;
-        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_mins(1), "{:?}", began.elapsed());
         let text = operator.metrics().await.unwrap();
         assert!(text.contains("compute_watch_replaced_total{resource=\"workloaddeployments\"}"), "{text}");
         delete(&world.project, "Workload", &ns, "web").await;

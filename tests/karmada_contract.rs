@@ -58,7 +58,7 @@ impl Hub {
 
     async fn policy(&self, ns: &str, city: &str) {
         let labels = json!({ "matchLabels": { CITY: city } });
-        apply(&self.hub, policy(ns, city, json!({ "clusterAffinity": { "labelSelector": labels } }))).await;
+        apply(&self.hub, policy(ns, city, &json!({ "clusterAffinity": { "labelSelector": labels } }))).await;
     }
 
     /// The binding of a WorkloadDeployment, once it satisfies `check`.
@@ -75,7 +75,7 @@ impl Hub {
     }
 }
 
-fn policy(ns: &str, city: &str, placement: Value) -> Value {
+fn policy(ns: &str, city: &str, placement: &Value) -> Value {
     json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
         "metadata": { "name": format!("city-{city}"), "namespace": ns },
@@ -341,7 +341,7 @@ fn facts_29_42_46_and_48_the_citys_label_decides_unless_a_second_group_guards() 
             { "affinityName": "city", "labelSelector": { "matchLabels": { CITY: "ord" } } },
             { "affinityName": "holding", "clusterNames": ["cell-ord"] },
         ]});
-        apply(&hub.hub, policy(&guarded, "ord", groups)).await;
+        apply(&hub.hub, policy(&guarded, "ord", &groups)).await;
         hub.template(&guarded, "wd", "ord", "").await;
         let safe = there(&hub.ord, "WorkloadDeployment", &guarded, "wd").await.uid();
         hub.policy(&ns, "ord").await;

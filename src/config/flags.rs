@@ -7,6 +7,7 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use super::Invalid;
 
 /// Federates Workloads over a Karmada hub to POP cells, and runs them there as Instances.
+#[allow(clippy::struct_excessive_bools)] // switches of a command line are bools
 #[derive(Clone, Debug, Parser)]
 #[command(name = "compute-operator", version, args_conflicts_with_subcommands = true)]
 pub struct Flags {

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Longest run at one key; every call in it has a shorter deadline of its own.
-const RUN: Duration = Duration::from_secs(60);
+const RUN: Duration = Duration::from_mins(1);
 
 /// One controller's work on one key.
 pub trait Reconciler: Send + Sync + 'static {
@@ -83,7 +83,7 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &
             // Somebody was faster: ordinary, and the next look settles it.
             Class::Conflict => tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "conflict"),
             _ => {
-                tracing::warn!(controller = R::NAME, object = shown, %error, class = error.label(), retry_in, "reconcile failed")
+                tracing::warn!(controller = R::NAME, object = shown, %error, class = error.label(), retry_in, "reconcile failed");
             }
         }
     }

@@ -8,7 +8,7 @@ use std::{
 
 /// A watch whose task has not tried anything for this long is dead: the process is to be restarted.
 /// Every healthy watch is opened anew within a minute, every failing one tries again within seconds.
-const DEAD_AFTER: Duration = Duration::from_secs(180);
+const DEAD_AFTER: Duration = Duration::from_mins(3);
 
 /// The state of all watches, and of whatever else start-up waits for.
 #[derive(Clone, Default)]

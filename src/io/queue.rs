@@ -12,7 +12,7 @@ use tokio::{sync::Notify, time::Instant};
 /// First delay after a failure.
 const FIRST: Duration = Duration::from_millis(200);
 /// Longest delay between two attempts at one key.
-const LONGEST: Duration = Duration::from_secs(60);
+const LONGEST: Duration = Duration::from_mins(1);
 
 /// Longest delay of a failing key after an event that touched it.
 const AFTER_EVENT: Duration = Duration::from_secs(1);
@@ -325,7 +325,7 @@ mod tests {
         let queue = Queue::default();
         queue.add(key("p", "a"));
         let running = queue.next().await;
-        queue.finish(running, Outcome::Again(Duration::from_secs(300)));
+        queue.finish(running, Outcome::Again(Duration::from_mins(5)));
         queue.add(key("p", "a"));
         assert_eq!(queue.depth(), 1);
     }

@@ -162,13 +162,12 @@ where
             entry.trying();
             let page = deadline(PAGE, || self.call("list"), self.api.list(&params)).await?;
             objects.extend(page.items.into_iter().map(|object| self.take_in(object)));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params = params.continue_token(&token),
-                None => {
-                    let version = number(page.metadata.resource_version.as_deref());
-                    self.store.replace(objects, version);
-                    return Ok(version);
-                }
+            if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
+                params = params.continue_token(&token)
+            } else {
+                let version = number(page.metadata.resource_version.as_deref());
+                self.store.replace(objects, version);
+                return Ok(version);
             }
         }
     }

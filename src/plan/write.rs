@@ -171,7 +171,7 @@ impl<P> Write<P> {
     pub fn apply_status<K: Resource + Serialize>(
         kind: Kind,
         manager: &'static str,
-        status: Value,
+        status: &Value,
         live: &K,
     ) -> Option<Self> {
         let namespace = live.namespace().unwrap_or_default();

@@ -16,7 +16,7 @@ use testbed::{Options, Testbed, control_plane::ControlPlane, operator::Operator}
 use tokio::{runtime::Runtime, sync::OnceCell, time::Instant};
 
 /// How long a condition may take; real Karmada on a busy machine is the yardstick.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One runtime for all tests of a binary: what a testbed runs in the background must outlive each single test.
 pub static RUNTIME: LazyLock<Runtime> =

@@ -281,14 +281,17 @@ async fn clusters_ready(hub: &Client, count: usize) -> Result<()> {
             conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
         };
         let ready = clusters.items.iter().filter(|c| ready(c)).count();
-        if ready < count { bail!("{ready} of {count} clusters are ready") } else { Ok(()) }
+        if ready < count {
+            bail!("{ready} of {count} clusters are ready")
+        }
+        Ok(())
     })
     .await
 }
 
 /// Tries until it works, for a minute.
 pub async fn eventually<T, F: Future<Output = Result<T>>>(what: &str, mut attempt: impl FnMut() -> F) -> Result<T> {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         match attempt().await {
             Ok(value) => return Ok(value),

@@ -114,7 +114,7 @@ impl Operator {
 
     /// Waits until `/readyz` is content.
     pub async fn wait_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + Duration::from_mins(1);
         loop {
             if let Some(code) = self.process.exit_code() {
                 bail!("{} ended with {code}:\n{}", self.process.name(), self.process.tail());

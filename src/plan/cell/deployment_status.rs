@@ -46,7 +46,7 @@ pub(super) fn plan(observed: &Observed<'_>, hash: &str, now: Timestamp) -> Optio
             .get(annotation::SOURCE_GENERATION)
             .and_then(|generation| generation.parse().ok()),
     };
-    Write::apply_status(Kind::WorkloadDeployment, manager::DEPLOYMENT, json!(status), deployment)
+    Write::apply_status(Kind::WorkloadDeployment, manager::DEPLOYMENT, &json!(status), deployment)
 }
 
 fn conditions(instance: &Instance) -> &[Condition] {

@@ -34,7 +34,7 @@ pub fn plan(instance: &Instance, features: Features, now: Timestamp) -> Plan<Wri
     verdicts.push((condition::READY, ready(instance, old)));
     let conditions: Vec<Condition> =
         verdicts.into_iter().map(|(type_, verdict)| verdict.over(old, type_, generation, now)).collect();
-    let status = Write::apply_status(Kind::Instance, manager::INSTANCE, json!({ "conditions": conditions }), instance);
+    let status = Write::apply_status(Kind::Instance, manager::INSTANCE, &json!({ "conditions": conditions }), instance);
     if let Some(status) = status {
         return Plan::writes(vec![status]);
     }

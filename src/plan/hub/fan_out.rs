@@ -171,7 +171,7 @@ fn want(observed: &Observed<'_>, fate: &mut Fate, name: String, city: City) {
     let ours = live.as_ref().map(|wd| ownership::is_controlled_by(wd.as_ref(), observed.workload));
     match (ours, observed.bound.contains(&city.code)) {
         (Some(false), _) => {
-            fate.taken.push(format!("a WorkloadDeployment {name:?} that belongs to somebody else is in the way"))
+            fate.taken.push(format!("a WorkloadDeployment {name:?} that belongs to somebody else is in the way"));
         }
         (None, false) => fate
             .unbound

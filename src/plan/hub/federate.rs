@@ -160,7 +160,7 @@ fn mirror(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Option<
         observed_source_generation: None,
         ..reported.clone()
     };
-    Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, json!(status), deployment)
+    Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, &json!(status), deployment)
 }
 
 /// A deployment that cannot be federated, said on the deployment itself.
@@ -172,7 +172,7 @@ fn invalid(deployment: &WorkloadDeployment, why: &str, now: Timestamp) -> Option
     let condition = verdict.over(&old.conditions, condition::AVAILABLE, generation, now);
     let mut status: Value = json!(WorkloadDeploymentStatus { conditions: vec![condition], ..old.clone() });
     status["observedGeneration"] = json!(generation);
-    Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, status, deployment)
+    Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, &status, deployment)
 }
 
 #[cfg(test)]

@@ -44,6 +44,7 @@ fn namespace() -> NamespaceFacts {
     }
 }
 
+#[allow(clippy::needless_pass_by_value)] // reads better where it is called
 fn steps(
     wd: &WorkloadDeployment,
     uid: Option<&str>,

@@ -54,7 +54,7 @@ pub fn workload_status(observed: &Observed<'_>, fates: &[Fate], now: Timestamp) 
     }
     let verdict = workload_verdict(&verdicts);
     status.conditions = vec![verdict.over(&old.conditions, condition::AVAILABLE, generation, now)];
-    Write::apply_status(Kind::Workload, manager::WORKLOAD, json!(status), workload)
+    Write::apply_status(Kind::Workload, manager::WORKLOAD, &json!(status), workload)
 }
 
 /// What a deployment's status says of its present generation. Of an older one it still says what runs, but nothing of
@@ -76,7 +76,7 @@ pub fn rejected(workload: &Workload, why: &str, now: Timestamp) -> Option<Write<
     let condition = verdict.over(&status.conditions, condition::AVAILABLE, workload.metadata.generation, now);
     status.conditions.retain(|c| c.type_ != condition::AVAILABLE);
     status.conditions.push(condition);
-    Write::apply_status(Kind::Workload, manager::WORKLOAD, json!(status), workload)
+    Write::apply_status(Kind::Workload, manager::WORKLOAD, &json!(status), workload)
 }
 
 fn placement_verdict<'a>(

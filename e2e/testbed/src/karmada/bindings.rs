@@ -231,19 +231,16 @@ impl Federation {
             .iter()
             .map(|by| (format!("{DEPENDED_BY}{}", hash(by["name"].as_str().unwrap_or_default())), "true"))
             .collect();
-        match live {
-            Some(live) => {
-                let patch = json!({ "metadata": { "labels": labels }, "spec": { "requiredBy": required_by } });
-                self.hub.merge("ResourceBinding", &live, &patch).await
-            }
-            None => {
-                let body = json!({
-                    "metadata": { "finalizers": [BINDING_FINALIZER], "ownerReferences": owner(kind, template), "labels": labels },
-                    "spec": { "resource": reference(kind, template), "requiredBy": required_by },
-                });
-                self.hub.apply("ResourceBinding", &namespace, &name, body).await?;
-                Ok(())
-            }
+        if let Some(live) = live {
+            let patch = json!({ "metadata": { "labels": labels }, "spec": { "requiredBy": required_by } });
+            self.hub.merge("ResourceBinding", &live, &patch).await
+        } else {
+            let body = json!({
+                "metadata": { "finalizers": [BINDING_FINALIZER], "ownerReferences": owner(kind, template), "labels": labels },
+                "spec": { "resource": reference(kind, template), "requiredBy": required_by },
+            });
+            self.hub.apply("ResourceBinding", &namespace, &name, body).await?;
+            Ok(())
         }
     }
 

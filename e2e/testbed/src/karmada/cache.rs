@@ -82,7 +82,8 @@ impl Plane {
             });
             (kind, store)
         });
-        Self { client: client.clone(), stores: stores.collect() }
+        let stores = stores.collect();
+        Self { client, stores }
     }
 
     pub(super) async fn wait_ready(&self) {

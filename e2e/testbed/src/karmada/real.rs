@@ -136,7 +136,7 @@ fn probes() -> Result<[String; 2]> {
 }
 
 async fn wait_for(client: &kube::Client, path: &str) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_mins(1);
     loop {
         match client.request_text(crate::control_plane::http_get(path)?).await {
             Ok(_) => return Ok(()),

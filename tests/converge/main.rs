@@ -1,0 +1,85 @@
+//! Properties of the plans over generated worlds: whatever order things happen in, whichever snapshot is stale, after
+//! whichever write a manager dies, the world converges, and then stays.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod model;
+mod world;
+
+use proptest::prelude::*;
+use world::{Actor, Edit, World};
+
+#[derive(Clone, Debug)]
+enum Event {
+    /// An actor looks (at the present, or at a snapshot so many events old) and dies after so many writes.
+    Act { actor: Actor, age: usize, writes: usize },
+    /// The user changes the Workload.
+    Edit(Edit),
+    /// Karmada, garbage collection and the provider move on.
+    Others,
+    /// Somebody deletes the hub copy of a city, or its policy.
+    Vandal { city: usize, policy: bool },
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let actor = prop_oneof![
+        Just(Actor::Workload),
+        Just(Actor::Federator),
+        Just(Actor::Policy),
+        Just(Actor::Deployment),
+        Just(Actor::Instance),
+    ];
+    let edit = prop_oneof![
+        (proptest::sample::subsequence(vec![0, 1, 2], 0..=3), 0..4_i32, 0..2_u32)
+            .prop_map(|(cities, replicas, template)| Edit::Spec { cities, replicas, template }),
+        proptest::sample::subsequence(vec![0, 1, 2], 0..=3).prop_map(Edit::Bind),
+        Just(Edit::Delete),
+    ];
+    prop_oneof![
+        12 => (actor, 0..4_usize, 0..4_usize).prop_map(|(actor, age, writes)| Event::Act { actor, age, writes }),
+        2 => edit.prop_map(Event::Edit),
+        4 => Just(Event::Others),
+        1 => (0..3_usize, any::<bool>()).prop_map(|(city, policy)| Event::Vandal { city, policy }),
+    ]
+}
+
+fn play(events: &[Event]) -> World {
+    let mut world = World::new();
+    for event in events {
+        match event {
+            Event::Act { actor, age, writes } => world.act(*actor, *age, *writes),
+            Event::Edit(edit) => world.edit(edit),
+            Event::Others => world.others(),
+            Event::Vandal { city, policy } => world.vandal(*city, *policy),
+        }
+        world.check_always();
+    }
+    world
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_history_ends_as_wanted_and_stays_there(events in proptest::collection::vec(event(), 0..60)) {
+        let mut world = play(&events);
+        world.settle();
+        world.check_end();
+        prop_assert_eq!(world.round(), 0, "what has settled stays");
+    }
+}
+
+/// Every point of death of one plain history: after the n-th write of each actor in turn, everything starts anew.
+#[test]
+fn death_after_any_write_changes_nothing_of_the_end() {
+    for n in 0..40 {
+        let mut world = World::new();
+        world.edit(&Edit::Spec { cities: vec![0, 1], replicas: 2, template: 0 });
+        world.run_until_write(n);
+        world.edit(&Edit::Spec { cities: vec![1], replicas: 1, template: 1 });
+        world.run_until_write(n);
+        world.edit(&Edit::Delete);
+        world.run_until_write(n);
+        world.settle();
+        world.check_end();
+    }
+}

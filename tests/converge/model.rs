@@ -1,0 +1,269 @@
+//! A small model of an API server: versions, uids, preconditions, finalizers, apply by field manager, owner deletion.
+
+use std::collections::BTreeMap;
+
+use compute_operator::plan::{Kind, Op, Write};
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value, json};
+
+pub type Key = (Kind, String, String);
+
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    pub objects: BTreeMap<Key, Object>,
+    version: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Object {
+    uid: String,
+    version: u64,
+    generation: i64,
+    pub deleting: bool,
+    pub finalizers: Vec<String>,
+    /// What was created, and what others wrote.
+    base: Value,
+    /// What each manager applied last: spec and status apart.
+    intents: BTreeMap<(String, bool), Value>,
+}
+
+/// Why a write failed.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refused {
+    Conflict,
+    Exists,
+    Present,
+}
+
+impl Model {
+    pub fn get<K: DeserializeOwned>(&self, kind: Kind, namespace: &str, name: &str) -> Option<K> {
+        let object = self.objects.get(&(kind, namespace.to_owned(), name.to_owned()))?;
+        Some(serde_json::from_value(object.json(kind, namespace, name)).unwrap())
+    }
+
+    pub fn all<K: DeserializeOwned>(&self, kind: Kind) -> Vec<K> {
+        let of_kind = self.objects.iter().filter(|((k, _, _), _)| *k == kind);
+        of_kind.map(|((k, ns, name), o)| serde_json::from_value(o.json(*k, ns, name)).unwrap()).collect()
+    }
+
+    /// Carries out a write of a plan. `Ok(true)` when it changed anything.
+    pub fn execute<P>(&mut self, write: &Write<P>) -> Result<bool, Refused> {
+        let key = (write.object.kind, write.object.namespace.clone(), write.object.name.clone());
+        match &write.op {
+            Op::ConfirmAbsent => match self.objects.contains_key(&key) {
+                true => Err(Refused::Present),
+                false => Ok(false),
+            },
+            Op::Create { .. } if self.objects.contains_key(&key) => Err(Refused::Exists),
+            Op::Create { body, .. } => {
+                self.create(key, body.clone());
+                Ok(true)
+            }
+            Op::Apply { body, manager, status } => self.apply(key, body, manager, *status),
+            Op::Merge { body, .. } => {
+                let Some(object) = self.objects.get(&key) else { return Ok(false) };
+                let meta = &body["metadata"];
+                if meta["uid"] != json!(object.uid) || meta["resourceVersion"] != json!(object.version.to_string()) {
+                    return Err(Refused::Conflict);
+                }
+                self.merge(&key, body);
+                Ok(true)
+            }
+            Op::Delete { uid, resource_version } => {
+                let Some(object) = self.objects.get(&key) else { return Ok(false) };
+                if *uid != object.uid || *resource_version != object.version.to_string() {
+                    return Err(Refused::Conflict);
+                }
+                self.delete(&key);
+                Ok(true)
+            }
+        }
+    }
+
+    pub fn create(&mut self, key: Key, body: Value) {
+        self.version += 1;
+        let object = Object {
+            uid: format!("uid-{}", self.version),
+            version: self.version,
+            generation: 1,
+            base: body,
+            ..Object::default()
+        };
+        self.objects.insert(key, object);
+    }
+
+    /// Somebody else's merge patch.
+    pub fn merge(&mut self, key: &Key, patch: &Value) {
+        self.version += 1;
+        let Some(object) = self.objects.get_mut(key) else { return };
+        if let Some(finalizers) = patch["metadata"].get("finalizers") {
+            object.finalizers = serde_json::from_value(finalizers.clone()).unwrap();
+        }
+        let mut patch = patch.clone();
+        patch["metadata"] = json!({});
+        overlay(&mut object.base, &patch);
+        object.version = self.version;
+        if patch.get("spec").is_some() {
+            object.generation += 1;
+        }
+        if object.deleting && object.finalizers.is_empty() {
+            self.remove(key);
+        }
+    }
+
+    /// Somebody else's labels and annotations.
+    pub fn set_metadata(&mut self, key: &Key, metadata: &Value) {
+        if let Some(object) = self.objects.get_mut(key) {
+            overlay(&mut object.base["metadata"], metadata);
+        }
+    }
+
+    fn apply(&mut self, key: Key, body: &Value, manager: &str, status: bool) -> Result<bool, Refused> {
+        let wanted_uid = body["metadata"]["uid"].as_str();
+        match (self.objects.get(&key), wanted_uid) {
+            (None, Some(_)) => return Err(Refused::Conflict),
+            (Some(object), Some(uid)) if object.uid != uid => return Err(Refused::Conflict),
+            (None, None) => self.create(key.clone(), json!({})),
+            _ => {}
+        }
+        let mut intent = body.clone();
+        let finalizers: Vec<String> =
+            serde_json::from_value(intent["metadata"]["finalizers"].take()).unwrap_or_default();
+        intent["metadata"]
+            .as_object_mut()
+            .unwrap()
+            .retain(|field, _| ["labels", "annotations", "ownerReferences"].contains(&field.as_str()));
+        intent.as_object_mut().unwrap().retain(|field, value| field != "metadata" || *value != json!({}));
+        let version = self.version + 1;
+        let object = self.objects.get_mut(&key).unwrap();
+        let before = (object.content(), object.finalizers.clone());
+        let added = finalizers.into_iter().filter(|f| !object.finalizers.contains(f)).collect::<Vec<_>>();
+        assert!(added.is_empty() || !object.deleting, "an API server refuses new finalizers on what is deleted");
+        object.finalizers.extend(added);
+        object.intents.insert((manager.to_owned(), status), intent);
+        let after = (object.content(), object.finalizers.clone());
+        if before == after && object.version != version - 1 {
+            return Ok(false);
+        }
+        if before.0["spec"] != after.0["spec"] {
+            object.generation += i64::from(!before.0["spec"].is_null());
+        }
+        (object.version, self.version) = (version, version);
+        Ok(true)
+    }
+
+    pub fn delete(&mut self, key: &Key) {
+        self.version += 1;
+        let Some(object) = self.objects.get_mut(key) else { return };
+        object.deleting = true;
+        object.version = self.version;
+        if object.finalizers.is_empty() {
+            self.remove(key);
+        }
+    }
+
+    /// The garbage collector: what names an owner that does not exist goes.
+    pub fn collect_garbage(&mut self) {
+        let uids: Vec<&String> = self.objects.values().map(|o| &o.uid).collect();
+        let orphaned = |object: &Object| {
+            let owner = object.content()["metadata"]["ownerReferences"][0]["uid"].as_str().map(str::to_owned);
+            owner.is_some_and(|owner| !uids.contains(&&owner))
+        };
+        let orphans: Vec<Key> =
+            self.objects.iter().filter(|(_, o)| !o.deleting && orphaned(o)).map(|(key, _)| key.clone()).collect();
+        for orphan in orphans {
+            self.delete(&orphan);
+        }
+    }
+
+    /// Removes an object, and what it controls.
+    fn remove(&mut self, key: &Key) {
+        let Some(gone) = self.objects.remove(key) else { return };
+        let owned = |object: &Object| object.content()["metadata"]["ownerReferences"][0]["uid"] == json!(gone.uid);
+        let children: Vec<Key> = self.objects.iter().filter(|(_, o)| owned(o)).map(|(key, _)| key.clone()).collect();
+        for child in children {
+            self.delete(&child);
+        }
+    }
+}
+
+impl Object {
+    pub fn content(&self) -> Value {
+        let mut content = self.base.clone();
+        for intent in self.intents.values() {
+            overlay(&mut content, intent);
+        }
+        content
+    }
+
+    fn json(&self, kind: Kind, namespace: &str, name: &str) -> Value {
+        let (api_version, kind, _) = kind.gvk();
+        let mut object = self.content();
+        object["apiVersion"] = json!(api_version);
+        object["kind"] = json!(kind);
+        let managed: Vec<Value> = self
+            .intents
+            .iter()
+            .map(|((manager, status), intent)| {
+                let mut intent = intent.clone();
+                intent.as_object_mut().unwrap().retain(|field, _| field != "apiVersion" && field != "kind");
+                let mut entry = json!({ "manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields(&intent) });
+                if *status {
+                    entry["subresource"] = json!("status");
+                }
+                entry
+            })
+            .collect();
+        overlay(
+            &mut object,
+            &json!({ "metadata": {
+                "name": name, "namespace": namespace, "uid": self.uid, "resourceVersion": self.version.to_string(),
+                "generation": self.generation, "finalizers": self.finalizers, "managedFields": managed,
+            }}),
+        );
+        if self.deleting {
+            object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        object
+    }
+}
+
+/// Puts `over` on `under`: maps by key, conditions by type, everything else as a whole; null takes away.
+fn overlay(under: &mut Value, over: &Value) {
+    let Some(over) = over.as_object() else {
+        *under = over.clone();
+        return;
+    };
+    if !under.is_object() {
+        *under = Value::Object(Map::new());
+    }
+    for (field, value) in over {
+        if value.is_null() {
+            under.as_object_mut().unwrap().remove(field);
+        } else if field == "conditions" && under.get(field).is_some_and(Value::is_array) {
+            let list = under[field].as_array_mut().unwrap();
+            for condition in value.as_array().unwrap() {
+                list.retain(|c| c["type"] != condition["type"]);
+                list.push(condition.clone());
+            }
+        } else {
+            overlay(&mut under[field], value);
+        }
+    }
+}
+
+/// The `fieldsV1` of an intent.
+fn fields(value: &Value) -> Value {
+    let mut set = Map::new();
+    for (field, value) in value.as_object().into_iter().flatten() {
+        let below = match value {
+            Value::Object(_) => fields(value),
+            Value::Array(list) if field == "conditions" => {
+                list.iter().map(|c| (format!("k:{{\"type\":{}}}", c["type"]), fields(c))).collect::<Map<_, _>>().into()
+            }
+            _ => json!({}),
+        };
+        set.insert(format!("f:{field}"), below);
+    }
+    Value::Object(set)
+}
