@@ -163,7 +163,7 @@ where
             let page = deadline(PAGE, || self.call("list"), self.api.list(&params)).await?;
             objects.extend(page.items.into_iter().map(|object| self.take_in(object)));
             if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
-                params = params.continue_token(&token)
+                params = params.continue_token(&token);
             } else {
                 let version = number(page.metadata.resource_version.as_deref());
                 self.store.replace(objects, version);

@@ -1,6 +1,8 @@
 //! Properties of the plans over generated worlds: whatever order things happen in, whichever snapshot is stale, after
 //! whichever write a manager dies, the world converges, and then stays.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+// A model reads best as tables of cases; it is no API to be kept cheap.
+#![allow(clippy::match_bool, clippy::needless_pass_by_value)]
 
 mod model;
 mod world;

@@ -105,7 +105,7 @@ impl World {
         let key = (Kind::Workload, NS.to_owned(), "web".to_owned());
         match edit {
             Edit::Bind(cities) => {
-                self.now.bound = cities.iter().map(|c| CityCode::parse(CITIES[*c]).unwrap()).collect()
+                self.now.bound = cities.iter().map(|c| CityCode::parse(CITIES[*c]).unwrap()).collect();
             }
             Edit::Delete => self.now.project.delete(&key),
             Edit::Spec { cities, replicas, template } => {
@@ -396,9 +396,9 @@ impl World {
 /// Books a write; false when the actor has died or was refused.
 fn spend(left: &mut usize, changes: &mut usize, done: Result<bool, crate::model::Refused>) -> bool {
     match done {
-        Ok(changed) => {
-            *changes += usize::from(changed);
-            *left = left.saturating_sub(usize::from(changed));
+        Ok(news) => {
+            *changes += usize::from(news);
+            *left = left.saturating_sub(usize::from(news));
             *left > 0
         }
         Err(_) => false,

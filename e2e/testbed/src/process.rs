@@ -145,7 +145,11 @@ pub fn signal(pid: u32, signal: Signal) {
     }
 }
 
-/// Whether a process is there.
+/// Whether a process is there, and not merely waiting to be reaped by a parent that never does.
 pub fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    if stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z')) {
+        return false;
+    }
     i32::try_from(pid).ok().and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
