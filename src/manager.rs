@@ -21,6 +21,9 @@ use crate::{
 /// How long what is under way may take to end; the manifests give the pod 10 s.
 const GRACE: Duration = Duration::from_secs(8);
 
+/// The same after a lost Lease.
+const GRACE_AFTER_LOSS: Duration = Duration::from_secs(2);
+
 /// Why the process ends other than by being asked to.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -91,7 +94,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     };
     tokio::select! {
         _ = work => {}
-        () = late(&working) => tracing::warn!(grace_seconds = GRACE.as_secs(), "some work did not end in time"),
+        () = late(&working, &stop) => tracing::warn!("some work did not end in time"),
     }
     let _ = released.send(());
     let kept = leading.await.unwrap_or(false);
@@ -120,9 +123,11 @@ async fn lead(
     kept
 }
 
-async fn late(working: &CancellationToken) {
+/// Waits until work that was told to end has had its time. After a lost Lease that is short: the next leader starts
+/// when the Lease runs out, a few seconds after we failed to renew it.
+async fn late(working: &CancellationToken, stop: &CancellationToken) {
     working.cancelled().await;
-    tokio::time::sleep(GRACE).await;
+    tokio::time::sleep(if stop.is_cancelled() { GRACE } else { GRACE_AFTER_LOSS }).await;
 }
 
 async fn client(source: &Source) -> Result<Client, Failure> {

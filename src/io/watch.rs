@@ -7,7 +7,7 @@
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
-use futures::{Stream, TryStreamExt};
+use futures::{Stream, StreamExt, TryStreamExt};
 use kube::{
     Api, Resource, ResourceExt,
     api::{ListParams, WatchParams},
@@ -31,6 +31,8 @@ use crate::{api::meta::manager, metrics::Metrics, plan::Object};
 const LIFETIME: Duration = Duration::from_secs(40);
 /// A watch call that has delivered nothing for this long outlived its end: the connection is dead.
 const SILENCE: Duration = Duration::from_secs(45);
+/// How long a watch that failed before must stay quiet to count as recovered.
+const PROOF: Duration = Duration::from_secs(1);
 /// Longest wait for one page of a list.
 const PAGE: Duration = Duration::from_secs(30);
 /// Objects per page.
@@ -115,13 +117,10 @@ where
             entry.synced();
             (self.on_fresh)();
             loop {
-                let watched = self.follow(entry, &mut version).await;
-                if matches!(watched, Ok(End::Expired)) {
-                    break; // the server no longer knows our version: list again
-                }
-                let had_failed = failures > 0;
-                if self.settle(entry, watched, &mut failures).await.is_some() && had_failed {
-                    (self.on_fresh)();
+                match self.follow(entry, &mut version, &mut failures).await {
+                    Ok(End::Expired) => break, // the server no longer knows our version: list again
+                    Ok(End::Closed) => {}
+                    Err(error) => drop(self.settle::<()>(entry, Err(error), &mut failures).await),
                 }
             }
         }
@@ -172,14 +171,26 @@ where
         }
     }
 
-    async fn follow(&self, entry: &Entry, version: &mut u64) -> Result<End, Error> {
+    async fn follow(&self, entry: &Entry, version: &mut u64, failures: &mut u32) -> Result<End, Error> {
         entry.trying();
         let seconds = u32::try_from(LIFETIME.as_secs()).unwrap_or(40).saturating_sub(fastrand::u32(0..8));
         let params = WatchParams::default().labels(&self.selector).timeout(seconds);
         let from = version.to_string();
         let stream = deadline(super::CALL, || self.call("watch"), self.api.watch(&params, &from)).await?;
+        let mut stream = std::pin::pin!(stream.peekable());
+        if *failures > 0 {
+            // A server that accepts a watch only to drop it has not recovered: some event, or a moment of quiet, proves it.
+            if let Ok(Some(Err(_)) | None) = tokio::time::timeout(PROOF, stream.as_mut().peek()).await {
+                return Err(match stream.try_next().await {
+                    Err(source) => self.lost(Lost::Broken(source)),
+                    Ok(_) => Error::Answer { call: self.call("watch"), why: "it ended at once".into() },
+                });
+            }
+            *failures = 0;
+            entry.fine();
+            (self.on_fresh)();
+        }
         entry.fine();
-        let mut stream = std::pin::pin!(stream);
         loop {
             let Some(event) = next(&mut stream).await.map_err(|error| self.lost(error))? else {
                 return Ok(End::Closed);

@@ -258,7 +258,8 @@ async fn register(hub: &Client, dir: &Path, city: &str, cell: &ControlPlane) -> 
             "secretRef": { "namespace": "karmada-cluster", "name": name },
         },
     });
-    manifests::apply_value(hub, cluster).await.map(|_| ())
+    // Real Karmada serves Clusters from an API server of its own.
+    manifests::create_or_merge(hub, cluster).await
 }
 
 /// Opens a city to the project.

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result};
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::Value;
 
@@ -23,6 +23,20 @@ pub async fn apply_value(client: &Client, object: Value) -> Result<DynamicObject
     let kind = object.types.as_ref().map(|t| t.kind.clone()).unwrap_or_default();
     let params = PatchParams::apply("testbed").force();
     api.patch(&name, &params, &Patch::Apply(&object)).await.with_context(|| format!("cannot apply {kind} {name}"))
+}
+
+/// Creates one object, or merges it into the one that is there: for servers that may not know server-side apply.
+pub async fn create_or_merge(client: &Client, object: Value) -> Result<()> {
+    let object: DynamicObject = serde_json::from_value(object)?;
+    let api = api(client, &object)?;
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(&object)).await?;
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// The documents of a YAML text.

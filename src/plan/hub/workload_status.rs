@@ -30,14 +30,16 @@ pub fn workload_status(observed: &Observed<'_>, fates: &[Fate], now: Timestamp) 
     for (placement, fate) in workload.spec.placements.iter().zip(fates) {
         let deployments = || observed.deployments.iter().filter(|wd| wd.spec.placement_name == placement.name);
         let verdict = placement_verdict(placement, fate, deployments().map(|wd| wd.as_ref()));
-        let mut sums = PlacementStatus { name: placement.name.clone(), ..PlacementStatus::default() };
-        for wd in deployments().filter_map(|wd| report(wd)) {
-            sums.replicas += wd.replicas;
-            sums.current_replicas += wd.current_replicas;
-            sums.desired_replicas += wd.desired_replicas;
-            sums.ready_replicas += wd.ready_replicas;
-            sums.updated_replicas += wd.updated_replicas;
-        }
+        let sums = sum(deployments().map(|wd| wd.as_ref()));
+        let mut sums = PlacementStatus {
+            name: placement.name.clone(),
+            conditions: Vec::new(),
+            replicas: sums.replicas,
+            current_replicas: sums.current_replicas,
+            desired_replicas: sums.desired_replicas,
+            ready_replicas: sums.ready_replicas,
+            updated_replicas: sums.updated_replicas,
+        };
         let before = old.placements.iter().find(|p| p.name == placement.name).map_or(&[][..], |p| &p.conditions);
         sums.conditions = vec![verdict.clone().over(before, condition::AVAILABLE, generation, now)];
         status.placements.push(sums);
@@ -45,16 +47,27 @@ pub fn workload_status(observed: &Observed<'_>, fates: &[Fate], now: Timestamp) 
     }
     // A deployment on its way out counts until it is gone, also when its placement went with it.
     status.deployments = i32::try_from(observed.deployments.len()).unwrap_or(i32::MAX);
-    for wd in observed.deployments.iter().filter_map(|wd| report(wd)) {
-        status.replicas += wd.replicas;
-        status.current_replicas += wd.current_replicas;
-        status.desired_replicas += wd.desired_replicas;
-        status.ready_replicas += wd.ready_replicas;
-        status.updated_replicas += wd.updated_replicas;
-    }
+    let sums = sum(observed.deployments.iter().map(|wd| wd.as_ref()));
+    status.replicas = sums.replicas;
+    status.current_replicas = sums.current_replicas;
+    status.desired_replicas = sums.desired_replicas;
+    status.ready_replicas = sums.ready_replicas;
+    status.updated_replicas = sums.updated_replicas;
     let verdict = workload_verdict(&verdicts);
     status.conditions = vec![verdict.over(&old.conditions, condition::AVAILABLE, generation, now)];
     Write::apply_status(Kind::Workload, manager::WORKLOAD, &json!(status), workload)
+}
+
+/// The counters of several deployments, added up.
+fn sum<'a>(deployments: impl Iterator<Item = &'a WorkloadDeployment>) -> WorkloadDeploymentStatus {
+    deployments.filter_map(report).fold(WorkloadDeploymentStatus::default(), |mut sums, status| {
+        sums.replicas += status.replicas;
+        sums.current_replicas += status.current_replicas;
+        sums.desired_replicas += status.desired_replicas;
+        sums.ready_replicas += status.ready_replicas;
+        sums.updated_replicas += status.updated_replicas;
+        sums
+    })
 }
 
 /// What a deployment's status says of its present generation. Of an older one it still says what runs, but nothing of
