@@ -144,7 +144,10 @@ impl World {
         let mut left = writes;
         match actor {
             Actor::Workload => self.act_workload(&seen, &mut left),
-            Actor::Federator => self.act_federator(&seen, &mut left),
+            Actor::Federator => {
+                self.act_federator(&seen, &mut left);
+                self.act_on_orphans(&seen, &mut left);
+            }
             Actor::Policy => self.act_policy(&seen, &mut left),
             Actor::Deployment => self.act_deployment(&seen, &mut left),
             Actor::Instance => self.act_instance(&seen, &mut left),
@@ -200,6 +203,25 @@ impl World {
                 if !spend(left, &mut self.changes, done) {
                     break;
                 }
+            }
+        }
+    }
+
+    /// Copies whose original is gone.
+    fn act_on_orphans(&mut self, seen: &Planes, left: &mut usize) {
+        for copy in seen.hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
+            if seen.project.objects.contains_key(&(Kind::WorkloadDeployment, NS.into(), copy.name_any())) {
+                continue;
+            }
+            for step in federate::plan_orphan(NS, "n1", &copy).steps {
+                let done = match &step {
+                    Step::Project(write) => self.now.project.execute(write),
+                    Step::Hub(write) => self.now.hub.execute(write),
+                };
+                if done.is_err() {
+                    break;
+                }
+                spend(left, &mut self.changes, done);
             }
         }
     }

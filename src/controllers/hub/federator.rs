@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::state::Management;
+use super::state::{Management, ProjectState};
 use crate::{
+    api::names,
     controllers::{Reconciler, send},
     io::{Error, queue::Key, store::ObjectKey},
     plan::{
-        Next, Step,
+        Next, Plan, Step,
         hub::federate::{self, Observed},
     },
 };
@@ -25,10 +26,16 @@ impl Reconciler for Federator {
         if !project.is_synced() || !hub.is_synced() {
             return Ok(Next::Await); // a fresh cache brings every key back
         }
-        let Some(deployment) = project.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
-            return Ok(Next::Await);
-        };
         let namespace_uid = project.namespace_uid(&key.namespace);
+        let Some(deployment) = project.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
+            let Some(uid) = namespace_uid.filter(|_| !project.deployments.has_unreadable(&key.namespace)) else {
+                return Ok(Next::Await);
+            };
+            let Some(copy) = hub.copies.get(&ObjectKey::new(&names::hub_namespace(&uid), &key.name)) else {
+                return Ok(Next::Await);
+            };
+            return self.carry_out(&project, &federate::plan_orphan(&key.namespace, &uid, &copy)).await;
+        };
         let plan = federate::plan(
             &Observed {
                 project: &project.name,
@@ -39,10 +46,16 @@ impl Reconciler for Federator {
             },
             Timestamp::now(),
         );
+        self.carry_out(&project, &plan).await
+    }
+}
+
+impl Federator {
+    async fn carry_out(&self, project: &ProjectState, plan: &Plan<Step>) -> Result<Next, Error> {
         for step in &plan.steps {
             match step {
                 Step::Project(write) => send(&project.plane, write, &self.0.metrics).await?,
-                Step::Hub(write) => send(&hub.plane, write, &self.0.metrics).await?,
+                Step::Hub(write) => send(&self.0.hub.plane, write, &self.0.metrics).await?,
             }
         }
         Ok(plan.next)

@@ -244,7 +244,9 @@ impl Management {
             self.wake_policy_named(&key);
         }
         for copy in self.hub.copies.values() {
-            self.wake_policy(&copy.namespace().unwrap_or_default(), copy_city(&copy));
+            let key = ObjectKey::of(copy.as_ref());
+            self.wake_policy(&key.namespace, copy_city(&copy));
+            self.wake_original(&key);
         }
         for project in self.all_projects() {
             self.project_again(&project);
@@ -314,9 +316,14 @@ impl Management {
         for copy in change.old.into_iter().chain(change.new) {
             self.wake_policy(&change.key.namespace, copy_city(copy));
         }
-        let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &change.key.namespace)) else { return };
+        self.wake_original(change.key);
+    }
+
+    /// The federator's work on the original of a copy.
+    fn wake_original(&self, copy: &ObjectKey) {
+        let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &copy.namespace)) else { return };
         if let Some((project, namespace)) = upstream(&facts) {
-            self.queues.federator.add(Key::new(project.as_str(), namespace, &change.key.name));
+            self.queues.federator.add(Key::new(project.as_str(), namespace, &copy.name));
         }
     }
 

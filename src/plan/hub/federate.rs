@@ -95,6 +95,20 @@ fn delete(observed: &Observed<'_>) -> Plan<Step> {
     Plan::writes(vec![Step::Hub(Write::confirm_absent(Kind::WorkloadDeployment, &namespace, &name)), release.into()])
 }
 
+/// A copy whose original is gone: a request of ours that was under way while the original was let go has made it anew.
+///
+/// Only within a project namespace that still is the very one the hub namespace was named after: of another one (a
+/// project rebuilt, a kubeconfig gone astray) the absence of an original says nothing. The live read comes first.
+pub fn plan_orphan(namespace: &str, namespace_uid: &str, copy: &WorkloadDeployment) -> Plan<Step> {
+    let same = copy.namespace().as_deref() == Some(&*names::hub_namespace(namespace_uid));
+    if !same || !ownership::is_hub_copy_from(copy, namespace) {
+        return Plan::nothing();
+    }
+    let Some(delete) = Write::<Hub>::delete(Kind::WorkloadDeployment, copy) else { return Plan::nothing() };
+    let confirm = Write::<Project>::confirm_absent(Kind::WorkloadDeployment, namespace, &copy.name_any());
+    Plan::writes(vec![confirm.into(), delete.into()])
+}
+
 /// Finalizer and hub namespace in one write, before anything is written on the hub.
 fn mark(deployment: &WorkloadDeployment, namespace: &str) -> Option<Write<Project>> {
     let fields = json!({ "metadata": {

@@ -189,3 +189,16 @@ fn a_city_that_cannot_be_one_is_told() {
     let [Step::Project(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
     assert_eq!(body["status"]["conditions"][0]["reason"], reason::INVALID_PLACEMENT);
 }
+
+/// Found by the generated histories: a write under way while the original was let go strands the copy.
+#[test]
+fn a_copy_whose_original_is_gone_goes_after_a_live_read() {
+    let copy = copy_of(&marked());
+    let all = plan_orphan("shop", "n1", &copy).steps;
+    assert!(matches!(
+        &all[..],
+        [Step::Project(Write { op: Op::ConfirmAbsent, .. }), Step::Hub(Write { op: Op::Delete { uid, .. }, .. })] if uid == "c1"
+    ));
+    assert!(plan_orphan("shop", "another-namespace-of-that-name", &copy).steps.is_empty());
+    assert!(plan_orphan("other", "n1", &copy).steps.is_empty());
+}

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
-use comfy_table::{Table, presets::UTF8_HORIZONTAL_ONLY};
+use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
@@ -207,7 +207,7 @@ async fn watch(view: &View, applied: Instant, json: bool) -> Result<Outcome> {
 
 fn draw(rows: &[[String; 4]], seconds: f64, before: usize) -> Result<usize> {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(["object", "where", "name", "says"]);
+    table.load_style(UTF8_FULL_CONDENSED).set_header(["object", "where", "name", "says"]);
     for row in rows {
         table.add_row(row);
     }
@@ -247,6 +247,10 @@ fn invite(bed: &Testbed) {
     println!("  hub      {}", of(&bed.hub));
     for (city, cell) in &bed.cells {
         println!("  {city}      {}", of(cell));
+    }
+    let built = binaries::cache().join("bin/kubectl");
+    if built.is_file() {
+        println!("\n  kubectl, if you have none: {}", built.display());
     }
     let project = of(&bed.project);
     println!(

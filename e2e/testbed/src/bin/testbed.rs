@@ -241,7 +241,9 @@ fn status() -> ExitCode {
 
 async fn e2e(mut wanted: Wanted, chainsaw: &[String]) -> Result<ExitCode> {
     if !Command::new("chainsaw").arg("version").output().is_ok_and(|out| out.status.success()) {
-        bail!("chainsaw is not on the PATH: install it (https://kyverno.github.io/chainsaw), or run `cargo test --test suites`, which needs none");
+        bail!(
+            "chainsaw is not on the PATH: install it (https://kyverno.github.io/chainsaw), or run `cargo test --test suites`, which needs none"
+        );
     }
     let began = Instant::now();
     let progress = |text: &str| println!("[{:5.1}s] {text}", began.elapsed().as_secs_f64());
