@@ -102,6 +102,17 @@ fn managers_killed_in_the_middle_of_a_roll_out_finish_it_when_they_are_back() {
         delete(&world.project, "Workload", &ns, "web").await;
         tokio::time::sleep(Duration::from_millis(50)).await;
         world.operators[0].process.kill();
+        // What a manager that died at the worst moment may leave: a policy after its last deployment, a copy without an original.
+        let city = json!({ "topology.datum.net/city-code": "lhr", "meta.datumapis.com/upstream-namespace": ns });
+        let mut ghost = deployment(&hub, "ghost", "lhr");
+        ghost["metadata"]["labels"] = city;
+        apply(&world.hub, ghost).await;
+        let policy = json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+            "metadata": { "name": "city-syd", "namespace": hub, "labels": { "app.kubernetes.io/managed-by": "compute-operator" } },
+            "spec": { "resourceSelectors": [{ "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment" }] },
+        });
+        apply(&world.hub, policy).await;
         world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
     });

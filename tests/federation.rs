@@ -325,10 +325,13 @@ fn a_deployment_on_its_way_out_of_a_vanishing_project_namespace_takes_its_copy_a
     });
 }
 
-/// Requests in our own namespaces; other tests run beside us.
+/// Requests in our own namespaces, for other tests run beside us; and those over all namespaces, whoever they are for.
 fn ours(audit: &Audit, namespaces: &[&str]) -> Vec<Request> {
-    let requests = audit.requests().unwrap().into_iter();
-    requests.filter(|r| namespaces.contains(&r.namespace.as_str()) || namespaces.contains(&r.name.as_str())).collect()
+    let ours = |r: &Request| {
+        let everywhere = r.namespace.is_empty() && r.name.is_empty();
+        everywhere || namespaces.contains(&r.namespace.as_str()) || namespaces.contains(&r.name.as_str())
+    };
+    audit.requests().unwrap().into_iter().filter(ours).collect()
 }
 
 #[test]

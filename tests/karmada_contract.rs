@@ -61,6 +61,15 @@ impl Hub {
         apply(&self.hub, policy(ns, city, &json!({ "clusterAffinity": { "labelSelector": labels } }))).await;
     }
 
+    /// A namespace with one deployment, `wd`, that goes to dfw, and has arrived there.
+    async fn deployed(&self) -> String {
+        let ns = self.namespace().await;
+        self.policy(&ns, "dfw").await;
+        self.template(&ns, "wd", "dfw", "").await;
+        there(&self.dfw, "WorkloadDeployment", &ns, "wd").await;
+        ns
+    }
+
     /// The binding of a WorkloadDeployment, once it satisfies `check`.
     async fn binding(&self, ns: &str, name: &str, what: &str, check: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
         eventually(what, || async {
@@ -110,9 +119,7 @@ async fn gone(client: &Client, kind: &str, ns: &str, name: &str) {
 fn facts_1_to_5_claim_binding_work_and_marks() {
     RUNTIME.block_on(async {
         let hub = hub().await;
-        let ns = hub.namespace().await;
-        hub.policy(&ns, "dfw").await;
-        hub.template(&ns, "wd", "dfw", "").await;
+        let ns = hub.deployed().await;
         let copy = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.unwrap();
         // 1: an id as label, names as annotations.
@@ -153,10 +160,7 @@ fn facts_1_to_5_claim_binding_work_and_marks() {
 fn facts_7_and_8_changes_travel_and_the_member_keeps_what_others_added() {
     RUNTIME.block_on(async {
         let hub = hub().await;
-        let ns = hub.namespace().await;
-        hub.policy(&ns, "dfw").await;
-        hub.template(&ns, "wd", "dfw", "").await;
-        there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        let ns = hub.deployed().await;
         let theirs = json!({ "metadata": { "labels": { "local": "1" }, "annotations": { "local": "2" }, "finalizers": ["example.com/local"] } });
         merge(&hub.dfw, "WorkloadDeployment", &ns, "wd", theirs).await;
         merge(&hub.dfw, "WorkloadDeployment", &ns, "wd", json!({ "spec": { "placementName": "edited" } })).await;
@@ -189,10 +193,7 @@ fn facts_7_and_8_changes_travel_and_the_member_keeps_what_others_added() {
 fn fact_10_a_status_comes_back_and_a_fresh_object_has_none() {
     RUNTIME.block_on(async {
         let hub = hub().await;
-        let ns = hub.namespace().await;
-        hub.policy(&ns, "dfw").await;
-        hub.template(&ns, "wd", "dfw", "").await;
-        there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        let ns = hub.deployed().await;
         let status = json!({ "status": { "replicas": 3, "currentReplicas": 0, "desiredReplicas": 3, "readyReplicas": 1, "conditions": [
             { "type": "Available", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" },
         ]}});
@@ -211,9 +212,7 @@ fn fact_10_a_status_comes_back_and_a_fresh_object_has_none() {
 fn fact_13_a_policy_that_goes_leaves_the_object_on_the_member() {
     RUNTIME.block_on(async {
         let hub = hub().await;
-        let ns = hub.namespace().await;
-        hub.policy(&ns, "dfw").await;
-        hub.template(&ns, "wd", "dfw", "").await;
+        let ns = hub.deployed().await;
         let uid = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
         delete(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
         eventually("the claim is given back", || async {
@@ -361,10 +360,7 @@ fn facts_29_42_46_and_48_the_citys_label_decides_unless_a_second_group_guards() 
 fn fact_32_the_work_of_a_deleted_template_waits_for_its_cluster() {
     RUNTIME.block_on(async {
         let mut hub = hub().await;
-        let ns = hub.namespace().await;
-        hub.policy(&ns, "dfw").await;
-        hub.template(&ns, "wd", "dfw", "").await;
-        there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        let ns = hub.deployed().await;
         hub.bed.cells.get_mut("dfw").unwrap().stop_api_server();
         delete(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
         gone(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
@@ -389,9 +385,7 @@ fn fact_32_the_work_of_a_deleted_template_waits_for_its_cluster() {
 fn fact_49_a_lost_binding_stays_lost_until_its_template_is_touched() {
     RUNTIME.block_on(async {
         let hub = hub().await;
-        let ns = hub.namespace().await;
-        hub.policy(&ns, "dfw").await;
-        hub.template(&ns, "wd", "dfw", "").await;
+        let ns = hub.deployed().await;
         let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
         delete(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await;
         gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;

@@ -99,10 +99,34 @@ async fn from_file(path: &Path, context: Option<&str>) -> Result<Config, String>
         .map_err(|e| format!("kubeconfig {file}: {}", root_cause(&e)))
 }
 
+/// The chain of causes in one line.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let text = error.to_string();
+    let text = text.lines().next().unwrap_or_default().to_owned();
     match error.source() {
         Some(inner) if !text.contains(&inner.to_string()) => format!("{text}: {}", root_cause(inner)),
         _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_cannot_be_used_is_told_in_one_line() {
+        let file = std::env::temp_dir().join(format!("kubeconfig-{:016x}", fastrand::u64(..)));
+        for (text, words) in [
+            ("garbage: [", "line 1"),
+            ("{}", "current context"),
+            ("apiVersion: v1\nkind: Config\ncurrent-context: nope\ncontexts: []\n", "nope"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let source = Source { path: Some(file.clone()), context: None };
+            let error = load(&source).await.unwrap_err();
+            assert!(error.starts_with(&format!("kubeconfig {}: ", file.display())), "{error}");
+            assert!(error.contains(words) && !error.contains('\n'), "{error}");
+        }
+        std::fs::remove_file(file).unwrap();
     }
 }

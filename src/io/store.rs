@@ -96,6 +96,8 @@ pub struct Store<V> {
 struct Inner<V> {
     entries: HashMap<ObjectKey, Slot<V>>,
     by_index: HashMap<String, BTreeSet<ObjectKey>>,
+    /// Entries without a value; there are hardly ever any.
+    unreadable: BTreeSet<ObjectKey>,
     /// Newest version that the watch has delivered.
     passed: u64,
 }
@@ -109,7 +111,7 @@ struct Slot<V> {
 impl<V> Store<V> {
     /// An empty cache; `index` gives the other names under which an object is looked for.
     pub fn new(index: Index<V>) -> Self {
-        let inner = Inner { entries: HashMap::new(), by_index: HashMap::new(), passed: 0 };
+        let inner = Inner { entries: HashMap::new(), by_index: HashMap::new(), unreadable: BTreeSet::new(), passed: 0 };
         Self { inner: RwLock::new(inner), index, synced: AtomicBool::new(false), listener: OnceLock::new() }
     }
 
@@ -152,7 +154,7 @@ impl<V> Store<V> {
 
     /// Whether some object of this namespace is there but could not be read. Absence then proves nothing.
     pub fn has_unreadable(&self, namespace: &str) -> bool {
-        self.read().entries.iter().any(|(key, slot)| slot.value.is_none() && &*key.namespace == namespace)
+        self.read().unreadable.iter().any(|key| &*key.namespace == namespace)
     }
 
     /// A complete list at `version`: takes it all over, tells of every difference, and of every deletion that no event told.
@@ -191,6 +193,7 @@ impl<V> Store<V> {
                 return;
             }
             let old = inner.entries.remove(key).and_then(|slot| slot.value);
+            inner.unreadable.remove(key);
             inner.unindex(self.index, key, old.as_deref());
             old
         };
@@ -215,6 +218,11 @@ impl<V> Store<V> {
             }
             if inner.entries.get(&key).is_some_and(|slot| slot.uid == uid && slot.version >= version && version > 0) {
                 return;
+            }
+            if value.is_none() {
+                inner.unreadable.insert(key.clone());
+            } else {
+                inner.unreadable.remove(&key);
             }
             let new = Slot { uid, version, value: value.clone() };
             let old = inner.entries.insert(key.clone(), new).and_then(|slot| slot.value);
@@ -321,5 +329,7 @@ mod tests {
         store.replace(vec![Incoming { value: None, ..object("a", "1", 1, "x") }], 1);
         assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
         assert!(store.has_unreadable("ns") && !store.has_unreadable("other"));
+        store.observe(object("a", "1", 2, "mended"));
+        assert!(!store.has_unreadable("ns"));
     }
 }

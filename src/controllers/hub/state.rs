@@ -53,11 +53,11 @@ pub(super) struct Queues {
 /// The hub's caches.
 pub(super) struct HubState {
     pub(super) plane: ControlPlane<plan::Hub>,
-    /// Namespaces that a federator made.
+    /// Namespaces that a federator made, by project.
     pub(super) namespaces: Arc<Store<NamespaceFacts>>,
-    /// Copies of deployments, by [`city_index`].
+    /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
     pub(super) copies: Arc<Store<WorkloadDeployment>>,
-    /// City policies of ours.
+    /// City policies of ours, by [`namespace_index`].
     pub(super) policies: Arc<Store<PropagationPolicy>>,
 }
 
@@ -66,7 +66,7 @@ pub(super) struct ProjectState {
     pub(super) name: ProjectName,
     pub(super) plane: ControlPlane<plan::Project>,
     pub(super) workloads: Arc<Store<Workload>>,
-    /// By Workload uid, and by [`city_index`].
+    /// By Workload uid, by [`city_index`] and by [`namespace_index`].
     pub(super) deployments: Arc<Store<WorkloadDeployment>>,
     /// The city that each LocationBinding opens.
     pub(super) locations: Arc<Store<Option<CityCode>>>,
@@ -101,12 +101,13 @@ impl HubState {
         Self {
             plane,
             namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
-                upstream(facts).map(|(project, namespace)| upstream_index(&project, namespace)).into_iter().collect()
+                upstream(facts).map(|(project, _)| project_index(&project)).into_iter().collect()
             })),
             copies: Arc::new(Store::new(|key, copy: &WorkloadDeployment| {
-                copy_city(copy).map(|city| city_index(&key.namespace, &city)).into_iter().collect()
+                let city = copy_city(copy).map(|city| city_index(&key.namespace, &city));
+                city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
-            policies: Arc::new(Store::new(|_, _| Vec::new())),
+            policies: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
         }
     }
 
@@ -122,8 +123,9 @@ pub(super) fn upstream(facts: &NamespaceFacts) -> Option<(ProjectName, &str)> {
     Some((project, facts.labels.get(label::UPSTREAM_NAMESPACE)?))
 }
 
-fn upstream_index(project: &ProjectName, namespace: &str) -> String {
-    format!("upstream {project}/{namespace}")
+/// Index value under which the hub's namespaces of a project are kept.
+fn project_index(project: &ProjectName) -> String {
+    format!("project {project}")
 }
 
 impl ProjectState {
@@ -153,6 +155,7 @@ impl ProjectState {
     }
 }
 
+/// Index value under which a store keeps the objects of a namespace.
 fn namespace_index(namespace: &str) -> String {
     format!("namespace {namespace}")
 }
@@ -240,32 +243,29 @@ impl Management {
     /// A cache of the hub is fresh: look at everything, and let what failed meanwhile try now.
     fn everything_again(&self) {
         self.queues.policy.retry_now(HUB_LANE);
-        for key in self.hub.policies.keys() {
-            self.wake_policy_named(&key);
-        }
-        for copy in self.hub.copies.values() {
-            let key = ObjectKey::of(copy.as_ref());
-            self.wake_policy(&key.namespace, copy_city(&copy));
-            self.wake_original(&key);
-        }
         for project in self.all_projects() {
             self.project_again(&project);
         }
     }
 
-    /// The same for a project.
+    /// The same for a project: its own objects, and what the hub holds for it.
     fn project_again(&self, project: &ProjectState) {
         let lane = project.name.as_str();
         self.queues.workload.retry_now(lane);
         self.queues.federator.retry_now(lane);
-        for key in project.workloads.keys() {
-            self.queues.workload.add(Key::new(lane, &key.namespace, &key.name));
-        }
-        for key in project.deployments.keys() {
-            self.queues.federator.add(Key::new(lane, &key.namespace, &key.name));
-        }
+        self.wake_workloads(project, None);
         for deployment in project.deployments.values() {
+            let key = ObjectKey::of(deployment.as_ref());
+            self.queues.federator.add(Key::new(lane, &key.namespace, &key.name));
             self.wake_policy_of(project, &deployment);
+        }
+        for namespace in self.hub.namespaces.keys_by_index(&project_index(&project.name)) {
+            for key in self.hub.copies.keys_by_index(&namespace_index(&namespace.name)) {
+                self.wake_original(&key);
+            }
+            for key in self.hub.policies.keys_by_index(&namespace_index(&namespace.name)) {
+                self.wake_policy_named(&key);
+            }
         }
     }
 
