@@ -261,6 +261,40 @@ fn what_others_put_on_our_objects_survives_and_what_is_ours_is_put_back() {
 }
 
 #[test]
+fn what_a_tenant_takes_away_leaves_the_copy_too() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("dropped").await;
+        let with = |labels: serde_json::Value| {
+            let mut object = deployment(&ns, "wd", "dfw");
+            object["metadata"]["labels"] = labels;
+            object
+        };
+        let labelled = |key: &'static str, wanted: bool| {
+            let hub = hub.clone();
+            async move {
+                eventually(&format!("label {key} on the cell: {wanted}"), || async {
+                    let copy = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.ok_or("no copy")?;
+                    if copy.labels().contains_key(key) == wanted { Ok(()) } else { Err(format!("{:?}", copy.labels())) }
+                })
+                .await;
+            }
+        };
+        apply(&world.project, with(json!({ "team": "a", "tier": "b" }))).await;
+        labelled("team", true).await;
+        merge(&world.hub, "WorkloadDeployment", &hub, "wd", json!({ "metadata": { "labels": { "theirs": "c" } } }))
+            .await;
+        labelled("theirs", true).await;
+        apply(&world.project, with(json!({ "tier": "b" }))).await;
+        labelled("team", false).await;
+        labelled("theirs", true).await;
+        labelled("tier", true).await;
+        delete(&world.project, "WorkloadDeployment", &ns, "wd").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}
+
+#[test]
 fn bad_input_is_told_on_the_object_and_disturbs_nothing() {
     RUNTIME.block_on(async {
         let world = World::shared().await;

@@ -20,10 +20,11 @@ use crate::{
 };
 
 /// Everything that is known about one Workload. All of it is known: the stores behind it are filled.
+#[derive(Clone, Copy)]
 pub struct Observed<'a> {
     /// The Workload.
     pub workload: &'a Workload,
-    /// Deployments that carry its uid.
+    /// Deployments that name its uid, also those that only pretend to be part of it.
     pub deployments: &'a [Arc<WorkloadDeployment>],
     /// The deployment of this name in the Workload's namespace, whoever owns it.
     pub named: &'a dyn Fn(&str) -> Option<Arc<WorkloadDeployment>>,
@@ -60,6 +61,10 @@ pub struct City {
 /// The status is written only once the deployments are as they should be, so that `observedGeneration` never runs ahead.
 pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Project>> {
     let workload = observed.workload;
+    // Anybody can write our uid into a spec; ours is what we control.
+    let ours: Vec<_> =
+        observed.deployments.iter().filter(|wd| ownership::is_controlled_by(wd.as_ref(), workload)).cloned().collect();
+    let observed = &Observed { deployments: &ours, ..*observed };
     if workload.metadata.deletion_timestamp.is_some() {
         return delete(observed);
     }
@@ -196,7 +201,6 @@ fn surplus<'a>(observed: &Observed<'a>, fates: &[Fate]) -> Vec<&'a WorkloadDeplo
         .deployments
         .iter()
         .map(Arc::as_ref)
-        .filter(|wd| ownership::is_controlled_by(*wd, observed.workload))
         .filter(|wd| !invalid.contains(&wd.spec.placement_name))
         .filter(|wd| !fates.iter().any(|fate| fate.wanted.contains_key(&wd.name_any())))
         .collect()

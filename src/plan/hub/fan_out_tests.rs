@@ -254,3 +254,19 @@ fn deletion_waits_for_the_deployments() {
         "{writes:?}"
     );
 }
+
+#[test]
+fn a_deployment_that_only_pretends_to_be_part_of_it_is_neither_counted_nor_deleted() {
+    let mut world = World::with(&["dfw"]);
+    let mut object = workload(&json!([placement("a", &["dfw"])]));
+    world.settle(&object);
+    let mut forged = (*world.deployments["web-a-dfw"]).clone();
+    forged.metadata.name = Some("forged".into());
+    forged.metadata.owner_references = None;
+    world.deployments.insert("forged".into(), Arc::new(forged));
+    assert_eq!(world.settle(&object)["deployments"], 1);
+    object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    world.deployments.remove("web-a-dfw");
+    let writes = world.plan(&object);
+    assert!(matches!(&writes[..], [Write { op: Op::Merge { .. }, .. }]), "{writes:?}");
+}
