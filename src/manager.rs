@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -11,7 +10,7 @@ use crate::{
     config::Config,
     controllers::{cell::Cell, hub::Hub},
     io::{
-        clients::{self, Source},
+        clients::{self, Connection, Source},
         health::Health,
         lease::Candidate,
     },
@@ -43,9 +42,9 @@ pub enum Failure {
 /// See [`Failure`].
 pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure> {
     let (health, metrics) = (Health::default(), Metrics::default());
-    let local = client(&config.kubeconfig).await?;
+    let local = connect(&config.kubeconfig).await?;
     let hub = match &config.federation {
-        Some(source) => Some(client(source).await?),
+        Some(source) => Some(connect(source).await?),
         None => None,
     };
     if let Some(at) = config.health {
@@ -65,7 +64,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let candidate = match &config.leader_election {
         None => None,
         Some(namespace) => {
-            let mut candidate = Candidate::new(local, namespace, identity());
+            let mut candidate = Candidate::new(local, namespace, identity(), &health);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = candidate.acquire() => {}
@@ -130,9 +129,9 @@ async fn late(working: &CancellationToken, stop: &CancellationToken) {
     tokio::time::sleep(if stop.is_cancelled() { GRACE } else { GRACE_AFTER_LOSS }).await;
 }
 
-async fn client(source: &Source) -> Result<Client, Failure> {
+async fn connect(source: &Source) -> Result<Connection, Failure> {
     let config = clients::load(source).await.map_err(Failure::Config)?;
-    Client::try_from(config).map_err(|e| Failure::Config(format!("kubeconfig: {e}")))
+    Connection::new(config).map_err(Failure::Config)
 }
 
 /// Unique per process: two replicas on one host differ as well.

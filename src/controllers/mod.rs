@@ -5,7 +5,7 @@ pub mod hub;
 
 use std::{sync::Arc, time::Duration};
 
-use kube::{Api, Client, core::DeserializeGuard};
+use kube::core::DeserializeGuard;
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
@@ -127,20 +127,20 @@ impl<P: Plane> Watches<'_, P> {
             + 'static,
         V: Send + Sync + 'static,
     {
-        self.start::<DeserializeGuard<K>, V>(Api::all(self.client()), selector, keep, store);
+        self.start::<DeserializeGuard<K>, V>(selector, keep, store);
         if let Some(kind) = kind {
             self.plane.feed(kind, Arc::new(Feed { keep, store: store.clone() }));
         }
     }
 
-    fn start<W, V>(&self, api: Api<W>, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V>>)
+    fn start<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V>>)
     where
         W: crate::io::watch::Watched,
         W::Object: Send,
         V: Send + Sync + 'static,
     {
-        let watch = Watch {
-            api,
+        let watch = Watch::<W, V> {
+            connection: self.plane.connection().clone(),
             place: self.plane.name().to_owned(),
             selector: selector.to_owned(),
             keep,
@@ -150,9 +150,5 @@ impl<P: Plane> Watches<'_, P> {
             metrics: self.metrics.clone(),
         };
         watch.start(self.stop.clone());
-    }
-
-    fn client(&self) -> Client {
-        self.plane.client().clone()
     }
 }

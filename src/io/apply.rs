@@ -14,6 +14,14 @@ impl<P: Plane> ControlPlane<P> {
     /// # Errors
     /// With the class that says how to react; see [`Error::class`].
     pub async fn execute(&self, write: &Write<P>) -> Result<(), Error> {
+        let done = self.send(write).await;
+        if matches!(done, Err(Error::Deadline { .. })) {
+            self.connection().renew();
+        }
+        done
+    }
+
+    async fn send(&self, write: &Write<P>) -> Result<(), Error> {
         let Write { object, op, .. } = write;
         let api = self.api(object);
         let name = &object.name;
@@ -91,9 +99,9 @@ impl<P: Plane> ControlPlane<P> {
     fn api(&self, object: &Object) -> Api<DynamicObject> {
         let resource = api_resource(object.kind);
         if object.namespace.is_empty() {
-            Api::all_with(self.client().clone(), &resource)
+            Api::all_with(self.connection().client(), &resource)
         } else {
-            Api::namespaced_with(self.client().clone(), &object.namespace, &resource)
+            Api::namespaced_with(self.connection().client(), &object.namespace, &resource)
         }
     }
 }

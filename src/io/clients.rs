@@ -5,7 +5,7 @@ use std::{
     marker::PhantomData,
     path::Path,
     sync::{Arc, PoisonError, RwLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use kube::{
@@ -16,6 +16,9 @@ use serde_json::Value;
 
 use crate::plan::{Kind, Object, Plane};
 
+/// Calls that hang together are one reason to renew a connection.
+const RENEW_AT_MOST: Duration = Duration::from_secs(2);
+
 /// Takes the answers to our own writes into a cache, ahead of the watch.
 pub trait Sink: Send + Sync {
     /// The object as the server holds it after our write.
@@ -24,24 +27,66 @@ pub trait Sink: Send + Sync {
     fn removed(&self, object: &Object, uid: &str);
 }
 
+/// The way to one API server: a client, and the means to make a fresh one.
+///
+/// When a network drops connections without a word, every one that the client has pooled is dead, and each call that
+/// picks one waits for its deadline. So the first call that gets no answer has the whole pool replaced.
+#[derive(Clone)]
+pub struct Connection {
+    config: Arc<Config>,
+    current: Arc<RwLock<(Client, Instant)>>,
+}
+
+impl Connection {
+    /// Prepares a connection; nothing is sent yet.
+    ///
+    /// # Errors
+    /// One line, when `config` cannot make a client.
+    pub fn new(config: Config) -> Result<Self, String> {
+        let client = Client::try_from(config.clone()).map_err(|e| format!("kubeconfig: {}", root_cause(&e)))?;
+        Ok(Self { config: Arc::new(config), current: Arc::new(RwLock::new((client, Instant::now()))) })
+    }
+
+    /// The client to use for the next call.
+    pub fn client(&self) -> Client {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+    }
+
+    /// A call got no answer: from now on, calls go over connections that are made for them.
+    pub fn renew(&self) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        // Calls that hung together fail together; one of them is enough.
+        if current.1.elapsed() > RENEW_AT_MOST
+            && let Ok(client) = Client::try_from((*self.config).clone())
+        {
+            *current = (client, Instant::now());
+        }
+    }
+}
+
 /// A control plane of kind `P`, and how to reach it.
 pub struct ControlPlane<P> {
     name: Arc<str>,
-    client: Client,
+    connection: Connection,
     sinks: Arc<RwLock<HashMap<Kind, Arc<dyn Sink>>>>,
     plane: PhantomData<fn() -> P>,
 }
 
 impl<P> Clone for ControlPlane<P> {
     fn clone(&self) -> Self {
-        Self { name: self.name.clone(), client: self.client.clone(), sinks: self.sinks.clone(), plane: PhantomData }
+        Self {
+            name: self.name.clone(),
+            connection: self.connection.clone(),
+            sinks: self.sinks.clone(),
+            plane: PhantomData,
+        }
     }
 }
 
 impl<P: Plane> ControlPlane<P> {
     /// `name` is for people: `project single`, `hub`, `cell`.
-    pub fn new(name: &str, client: Client) -> Self {
-        Self { name: name.into(), client, sinks: Arc::default(), plane: PhantomData }
+    pub fn new(name: &str, connection: Connection) -> Self {
+        Self { name: name.into(), connection, sinks: Arc::default(), plane: PhantomData }
     }
 
     /// Its name in logs, errors and `/readyz`.
@@ -49,9 +94,9 @@ impl<P: Plane> ControlPlane<P> {
         &self.name
     }
 
-    /// The client, for reads and watches. Writes go through [`Self::execute`](crate::io::apply).
-    pub fn client(&self) -> &Client {
-        &self.client
+    /// The way to it, for watches. Writes go through [`Self::execute`](crate::io::apply).
+    pub fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     /// Answers to writes of this kind go to `sink` from now on.

@@ -10,13 +10,18 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::MicroTime,
 };
 use kube::{
-    Api, Client,
+    Api,
     api::{ObjectMeta, PostParams},
 };
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{CALL, Class, Error, deadline};
+use super::{
+    Class, Error,
+    clients::Connection,
+    deadline,
+    health::{Entry, Health},
+};
 use crate::api::meta::LEASE;
 
 /// How long a Lease holds without renewal.
@@ -26,20 +31,27 @@ const RENEW_WITHIN: Duration = Duration::from_secs(10);
 /// Between two attempts.
 const RETRY: Duration = Duration::from_secs(2);
 
+/// Longest wait for an answer: a dead connection must leave time for a second attempt within [`RENEW_WITHIN`].
+const ANSWER: Duration = Duration::from_secs(3);
+
 /// A candidate for the Lease.
 pub struct Candidate {
-    api: Api<Lease>,
+    connection: Connection,
+    namespace: String,
     identity: String,
     place: String,
+    /// Says in `/readyz` when we cannot even take part.
+    health: Entry,
     /// The holder's record and when we first saw it: expiry is judged by our own clock, not by the holder's.
     seen: Option<(LeaseSpec, Instant)>,
 }
 
 impl Candidate {
     /// A candidate named `identity` in `namespace`.
-    pub fn new(client: Client, namespace: &str, identity: String) -> Self {
+    pub fn new(connection: Connection, namespace: &str, identity: String, health: &Health) -> Self {
         let place = format!("Lease {namespace}/{LEASE}");
-        Self { api: Api::namespaced(client, namespace), identity, place, seen: None }
+        let health = health.watch(place.clone());
+        Self { connection, namespace: namespace.to_owned(), identity, place, health, seen: None }
     }
 
     /// Waits until the Lease is ours. Failures are logged when they are news, and tried again.
@@ -89,11 +101,30 @@ impl Candidate {
 
     /// Takes or renews the Lease. `false` when somebody else holds it.
     async fn attempt(&mut self) -> Result<bool, Error> {
+        self.health.trying();
+        let outcome = self.take_or_renew().await;
+        match &outcome {
+            Ok(_) => self.health.synced(),
+            Err(error) => {
+                if matches!(error, Error::Deadline { .. }) {
+                    self.connection.renew();
+                }
+                self.health.failed(&error.to_string());
+            }
+        }
+        outcome
+    }
+
+    fn api(&self) -> Api<Lease> {
+        Api::namespaced(self.connection.client(), &self.namespace)
+    }
+
+    async fn take_or_renew(&mut self) -> Result<bool, Error> {
         let place = self.place.clone();
         let call = |verb: &str| format!("{verb} {place}");
-        let Some(mut lease) = deadline(CALL, || call("get"), self.api.get_opt(LEASE)).await? else {
+        let Some(mut lease) = deadline(ANSWER, || call("get"), self.api().get_opt(LEASE)).await? else {
             let lease = Lease { metadata: named(), spec: Some(self.record(0)) };
-            let created = deadline(CALL, || call("create"), self.api.create(&PostParams::default(), &lease)).await;
+            let created = deadline(ANSWER, || call("create"), self.api().create(&PostParams::default(), &lease)).await;
             return lost_race(created);
         };
         let spec = lease.spec.clone().unwrap_or_default();
@@ -108,7 +139,8 @@ impl Candidate {
         }
         lease.spec = Some(record);
         // The resourceVersion we read goes along, so that of two candidates one fails.
-        let replaced = deadline(CALL, || call("update"), self.api.replace(LEASE, &PostParams::default(), &lease)).await;
+        let replaced =
+            deadline(ANSWER, || call("update"), self.api().replace(LEASE, &PostParams::default(), &lease)).await;
         lost_race(replaced)
     }
 
@@ -129,13 +161,13 @@ impl Candidate {
     }
 
     async fn give_up(&self) {
-        let Ok(Some(mut lease)) = deadline(CALL, String::new, self.api.get_opt(LEASE)).await else { return };
+        let Ok(Some(mut lease)) = deadline(ANSWER, String::new, self.api().get_opt(LEASE)).await else { return };
         let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(&self.identity)) else {
             return;
         };
         spec.holder_identity = None;
         spec.lease_duration_seconds = Some(1);
-        let _ = deadline(CALL, String::new, self.api.replace(LEASE, &PostParams::default(), &lease)).await;
+        let _ = deadline(ANSWER, String::new, self.api().replace(LEASE, &PostParams::default(), &lease)).await;
     }
 
     fn record(&self, transitions: i32) -> LeaseSpec {

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Class, Error,
-    clients::Sink,
+    clients::{Connection, Sink},
     deadline,
     health::{Entry, Health},
     queue::backoff,
@@ -76,8 +76,8 @@ where
 
 /// What a watch needs to run.
 pub struct Watch<W: Watched, V> {
-    /// The objects.
-    pub api: Api<W>,
+    /// The way to the objects.
+    pub connection: Connection,
     /// Where they are, for people: `project single`, `hub`.
     pub place: String,
     /// Label selector; empty for all.
@@ -134,6 +134,9 @@ where
                 Some(value)
             }
             Err(error) => {
+                if matches!(error, Error::Deadline { .. }) {
+                    self.connection.renew();
+                }
                 let problem = self.problem(&error);
                 if entry.failed(&problem) {
                     tracing::warn!(watch = entry.what(), error = %problem, class = error.label(), "watch is failing");
@@ -144,6 +147,10 @@ where
                 None
             }
         }
+    }
+
+    fn api(&self) -> Api<W> {
+        Api::all(self.connection.client())
     }
 
     fn problem(&self, error: &Error) -> String {
@@ -159,7 +166,7 @@ where
         let mut objects = Vec::new();
         loop {
             entry.trying();
-            let page = deadline(PAGE, || self.call("list"), self.api.list(&params)).await?;
+            let page = deadline(PAGE, || self.call("list"), self.api().list(&params)).await?;
             objects.extend(page.items.into_iter().map(|object| self.take_in(object)));
             if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
                 params = params.continue_token(&token);
@@ -176,7 +183,7 @@ where
         let seconds = u32::try_from(LIFETIME.as_secs()).unwrap_or(40).saturating_sub(fastrand::u32(0..8));
         let params = WatchParams::default().labels(&self.selector).timeout(seconds);
         let from = version.to_string();
-        let stream = deadline(super::CALL, || self.call("watch"), self.api.watch(&params, &from)).await?;
+        let stream = deadline(super::CALL, || self.call("watch"), self.api().watch(&params, &from)).await?;
         let mut stream = std::pin::pin!(stream.peekable());
         if *failures > 0 {
             // A server that accepts a watch only to drop it has not recovered: some event, or a moment of quiet, proves it.

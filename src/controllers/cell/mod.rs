@@ -5,7 +5,7 @@ mod instance;
 
 use std::sync::Arc;
 
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
 
 use super::Watches;
@@ -15,7 +15,7 @@ use crate::{
         meta::label,
     },
     io::{
-        clients::ControlPlane,
+        clients::{Connection, ControlPlane},
         health::Health,
         queue::{Key, Queue},
         store::Store,
@@ -46,14 +46,14 @@ struct State {
 impl Cell {
     /// Starts the watches of the cell.
     pub fn start(
-        client: Client,
+        connection: Connection,
         features: Features,
         health: &Health,
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
         let state = Arc::new(State {
-            plane: ControlPlane::new("cell", client),
+            plane: ControlPlane::new("cell", connection),
             deployments: Arc::new(Store::new(|_, _| Vec::new())),
             instances: Arc::new(Store::new(|_, instance: &Instance| {
                 ownership::controller_of(instance).map(|owner| owner.uid.clone()).into_iter().collect()

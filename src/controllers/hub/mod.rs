@@ -7,13 +7,15 @@ mod workload;
 
 use std::sync::Arc;
 
-use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use self::state::Management;
 use crate::{
     api::names::ProjectName,
-    io::{clients::ControlPlane, health::Health},
+    io::{
+        clients::{Connection, ControlPlane},
+        health::Health,
+    },
     metrics::Metrics,
 };
 
@@ -25,13 +27,13 @@ pub struct Hub(Arc<Management>);
 
 impl Hub {
     /// Starts the watches of the hub.
-    pub fn start(hub: Client, health: &Health, metrics: &Metrics, stop: &CancellationToken) -> Self {
+    pub fn start(hub: Connection, health: &Health, metrics: &Metrics, stop: &CancellationToken) -> Self {
         Self(Management::start(ControlPlane::new("hub", hub), health, metrics, stop))
     }
 
     /// Takes a project in: its watches start, its objects are worked on.
-    pub fn engage(&self, name: &ProjectName, client: Client) {
-        Management::engage(&self.0, name, ControlPlane::new(&format!("project {name}"), client));
+    pub fn engage(&self, name: &ProjectName, connection: Connection) {
+        Management::engage(&self.0, name, ControlPlane::new(&format!("project {name}"), connection));
     }
 
     /// Lets a project go: its watches end, its work is dropped. Nothing is deleted anywhere.

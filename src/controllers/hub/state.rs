@@ -6,7 +6,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, ResourceExt, core::PartialObjectMeta};
+use kube::{ResourceExt, core::PartialObjectMeta};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -188,8 +188,11 @@ impl Management {
         watches.objects::<WorkloadDeployment, _>(Some(Kind::WorkloadDeployment), scope, |wd| wd, &this.hub.copies);
         let ours = format!("{}={}", label::MANAGED_BY, meta::MANAGED_BY);
         watches.objects::<PropagationPolicy, _>(Some(Kind::PropagationPolicy), &ours, |p| p, &this.hub.policies);
-        let api: Api<PartialObjectMeta<Namespace>> = Api::all(watches.client());
-        watches.start(api, label::UPSTREAM_CLUSTER, namespace_facts, &this.hub.namespaces);
+        watches.start::<PartialObjectMeta<Namespace>, _>(
+            label::UPSTREAM_CLUSTER,
+            namespace_facts,
+            &this.hub.namespaces,
+        );
         let feed = Feed { keep: namespace_facts, store: this.hub.namespaces.clone() };
         this.hub.plane.feed(Kind::Namespace, Arc::new(feed));
         this
@@ -212,8 +215,7 @@ impl Management {
         watches.objects::<Workload, _>(Some(Kind::Workload), "", |w| w, &project.workloads);
         watches.objects::<WorkloadDeployment, _>(Some(Kind::WorkloadDeployment), "", |wd| wd, &project.deployments);
         watches.objects::<LocationBinding, _>(None, "", |binding| binding.spec.city(), &project.locations);
-        let api: Api<PartialObjectMeta<Namespace>> = Api::all(watches.client());
-        watches.start(api, "", namespace_facts, &project.namespaces);
+        watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
         tracing::info!(project = %name, "project engaged");
     }
 
