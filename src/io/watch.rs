@@ -15,6 +15,7 @@ use kube::{
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -117,11 +118,14 @@ where
             entry.synced();
             (self.on_fresh)();
             loop {
-                match self.follow(entry, &mut version, &mut failures).await {
+                let opened = Instant::now();
+                let ended = match self.follow(entry, &mut version, &mut failures).await {
                     Ok(End::Expired) => break, // the server no longer knows our version: list again
-                    Ok(End::Closed) => {}
-                    Err(error) => drop(self.settle::<()>(entry, Err(error), &mut failures).await),
-                }
+                    Ok(End::Closed) if opened.elapsed() > PROOF => continue,
+                    Ok(End::Closed) => Error::Answer { call: self.call("watch"), why: "it ended at once".into() },
+                    Err(error) => error,
+                };
+                self.settle::<()>(entry, Err(ended), &mut failures).await;
             }
         }
     }
@@ -188,10 +192,10 @@ where
         if *failures > 0 {
             // A server that accepts a watch only to drop it has not recovered: some event, or a moment of quiet, proves it.
             if let Ok(Some(Err(_)) | None) = tokio::time::timeout(PROOF, stream.as_mut().peek()).await {
-                return Err(match stream.try_next().await {
-                    Err(source) => self.lost(Lost::Broken(source)),
-                    Ok(_) => Error::Answer { call: self.call("watch"), why: "it ended at once".into() },
-                });
+                return match stream.try_next().await {
+                    Err(source) => Err(self.lost(Lost::Broken(source))),
+                    Ok(_) => Ok(End::Closed),
+                };
             }
             *failures = 0;
             entry.fine();
@@ -311,5 +315,77 @@ where
 
     fn removed(&self, object: &Object, uid: &str) {
         self.store.forget(&ObjectKey::new(&object.namespace, &object.name), uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use k8s_openapi::api::core::v1::Namespace;
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// An API server that lists nothing and ends every watch at once; it counts the watches.
+    async fn server(watches: Arc<AtomicUsize>) -> Connection {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let watches = watches.clone();
+                tokio::spawn(async move {
+                    let mut request = vec![0; 4096];
+                    let n = stream.read(&mut request).await.unwrap_or(0);
+                    let watch = String::from_utf8_lossy(&request[..n]).contains("watch=true");
+                    watches.fetch_add(usize::from(watch), Ordering::SeqCst);
+                    let list = r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"5"},"items":[]}"#;
+                    let body = if watch { "" } else { list };
+                    let head = format!(
+                        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                        body.len()
+                    );
+                    let _ = stream.write_all((head + body).as_bytes()).await;
+                });
+            }
+        });
+        let mut config = kube::Config::new(url.parse().unwrap());
+        config.default_retry = false;
+        Connection::new(config).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_ends_every_watch_at_once_makes_no_hot_loop_and_is_told() {
+        let watches = Arc::new(AtomicUsize::new(0));
+        let health = Health::default();
+        let stop = CancellationToken::new();
+        let watch = Watch::<PartialObjectMeta<Namespace>, ()> {
+            connection: server(watches.clone()).await,
+            place: "stub".into(),
+            selector: String::new(),
+            keep: |_| (),
+            store: Arc::new(Store::new(|_, ()| Vec::new())),
+            on_fresh: Arc::new(|| ()),
+            health: health.clone(),
+            metrics: Metrics::default(),
+        };
+        let store = watch.store.clone();
+        watch.start(stop.clone());
+        let began = Instant::now();
+        while watches.load(Ordering::SeqCst) < 5 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Four pauses: 0.125, 0.25, 0.5 and 1 s at the least.
+        assert!(began.elapsed() > Duration::from_millis(1800), "{:?}", began.elapsed());
+        assert!(store.is_synced());
+        assert_eq!(
+            health.waiting(),
+            ["namespaces in stub: watch namespaces in stub: unexpected answer: it ended at once"]
+        );
+        stop.cancel();
     }
 }
