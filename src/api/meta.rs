@@ -146,6 +146,4 @@ pub mod gate {
     pub const NETWORK: &str = "Network";
     /// Quota is granted.
     pub const QUOTA: &str = "Quota";
-    /// Companions are in place.
-    pub const REFERENCED_DATA: &str = "ReferencedData";
 }

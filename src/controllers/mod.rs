@@ -57,8 +57,12 @@ pub async fn run<R: Reconciler>(
         });
     }
     while let Some(ended) = tasks.join_next().await {
-        if let Err(panic) = ended {
-            tracing::error!(controller = R::NAME, %panic, "worker died");
+        // A worker that died holds its key for ever, behind green probes: the process ends, and is started anew.
+        if let Err(died) = ended
+            && let Ok(panic) = died.try_into_panic()
+        {
+            tracing::error!(controller = R::NAME, "worker died");
+            std::panic::resume_unwind(panic);
         }
     }
 }
@@ -150,5 +154,28 @@ impl<P: Plane> Watches<'_, P> {
             metrics: self.metrics.clone(),
         };
         watch.start(self.stop.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Broken;
+
+    impl Reconciler for Broken {
+        const NAME: &'static str = "broken";
+
+        async fn reconcile(&self, _: &Key) -> Result<Next, Error> {
+            panic!("a bug")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_worker_that_dies_takes_the_process_along() {
+        let queue = Arc::new(Queue::default());
+        queue.add(Key::new("lane", "ns", "name"));
+        let ended = tokio::spawn(run(Arc::new(Broken), queue, 2, Metrics::default(), CancellationToken::new())).await;
+        assert!(ended.unwrap_err().is_panic());
     }
 }

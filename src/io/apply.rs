@@ -9,7 +9,8 @@ use super::{CALL, Class, Error, clients::ControlPlane, deadline};
 use crate::plan::{Kind, Object, Op, Plane, Write};
 
 impl<P: Plane> ControlPlane<P> {
-    /// Carries out `write`. A deletion of what is gone already, or was replaced by another object, is a success.
+    /// Carries out `write`. To delete what is gone already is a success; to delete or patch what has changed since it was
+    /// judged is a conflict. A call without an answer has the connection renewed.
     ///
     /// # Errors
     /// With the class that says how to react; see [`Error::class`].
