@@ -43,9 +43,13 @@ async fn healthz(State(health): State<Health>) -> (StatusCode, String) {
     verdict(&health.dead(Instant::now()), "stopped")
 }
 
-/// Ready while every watch works.
+/// Ready while every watch works; those of single tenants among many are named when they do not, and no more.
 async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
-    verdict(&health.waiting(), "waiting for")
+    let (code, mut text) = verdict(&health.waiting(), "waiting for");
+    for note in health.noted() {
+        text += &format!("but {note}\n");
+    }
+    (code, text)
 }
 
 fn verdict(problems: &[String], word: &str) -> (StatusCode, String) {

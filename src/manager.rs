@@ -7,10 +7,13 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     admin,
     api::names::ProjectName,
-    config::Config,
-    controllers::{cell::Cell, hub::Hub},
+    config::{Config, Discovery},
+    controllers::{
+        cell::{self, Cell},
+        hub::Hub,
+    },
     io::{
-        clients::{self, Connection, Source},
+        clients::{self, Connection, Projects, Source},
         health::Health,
         lease::Candidate,
     },
@@ -53,12 +56,34 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     if let Some(at) = config.metrics {
         admin::serve_metrics(at, metrics.clone(), stop.clone()).await.map_err(Failure::Config)?;
     }
-    let management = hub.filter(|_| config.management).map(|hub| {
-        let hub = Hub::start(hub, &health, &metrics, &stop);
-        hub.engage(&ProjectName::single(), local.clone());
-        hub
-    });
-    let cell = config.cell.map(|features| Cell::start(local.clone(), features, &health, &metrics, &stop));
+    let management = match hub.clone().filter(|_| config.management) {
+        None => None,
+        Some(hub) => {
+            let hub = Hub::start(hub, config.networks, &health, &metrics, &stop);
+            match &config.discovery {
+                Discovery::Single => hub.engage(&ProjectName::single(), local.clone()),
+                Discovery::Milo { discovery, projects, internal } => {
+                    let projects = Projects::new(load(projects).await?, *internal);
+                    hub.discover(connect(discovery).await?, projects, *internal, &health, &stop);
+                }
+            }
+            Some(hub)
+        }
+    };
+    let cell = match config.cell {
+        false => None,
+        true => {
+            if hub.is_none() {
+                tracing::warn!("no --federation-kubeconfig: Instances are not written back to the hub");
+            }
+            let quota = match config.quota {
+                None => None,
+                Some(quota) => Some((quota.cluster, Projects::new(load(&quota.projects).await?, quota.internal))),
+            };
+            let options = cell::Options { cell: local.clone(), hub, networks: config.networks, quota };
+            Some(Cell::start(options, &health, &metrics, &stop))
+        }
+    };
 
     let working = stop.child_token();
     let candidate = match &config.leader_election {
@@ -73,7 +98,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         }
     };
     metrics.leads(true);
-    tracing::info!(management = config.management, cell = config.cell.is_some(), "working");
+    tracing::info!(management = config.management, cell = config.cell, "working");
     let (released, let_go) = tokio::sync::oneshot::channel::<()>();
     // The Lease outlives the work by a moment: it is given up only when nothing of ours is under way any more.
     let leading = tokio::spawn(lead(candidate, working.clone(), let_go));
@@ -130,8 +155,11 @@ async fn late(working: &CancellationToken, stop: &CancellationToken) {
 }
 
 async fn connect(source: &Source) -> Result<Connection, Failure> {
-    let config = clients::load(source).await.map_err(Failure::Config)?;
-    Connection::new(config).map_err(Failure::Config)
+    Connection::new(load(source).await?).map_err(Failure::Config)
+}
+
+async fn load(source: &Source) -> Result<kube::Config, Failure> {
+    clients::load(source).await.map_err(Failure::Config)
 }
 
 /// Unique per process: two replicas on one host differ as well.

@@ -27,6 +27,11 @@ struct Inner {
     watch_failures: Family<WatchFailure, Counter>,
     watch_replaced: Family<Watch, Counter>,
     undecodable: Family<Undecodable, Counter>,
+    quota_enabled: Gauge,
+    quota_failures: Family<Reason, Counter>,
+    quota_orphans: Counter,
+    quarantined: Family<Reason, Gauge>,
+    projects: Gauge,
     leader: Gauge,
 }
 
@@ -75,6 +80,11 @@ struct Undecodable {
     kind: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
@@ -88,6 +98,11 @@ impl Default for Metrics {
         let watch_failures = Family::default();
         let watch_replaced = Family::default();
         let undecodable = Family::default();
+        let quota_enabled = Gauge::default();
+        let quota_failures = Family::default();
+        let quota_orphans = Counter::default();
+        let quarantined = Family::default();
+        let projects = Gauge::default();
         let leader = Gauge::default();
         registry.register("controller_runtime_reconcile", "Reconciles by controller and result", reconciles.clone());
         registry.register("controller_runtime_reconcile_errors", "Failed reconciles by class", errors.clone());
@@ -105,6 +120,27 @@ impl Default for Metrics {
             "Objects that could not be read and were skipped",
             undecodable.clone(),
         );
+        registry.register(
+            "compute_quota_enforcement_enabled",
+            "Whether Instances wait for quota",
+            quota_enabled.clone(),
+        );
+        registry.register(
+            "compute_quota_eval_failures",
+            "Looks at an Instance's quota that gave no answer",
+            quota_failures.clone(),
+        );
+        registry.register(
+            "compute_quota_claim_orphaned",
+            "ResourceClaims left behind because their project could not be reached",
+            quota_orphans.clone(),
+        );
+        registry.register(
+            "compute_federation_quarantined_objects",
+            "Hub Instances that cannot be shown in a project",
+            quarantined.clone(),
+        );
+        registry.register("compute_projects_engaged", "Project control planes that are watched", projects.clone());
         registry.register("leader_election_master_status", "Whether this process leads", leader.clone());
         Self(Arc::new(Inner {
             registry,
@@ -116,6 +152,11 @@ impl Default for Metrics {
             watch_failures,
             watch_replaced,
             undecodable,
+            quota_enabled,
+            quota_failures,
+            quota_orphans,
+            quarantined,
+            projects,
             leader,
         }))
     }
@@ -164,6 +205,31 @@ impl Metrics {
     /// An object could not be read.
     pub fn undecodable(&self, kind: &str) {
         self.0.undecodable.get_or_create(&Undecodable { kind: kind.into() }).inc();
+    }
+
+    /// Whether Instances wait for quota.
+    pub fn quota_enabled(&self, enabled: bool) {
+        self.0.quota_enabled.set(i64::from(enabled));
+    }
+
+    /// A look at an Instance's quota gave no answer.
+    pub fn quota_failed(&self, reason: &'static str) {
+        self.0.quota_failures.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// A ResourceClaim was left behind.
+    pub fn quota_orphaned(&self) {
+        self.0.quota_orphans.inc();
+    }
+
+    /// So many hub Instances are put aside for this reason.
+    pub fn quarantined(&self, reason: &'static str, objects: usize) {
+        self.0.quarantined.get_or_create(&Reason { reason }).set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    /// So many projects are watched.
+    pub fn projects(&self, engaged: usize) {
+        self.0.projects.set(i64::try_from(engaged).unwrap_or(i64::MAX));
     }
 
     /// Whether this process leads.

@@ -29,6 +29,12 @@ pub mod label {
     pub const UPSTREAM_CLUSTER: &str = "meta.datumapis.com/upstream-cluster-name";
     /// On hub namespaces and hub WorkloadDeployments: the project's namespace.
     pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
+    /// On a write-back: uid of the cell's `kube-system` namespace, so that each cell watches and removes its own alone.
+    pub const CELL_UID: &str = "compute.datumapis.com/cell-uid";
+    /// On ResourceClaims: `discovery.clusterName` of the cell that made it.
+    pub const SOURCE_CLUSTER: &str = "compute.datumapis.com/source-cluster";
+    /// On ResourceClaims: the cell's namespace of the Instance.
+    pub const INSTANCE_NAMESPACE: &str = "compute.datumapis.com/instance-namespace";
     /// On city policies: the value is [`super::MANAGED_BY`]. Scopes our watch of policies to our own.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }
@@ -43,6 +49,8 @@ pub mod annotation {
     /// On the hub's WorkloadDeployment, and so on the cell's: generation of the project's object it was copied from.
     /// The cell answers with it in `status.observedSourceGeneration`, which makes `observedGeneration` in the project true.
     pub const SOURCE_GENERATION: &str = "compute.datumapis.com/source-generation";
+    /// On a copy that Karmada made: uid of its template on the hub (karmada-behaviour, fact 5).
+    pub const TEMPLATE_UID: &str = "resourcetemplate.karmada.io/uid";
     /// On a project's and the hub's WorkloadDeployment: what the deployment needs (JSON array of `Kind/name`).
     pub const EXPECTED_REFERENCED_DATA: &str = "compute.datumapis.com/expected-referenced-data";
 }
@@ -53,6 +61,10 @@ pub mod finalizer {
     pub const WORKLOAD: &str = "compute.datumapis.com/workload-controller";
     /// On a project's WorkloadDeployment, until its hub copy is gone.
     pub const FEDERATOR: &str = "compute.datumapis.com/federator";
+    /// On a cell's Instance, only as a leftover of the Go operator.
+    pub const INSTANCE: &str = "compute.datumapis.com/instance-controller";
+    /// On a cell's Instance, until its ResourceClaim is gone.
+    pub const QUOTA: &str = "quota.compute.datumapis.com/claim-cleanup";
 }
 
 /// Server-side apply field managers, one per controller and purpose.
@@ -67,6 +79,14 @@ pub mod manager {
     pub const DEPLOYMENT: &str = "compute-operator-deployment";
     /// Cell: gates and status of an Instance.
     pub const INSTANCE: &str = "compute-operator-instance";
+    /// Cell: what quota says of an Instance, and its ResourceClaim in the project.
+    pub const QUOTA: &str = "compute-operator-quota";
+    /// Cell: NetworkBindings and SubnetClaims.
+    pub const NETWORK: &str = "compute-operator-network";
+    /// Cell: the copies of its Instances on the hub.
+    pub const WRITE_BACK: &str = "compute-operator-write-back";
+    /// Copies of the hub's Instances in a project.
+    pub const PROJECTOR: &str = "compute-operator-projector";
     /// What all of them begin with; the cache keeps no other manager's entry.
     pub const PREFIX: &str = "compute-operator-";
 }
@@ -101,6 +121,46 @@ pub mod reason {
     pub const PROVISIONING: &str = "Provisioning";
     /// Quota is not configured, nothing is counted.
     pub const QUOTA_DISABLED: &str = "QuotaDisabled";
+    /// Quota has not answered yet.
+    pub const PENDING_EVALUATION: &str = "PendingEvaluation";
+    /// Quota is granted.
+    pub const QUOTA_AVAILABLE: &str = "QuotaAvailable";
+    /// The project has not enough left.
+    pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
+    /// What is asked for cannot be counted.
+    pub const VALIDATION_FAILED: &str = "ValidationFailed";
+    /// Quota does not answer, or not as it should.
+    pub const QUOTA_BACKEND_UNAVAILABLE: &str = "QuotaBackendUnavailable";
+    /// There is no such project.
+    pub const QUOTA_PROJECT_NOT_FOUND: &str = "QuotaProjectNotFound";
+    /// The project has no such namespace.
+    pub const QUOTA_NAMESPACE_NOT_FOUND: &str = "QuotaNamespaceNotFound";
+    /// Rights, definitions or settings are wrong: a person must act.
+    pub const QUOTA_MISCONFIGURED: &str = "QuotaMisconfigured";
+    /// The cell's namespace does not say which project it belongs to.
+    pub const QUOTA_PROJECT_ID_UNRESOLVABLE: &str = "QuotaProjectIDUnresolvable";
+    /// Quota looked away for so long that nobody can have set a budget.
+    pub const QUOTA_NO_BUDGET: &str = "QuotaNoBudget";
+    /// Instance: quota is not granted yet.
+    pub const PENDING_QUOTA: &str = "PendingQuota";
+    /// Event: a ResourceClaim was left behind.
+    pub const QUOTA_CLAIM_ORPHANED: &str = "QuotaClaimOrphaned";
+    /// Networks are on their way.
+    pub const NETWORK_PROVISIONING: &str = "NetworkProvisioning";
+    /// Networks are there.
+    pub const NETWORK_READY: &str = "NetworkReady";
+    /// A network cannot be made in the location.
+    pub const NETWORK_FAILED_TO_CREATE: &str = "NetworkFailedToCreate";
+    /// A network that is asked for does not exist.
+    pub const NETWORK_NOT_FOUND: &str = "NetworkNotFound";
+    /// The network's project is unknown to the network services.
+    pub const PROJECT_UNRESOLVED: &str = "ProjectUnresolved";
+    /// The network services do not serve the location.
+    pub const LOCATION_NOT_AVAILABLE: &str = "LocationNotAvailable";
+    /// The cell knows no location of the deployment's city.
+    pub const NO_MATCHING_LOCATION: &str = "NoMatchingLocation";
+    /// The cell knows several locations of the deployment's city.
+    pub const AMBIGUOUS_SERVING_LOCATION: &str = "AmbiguousServingLocation";
     /// WorkloadDeployment.
     pub const STABLE_INSTANCE_FOUND: &str = "StableInstanceFound";
     /// WorkloadDeployment: no instance is ready yet.
@@ -127,14 +187,23 @@ pub mod reason {
     pub fn severity(reason: &str) -> u8 {
         match reason {
             PROVISIONING | INSTANCES_PROVISIONING | PENDING_PROGRAMMING => 1,
-            "NetworkProvisioning" | "NoMatchingLocation" => 2,
-            "PendingQuota" | "QuotaNotGranted" | "QuotaExceeded" => 3,
+            NETWORK_PROVISIONING | NO_MATCHING_LOCATION => 2,
+            PENDING_QUOTA
+            | "QuotaNotGranted"
+            | QUOTA_EXCEEDED
+            | VALIDATION_FAILED
+            | QUOTA_BACKEND_UNAVAILABLE
+            | QUOTA_PROJECT_NOT_FOUND
+            | QUOTA_NAMESPACE_NOT_FOUND
+            | QUOTA_MISCONFIGURED
+            | QUOTA_PROJECT_ID_UNRESOLVABLE
+            | QUOTA_NO_BUDGET => 3,
             "ReferencedDataNotReady" | "AwaitingPropagation" | "Resolving" => 4,
             "ImageUnavailable" | "InstanceCrashing" | "ConfigurationError" | "SourceNotFound" | "SourceTooLarge"
             | "SourceUnauthorized" => 5,
-            NO_MATCHING_LOCATIONS | "NetworkNotFound" => 6,
-            "NetworkFailedToCreate" => 7,
-            "LocationMismatch" | "AmbiguousServingLocation" | INVALID_PLACEMENT | NAME_TAKEN => 8,
+            NO_MATCHING_LOCATIONS | NETWORK_NOT_FOUND | PROJECT_UNRESOLVED | LOCATION_NOT_AVAILABLE => 6,
+            NETWORK_FAILED_TO_CREATE => 7,
+            "LocationMismatch" | AMBIGUOUS_SERVING_LOCATION | INVALID_PLACEMENT | NAME_TAKEN => 8,
             _ => 0,
         }
     }

@@ -109,6 +109,21 @@ pub fn instance_ordinal(name: &str) -> Option<u32> {
     name.rsplit_once('-').and_then(|(_, digits)| digits.parse().ok())
 }
 
+/// Name of the NetworkBinding of a deployment's interface with this index.
+pub fn network_binding_name(deployment: &str, interface: usize) -> String {
+    format!("{deployment}-net-{interface}")
+}
+
+/// Name of the n-th SubnetClaim of ours in a network context.
+pub fn subnet_claim_name(context: &str, n: u32) -> String {
+    format!("{context}-{n}")
+}
+
+/// Name of an Instance's ResourceClaim in its project.
+pub fn resource_claim_name(instance: &str) -> String {
+    format!("instance-{instance}")
+}
+
 /// RFC 1123 label: what a namespace, a label value of ours and most derived names must be.
 fn dns_label(text: &str) -> Result<(), String> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

@@ -1,6 +1,9 @@
 //! The config file, `apiserver.config.datumapis.com/v1alpha1` WorkloadOperator. Strict: what it does not know is an error.
 
-use std::{net::SocketAddr, path::Path};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+};
 
 use serde::Deserialize;
 
@@ -10,6 +13,12 @@ use super::{Invalid, flags};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) metrics: Option<SocketAddr>,
+    pub(super) milo: bool,
+    pub(super) internal: bool,
+    pub(super) discovery_kubeconfig: Option<PathBuf>,
+    pub(super) project_kubeconfig: Option<PathBuf>,
+    pub(super) quota_kubeconfig: Option<PathBuf>,
+    pub(super) cluster_name: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -47,8 +56,6 @@ struct Discovery {
     internal_service_discovery: bool,
     discovery_kubeconfig_path: String,
     project_kubeconfig_path: String,
-    // Stamped on quota claims alone, so that it has no effect without quota.
-    #[allow(dead_code)]
     cluster_name: String,
     quota_kubeconfig_path: String,
 }
@@ -88,28 +95,23 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
             file.api_version, file.kind, wanted.0, wanted.1
         ));
     }
-    match file.discovery.mode.as_str() {
-        "" | "single" => {}
-        "milo" => return Err("discovery.mode milo: this version works on a single project; leave it out".into()),
-        other => return Err(format!("discovery.mode {other:?}: want single")),
+    let milo = match file.discovery.mode.as_str() {
+        "" | "single" => false,
+        "milo" => true,
+        other => return Err(format!("discovery.mode {other:?}: want single or milo")),
+    };
+    let discovery = &file.discovery;
+    for (set, key) in [
+        (discovery.internal_service_discovery, "internalServiceDiscovery"),
+        (!discovery.discovery_kubeconfig_path.is_empty(), "discoveryKubeconfigPath"),
+    ] {
+        if set && !milo {
+            return Err(format!("discovery.{key}: has no effect without discovery.mode milo; leave it out"));
+        }
     }
     // Each of these would be a promise that this version does not keep; better no start than half an operator.
-    let discovery = &file.discovery;
     let unsupported = [
         (file.webhook_server.is_some(), "webhookServer: this version serves no admission webhooks"),
-        (discovery.internal_service_discovery, "discovery.internalServiceDiscovery: this version has no milo mode"),
-        (
-            !discovery.discovery_kubeconfig_path.is_empty(),
-            "discovery.discoveryKubeconfigPath: this version has no milo mode",
-        ),
-        (
-            !discovery.project_kubeconfig_path.is_empty(),
-            "discovery.projectKubeconfigPath: this version has no milo mode",
-        ),
-        (
-            !discovery.quota_kubeconfig_path.is_empty(),
-            "discovery.quotaKubeconfigPath: this version has no quota controller",
-        ),
         (
             file.feature_flags.enable_referenced_data_gate,
             "featureFlags.enableReferencedDataGate: this version has no referenced data gate",
@@ -126,5 +128,29 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
     if file.metrics_server.tls.is_some() {
         return Err("metricsServer.tls: this version serves plain HTTP; leave it out".into());
     }
-    Ok(File { metrics })
+    if !label_value(&discovery.cluster_name) {
+        return Err(format!(
+            "discovery.clusterName {:?}: it becomes a label's value; want at most 63 letters, digits, '-', '_' and '.'",
+            discovery.cluster_name
+        ));
+    }
+    let path = |text: &String| (!text.is_empty()).then(|| PathBuf::from(text));
+    Ok(File {
+        metrics,
+        milo,
+        internal: discovery.internal_service_discovery,
+        discovery_kubeconfig: path(&discovery.discovery_kubeconfig_path),
+        project_kubeconfig: path(&discovery.project_kubeconfig_path),
+        quota_kubeconfig: path(&discovery.quota_kubeconfig_path),
+        cluster_name: (!discovery.cluster_name.is_empty()).then(|| discovery.cluster_name.clone()),
+    })
+}
+
+/// Whether a text may be the value of a label.
+fn label_value(text: &str) -> bool {
+    let edge = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    text.len() <= 63
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+        && edge(text.chars().next())
+        && edge(text.chars().last())
 }

@@ -7,7 +7,7 @@ use std::{fmt, net::SocketAddr};
 
 pub use flags::{Command, Flags, LogFormat};
 
-use crate::{io::clients::Source, plan::cell::Features};
+use crate::io::clients::Source;
 
 /// Everything the process needs to know, checked. Tests and overlays build the same struct.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,8 +18,15 @@ pub struct Config {
     pub federation: Option<Source>,
     /// Whether to run the management controllers.
     pub management: bool,
-    /// Whether to run the cell controllers, and what they gate on.
-    pub cell: Option<Features>,
+    /// Whether to run the cell controllers.
+    pub cell: bool,
+    /// The `NetworkingIntegration` feature gate: Workloads wait for their Networks to exist, Instances for theirs to be
+    /// ready.
+    pub networks: bool,
+    /// Where the management controllers find their projects.
+    pub discovery: Discovery,
+    /// The quota that Instances of a cell wait for.
+    pub quota: Option<Quota>,
     /// Namespace of the Lease, when leader election is on.
     pub leader_election: Option<String>,
     /// Where `/healthz` and `/readyz` are served.
@@ -30,6 +37,33 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Filter of the logs.
     pub log_filter: String,
+}
+
+/// Where projects come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Discovery {
+    /// There is one: the cluster the process runs in.
+    Single,
+    /// Milo knows them.
+    Milo {
+        /// The API server that knows them.
+        discovery: Source,
+        /// Credentials, and unless internal the host, for every project's control plane.
+        projects: Source,
+        /// Whether to look for `ProjectControlPlane`s, and to reach each by the name of its service.
+        internal: bool,
+    },
+}
+
+/// Where quota comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Credentials, and unless internal the host, for every project's control plane.
+    pub projects: Source,
+    /// Whether each project is reached by the name of its service.
+    pub internal: bool,
+    /// Name of this cell on its ResourceClaims.
+    pub cluster: String,
 }
 
 /// What is wrong with flags or file: one line that says what, where and how to mend it.
@@ -81,22 +115,49 @@ impl Config {
         if federation_context.is_some() && federation_kubeconfig.is_none() {
             return Err(Invalid("--federation-context is given without --federation-kubeconfig".into()));
         }
-        for path in [&kubeconfig, &federation_kubeconfig].into_iter().flatten() {
+        let local = Source { path: kubeconfig, context: None };
+        let files = [&local.path, &federation_kubeconfig, &file.discovery_kubeconfig, &file.project_kubeconfig];
+        for path in files.into_iter().chain([&file.quota_kubeconfig]).flatten() {
             if !path.is_file() {
                 return Err(Invalid(format!("kubeconfig {}: no such file", path.display())));
             }
         }
         let networks = flags::networking_gate(&feature_gates)?;
-        if networks {
-            return Err(Invalid(
-                "--feature-gates NetworkingIntegration=true: this version has no network controller yet; leave the gate off".into(),
-            ));
-        }
+        let or_local = |path: Option<std::path::PathBuf>| match path {
+            Some(path) => Source { path: Some(path), context: None },
+            None => local.clone(),
+        };
+        let quota = match file.quota_kubeconfig.or_else(|| file.project_kubeconfig.clone()).filter(|_| cell) {
+            None => None,
+            Some(path) => {
+                // In single mode there is no other; among several, claims must say whose they are.
+                let cluster = file.cluster_name.or_else(|| (!file.milo).then(|| "single".to_owned()));
+                let cluster = cluster.ok_or_else(|| {
+                    Invalid(
+                        "discovery.clusterName is needed for quota in milo mode: give this cell a name of its own"
+                            .into(),
+                    )
+                })?;
+                Some(Quota { projects: or_local(Some(path)), internal: file.internal, cluster })
+            }
+        };
+        let discovery = if file.milo {
+            Discovery::Milo {
+                discovery: or_local(file.discovery_kubeconfig),
+                projects: or_local(file.project_kubeconfig),
+                internal: file.internal,
+            }
+        } else {
+            Discovery::Single
+        };
         Ok(Self {
-            kubeconfig: Source { path: kubeconfig, context: None },
+            kubeconfig: local,
             federation: federation_kubeconfig.map(|path| Source { path: Some(path), context: federation_context }),
             management,
-            cell: cell.then_some(Features { networks, quota: false }),
+            cell,
+            networks,
+            discovery,
+            quota,
             leader_election: leader_elect.then(|| lease_namespace(leader_elect_namespace)),
             health: flags::bind_address("--health-probe-bind-address", &health_probe_bind_address)?,
             metrics: file.metrics,

@@ -14,7 +14,8 @@ fn cell(file: &str) -> Result<Config, String> {
 #[test]
 fn defaults() {
     let config = config(&["--enable-cell-controllers=true"], None).unwrap();
-    assert_eq!(config.cell, Some(Features::default()));
+    assert!(config.cell && !config.networks && config.quota.is_none());
+    assert_eq!(config.discovery, Discovery::Single);
     assert!(!config.management && config.leader_election.is_none() && config.metrics.is_none());
     assert_eq!(config.health, Some("0.0.0.0:8081".parse().unwrap()));
     assert_eq!(config.log_format, LogFormat::Json);
@@ -46,7 +47,6 @@ fn every_bad_combination_is_one_clear_line() {
         (&["--enable-cell-controllers", "--kubeconfig=/nowhere"], "kubeconfig /nowhere: no such file"),
         (&["--enable-cell-controllers", "--feature-gates=Magic=true"], "unknown gate \"Magic\""),
         (&["--enable-cell-controllers", "--feature-gates=NetworkingIntegration"], "want NAME=true"),
-        (&["--enable-cell-controllers", "--feature-gates=NetworkingIntegration=true"], "no network controller yet"),
         (&["--enable-cell-controllers", "--health-probe-bind-address=here"], "want HOST:PORT"),
         (&["--enable-cell-controllers", "--zap-log-level=loud=er=x"], "--zap-log-level"),
         (&["--enable-cell-controllers=perhaps"], "perhaps"),
@@ -68,8 +68,9 @@ fn the_file_is_strict() {
         ("discovery:\n  mode: single\n  mode: milo\n", "mode"),
         ("discovery:\n  mode: [1]\n", "line"),
         ("discovery:\n  mode: galaxy\n", "discovery.mode \"galaxy\""),
-        ("discovery:\n  mode: milo\n", "single project"),
-        ("discovery:\n  quotaKubeconfigPath: /x\n", "no quota controller yet"),
+        ("discovery:\n  quotaKubeconfigPath: /x\n", "kubeconfig /x: no such file"),
+        ("discovery:\n  internalServiceDiscovery: true\n", "no effect without discovery.mode milo"),
+        ("discovery:\n  clusterName: a/b\n", "clusterName \"a/b\""),
         ("webhookServer: {}\n", "no admission webhooks yet"),
         ("featureFlags:\n  enableReferencedDataGate: true\n", "no referenced data gate yet"),
         ("metricsServer:\n  bindAddress: :8443\n", "secureServing"),
@@ -77,10 +78,35 @@ fn the_file_is_strict() {
     ] {
         let error = cell(&format!("{HEAD}{text}")).unwrap_err();
         assert!(
-            error.starts_with("config file c.yaml: ") && error.contains(words) && !error.contains('\n'),
+            (error.starts_with("config file c.yaml: ") || error.starts_with("kubeconfig "))
+                && error.contains(words)
+                && !error.contains('\n'),
             "{text}: {error}"
         );
     }
     let error = cell("kind: Other\napiVersion: v1\n").unwrap_err();
     assert!(error.contains("want apiVersion"), "{error}");
+}
+
+#[test]
+fn projects_and_quota_are_found_where_the_file_says() {
+    let file = std::env::temp_dir().join(format!("projects-{:016x}", fastrand::u64(..)));
+    std::fs::write(&file, "").unwrap();
+    let path = file.display();
+    let source = Source { path: Some(file.clone()), context: None };
+    // Of a cell: quota falls back to the projects' kubeconfig, and only then is a name needed.
+    let text = format!("{HEAD}discovery:\n  mode: milo\n  projectKubeconfigPath: {path}\n");
+    assert!(cell(&text).unwrap_err().contains("clusterName is needed"));
+    let quota = cell(&format!("{text}  clusterName: dfw-1\n")).unwrap().quota.unwrap();
+    assert_eq!(quota, Quota { projects: source.clone(), internal: false, cluster: "dfw-1".into() });
+    let single = cell(&format!("{HEAD}discovery:\n  quotaKubeconfigPath: {path}\n")).unwrap();
+    assert_eq!(single.quota.unwrap().cluster, "single");
+    // Of a manager: no quota, no name; discovery falls back to where it runs.
+    let args =
+        ["--enable-management-controllers", &format!("--federation-kubeconfig={path}"), "--server-config=c.yaml"];
+    let manager = config(&args, Some(&text)).unwrap();
+    assert_eq!(manager.quota, None);
+    let milo = Discovery::Milo { discovery: Source::default(), projects: source, internal: false };
+    assert_eq!(manager.discovery, milo);
+    std::fs::remove_file(file).unwrap();
 }

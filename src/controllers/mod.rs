@@ -3,13 +3,18 @@
 pub mod cell;
 pub mod hub;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Weak},
+    time::Duration,
+};
 
-use kube::core::DeserializeGuard;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    api::meta::label,
     io::{
         Class, Error,
         clients::ControlPlane,
@@ -19,7 +24,7 @@ use crate::{
         watch::{Feed, Watch},
     },
     metrics::Metrics,
-    plan::{Kind, Next, Op, Plane, Write},
+    plan::{Kind, NamespaceFacts, Next, Op, Plan, Plane, Step, Write},
 };
 
 /// Longest run at one key; every call in it has a shorter deadline of its own.
@@ -74,6 +79,7 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &
     let (label, outcome) = match &result {
         Ok(Next::Await) => ("success", Outcome::Done),
         Ok(Next::After(after)) => ("requeue_after", Outcome::Again(*after)),
+        Err(Error::Deadline { .. }) => ("error", Outcome::Unanswered),
         Err(_) => ("error", Outcome::Failed),
     };
     metrics.reconciled(R::NAME, label, started.elapsed());
@@ -102,11 +108,72 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
         Op::Merge { .. } => "patch",
         Op::Delete { .. } => "delete",
         Op::ConfirmAbsent => "confirm_absent",
+        Op::ConfirmPresent { .. } => "confirm_present",
     };
     let (_, kind, _) = write.object.kind.gvk();
     tracing::debug!(plane = plane.name(), op, object = %write.object, "write");
     metrics.wrote(P::NAME, kind, op);
-    plane.execute(write).await
+    let done = plane.execute(write).await;
+    match done {
+        Err(error) if write.object.kind == Kind::Event => {
+            // Whatever an Event says is said in a condition or a metric as well.
+            tracing::debug!(%error, "Event is lost");
+            Ok(())
+        }
+        done => done,
+    }
+}
+
+/// Sends the writes of a plan over two planes, in order, until one fails.
+async fn carry_out<N: Plane, F: Plane>(
+    near: &ControlPlane<N>,
+    far: &ControlPlane<F>,
+    plan: &Plan<Step<N, F>>,
+    metrics: &Metrics,
+) -> Result<Next, Stopped> {
+    for step in &plan.steps {
+        let (at, sent) = match step {
+            Step::Near(write) => (End::Near, send(near, write, metrics).await),
+            Step::Far(write) => (End::Far, send(far, write, metrics).await),
+        };
+        sent.map_err(|error| Stopped { at, error })?;
+    }
+    Ok(plan.next)
+}
+
+/// One of the two planes of a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Near,
+    Far,
+}
+
+/// A plan over two planes that could not be carried out.
+struct Stopped {
+    /// Where.
+    at: End,
+    error: Error,
+}
+
+impl From<Stopped> for Error {
+    fn from(stopped: Stopped) -> Self {
+        stopped.error
+    }
+}
+
+/// Runs `act` while `weak` lives: listeners must not keep alive what they speak of.
+fn with<T>(weak: &Weak<T>, act: impl FnOnce(&Arc<T>)) {
+    if let Some(strong) = weak.upgrade() {
+        act(&strong);
+    }
+}
+
+/// What is kept of a namespace: of its labels, those that say what it mirrors.
+fn namespace_facts(namespace: PartialObjectMeta<Namespace>) -> NamespaceFacts {
+    let meta = namespace.metadata;
+    let mut labels = meta.labels.unwrap_or_default();
+    labels.retain(|key, _| key == label::UPSTREAM_CLUSTER || key == label::UPSTREAM_NAMESPACE);
+    NamespaceFacts { uid: meta.uid.unwrap_or_default(), labels, terminating: meta.deletion_timestamp.is_some() }
 }
 
 /// What all watches of one control plane share.
@@ -115,6 +182,8 @@ struct Watches<'a, P> {
     health: &'a Health,
     metrics: &'a Metrics,
     stop: &'a CancellationToken,
+    /// Whether this control plane is one tenant's among many.
+    tenant: bool,
     on_fresh: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -150,6 +219,7 @@ impl<P: Plane> Watches<'_, P> {
             keep,
             store: store.clone(),
             on_fresh: self.on_fresh.clone(),
+            tenant: self.tenant,
             health: self.health.clone(),
             metrics: self.metrics.clone(),
         };

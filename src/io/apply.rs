@@ -5,6 +5,8 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
 };
 
+use serde::de::DeserializeOwned;
+
 use super::{CALL, Class, Error, clients::ControlPlane, deadline};
 use crate::plan::{Kind, Object, Op, Plane, Write};
 
@@ -53,6 +55,7 @@ impl<P: Plane> ControlPlane<P> {
             }
             Op::Delete { uid, resource_version } => return self.delete(&api, object, uid, resource_version).await,
             Op::ConfirmAbsent => return confirm_absent(&api, object, self.name()).await,
+            Op::ConfirmPresent { uid } => return confirm_present(&api, object, uid, self.name()).await,
         };
         self.feed_back(object, answer);
         Ok(())
@@ -97,6 +100,26 @@ impl<P: Plane> ControlPlane<P> {
         }
     }
 
+    /// A live read, for the few decisions that a cache cannot carry.
+    ///
+    /// # Errors
+    /// Also when the server does not serve the path; `Ok(None)` only when it says that this object is absent.
+    pub async fn read<K: DeserializeOwned>(&self, object: &Object) -> Result<Option<K>, Error> {
+        let what = || format!("get {object} in {}", self.name());
+        let found = deadline(CALL, what, self.api(object).get(&object.name)).await;
+        if matches!(found, Err(Error::Deadline { .. })) {
+            self.connection().renew();
+        }
+        match found {
+            Ok(found) => serde_json::to_value(found)
+                .and_then(serde_json::from_value)
+                .map(Some)
+                .map_err(|e| Error::Answer { call: what(), why: e.to_string() }),
+            Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn api(&self, object: &Object) -> Api<DynamicObject> {
         let resource = api_resource(object.kind);
         if object.namespace.is_empty() {
@@ -107,11 +130,21 @@ impl<P: Plane> ControlPlane<P> {
     }
 }
 
+/// Absent is only what the server says is absent: a 404 for the namespace, or for a path that it does not serve, is not.
 async fn confirm_absent(api: &Api<DynamicObject>, object: &Object, place: &str) -> Result<(), Error> {
     let what = || format!("get {object} in {place}");
+    match deadline(CALL, what, api.get_metadata(&object.name)).await {
+        Ok(_) => Err(Error::StillThere(format!("{object} in {place}"))),
+        Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn confirm_present(api: &Api<DynamicObject>, object: &Object, uid: &str, place: &str) -> Result<(), Error> {
+    let what = || format!("get {object} in {place}");
     match deadline(CALL, what, api.get_metadata_opt(&object.name)).await? {
-        None => Ok(()),
-        Some(_) => Err(Error::StillThere(format!("{object} in {place}"))),
+        Some(found) if found.metadata.uid.as_deref() == Some(uid) => Ok(()),
+        _ => Err(Error::NotThere(format!("{object} in {place}"))),
     }
 }
 

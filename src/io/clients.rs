@@ -14,7 +14,10 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::plan::{Kind, Object, Plane};
+use crate::{
+    api::names::ProjectName,
+    plan::{Kind, Object, Plane},
+};
 
 /// Calls that hang together are one reason to renew a connection.
 const RENEW_AT_MOST: Duration = Duration::from_secs(2);
@@ -109,6 +112,48 @@ impl<P: Plane> ControlPlane<P> {
     }
 }
 
+/// How the control planes of projects are reached: one set of credentials, an address for each.
+#[derive(Clone)]
+pub struct Projects {
+    template: Config,
+    /// Whether each project's API server is a service of the cluster we run in, instead of a path on one host.
+    internal: bool,
+}
+
+impl Projects {
+    /// Credentials and host of `template` for every project.
+    pub fn new(template: Config, internal: bool) -> Self {
+        Self { template, internal }
+    }
+
+    /// Prepares a connection to a project; nothing is sent yet.
+    ///
+    /// # Errors
+    /// One line, when the name cannot be part of an address.
+    pub fn connect(&self, project: &ProjectName) -> Result<Connection, String> {
+        let mut config = self.template.clone();
+        config.cluster_url = self.address(project)?;
+        Connection::new(config)
+    }
+
+    fn address(&self, project: &ProjectName) -> Result<http::Uri, String> {
+        let name = project.as_str();
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+        if name.is_empty() || name.contains("..") || !name.chars().all(plain) {
+            return Err(format!("project {name:?}: not a name that an address can carry"));
+        }
+        let uri = if self.internal {
+            http::Uri::try_from(format!("https://milo-apiserver.project-{name}.svc.cluster.local:6443"))
+        } else {
+            let path = format!("/apis/resourcemanager.miloapis.com/v1alpha1/projects/{name}/control-plane");
+            let mut parts = self.template.cluster_url.clone().into_parts();
+            parts.path_and_query = path.parse().ok();
+            return http::Uri::from_parts(parts).map_err(|e| format!("project {name:?}: {e}"));
+        };
+        uri.map_err(|e| format!("project {name:?}: {e}"))
+    }
+}
+
 /// Where a kubeconfig comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
@@ -157,6 +202,20 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_project_has_an_address_of_its_own() {
+        let template = Config::new("https://milo.example:6443/ignored".parse().unwrap());
+        let address = |internal, name| Projects::new(template.clone(), internal).address(&ProjectName::new(name));
+        assert_eq!(
+            address(false, "shop").unwrap(),
+            "https://milo.example:6443/apis/resourcemanager.miloapis.com/v1alpha1/projects/shop/control-plane"
+        );
+        assert_eq!(address(true, "shop").unwrap(), "https://milo-apiserver.project-shop.svc.cluster.local:6443");
+        for bad in ["", "a/b", "..", "a?b", "A"] {
+            assert!(address(false, bad).is_err() && address(true, bad).is_err(), "{bad}");
+        }
+    }
 
     #[tokio::test]
     async fn a_kubeconfig_that_cannot_be_used_is_told_in_one_line() {

@@ -16,6 +16,8 @@ pub struct Health(Arc<Mutex<BTreeMap<String, State>>>);
 
 #[derive(Clone, Debug)]
 struct State {
+    /// Whether readiness waits for it only until it has been tried once.
+    tenant: bool,
     synced: bool,
     problem: Option<String>,
     tried: Instant,
@@ -30,7 +32,16 @@ pub struct Entry {
 impl Health {
     /// Registers a watch; `what` is unique and for people, such as `workloads in project single`.
     pub fn watch(&self, what: String) -> Entry {
-        let state = State { synced: false, problem: None, tried: Instant::now() };
+        self.register(what, false)
+    }
+
+    /// Registers a watch of one tenant among many: that it fails is told, but keeps nobody else from being ready.
+    pub fn tenant_watch(&self, what: String) -> Entry {
+        self.register(what, true)
+    }
+
+    fn register(&self, what: String, tenant: bool) -> Entry {
+        let state = State { tenant, synced: false, problem: None, tried: Instant::now() };
         self.lock().insert(what.clone(), state);
         Entry { health: self.clone(), what }
     }
@@ -38,11 +49,19 @@ impl Health {
     /// What readiness waits for, one line each; empty when ready.
     pub fn waiting(&self) -> Vec<String> {
         let waits = |(what, state): (&String, &State)| match (&state.problem, state.synced) {
-            (Some(problem), _) => Some(format!("{what}: {problem}")),
+            (Some(problem), _) => (!state.tenant).then(|| format!("{what}: {problem}")),
             (None, false) => Some(format!("{what}: first list not complete")),
             (None, true) => None,
         };
         self.lock().iter().filter_map(waits).collect()
+    }
+
+    /// What fails without keeping the process from being ready, one line each.
+    pub fn noted(&self) -> Vec<String> {
+        let notes = |(what, state): (&String, &State)| {
+            state.problem.as_ref().filter(|_| state.tenant).map(|problem| format!("{what}: {problem}"))
+        };
+        self.lock().iter().filter_map(notes).collect()
     }
 
     /// Watches whose tasks have stopped; empty while the process is alive.
@@ -117,6 +136,18 @@ mod tests {
         assert_eq!(health.waiting(), ["a: unreachable"]);
         drop(a);
         assert!(health.waiting().is_empty());
+    }
+
+    #[test]
+    fn a_failing_tenant_is_told_and_keeps_nobody_from_being_ready() {
+        let health = Health::default();
+        let entry = health.tenant_watch("workloads in project a".into());
+        assert_eq!(health.waiting().len(), 1, "not tried yet");
+        entry.failed("unreachable");
+        assert!(health.waiting().is_empty());
+        assert_eq!(health.noted(), ["workloads in project a: unreachable"]);
+        entry.synced();
+        assert!(health.noted().is_empty());
     }
 
     #[test]

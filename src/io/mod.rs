@@ -33,6 +33,9 @@ pub enum Error {
     /// Something stands where a live read was to find nothing; look again.
     #[error("{0} is still there")]
     StillThere(String),
+    /// Something that a live read was to find is not there, or is another of its name.
+    #[error("{0} is not there")]
+    NotThere(String),
     /// The answer was not what this call answers with.
     #[error("{call}: unexpected answer: {why}")]
     Answer {
@@ -59,6 +62,16 @@ pub enum Class {
 }
 
 impl Error {
+    /// Whether the server said that something is not there: what, by its plural. `None` for every other answer, and
+    /// empty when the path itself is not served (a missing definition, a server that is another than was meant).
+    pub fn missing(&self) -> Option<&str> {
+        let Self::Api { source, .. } = self else { return None };
+        match source.as_ref() {
+            kube::Error::Api(status) if status.code == 404 => Some(status.details.as_ref().map_or("", |d| &d.kind)),
+            _ => None,
+        }
+    }
+
     /// How to react.
     pub fn class(&self) -> Class {
         match self {
@@ -74,6 +87,7 @@ impl Error {
             },
             Self::Deadline { .. } | Self::Answer { .. } => Class::Retry,
             Self::StillThere(_) => Class::Conflict,
+            Self::NotThere(_) => Class::Gone,
         }
     }
 
@@ -82,6 +96,7 @@ impl Error {
         match (self, self.class()) {
             (Self::Deadline { .. }, _) => "deadline",
             (Self::StillThere(_), _) => "still_there",
+            (Self::NotThere(_), _) => "not_there",
             (Self::Answer { .. }, _) => "answer",
             (Self::Api { .. }, Class::Retry) => "retry",
             (Self::Api { .. }, Class::Conflict) => "conflict",

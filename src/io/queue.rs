@@ -50,6 +50,9 @@ pub enum Outcome {
     Again(Duration),
     /// Failed; look again with growing patience.
     Failed,
+    /// Failed because somebody did not answer: the same, and until that lane has an answer again it gets one worker,
+    /// so that a silent server cannot keep all of them waiting.
+    Unanswered,
 }
 
 /// Exponential back-off with jitter: `first` doubled per failure after the first, at most `longest`, times 0.5 to 1.
@@ -57,6 +60,9 @@ pub fn backoff(failures: u32, first: Duration, longest: Duration) -> Duration {
     let doubled = first.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1).min(16)));
     doubled.min(longest).mul_f64(0.5 + fastrand::f64() / 2.0)
 }
+
+/// Most workers that one lane may have at a time.
+const LANE_SHARE: usize = 8;
 
 /// A queue of [`Key`]s.
 #[derive(Default)]
@@ -73,6 +79,10 @@ struct State {
     turn: VecDeque<Arc<str>>,
     ready: HashSet<Key>,
     running: HashSet<Key>,
+    /// Workers per lane; no entry for none.
+    busy: HashMap<Arc<str>, usize>,
+    /// Lanes whose last attempt got no answer.
+    silent: HashSet<Arc<str>>,
     /// Keys to run again as soon as their present run ends.
     dirty: HashSet<Key>,
     due: BTreeSet<(Instant, Key)>,
@@ -99,6 +109,14 @@ impl Queue {
         self.wake.notify_one();
     }
 
+    /// The same for every lane.
+    pub fn retry_all_now(&self) {
+        let lanes: BTreeSet<Arc<str>> = self.lock().failures.keys().map(|key| key.lane.clone()).collect();
+        for lane in lanes {
+            self.retry_now(&lane);
+        }
+    }
+
     /// Drops a lane: its project is gone.
     pub fn forget_lane(&self, lane: &str) {
         let mut state = self.lock();
@@ -109,6 +127,7 @@ impl Queue {
         state.failures.retain(|key, _| &*key.lane != lane);
         state.due.retain(|(_, key)| &*key.lane != lane);
         state.due_at.retain(|key, _| &*key.lane != lane);
+        state.silent.remove(lane);
     }
 
     /// The next key, as soon as there is one. The caller must give it back with [`Self::finish`].
@@ -139,7 +158,9 @@ impl Queue {
     pub fn finish(&self, key: Key, outcome: Outcome) -> Option<Duration> {
         let mut state = self.lock();
         state.running.remove(&key);
+        state.leave(&key.lane, outcome);
         let dirty = state.dirty.remove(&key);
+        let failed = matches!(outcome, Outcome::Failed | Outcome::Unanswered);
         let delay = match outcome {
             Outcome::Done => {
                 state.failures.remove(&key);
@@ -149,21 +170,21 @@ impl Queue {
                 state.failures.remove(&key);
                 Some(after)
             }
-            Outcome::Failed => {
+            Outcome::Failed | Outcome::Unanswered => {
                 let failures = state.failures.entry(key.clone()).or_default();
                 *failures += 1;
                 Some(backoff(*failures, FIRST, LONGEST))
             }
         };
         match delay {
-            Some(after) if outcome == Outcome::Failed && dirty => state.add_after(key, after.min(AFTER_EVENT)),
+            Some(after) if failed && dirty => state.add_after(key, after.min(AFTER_EVENT)),
             Some(after) if !dirty => state.add_after(key, after),
             _ if dirty => state.add(key),
             _ => {}
         }
         drop(state);
         self.wake.notify_one();
-        delay.filter(|_| outcome == Outcome::Failed)
+        delay.filter(|_| failed)
     }
 
     /// Keys ready to run.
@@ -225,17 +246,41 @@ impl State {
     }
 
     fn take(&mut self) -> Option<Key> {
-        let lane = self.turn.pop_front()?;
-        let keys = self.lanes.get_mut(&lane)?;
-        let key = keys.pop_front()?;
-        if keys.is_empty() {
-            self.lanes.remove(&lane);
-        } else {
-            self.turn.push_back(lane);
+        for _ in 0..self.turn.len() {
+            let lane = self.turn.pop_front()?;
+            let share = if self.silent.contains(&lane) { 1 } else { LANE_SHARE };
+            if self.busy.get(&lane).is_some_and(|busy| *busy >= share) {
+                self.turn.push_back(lane);
+                continue;
+            }
+            let keys = self.lanes.get_mut(&lane)?;
+            let key = keys.pop_front()?;
+            if keys.is_empty() {
+                self.lanes.remove(&lane);
+            } else {
+                self.turn.push_back(lane.clone());
+            }
+            *self.busy.entry(lane).or_default() += 1;
+            self.ready.remove(&key);
+            self.running.insert(key.clone());
+            return Some(key);
         }
-        self.ready.remove(&key);
-        self.running.insert(key.clone());
-        Some(key)
+        None
+    }
+
+    /// A worker of this lane is free again.
+    fn leave(&mut self, lane: &Arc<str>, outcome: Outcome) {
+        if let Some(busy) = self.busy.get_mut(lane) {
+            *busy -= 1;
+            if *busy == 0 {
+                self.busy.remove(lane);
+            }
+        }
+        if outcome == Outcome::Unanswered {
+            self.silent.insert(lane.clone());
+        } else {
+            self.silent.remove(lane);
+        }
     }
 }
 
@@ -269,6 +314,25 @@ mod tests {
         queue.add(key("small", "a"));
         let served = [queue.next().await, queue.next().await];
         assert!(served.iter().any(|key| &*key.lane == "small"), "{served:?}");
+    }
+
+    #[tokio::test]
+    async fn a_silent_lane_keeps_one_worker_waiting_and_no_more() {
+        let queue = Queue::default();
+        for n in 0..20 {
+            queue.add(key("silent", &n.to_string()));
+        }
+        let first = queue.next().await;
+        queue.finish(first, Outcome::Unanswered);
+        let held = queue.next().await;
+        queue.add(key("other", "a"));
+        assert_eq!(&*queue.next().await.lane, "other", "19 silent keys wait, and keep nobody from working");
+        assert!(queue.lock().take().is_none());
+        queue.finish(held, Outcome::Done);
+        for _ in 0..LANE_SHARE {
+            assert_eq!(&*queue.next().await.lane, "silent", "an answer gives the lane its share back");
+        }
+        assert!(queue.lock().take().is_none(), "and no more than that");
     }
 
     #[tokio::test(start_paused = true)]

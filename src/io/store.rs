@@ -90,6 +90,8 @@ pub struct Store<V> {
     inner: RwLock<Inner<V>>,
     index: Index<V>,
     synced: AtomicBool,
+    /// Whether the watch is believed to bring every change.
+    live: AtomicBool,
     listener: OnceLock<Listener<V>>,
 }
 
@@ -112,7 +114,13 @@ impl<V> Store<V> {
     /// An empty cache; `index` gives the other names under which an object is looked for.
     pub fn new(index: Index<V>) -> Self {
         let inner = Inner { entries: HashMap::new(), by_index: HashMap::new(), unreadable: BTreeSet::new(), passed: 0 };
-        Self { inner: RwLock::new(inner), index, synced: AtomicBool::new(false), listener: OnceLock::new() }
+        Self {
+            inner: RwLock::new(inner),
+            index,
+            synced: AtomicBool::new(false),
+            live: AtomicBool::new(false),
+            listener: OnceLock::new(),
+        }
     }
 
     /// Who is told of changes. Set once, before the watch begins.
@@ -123,6 +131,16 @@ impl<V> Store<V> {
     /// Whether the first list is in. Before that, nothing is known to be absent.
     pub fn is_synced(&self) -> bool {
         self.synced.load(Ordering::Acquire)
+    }
+
+    /// Whether the first list is in and the watch works: what is known is the present, as far as anybody can tell.
+    pub fn is_live(&self) -> bool {
+        self.is_synced() && self.live.load(Ordering::Acquire)
+    }
+
+    /// The watch works, or does not.
+    pub fn set_live(&self, live: bool) {
+        self.live.store(live, Ordering::Release);
     }
 
     /// The object of this name.
@@ -172,6 +190,7 @@ impl<V> Store<V> {
             self.forget(&key, &uid);
         }
         self.pass(version);
+        self.set_live(true);
         self.synced.store(true, Ordering::Release);
     }
 

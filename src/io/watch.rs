@@ -89,6 +89,8 @@ pub struct Watch<W: Watched, V> {
     pub store: Arc<Store<V>>,
     /// Called after each complete list, and when a failing watch works again: whoever failed meanwhile may try now.
     pub on_fresh: Arc<dyn Fn() + Send + Sync>,
+    /// Whether this is one tenant's among many, see [`Health::tenant_watch`].
+    pub tenant: bool,
     /// Readiness and liveness.
     pub health: Health,
     /// Counters.
@@ -101,7 +103,8 @@ where
 {
     /// Starts the watch; it ends with `stop`.
     pub fn start(self, stop: CancellationToken) {
-        let entry = self.health.watch(format!("{} in {}", W::plural(&()), self.place));
+        let what = format!("{} in {}", W::plural(&()), self.place);
+        let entry = if self.tenant { self.health.tenant_watch(what) } else { self.health.watch(what) };
         tokio::spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -142,6 +145,7 @@ where
                     self.connection.renew();
                 }
                 let problem = self.problem(&error);
+                self.store.set_live(false);
                 if entry.failed(&problem) {
                     tracing::warn!(watch = entry.what(), error = %problem, class = error.label(), "watch is failing");
                 }
@@ -199,9 +203,11 @@ where
             }
             *failures = 0;
             entry.fine();
+            self.store.set_live(true);
             (self.on_fresh)();
         }
         entry.fine();
+        self.store.set_live(true);
         loop {
             let Some(event) = next(&mut stream).await.map_err(|error| self.lost(error))? else {
                 return Ok(End::Closed);
@@ -370,6 +376,7 @@ mod tests {
             keep: |_| (),
             store: Arc::new(Store::new(|_, ()| Vec::new())),
             on_fresh: Arc::new(|| ()),
+            tenant: false,
             health: health.clone(),
             metrics: Metrics::default(),
         };

@@ -17,6 +17,11 @@ pub fn template_hash(template: &InstanceTemplateSpec) -> String {
     digest.iter().take(8).fold(SCHEME.to_owned(), |hash, byte| format!("{hash}{byte:02x}"))
 }
 
+/// Whether a recorded hash is of this scheme. One that is not says nothing of whether the template changed.
+pub fn is_own_hash(hash: &str) -> bool {
+    hash.starts_with(SCHEME)
+}
+
 /// JSON with sorted keys and without absent members, so that a new optional field changes no hash.
 fn canonical(value: &Value, out: &mut String) {
     match value {

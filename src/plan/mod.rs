@@ -6,11 +6,16 @@
 pub mod cell;
 pub mod condition;
 pub mod diff;
+pub mod event;
 pub mod hash;
 pub mod hub;
+pub mod instance_copy;
+mod namespace;
 pub mod ownership;
+pub mod quantity;
 mod write;
 
+pub use namespace::NamespaceFacts;
 pub use write::{Cell, Hub, Kind, Object, Op, Plane, Project, Step, Write};
 
 use std::time::Duration;

@@ -28,6 +28,14 @@ pub fn controller_reference<O: Resource<DynamicType = ()>>(owner: &O) -> Value {
     }])
 }
 
+/// An owner reference to `owner` that controls nothing: it goes with its owner, and that is all.
+pub fn reference<O: Resource<DynamicType = ()>>(owner: &O) -> Value {
+    json!([{
+        "apiVersion": O::api_version(&()), "kind": O::kind(&()),
+        "name": owner.name_any(), "uid": owner.uid(),
+    }])
+}
+
 /// Whether a hub copy was made from this project namespace.
 pub fn is_hub_copy_from(copy: &WorkloadDeployment, project_namespace: &str) -> bool {
     copy.labels().get(label::UPSTREAM_NAMESPACE).is_some_and(|ns| ns == project_namespace)

@@ -48,6 +48,14 @@ pub enum Kind {
     Namespace,
     /// `policy.karmada.io/v1alpha1` PropagationPolicy
     PropagationPolicy,
+    /// `networking.datumapis.com/v1alpha` NetworkBinding
+    NetworkBinding,
+    /// `networking.datumapis.com/v1alpha` SubnetClaim
+    SubnetClaim,
+    /// `quota.miloapis.com/v1alpha1` ResourceClaim
+    ResourceClaim,
+    /// `events.k8s.io/v1` Event
+    Event,
 }
 
 impl Kind {
@@ -59,6 +67,10 @@ impl Kind {
             Self::Instance => ("compute.datumapis.com/v1alpha", "Instance", "instances"),
             Self::Namespace => ("v1", "Namespace", "namespaces"),
             Self::PropagationPolicy => ("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies"),
+            Self::NetworkBinding => ("networking.datumapis.com/v1alpha", "NetworkBinding", "networkbindings"),
+            Self::SubnetClaim => ("networking.datumapis.com/v1alpha", "SubnetClaim", "subnetclaims"),
+            Self::ResourceClaim => ("quota.miloapis.com/v1alpha1", "ResourceClaim", "resourceclaims"),
+            Self::Event => ("events.k8s.io/v1", "Event", "events"),
         }
     }
 }
@@ -121,6 +133,11 @@ pub enum Op {
     },
     /// A live read that must find nothing, before something irrevocable is built on the absence.
     ConfirmAbsent,
+    /// A live read that must find exactly this object, before something is built on its presence.
+    ConfirmPresent {
+        /// Its uid.
+        uid: String,
+    },
 }
 
 /// One API call on a control plane of kind `P`.
@@ -225,6 +242,12 @@ impl<P> Write<P> {
         Some(Self::new(Object::of(kind, live.meta()), op))
     }
 
+    /// Demands that a live read finds this very object.
+    pub fn confirm_present(kind: Kind, namespace: &str, name: &str, uid: &str) -> Self {
+        let object = Object { kind, namespace: namespace.into(), name: name.into() };
+        Self::new(object, Op::ConfirmPresent { uid: uid.into() })
+    }
+
     /// Demands that a live read finds no such object.
     pub fn confirm_absent(kind: Kind, namespace: &str, name: &str) -> Self {
         Self::new(Object { kind, namespace: namespace.into(), name: name.into() }, Op::ConfirmAbsent)
@@ -257,23 +280,28 @@ fn addressed(object: &Object, uid: Option<String>, mut fields: Value) -> Value {
     fields
 }
 
-/// A write of the management controllers, which work on two planes.
-#[derive(Clone, Debug)]
-pub enum Step {
-    /// In the project.
-    Project(Write<Project>),
-    /// On the hub.
-    Hub(Write<Hub>),
+/// A write of a controller that works on two planes: the one it serves, and one far from it.
+pub enum Step<N, F> {
+    /// Where the controller's own objects live.
+    Near(Write<N>),
+    /// The other end.
+    Far(Write<F>),
 }
 
-impl From<Write<Project>> for Step {
-    fn from(write: Write<Project>) -> Self {
-        Self::Project(write)
+impl<N, F> Clone for Step<N, F> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Near(write) => Self::Near(write.clone()),
+            Self::Far(write) => Self::Far(write.clone()),
+        }
     }
 }
 
-impl From<Write<Hub>> for Step {
-    fn from(write: Write<Hub>) -> Self {
-        Self::Hub(write)
+impl<N, F> fmt::Debug for Step<N, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Near(write) => f.debug_tuple("Near").field(write).finish(),
+            Self::Far(write) => f.debug_tuple("Far").field(write).finish(),
+        }
     }
 }

@@ -8,7 +8,7 @@ mod model;
 mod world;
 
 use proptest::prelude::*;
-use world::{Actor, Edit, World};
+use world::{Actor, Edit, Vandalism, World};
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -18,8 +18,8 @@ enum Event {
     Edit(Edit),
     /// Karmada, garbage collection and the provider move on.
     Others,
-    /// Somebody deletes the hub copy of a city, or its policy.
-    Vandal { city: usize, policy: bool },
+    /// Somebody deletes or edits what is ours.
+    Vandal { city: usize, what: Vandalism },
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -29,6 +29,16 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Actor::Policy),
         Just(Actor::Deployment),
         Just(Actor::Instance),
+        Just(Actor::Quota),
+        Just(Actor::WriteBack),
+        Just(Actor::Projector),
+    ];
+    let what = prop_oneof![
+        Just(Vandalism::Policy),
+        Just(Vandalism::Copy),
+        Just(Vandalism::WriteBack),
+        Just(Vandalism::Projection),
+        Just(Vandalism::EditProjection),
     ];
     let edit = prop_oneof![
         (proptest::sample::subsequence(vec![0, 1, 2], 0..=3), 0..4_i32, 0..2_u32)
@@ -40,7 +50,7 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (actor, 0..4_usize, 0..4_usize).prop_map(|(actor, age, writes)| Event::Act { actor, age, writes }),
         2 => edit.prop_map(Event::Edit),
         4 => Just(Event::Others),
-        1 => (0..3_usize, any::<bool>()).prop_map(|(city, policy)| Event::Vandal { city, policy }),
+        1 => (0..3_usize, what).prop_map(|(city, what)| Event::Vandal { city, what }),
     ]
 }
 
@@ -51,7 +61,7 @@ fn play(events: &[Event]) -> World {
             Event::Act { actor, age, writes } => world.act(*actor, *age, *writes),
             Event::Edit(edit) => world.edit(edit),
             Event::Others => world.others(),
-            Event::Vandal { city, policy } => world.vandal(*city, *policy),
+            Event::Vandal { city, what } => world.vandal(*city, *what),
         }
         world.check_always();
     }
@@ -73,7 +83,7 @@ proptest! {
 /// Every point of death of one plain history: after the n-th write of each actor in turn, everything starts anew.
 #[test]
 fn death_after_any_write_changes_nothing_of_the_end() {
-    for n in 0..40 {
+    for n in 0..80 {
         let mut world = World::new();
         world.edit(&Edit::Spec { cities: vec![0, 1], replicas: 2, template: 0 });
         world.run_until_write(n);

@@ -33,6 +33,7 @@ pub enum Refused {
     Conflict,
     Exists,
     Present,
+    Missing,
 }
 
 impl Model {
@@ -53,6 +54,10 @@ impl Model {
             Op::ConfirmAbsent => match self.objects.contains_key(&key) {
                 true => Err(Refused::Present),
                 false => Ok(false),
+            },
+            Op::ConfirmPresent { uid } => match self.objects.get(&key).is_some_and(|object| object.uid == *uid) {
+                true => Ok(false),
+                false => Err(Refused::Missing),
             },
             Op::Create { .. } if self.objects.contains_key(&key) => Err(Refused::Exists),
             Op::Create { body, .. } => {
@@ -82,10 +87,13 @@ impl Model {
 
     pub fn create(&mut self, key: Key, body: Value) {
         self.version += 1;
+        let mut body = body;
+        let finalizers = serde_json::from_value(body["metadata"]["finalizers"].take()).unwrap_or_default();
         let object = Object {
             uid: format!("uid-{}", self.version),
             version: self.version,
             generation: 1,
+            finalizers,
             base: body,
             ..Object::default()
         };
@@ -109,6 +117,10 @@ impl Model {
         if object.deleting && object.finalizers.is_empty() {
             self.remove(key);
         }
+    }
+
+    pub fn uid(&self, kind: Kind, namespace: &str, name: &str) -> Option<String> {
+        self.objects.get(&(kind, namespace.to_owned(), name.to_owned())).map(|object| object.uid.clone())
     }
 
     /// Somebody else's labels and annotations.

@@ -9,17 +9,14 @@ use compute_operator::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
         karmada::PropagationPolicy,
-        meta::label,
+        meta::{annotation, label},
         names::{self, CityCode, ProjectName},
+        neighbours::ResourceClaim,
     },
     plan::{
-        Kind, Step,
-        cell::{Features, instance, instances},
-        hub::{
-            fan_out,
-            federate::{self, NamespaceFacts},
-            policy,
-        },
+        Kind, NamespaceFacts, Object, Step,
+        cell::{Features, instance, instances, quota, write_back},
+        hub::{fan_out, federate, policy, project},
         ownership,
     },
 };
@@ -43,15 +40,50 @@ pub enum Actor {
     Policy,
     Deployment,
     Instance,
+    Quota,
+    WriteBack,
+    Projector,
 }
 
-const ACTORS: [Actor; 5] = [Actor::Workload, Actor::Federator, Actor::Policy, Actor::Deployment, Actor::Instance];
+const ACTORS: [Actor; 8] = [
+    Actor::Workload,
+    Actor::Federator,
+    Actor::Policy,
+    Actor::Deployment,
+    Actor::Instance,
+    Actor::Quota,
+    Actor::WriteBack,
+    Actor::Projector,
+];
+
+/// What this cell gates on: in this world quota answers, and networks are somebody else's story.
+const FEATURES: Features = Features { networks: false, quota: true };
+const CLUSTER: &str = "cell-1";
 
 #[derive(Clone, Debug)]
 pub enum Edit {
     Spec { cities: Vec<usize>, replicas: i32, template: u32 },
     Bind(Vec<usize>),
     Delete,
+}
+
+/// What somebody's other hand may do.
+#[derive(Clone, Copy, Debug)]
+pub enum Vandalism {
+    Policy,
+    Copy,
+    WriteBack,
+    Projection,
+    EditProjection,
+}
+
+/// A runtime of a size that depends on the template, so that a new template is a new claim.
+fn runtime(template: u32) -> Value {
+    let limits = json!({ "cpu": (template + 1).to_string(), "memory": "1Gi" });
+    json!({
+        "resources": { "instanceType": "t" },
+        "sandbox": { "containers": [{ "name": "c", "image": "i", "resources": { "limits": limits } }] },
+    })
 }
 
 #[derive(Clone, Debug, Default)]
@@ -117,7 +149,7 @@ impl World {
                     }
                 };
                 let spec = json!({
-                    "template": { "spec": { "runtime": { "resources": { "instanceType": format!("t{template}") } }, "networkInterfaces": [] } },
+                    "template": { "spec": { "runtime": runtime(*template), "networkInterfaces": [] } },
                     "placements": placements,
                 });
                 match self.now.project.objects.contains_key(&key) {
@@ -128,12 +160,21 @@ impl World {
         }
     }
 
-    pub fn vandal(&mut self, city: usize, policy: bool) {
-        let (kind, name) = match policy {
-            true => (Kind::PropagationPolicy, format!("city-{}", CITIES[city])),
-            false => (Kind::WorkloadDeployment, format!("web-p-{}", CITIES[city])),
-        };
-        self.now.hub.delete(&(kind, HUB_NS.into(), name));
+    pub fn vandal(&mut self, city: usize, what: Vandalism) {
+        let deployment = format!("web-p-{}", CITIES[city]);
+        let instance = format!("{deployment}-0");
+        let mine = (Kind::Instance, NS.to_owned(), instance.clone());
+        match what {
+            Vandalism::Policy => {
+                self.now.hub.delete(&(Kind::PropagationPolicy, HUB_NS.into(), format!("city-{}", CITIES[city])));
+            }
+            Vandalism::Copy => self.now.hub.delete(&(Kind::WorkloadDeployment, HUB_NS.into(), deployment)),
+            Vandalism::WriteBack => self.now.hub.delete(&(Kind::Instance, HUB_NS.into(), instance)),
+            Vandalism::Projection => self.now.project.delete(&mine),
+            Vandalism::EditProjection => {
+                self.now.project.merge(&mine, &json!({ "spec": { "location": { "name": "the moon" } } }));
+            }
+        }
     }
 
     /// An actor looks at a snapshot and carries out at most `writes` of what it decides, until one is refused.
@@ -151,6 +192,9 @@ impl World {
             Actor::Policy => self.act_policy(&seen, &mut left),
             Actor::Deployment => self.act_deployment(&seen, &mut left),
             Actor::Instance => self.act_instance(&seen, &mut left),
+            Actor::Quota => self.act_quota(&seen, &mut left),
+            Actor::WriteBack => self.act_write_back(&seen, &mut left),
+            Actor::Projector => self.act_projector(&seen, &mut left),
         }
     }
 
@@ -169,6 +213,7 @@ impl World {
             named: &|name| all.iter().find(|wd| wd.name_any() == name).cloned(),
             bound: &seen.bound,
             namespace_uid: Some("n1"),
+            network_exists: None,
         };
         for write in fan_out::plan(&observed, NOW).steps {
             if !spend(left, &mut self.changes, self.now.project.execute(&write)) {
@@ -197,8 +242,8 @@ impl World {
             };
             for step in federate::plan(&observed, NOW).steps {
                 let done = match &step {
-                    Step::Project(write) => self.now.project.execute(write),
-                    Step::Hub(write) => self.now.hub.execute(write),
+                    Step::Near(write) => self.now.project.execute(write),
+                    Step::Far(write) => self.now.hub.execute(write),
                 };
                 if !spend(left, &mut self.changes, done) {
                     break;
@@ -215,8 +260,8 @@ impl World {
             }
             for step in federate::plan_orphan(NS, "n1", &copy).steps {
                 let done = match &step {
-                    Step::Project(write) => self.now.project.execute(write),
-                    Step::Hub(write) => self.now.hub.execute(write),
+                    Step::Near(write) => self.now.project.execute(write),
+                    Step::Far(write) => self.now.hub.execute(write),
                 };
                 if done.is_err() {
                     break;
@@ -264,7 +309,11 @@ impl World {
             let all: Vec<Instance> = seen.cell.all(Kind::Instance);
             let ours: Vec<_> =
                 all.into_iter().filter(|i| ownership::is_controlled_by(i, &deployment)).map(Arc::new).collect();
-            for write in instances::plan(&instances::Observed { deployment: &deployment, instances: &ours }, NOW).steps
+            for write in instances::plan(
+                &instances::Observed { deployment: &deployment, instances: &ours, features: FEATURES, networks: None },
+                NOW,
+            )
+            .steps
             {
                 if !spend(left, &mut self.changes, self.now.cell.execute(&write)) {
                     break;
@@ -275,27 +324,145 @@ impl World {
 
     fn act_instance(&mut self, seen: &Planes, left: &mut usize) {
         for object in seen.cell.all::<Instance>(Kind::Instance) {
-            for write in instance::plan(&object, Features::default(), NOW).steps {
+            for write in
+                instance::plan(&instance::Observed { instance: &object, features: FEATURES, networks: None }, NOW).steps
+            {
                 spend(left, &mut self.changes, self.now.cell.execute(&write));
             }
         }
     }
 
-    /// Karmada brings copies to the cell and statuses back; the provider runs what has no gate.
+    fn act_quota(&mut self, seen: &Planes, left: &mut usize) {
+        let address = quota::Address { project: ProjectName::single(), namespace: NS.into() };
+        for instance in seen.cell.all::<Instance>(Kind::Instance) {
+            let name = names::resource_claim_name(&instance.name_any());
+            let claim = match seen.project.get::<ResourceClaim>(Kind::ResourceClaim, NS, &name) {
+                Some(claim) => quota::Claim::Present(Arc::new(claim)),
+                None => quota::Claim::Absent,
+            };
+            let observed = quota::Observed { instance: &instance, address: Some(&address), claim, cluster: CLUSTER };
+            self.carry_out(quota::plan(&observed, NOW).plan.steps, left);
+        }
+        for claim in seen.project.all::<ResourceClaim>(Kind::ResourceClaim) {
+            let name = claim.name_any().replace("instance-", "");
+            if !seen.cell.objects.contains_key(&(Kind::Instance, HUB_NS.into(), name.clone())) {
+                self.carry_out(quota::reclaim(&claim, CLUSTER, HUB_NS, &name).steps, left);
+            }
+        }
+    }
+
+    /// Steps of a controller that works from the cell towards the project.
+    fn carry_out(
+        &mut self,
+        steps: Vec<Step<compute_operator::plan::Cell, compute_operator::plan::Project>>,
+        left: &mut usize,
+    ) {
+        for step in steps {
+            let done = match &step {
+                Step::Near(write) => self.now.cell.execute(write),
+                Step::Far(write) => self.now.project.execute(write),
+            };
+            let checks = matches!(done, Ok(false));
+            if !spend(left, &mut self.changes, done) && !checks {
+                break;
+            }
+        }
+    }
+
+    fn act_write_back(&mut self, seen: &Planes, left: &mut usize) {
+        let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, NS)];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let of = |model: &Model| model.all::<Instance>(Kind::Instance).into_iter().map(|i| i.name_any());
+        let all: BTreeSet<String> = of(&seen.cell).chain(of(&seen.hub)).collect();
+        for name in all {
+            let instance: Option<Instance> = seen.cell.get(Kind::Instance, HUB_NS, &name);
+            let deployment = instance.as_ref().and_then(|instance| {
+                let owner = ownership::controller_of(instance)?;
+                seen.cell.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, &owner.name)
+            });
+            let deployment = deployment
+                .filter(|wd| instance.as_ref().is_some_and(|instance| ownership::is_controlled_by(instance, wd)));
+            let copy: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
+            let object = Object { kind: Kind::Instance, namespace: HUB_NS.into(), name };
+            let plan = write_back::plan(&write_back::Observed {
+                object: &object,
+                instance: instance.as_ref(),
+                deployment: deployment.as_ref(),
+                namespace_labels: &labels,
+                cell: CLUSTER,
+                copy: copy.as_ref(),
+            });
+            for step in plan.steps {
+                let done = match &step {
+                    Step::Near(write) => self.now.cell.execute(write),
+                    Step::Far(write) => self.now.hub.execute(write),
+                };
+                let checks = matches!(done, Ok(false));
+                if !spend(left, &mut self.changes, done) && !checks {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn act_projector(&mut self, seen: &Planes, left: &mut usize) {
+        let of = |model: &Model| model.all::<Instance>(Kind::Instance).into_iter().map(|i| i.name_any());
+        let all: BTreeSet<String> = of(&seen.project).chain(of(&seen.hub)).collect();
+        for name in all {
+            let source: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
+            let claimed = source.as_ref().map(|source| project::identify(source).unwrap());
+            let deployment =
+                claimed.and_then(|claimed| seen.project.get(Kind::WorkloadDeployment, NS, &claimed.deployment));
+            let projection: Option<Instance> = seen.project.get(Kind::Instance, NS, &name);
+            let Ok(plan) = project::plan(&project::Observed {
+                namespace: NS,
+                name: &name,
+                namespace_uid: Some("n1"),
+                source: source.as_ref(),
+                deployment: deployment.as_ref(),
+                projection: projection.as_ref(),
+            }) else {
+                continue;
+            };
+            for step in plan.steps {
+                let done = match &step {
+                    Step::Near(write) => self.now.project.execute(write),
+                    Step::Far(write) => self.now.hub.execute(write),
+                };
+                let checks = matches!(done, Ok(false));
+                if !spend(left, &mut self.changes, done) && !checks {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Karmada brings copies to the cell and statuses back; quota grants what is asked for; the provider runs what has no gate.
     pub fn others(&mut self) {
         let Planes { project, hub, cell, .. } = &mut self.now;
-        project.collect_garbage();
-        cell.collect_garbage();
+        for model in [&mut *project, &mut *hub, &mut *cell] {
+            model.collect_garbage();
+        }
+        for claim in project.all::<ResourceClaim>(Kind::ResourceClaim) {
+            if claim.status.is_none() {
+                let granted = json!({ "type": "Granted", "status": "True", "reason": "QuotaAvailable", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+                let key = (Kind::ResourceClaim, NS.to_owned(), claim.name_any());
+                project.merge(&key, &json!({ "status": { "conditions": [granted] } }));
+            }
+        }
         let copies: Vec<WorkloadDeployment> = hub.all(Kind::WorkloadDeployment);
         for copy in copies.iter().filter(|c| c.name_any() != FOREIGN) {
             let key = (Kind::WorkloadDeployment, HUB_NS.to_owned(), copy.name_any());
             let city = CityCode::parse(&copy.labels()[label::TOPOLOGY_CITY]).unwrap();
             let claimed = hub.objects.contains_key(&(Kind::PropagationPolicy, HUB_NS.into(), city.policy_name()));
-            let body = json!({ "metadata": { "labels": copy.labels(), "annotations": copy.annotations() }, "spec": copy.spec });
+            let mut annotations = copy.annotations().clone();
+            annotations.insert(annotation::TEMPLATE_UID.into(), copy.uid().unwrap());
+            let body =
+                json!({ "metadata": { "labels": copy.labels(), "annotations": annotations }, "spec": copy.spec });
             match cell.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, &copy.name_any()) {
                 None if claimed => cell.create(key.clone(), body),
-                Some(live) if live.spec != copy.spec || live.annotations() != copy.annotations() => {
-                    let (labels, annotations) = (copy.labels().clone(), copy.annotations().clone());
+                Some(live) if live.spec != copy.spec || *live.annotations() != annotations => {
+                    let labels = copy.labels().clone();
                     replace(cell, &key, &json!({ "spec": copy.spec }), &labels, &annotations);
                 }
                 _ => {}
@@ -367,6 +534,19 @@ impl World {
     /// What holds at every moment.
     pub fn check_always(&self) {
         assert_eq!(self.foreign_state(), self.foreign, "somebody else's object was touched");
+        let Planes { project, cell, .. } = &self.now;
+        for instance in cell.all::<Instance>(Kind::Instance) {
+            let gated = instance.spec.controller.as_ref().is_none_or(|c| !c.scheduling_gates.is_empty());
+            if gated || instance.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let claim = names::resource_claim_name(&instance.name_any());
+            let claim: ResourceClaim = project.get(Kind::ResourceClaim, NS, &claim).expect("what runs has its claim");
+            let containers = &instance.spec.runtime.sandbox.as_ref().unwrap().containers;
+            let cpu = &containers[0].resources.as_ref().unwrap().limits.as_ref().unwrap()["cpu"].0;
+            assert_eq!(format!("{cpu}000"), claim.spec.requests[1].amount.to_string(), "for what it is");
+            assert!(claim.status.is_some(), "and it was granted before");
+        }
     }
 
     /// What holds once nothing more happens.
@@ -385,8 +565,23 @@ impl World {
         assert_eq!(names(cell, Kind::WorkloadDeployment, HUB_NS), deployments);
         let cities: BTreeSet<String> = deployments.iter().map(|name| name.replace("web-p-", "city-")).collect();
         assert_eq!(names(hub, Kind::PropagationPolicy, HUB_NS), cities, "a policy per city, and no other");
+        let running = names(cell, Kind::Instance, HUB_NS);
+        assert_eq!(names(hub, Kind::Instance, HUB_NS), running, "every Instance is written back, and nothing else");
+        assert_eq!(names(project, Kind::Instance, NS), running, "and shown in the project");
+        let claims = running.iter().map(|name| names::resource_claim_name(name)).collect();
+        assert_eq!(names(project, Kind::ResourceClaim, NS), claims, "a claim for each, and none left behind");
+        for name in &running {
+            let of = |model: &Model, ns| model.get::<Instance>(Kind::Instance, ns, name).unwrap();
+            let (source, copy, shown) = (of(cell, HUB_NS), of(hub, HUB_NS), of(project, NS));
+            assert_eq!((&source.spec, &source.status), (&copy.spec, &copy.status));
+            assert_eq!((&source.spec, &source.status), (&shown.spec, &shown.status));
+            let owner = &copy.labels()[label::WORKLOAD_DEPLOYMENT_NAME];
+            let uid = |model: &Model, ns| model.uid(Kind::WorkloadDeployment, ns, owner).unwrap();
+            assert_eq!(copy.owner_references()[0].uid, uid(hub, HUB_NS));
+            assert_eq!(shown.owner_references()[0].uid, uid(project, NS));
+        }
         let Some(workload) = self.workload() else {
-            assert!(deployments.is_empty() && names(cell, Kind::Instance, HUB_NS).is_empty());
+            assert!(deployments.is_empty() && running.is_empty());
             return;
         };
         let placement = workload.spec.placements.first();
@@ -407,10 +602,7 @@ impl World {
         assert_eq!((status.replicas, status.ready_replicas, status.updated_replicas), (total, total, total));
         assert_eq!(status.observed_generation, workload.metadata.generation);
         for instance in cell.all::<Instance>(Kind::Instance) {
-            assert_eq!(
-                instance.spec.runtime.resources.instance_type,
-                workload.spec.template.spec.runtime.resources.instance_type
-            );
+            assert_eq!(instance.spec.runtime, workload.spec.template.spec.runtime);
         }
     }
 }

@@ -11,7 +11,10 @@ use crate::{
     io::{Error, queue::Key, store::ObjectKey},
     plan::{
         Next,
-        cell::instances::{self, Observed},
+        cell::{
+            instances::{self, Observed},
+            networks::View,
+        },
         ownership,
     },
 };
@@ -35,7 +38,15 @@ impl Reconciler for DeploymentController {
             return Ok(Next::Await);
         }
         let instances = state.instances.by_index(&deployment.uid().unwrap_or_default());
-        let plan = instances::plan(&Observed { deployment: &deployment, instances: &instances }, Timestamp::now());
+        let plan = instances::plan(
+            &Observed {
+                deployment: &deployment,
+                instances: &instances,
+                features: state.features,
+                networks: state.networks.as_ref().map(|networks| networks as &dyn View),
+            },
+            Timestamp::now(),
+        );
         for write in &plan.steps {
             send(&state.plane, write, &state.metrics).await?;
         }

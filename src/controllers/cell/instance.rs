@@ -8,7 +8,13 @@ use super::State;
 use crate::{
     controllers::{Reconciler, send},
     io::{Error, queue::Key, store::ObjectKey},
-    plan::{Next, cell::instance, ownership},
+    plan::{
+        Next,
+        cell::{
+            instance::{self, Observed},
+            networks,
+        },
+    },
 };
 
 /// See the module.
@@ -25,14 +31,18 @@ impl Reconciler for InstanceController {
         let Some(instance) = state.instances.get(&ObjectKey::new(&key.namespace, &key.name)) else {
             return Ok(Next::Await);
         };
-        // Only what a deployment of this cell controls; a projection in a project's namespace is not ours to judge.
-        let owner = ownership::controller_of(instance.as_ref())
-            .and_then(|owner| state.deployments.get(&ObjectKey::new(&key.namespace, &owner.name)))
-            .filter(|deployment| ownership::is_controlled_by(instance.as_ref(), deployment.as_ref()));
-        if owner.is_none() {
+        let owner = state.owner(&instance);
+        // One that goes may have lost its owner already, and still have a finalizer to be released.
+        if owner.is_none() && instance.metadata.deletion_timestamp.is_none() {
             return Ok(Next::Await);
         }
-        let plan = instance::plan(&instance, state.features, Timestamp::now());
+        let networks = state
+            .networks
+            .as_ref()
+            .zip(owner.as_deref())
+            .map(|(view, owner)| networks::look(view, owner, &instance.spec.network_interfaces).verdict);
+        let plan =
+            instance::plan(&Observed { instance: &instance, features: state.features, networks }, Timestamp::now());
         for write in &plan.steps {
             send(&state.plane, write, &state.metrics).await?;
         }

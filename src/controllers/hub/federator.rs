@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::state::{Management, ProjectState};
+use super::state::Management;
 use crate::{
     api::names,
-    controllers::{Reconciler, send},
+    controllers::{Reconciler, carry_out},
     io::{Error, queue::Key, store::ObjectKey},
     plan::{
-        Next, Plan, Step,
+        Next,
         hub::federate::{self, Observed},
     },
 };
@@ -34,7 +34,8 @@ impl Reconciler for Federator {
             let Some(copy) = hub.copies.get(&ObjectKey::new(&names::hub_namespace(&uid), &key.name)) else {
                 return Ok(Next::Await);
             };
-            return self.carry_out(&project, &federate::plan_orphan(&key.namespace, &uid, &copy)).await;
+            let plan = federate::plan_orphan(&key.namespace, &uid, &copy);
+            return Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?);
         };
         let plan = federate::plan(
             &Observed {
@@ -46,18 +47,6 @@ impl Reconciler for Federator {
             },
             Timestamp::now(),
         );
-        self.carry_out(&project, &plan).await
-    }
-}
-
-impl Federator {
-    async fn carry_out(&self, project: &ProjectState, plan: &Plan<Step>) -> Result<Next, Error> {
-        for step in &plan.steps {
-            match step {
-                Step::Project(write) => send(&project.plane, write, &self.0.metrics).await?,
-                Step::Hub(write) => send(&self.0.hub.plane, write, &self.0.metrics).await?,
-            }
-        }
-        Ok(plan.next)
+        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?)
     }
 }

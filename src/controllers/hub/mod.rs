@@ -1,8 +1,11 @@
 //! The management controllers: over a set of project control planes that changes while running, and one hub.
 
+mod discovery;
 mod federator;
 mod policy;
+mod projector;
 mod state;
+mod wake;
 mod workload;
 
 use std::sync::Arc;
@@ -13,32 +16,46 @@ use self::state::Management;
 use crate::{
     api::names::ProjectName,
     io::{
-        clients::{Connection, ControlPlane},
+        clients::{Connection, ControlPlane, Projects},
         health::Health,
     },
     metrics::Metrics,
 };
 
-/// Workers per controller: enough to hide the latency of the API servers, few enough not to crowd them.
-const WORKERS: usize = 8;
+/// Workers per controller. A project has a share of eight of them, which hides the latency of the API servers without
+/// crowding them; all together they outnumber the projects that may be silent at a time.
+const WORKERS: usize = 32;
 
 /// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.
 pub struct Hub(Arc<Management>);
 
 impl Hub {
-    /// Starts the watches of the hub.
-    pub fn start(hub: Connection, health: &Health, metrics: &Metrics, stop: &CancellationToken) -> Self {
-        Self(Management::start(ControlPlane::new("hub", hub), health, metrics, stop))
+    /// Starts the watches of the hub. With `networks`, Workloads wait until their Networks exist.
+    pub fn start(
+        hub: Connection,
+        networks: bool,
+        health: &Health,
+        metrics: &Metrics,
+        stop: &CancellationToken,
+    ) -> Self {
+        Self(Management::start(ControlPlane::new("hub", hub), networks, health, metrics, stop))
     }
 
-    /// Takes a project in: its watches start, its objects are worked on.
+    /// Takes the only project in: its watches start, its objects are worked on, and readiness waits for it.
     pub fn engage(&self, name: &ProjectName, connection: Connection) {
-        Management::engage(&self.0, name, ControlPlane::new(&format!("project {name}"), connection));
+        Management::engage(&self.0, name, ControlPlane::new(&format!("project {name}"), connection), false);
     }
 
-    /// Lets a project go: its watches end, its work is dropped. Nothing is deleted anywhere.
-    pub fn disengage(&self, name: &ProjectName) {
-        self.0.disengage(name);
+    /// Takes in every project that `discovery` knows, and lets each go when it is gone. Nothing is deleted by that.
+    pub fn discover(
+        &self,
+        discovery: Connection,
+        projects: Projects,
+        internal: bool,
+        health: &Health,
+        stop: &CancellationToken,
+    ) {
+        discovery::start(&self.0, discovery, projects, internal, health, stop);
     }
 
     /// Works until `stop`; what is under way then is finished first.
@@ -47,10 +64,12 @@ impl Hub {
         let workload = Arc::new(workload::WorkloadController(self.0.clone()));
         let federator = Arc::new(federator::Federator(self.0.clone()));
         let policy = Arc::new(policy::CityPolicy(self.0.clone()));
+        let projector = Arc::new(projector::Projector(self.0.clone()));
         tokio::join!(
             super::run(workload, queues.workload.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(federator, queues.federator.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(policy, queues.policy.clone(), WORKERS, metrics.clone(), stop.clone()),
+            super::run(projector, queues.projector.clone(), WORKERS, metrics.clone(), stop.clone()),
         );
     }
 }

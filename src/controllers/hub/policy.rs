@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::state::{Management, city_index, upstream};
+use super::state::{Management, city_index};
 use crate::{
     api::names::CityCode,
     controllers::{Reconciler, send},
@@ -27,7 +27,7 @@ impl Reconciler for CityPolicy {
         }
         let namespace = &key.namespace;
         let Some(facts) = hub.namespaces.get(&ObjectKey::new("", namespace)) else { return Ok(Next::Await) };
-        let mirrored = upstream(&facts).and_then(|(project, own)| Some((self.0.project(project.as_str())?, own)));
+        let mirrored = facts.upstream().and_then(|(project, own)| Some((self.0.project(project.as_str())?, own)));
         let (wanted, complete) = match mirrored {
             Some((project, own)) => {
                 let deployments = project.deployments.by_index(&city_index(own, &city));

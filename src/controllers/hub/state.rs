@@ -1,8 +1,8 @@
-//! The caches of the management controllers, and which change wakes whom.
+//! The caches of the management controllers: the hub's, and those of each project.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, PoisonError, RwLock, Weak},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
 };
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -11,25 +11,28 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{
-        compute::{Workload, WorkloadDeployment},
+        compute::{Instance, Workload, WorkloadDeployment},
         karmada::PropagationPolicy,
-        meta::{self, annotation, label},
-        names::{self, CityCode, ProjectName},
-        neighbours::LocationBinding,
+        meta::{self, label},
+        names::{CityCode, ProjectName},
+        neighbours::{LocationBinding, Network},
     },
-    controllers::Watches,
+    controllers::{Watches, namespace_facts, with},
     io::{
         clients::ControlPlane,
         health::Health,
-        queue::{Key, Queue},
-        store::{Change, ObjectKey, Store},
+        queue::Queue,
+        store::{ObjectKey, Store},
         watch::Feed,
     },
     metrics::Metrics,
-    plan::{self, Kind, hub::federate::NamespaceFacts},
+    plan::{
+        self, Kind, NamespaceFacts,
+        hub::project::{self, Quarantine},
+    },
 };
 
-/// Lane of work that belongs to no project.
+/// Lane of work on hub objects that belong to no project that we know.
 pub(super) const HUB_LANE: &str = "";
 
 /// Everything the management controllers share.
@@ -37,6 +40,10 @@ pub(super) struct Management {
     pub(super) hub: HubState,
     projects: RwLock<BTreeMap<ProjectName, Arc<ProjectState>>>,
     pub(super) queues: Queues,
+    /// Hub Instances that cannot be shown in a project, by uid, each told once.
+    aside: Mutex<BTreeMap<ObjectKey, (String, Quarantine)>>,
+    /// Whether Workloads wait for their Networks to exist.
+    networks: bool,
     pub(super) metrics: Metrics,
     health: Health,
     stop: CancellationToken,
@@ -47,18 +54,23 @@ pub(super) struct Management {
 pub(super) struct Queues {
     pub(super) workload: Arc<Queue>,
     pub(super) federator: Arc<Queue>,
+    /// Here each hub namespace is a lane.
     pub(super) policy: Arc<Queue>,
+    pub(super) projector: Arc<Queue>,
 }
 
 /// The hub's caches.
 pub(super) struct HubState {
     pub(super) plane: ControlPlane<plan::Hub>,
-    /// Namespaces that a federator made, by project.
+    /// Namespaces that a federator made, by [`project_index`].
     pub(super) namespaces: Arc<Store<NamespaceFacts>>,
     /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
     pub(super) copies: Arc<Store<WorkloadDeployment>>,
     /// City policies of ours, by [`namespace_index`].
     pub(super) policies: Arc<Store<PropagationPolicy>>,
+    /// What the cells wrote back: by the project it claims to belong to ([`project_index`]), by the namespace there
+    /// ([`claimed_namespace_index`]) and by the deployment there ([`claimed_deployment_index`]).
+    pub(super) instances: Arc<Store<Instance>>,
 }
 
 /// One project's caches.
@@ -72,7 +84,11 @@ pub(super) struct ProjectState {
     pub(super) locations: Arc<Store<Option<CityCode>>>,
     /// Every namespace, by uid.
     pub(super) namespaces: Arc<Store<NamespaceFacts>>,
-    stop: CancellationToken,
+    /// Projections, by [`namespace_index`].
+    pub(super) instances: Arc<Store<Instance>>,
+    /// The Networks that there are; only with the network feature.
+    pub(super) networks: Option<Arc<Store<()>>>,
+    pub(super) stop: CancellationToken,
 }
 
 /// Index value under which a store keeps the deployments of a city in a namespace.
@@ -80,20 +96,34 @@ pub(super) fn city_index(namespace: &str, city: &CityCode) -> String {
     format!("city {namespace}/{city}")
 }
 
+/// Index value under which a store keeps the objects of a namespace.
+pub(super) fn namespace_index(namespace: &str) -> String {
+    format!("namespace {namespace}")
+}
+
+/// Index value under which the hub's objects of a project are kept.
+pub(super) fn project_index(project: &ProjectName) -> String {
+    format!("project {project}")
+}
+
+/// Index value of hub Instances that name a namespace of a project.
+pub(super) fn claimed_namespace_index(project: &ProjectName, namespace: &str) -> String {
+    format!("of {project}/{namespace}")
+}
+
+/// Index value of hub Instances that name a deployment of a project.
+pub(super) fn claimed_deployment_index(project: &ProjectName, namespace: &str, deployment: &str) -> String {
+    format!("of {project}/{namespace}/{deployment}")
+}
+
 /// The city of a hub copy, from the label that its policy selects by.
 pub(super) fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
     copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
 }
 
-fn original_city(deployment: &WorkloadDeployment) -> Option<CityCode> {
+/// The city of a project's deployment.
+pub(super) fn original_city(deployment: &WorkloadDeployment) -> Option<CityCode> {
     CityCode::parse(&deployment.spec.city_code).ok()
-}
-
-fn namespace_facts(namespace: PartialObjectMeta<Namespace>) -> NamespaceFacts {
-    let meta = namespace.metadata;
-    let mut labels = meta.labels.unwrap_or_default();
-    labels.retain(|key, _| key == label::UPSTREAM_CLUSTER || key == label::UPSTREAM_NAMESPACE);
-    NamespaceFacts { uid: meta.uid.unwrap_or_default(), labels, terminating: meta.deletion_timestamp.is_some() }
 }
 
 impl HubState {
@@ -101,35 +131,32 @@ impl HubState {
         Self {
             plane,
             namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
-                upstream(facts).map(|(project, _)| project_index(&project)).into_iter().collect()
+                facts.upstream().map(|(project, _)| project_index(&project)).into_iter().collect()
             })),
             copies: Arc::new(Store::new(|key, copy: &WorkloadDeployment| {
                 let city = copy_city(copy).map(|city| city_index(&key.namespace, &city));
                 city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
             policies: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
+            instances: Arc::new(Store::new(|_, instance: &Instance| {
+                let Ok(claimed) = project::identify(instance) else { return Vec::new() };
+                vec![
+                    project_index(&claimed.project),
+                    claimed_namespace_index(&claimed.project, &claimed.namespace),
+                    claimed_deployment_index(&claimed.project, &claimed.namespace, &claimed.deployment),
+                ]
+            })),
         }
     }
 
-    /// Whether everything is known that the hub holds of ours.
+    /// Whether everything is known that federation reads of the hub.
     pub(super) fn is_synced(&self) -> bool {
         self.namespaces.is_synced() && self.copies.is_synced() && self.policies.is_synced()
     }
 }
 
-/// Project and namespace that a hub namespace mirrors.
-pub(super) fn upstream(facts: &NamespaceFacts) -> Option<(ProjectName, &str)> {
-    let project = facts.labels.get(label::UPSTREAM_CLUSTER).and_then(|value| ProjectName::from_label_value(value))?;
-    Some((project, facts.labels.get(label::UPSTREAM_NAMESPACE)?))
-}
-
-/// Index value under which the hub's namespaces of a project are kept.
-fn project_index(project: &ProjectName) -> String {
-    format!("project {project}")
-}
-
 impl ProjectState {
-    fn new(name: &ProjectName, plane: ControlPlane<plan::Project>, stop: CancellationToken) -> Self {
+    fn new(name: &ProjectName, plane: ControlPlane<plan::Project>, networks: bool, stop: CancellationToken) -> Self {
         Self {
             name: name.clone(),
             plane,
@@ -140,11 +167,14 @@ impl ProjectState {
             })),
             locations: Arc::new(Store::new(|_, _| Vec::new())),
             namespaces: Arc::new(Store::new(|_, _| Vec::new())),
+            instances: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
+            networks: networks.then(|| Arc::new(Store::new(|_, ()| Vec::new()))),
             stop,
         }
     }
 
-    /// Whether everything is known that deletion and federation read. Fan-out reads the locations as well.
+    /// Whether everything is known that deletion and federation read. Fan-out reads locations and networks as well,
+    /// projection the Instances.
     pub(super) fn is_synced(&self) -> bool {
         self.workloads.is_synced() && self.deployments.is_synced() && self.namespaces.is_synced()
     }
@@ -155,14 +185,10 @@ impl ProjectState {
     }
 }
 
-/// Index value under which a store keeps the objects of a namespace.
-fn namespace_index(namespace: &str) -> String {
-    format!("namespace {namespace}")
-}
-
 impl Management {
     pub(super) fn start(
         hub: ControlPlane<plan::Hub>,
+        networks: bool,
         health: &Health,
         metrics: &Metrics,
         stop: &CancellationToken,
@@ -171,6 +197,8 @@ impl Management {
             hub: HubState::new(hub),
             projects: RwLock::default(),
             queues: Queues::default(),
+            aside: Mutex::default(),
+            networks,
             metrics: metrics.clone(),
             health: health.clone(),
             stop: stop.clone(),
@@ -182,51 +210,60 @@ impl Management {
             health,
             metrics,
             stop,
+            tenant: false,
             on_fresh: Arc::new(move || with(&weak, |this| this.everything_again())),
         };
         let scope = label::UPSTREAM_NAMESPACE;
         watches.objects::<WorkloadDeployment, _>(Some(Kind::WorkloadDeployment), scope, |wd| wd, &this.hub.copies);
         let ours = format!("{}={}", label::MANAGED_BY, meta::MANAGED_BY);
         watches.objects::<PropagationPolicy, _>(Some(Kind::PropagationPolicy), &ours, |p| p, &this.hub.policies);
-        watches.start::<PartialObjectMeta<Namespace>, _>(
-            label::UPSTREAM_CLUSTER,
-            namespace_facts,
-            &this.hub.namespaces,
-        );
+        let mirrors = label::UPSTREAM_CLUSTER;
+        watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &this.hub.namespaces);
         let feed = Feed { keep: namespace_facts, store: this.hub.namespaces.clone() };
         this.hub.plane.feed(Kind::Namespace, Arc::new(feed));
+        // Without a selector: one that lacks its labels is to be told, not overlooked.
+        watches.objects::<Instance, _>(Some(Kind::Instance), "", |i| i, &this.hub.instances);
         this
     }
 
-    pub(super) fn engage(this: &Arc<Self>, name: &ProjectName, plane: ControlPlane<plan::Project>) {
-        let project = Arc::new(ProjectState::new(name, plane, this.stop.child_token()));
+    pub(super) fn engage(this: &Arc<Self>, name: &ProjectName, plane: ControlPlane<plan::Project>, tenant: bool) {
+        let project = Arc::new(ProjectState::new(name, plane, this.networks, this.stop.child_token()));
         this.listen_to_project(&project);
         if let Some(before) = this.write_projects().insert(name.clone(), project.clone()) {
             before.stop.cancel();
         }
-        let (weak, lane) = (Arc::downgrade(this), project.clone());
+        this.metrics.projects(this.all_projects().len());
+        let (weak, lane) = (Arc::downgrade(this), Arc::downgrade(&project));
         let watches = Watches {
             plane: &project.plane,
             health: &this.health,
             metrics: &this.metrics,
             stop: &project.stop,
-            on_fresh: Arc::new(move || with(&weak, |this| this.project_again(&lane))),
+            tenant,
+            on_fresh: Arc::new(move || with2(&weak, &lane, |this, project| this.project_again(project))),
         };
         watches.objects::<Workload, _>(Some(Kind::Workload), "", |w| w, &project.workloads);
         watches.objects::<WorkloadDeployment, _>(Some(Kind::WorkloadDeployment), "", |wd| wd, &project.deployments);
         watches.objects::<LocationBinding, _>(None, "", |binding| binding.spec.city(), &project.locations);
         watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
+        let projections = label::UPSTREAM_CLUSTER;
+        watches.objects::<Instance, _>(Some(Kind::Instance), projections, |i| i, &project.instances);
+        if let Some(networks) = &project.networks {
+            watches.start::<PartialObjectMeta<Network>, _>("", |_| (), networks);
+        }
         tracing::info!(project = %name, "project engaged");
     }
 
     pub(super) fn disengage(&self, name: &ProjectName) {
-        if let Some(project) = self.write_projects().remove(name) {
-            project.stop.cancel();
-            for queue in [&self.queues.workload, &self.queues.federator] {
-                queue.forget_lane(name.as_str());
-            }
-            tracing::info!(project = %name, "project disengaged");
+        let Some(project) = self.write_projects().remove(name) else { return };
+        project.stop.cancel();
+        for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector] {
+            queue.forget_lane(name.as_str());
         }
+        self.metrics.projects(self.all_projects().len());
+        tracing::info!(project = %name, "project disengaged");
+        // What the hub still holds of it has nowhere to be shown now, and is told.
+        self.wake_claimants(&project_index(name));
     }
 
     /// The project of this name, while it is engaged.
@@ -234,154 +271,54 @@ impl Management {
         self.projects.read().unwrap_or_else(PoisonError::into_inner).get(&ProjectName::new(name)).cloned()
     }
 
+    /// Whether a project is engaged.
+    pub(super) fn is_engaged(&self, name: &ProjectName) -> bool {
+        self.projects.read().unwrap_or_else(PoisonError::into_inner).contains_key(name)
+    }
+
     fn write_projects(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<ProjectName, Arc<ProjectState>>> {
         self.projects.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn all_projects(&self) -> Vec<Arc<ProjectState>> {
+    pub(super) fn all_projects(&self) -> Vec<Arc<ProjectState>> {
         self.projects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// A cache of the hub is fresh: look at everything, and let what failed meanwhile try now.
-    fn everything_again(&self) {
-        self.queues.policy.retry_now(HUB_LANE);
-        for project in self.all_projects() {
-            self.project_again(&project);
+    /// Puts a hub Instance aside. Returns whether this is news.
+    pub(super) fn set_aside(&self, instance: &Instance, why: Quarantine) -> bool {
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = (instance.uid().unwrap_or_default(), why);
+        let news = aside.insert(ObjectKey::of(instance), entry.clone()) != Some(entry);
+        self.count_aside(&aside);
+        news
+    }
+
+    /// A hub Instance is shown, or gone.
+    pub(super) fn no_longer_aside(&self, key: &ObjectKey) {
+        let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
+        if aside.remove(key).is_some() {
+            self.count_aside(&aside);
         }
     }
 
-    /// The same for a project: its own objects, and what the hub holds for it.
-    fn project_again(&self, project: &ProjectState) {
-        let lane = project.name.as_str();
-        self.queues.workload.retry_now(lane);
-        self.queues.federator.retry_now(lane);
-        self.wake_workloads(project, None);
-        for deployment in project.deployments.values() {
-            let key = ObjectKey::of(deployment.as_ref());
-            self.queues.federator.add(Key::new(lane, &key.namespace, &key.name));
-            self.wake_policy_of(project, &deployment);
-        }
-        for namespace in self.hub.namespaces.keys_by_index(&project_index(&project.name)) {
-            for key in self.hub.copies.keys_by_index(&namespace_index(&namespace.name)) {
-                self.wake_original(&key);
-            }
-            for key in self.hub.policies.keys_by_index(&namespace_index(&namespace.name)) {
-                self.wake_policy_named(&key);
-            }
+    fn count_aside(&self, aside: &BTreeMap<ObjectKey, (String, Quarantine)>) {
+        for why in Quarantine::ALL {
+            self.metrics.quarantined(why.label(), aside.values().filter(|(_, known)| *known == why).count());
         }
     }
 
-    fn listen_to_hub(self: &Arc<Self>) {
-        let weak = Arc::downgrade(self);
-        self.hub.copies.listen(move |change| with(&weak, |this| this.on_copy(change)));
-        let weak = Arc::downgrade(self);
-        self.hub.policies.listen(move |change| with(&weak, |this| this.wake_policy_named(change.key)));
-        let weak = Arc::downgrade(self);
-        self.hub.namespaces.listen(move |change| with(&weak, |this| this.on_hub_namespace(change)));
-    }
-
-    fn listen_to_project(self: &Arc<Self>, project: &Arc<ProjectState>) {
-        let lane = project.name.clone();
-        let queue = self.queues.workload.clone();
-        project.workloads.listen(move |change| {
-            queue.add(Key::new(lane.as_str(), &change.key.namespace, &change.key.name));
+    /// Projections of a project, and what is to become one: keys in the project.
+    pub(super) fn projections_of(&self, project: &ProjectState) -> BTreeSet<ObjectKey> {
+        let claimants = self.hub.instances.by_index(&project_index(&project.name));
+        let claimed = claimants.iter().filter_map(|instance| {
+            Some(ObjectKey::new(&project::identify(instance).ok()?.namespace, &instance.name_any()))
         });
-        let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
-        project
-            .deployments
-            .listen(move |change| with2(&weak, &of, |this, project| this.on_deployment(project, change)));
-        let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
-        project.locations.listen(move |change| {
-            if change.old != change.new {
-                with2(&weak, &of, |this, project| this.wake_workloads(project, None));
-            }
-        });
-        let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
-        project.namespaces.listen(move |change| {
-            if change.old != change.new {
-                with2(&weak, &of, |this, project| this.on_project_namespace(project, &change.key.name));
-            }
-        });
-    }
-
-    fn on_deployment(&self, project: &ProjectState, change: &Change<'_, WorkloadDeployment>) {
-        let lane = project.name.as_str();
-        self.queues.federator.add(Key::new(lane, &change.key.namespace, &change.key.name));
-        for deployment in change.old.into_iter().chain(change.new) {
-            let workload = &deployment.spec.workload_ref.name;
-            self.queues.workload.add(Key::new(lane, &change.key.namespace, workload));
-            self.wake_policy_of(project, deployment);
-        }
-    }
-
-    fn on_copy(&self, change: &Change<'_, WorkloadDeployment>) {
-        for copy in change.old.into_iter().chain(change.new) {
-            self.wake_policy(&change.key.namespace, copy_city(copy));
-        }
-        self.wake_original(change.key);
-    }
-
-    /// The federator's work on the original of a copy.
-    fn wake_original(&self, copy: &ObjectKey) {
-        let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &copy.namespace)) else { return };
-        if let Some((project, namespace)) = upstream(&facts) {
-            self.queues.federator.add(Key::new(project.as_str(), namespace, &copy.name));
-        }
-    }
-
-    fn on_hub_namespace(&self, change: &Change<'_, NamespaceFacts>) {
-        if change.old == change.new {
-            return;
-        }
-        let Some((project, namespace)) = change.any().and_then(|facts| upstream(facts)) else { return };
-        if let Some(project) = self.project(project.as_str()) {
-            self.on_project_namespace(&project, namespace);
-        }
-    }
-
-    fn on_project_namespace(&self, project: &ProjectState, namespace: &str) {
-        for deployment in project.deployments.by_index(&namespace_index(namespace)) {
-            self.queues.federator.add(Key::new(project.name.as_str(), namespace, &deployment.name_any()));
-            self.wake_policy_of(project, &deployment);
-        }
-        self.wake_workloads(project, Some(namespace));
-    }
-
-    fn wake_workloads(&self, project: &ProjectState, namespace: Option<&str>) {
-        for key in project.workloads.keys() {
-            if namespace.is_none_or(|namespace| namespace == &*key.namespace) {
-                self.queues.workload.add(Key::new(project.name.as_str(), &key.namespace, &key.name));
-            }
-        }
-    }
-
-    fn wake_policy_of(&self, project: &ProjectState, deployment: &WorkloadDeployment) {
-        let derived = project.namespace_uid(&deployment.namespace().unwrap_or_default());
-        let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
-        if let Some(namespace) = derived.map(|uid| names::hub_namespace(&uid)).or_else(recorded) {
-            self.wake_policy(&namespace, original_city(deployment));
-        }
-    }
-
-    fn wake_policy_named(&self, policy: &ObjectKey) {
-        let city = policy.name.strip_prefix("city-").and_then(|city| CityCode::parse(city).ok());
-        self.wake_policy(&policy.namespace, city);
-    }
-
-    fn wake_policy(&self, namespace: &str, city: Option<CityCode>) {
-        if let Some(city) = city {
-            self.queues.policy.add(Key::new(HUB_LANE, namespace, city.as_str()));
-        }
+        claimed.chain(project.instances.keys()).collect()
     }
 }
 
-fn with<T>(weak: &Weak<T>, act: impl FnOnce(&Arc<T>)) {
-    if let Some(strong) = weak.upgrade() {
-        act(&strong);
-    }
-}
-
-fn with2<T, U>(one: &Weak<T>, two: &Weak<U>, act: impl FnOnce(&T, &U)) {
+/// Runs `act` while both live.
+pub(super) fn with2<T, U>(one: &Weak<T>, two: &Weak<U>, act: impl FnOnce(&T, &U)) {
     if let (Some(one), Some(two)) = (one.upgrade(), two.upgrade()) {
         act(&one, &two);
     }

@@ -33,13 +33,19 @@ impl Reconciler for WorkloadController {
             return Ok(Next::Await);
         };
         let deleting = workload.metadata.deletion_timestamp.is_some();
-        if !deleting && !project.locations.is_synced() || project.deployments.has_unreadable(&key.namespace) && deleting
+        let networks_known = project.networks.as_ref().is_none_or(|networks| networks.is_synced());
+        if !deleting && !(project.locations.is_synced() && networks_known)
+            || project.deployments.has_unreadable(&key.namespace) && deleting
         {
             return Ok(Next::Await);
         }
         let deployments = project.deployments.by_index(&workload.uid().unwrap_or_default());
         let bound: BTreeSet<_> = project.locations.values().iter().filter_map(|city| (**city).clone()).collect();
         let namespace_uid = project.namespace_uid(&key.namespace);
+        let network_exists = project
+            .networks
+            .as_ref()
+            .map(|networks| |name: &str| networks.get(&ObjectKey::new(&key.namespace, name)).is_some());
         let plan = fan_out::plan(
             &Observed {
                 workload: &workload,
@@ -47,6 +53,7 @@ impl Reconciler for WorkloadController {
                 named: &|name| project.deployments.get(&ObjectKey::new(&key.namespace, name)),
                 bound: &bound,
                 namespace_uid: namespace_uid.as_deref(),
+                network_exists: network_exists.as_ref().map(|exists| exists as &dyn Fn(&str) -> bool),
             },
             Timestamp::now(),
         );

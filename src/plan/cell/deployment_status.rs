@@ -4,10 +4,15 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::instances::{Observed, is_outdated, is_ready};
+use std::sync::Arc;
+
+use super::{
+    instances::{Observed, is_outdated, is_ready},
+    networks::Networks,
+};
 use crate::{
     api::{
-        compute::{Condition, Instance, WorkloadDeploymentStatus},
+        compute::{Condition, ConditionStatus, Instance, WorkloadDeploymentStatus},
         meta::{annotation, condition, label, manager, reason},
     },
     plan::{
@@ -17,7 +22,12 @@ use crate::{
 };
 
 /// The status to write, or nothing when it stands already.
-pub(super) fn plan(observed: &Observed<'_>, hash: &str, now: Timestamp) -> Option<Write<Cell>> {
+pub(super) fn plan(
+    observed: &Observed<'_>,
+    networks: Option<&Networks>,
+    hash: &str,
+    now: Timestamp,
+) -> Option<Write<Cell>> {
     let deployment = observed.deployment;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
@@ -28,12 +38,23 @@ pub(super) fn plan(observed: &Observed<'_>, hash: &str, now: Timestamp) -> Optio
     let programmed = |i: &Instance| is_true(conditions(i), condition::PROGRAMMED);
     let ready = count(&is_ready);
     let desired = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
+    let worst = worst(observed, networks);
     let status = WorkloadDeploymentStatus {
         conditions: vec![
-            available(observed, ready, desired).over(&old.conditions, condition::AVAILABLE, generation, now),
-            replicas_ready(observed, ready, desired).over(&old.conditions, condition::REPLICAS_READY, generation, now),
+            available(observed, worst.clone(), ready, desired).over(
+                &old.conditions,
+                condition::AVAILABLE,
+                generation,
+                now,
+            ),
+            replicas_ready(observed, worst, ready, desired).over(
+                &old.conditions,
+                condition::REPLICAS_READY,
+                generation,
+                now,
+            ),
         ],
-        location: old.location.clone(),
+        location: networks.map_or_else(|| old.location.clone(), |networks| networks.location.clone()),
         replicas: count(&|_| true),
         current_replicas: count(&|i| !is_outdated(i, hash) && programmed(i)),
         desired_replicas: desired,
@@ -53,34 +74,45 @@ fn conditions(instance: &Instance) -> &[Condition] {
     instance.status.as_ref().map_or(&[], |s| &s.conditions)
 }
 
-fn available(observed: &Observed<'_>, ready: i32, desired: i32) -> Verdict {
+fn available(observed: &Observed<'_>, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
     if ready > 0 || desired == 0 {
         let total = observed.instances.len();
         return Verdict::yes(reason::STABLE_INSTANCE_FOUND, format!("{ready}/{total} instances are ready"));
     }
-    worst(observed).unwrap_or_else(|| Verdict::no(reason::INSTANCES_PROVISIONING, "instances are being provisioned"))
+    worst.unwrap_or_else(|| Verdict::no(reason::INSTANCES_PROVISIONING, "instances are being provisioned"))
 }
 
-fn replicas_ready(observed: &Observed<'_>, ready: i32, desired: i32) -> Verdict {
+fn replicas_ready(observed: &Observed<'_>, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
     let text = format!("{ready}/{desired} replicas available");
     if ready >= desired {
         return Verdict::yes(reason::REPLICAS_AVAILABLE, text);
     }
-    let why = worst(observed).map_or_else(
-        || (reason::INSTANCES_PROVISIONING.to_owned(), String::new()),
-        |verdict| (verdict.reason, format!(": {}", verdict.message)),
-    );
-    Verdict::no(&why.0, text + &why.1)
+    match worst {
+        Some(verdict) if verdict.reason == reason::QUOTA_EXCEEDED => {
+            let pending = |i: &&Arc<Instance>| {
+                find(conditions(i), condition::QUOTA_GRANTED).is_some_and(|c| c.status != ConditionStatus::True)
+            };
+            let pending = observed.instances.iter().filter(pending).count();
+            Verdict::no(
+                &verdict.reason,
+                format!("{pending} of {desired} desired replicas pending quota: {}", verdict.message),
+            )
+        }
+        Some(verdict) => Verdict::no(&verdict.reason, format!("{text}: {}", verdict.message)),
+        None => Verdict::no(reason::INSTANCES_PROVISIONING, text),
+    }
 }
 
-/// The worst thing that keeps an Instance from serving, beyond ordinary progress.
-fn worst(observed: &Observed<'_>) -> Option<Verdict> {
-    observed
+/// The worst thing that keeps an Instance from serving, beyond ordinary progress; the networks' before an Instance's.
+fn worst(observed: &Observed<'_>, networks: Option<&Networks>) -> Option<Verdict> {
+    let of_instances = observed
         .instances
         .iter()
         .filter(|i| !is_ready(i))
         .filter_map(|i| Some((i.name_any(), find(conditions(i), condition::READY)?)))
         .filter(|(_, ready)| reason::severity(&ready.reason) > 1)
         .max_by_key(|(name, ready)| (reason::severity(&ready.reason), std::cmp::Reverse(name.clone())))
-        .map(|(name, ready)| Verdict::no(&ready.reason, format!("{name}: {}", ready.message)))
+        .map(|(name, ready)| Verdict::no(&ready.reason, format!("{name}: {}", ready.message)));
+    let of_networks = networks.map(|n| n.verdict.clone()).filter(|v| v.status != ConditionStatus::True);
+    of_instances.into_iter().chain(of_networks).max_by_key(|verdict| reason::severity(&verdict.reason))
 }

@@ -8,7 +8,7 @@ use super::Features;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, SchedulingGate},
-        meta::{condition, gate, manager, reason},
+        meta::{condition, finalizer, gate, manager, reason},
     },
     plan::{
         Cell, Kind, Plan, Write,
@@ -16,36 +16,53 @@ use crate::{
     },
 };
 
+/// Everything that is known about one Instance.
+pub struct Observed<'a> {
+    /// The Instance.
+    pub instance: &'a Instance,
+    /// What this cell gates on.
+    pub features: Features,
+    /// What its own networks come to; only with the network feature.
+    pub networks: Option<Verdict>,
+}
+
 /// Decides the writes for one Instance. Status first: a gate opens only on a verdict that is recorded for the
 /// generation it opens in (invariant E), and taking a gate away makes a new generation.
-pub fn plan(instance: &Instance, features: Features, now: Timestamp) -> Plan<Write<Cell>> {
+pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
+    let Observed { instance, features, .. } = observed;
     if instance.metadata.deletion_timestamp.is_some() {
-        return Plan::nothing();
+        // The Go operator held a finalizer for its write-back; here the write-back's own controller sees to it.
+        let mut writes: Vec<_> =
+            Write::release(Kind::Instance, manager::INSTANCE, finalizer::INSTANCE, *instance).into_iter().collect();
+        if !features.quota && writes.is_empty() {
+            // Quota was configured once; nothing here can reach its backend now, and nobody else would let go.
+            writes.extend(Write::release(Kind::Instance, manager::INSTANCE, finalizer::QUOTA, *instance));
+        }
+        return Plan::writes(writes);
     }
     let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
     let generation = instance.metadata.generation;
-    let mut verdicts = Vec::new();
+    let mut conditions = Vec::new();
     if !features.quota {
-        verdicts.push((
-            condition::QUOTA_GRANTED,
-            Verdict::yes(reason::QUOTA_DISABLED, "quota is not configured on this cell"),
-        ));
+        let verdict = Verdict::yes(reason::QUOTA_DISABLED, "quota is not configured on this cell");
+        conditions.push(verdict.over(old, condition::QUOTA_GRANTED, generation, now));
     }
-    verdicts.push((condition::READY, ready(instance, old)));
-    let conditions: Vec<Condition> =
-        verdicts.into_iter().map(|(type_, verdict)| verdict.over(old, type_, generation, now)).collect();
-    let status = Write::apply_status(Kind::Instance, manager::INSTANCE, &json!({ "conditions": conditions }), instance);
+    // Readiness is judged on what is about to stand.
+    let known: Vec<Condition> =
+        conditions.iter().chain(old.iter().filter(|c| find(&conditions, &c.type_).is_none())).cloned().collect();
+    conditions.push(ready(observed, &known).over(old, condition::READY, generation, now));
+    let status =
+        Write::apply_status(Kind::Instance, manager::INSTANCE, &json!({ "conditions": conditions }), *instance);
     if let Some(status) = status {
         return Plan::writes(vec![status]);
     }
-    open_gates(instance, features, old).into_iter().collect()
+    open_gates(observed, old).into_iter().collect()
 }
 
 /// Takes away, in one patch of exactly this version, every gate that may open.
-fn open_gates(instance: &Instance, features: Features, conditions: &[Condition]) -> Option<Write<Cell>> {
-    let gates = gates(instance);
-    let left: Vec<&SchedulingGate> =
-        gates.iter().filter(|g| !may_open(instance, features, conditions, &g.name)).collect();
+fn open_gates(observed: &Observed<'_>, conditions: &[Condition]) -> Option<Write<Cell>> {
+    let gates = gates(observed.instance);
+    let left: Vec<&SchedulingGate> = gates.iter().filter(|g| shut(observed, conditions, &g.name).is_some()).collect();
     if left.len() == gates.len() {
         return None;
     }
@@ -53,18 +70,29 @@ fn open_gates(instance: &Instance, features: Features, conditions: &[Condition])
         Kind::Instance,
         manager::INSTANCE,
         json!({ "spec": { "controller": { "schedulingGates": left } } }),
-        instance,
+        observed.instance,
     ))
 }
 
-fn may_open(instance: &Instance, features: Features, conditions: &[Condition], name: &str) -> bool {
+/// Why a gate stays shut; nothing when it may open, for exactly this generation of the Instance.
+fn shut(observed: &Observed<'_>, conditions: &[Condition], name: &str) -> Option<Verdict> {
     match name {
-        gate::NETWORK => !features.networks,
-        gate::QUOTA => find(conditions, condition::QUOTA_GRANTED).is_some_and(|granted| {
-            granted.status == ConditionStatus::True && granted.observed_generation == instance.metadata.generation
-        }),
+        gate::NETWORK if !observed.features.networks => None,
+        gate::NETWORK => match &observed.networks {
+            Some(verdict) if verdict.status == ConditionStatus::True => None,
+            Some(verdict) => Some(verdict.clone()),
+            None => Some(Verdict::no(reason::NETWORK_PROVISIONING, "nothing is known of its networks")),
+        },
+        gate::QUOTA => match find(conditions, condition::QUOTA_GRANTED) {
+            Some(c) if c.status == ConditionStatus::True => (c.observed_generation
+                != observed.instance.metadata.generation)
+                .then(|| Verdict::no(reason::PENDING_QUOTA, "quota was granted to an older generation")),
+            Some(c) if c.reason != reason::PENDING_EVALUATION => Some(Verdict::no(&c.reason, c.message.clone())),
+            Some(c) => Some(Verdict::no(reason::PENDING_QUOTA, c.message.clone())),
+            None => Some(Verdict::no(reason::PENDING_QUOTA, "waiting for quota evaluation")),
+        },
         // What we cannot judge stays shut.
-        _ => false,
+        other => Some(Verdict::no(reason::SCHEDULING_GATES_PRESENT, format!("waiting for {other}"))),
     }
 }
 
@@ -73,11 +101,17 @@ fn gates(instance: &Instance) -> &[SchedulingGate] {
 }
 
 /// Ready: no gate left, programmed, available. Of what keeps it from that, the first and worst is told.
-fn ready(instance: &Instance, conditions: &[Condition]) -> Verdict {
-    let gates = gates(instance);
+fn ready(observed: &Observed<'_>, conditions: &[Condition]) -> Verdict {
+    let gates = gates(observed.instance);
     if !gates.is_empty() {
         let names = gates.iter().map(|g| g.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Verdict::no(reason::SCHEDULING_GATES_PRESENT, format!("Scheduling gates present: {names}"));
+        let present = Verdict::no(reason::SCHEDULING_GATES_PRESENT, format!("Scheduling gates present: {names}"));
+        // What the gates wait for, the worst of it; when all of them may open, that they are there is all there is to say.
+        let waits = gates.iter().filter_map(|g| shut(observed, conditions, &g.name));
+        return waits
+            .max_by_key(|v| reason::severity(&v.reason))
+            .filter(|v| reason::severity(&v.reason) > 0)
+            .unwrap_or(present);
     }
     let passed = |type_: &str, or: &str| -> Result<(), Verdict> {
         match find(conditions, type_) {
@@ -88,7 +122,7 @@ fn ready(instance: &Instance, conditions: &[Condition]) -> Verdict {
     };
     let programmed = passed(condition::PROGRAMMED, reason::PENDING_PROGRAMMING);
     match programmed.and_then(|()| passed(condition::AVAILABLE, reason::PROVISIONING)) {
-        Ok(()) => Verdict::yes(reason::AVAILABLE, format!("{} is ready", instance.name_any())),
+        Ok(()) => Verdict::yes(reason::AVAILABLE, format!("{} is ready", observed.instance.name_any())),
         Err(verdict) => verdict,
     }
 }

@@ -20,31 +20,37 @@ fn condition(type_: &str, status: &str, reason: &str, generation: i64) -> Value 
     json!({ "type": type_, "status": status, "reason": reason, "message": "m", "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z" })
 }
 
+fn seen(instance: &Instance) -> Observed<'_> {
+    Observed { instance, features: OFF, networks: None }
+}
+
+/// Does to an Instance what a write says.
+fn carry_out(instance: &mut Instance, write: Write<Cell>) -> &'static str {
+    match write.op {
+        Op::Apply { body, status: true, .. } => {
+            let new: Vec<Condition> = serde_json::from_value(body["status"]["conditions"].clone()).unwrap();
+            let conditions = &mut instance.status.as_mut().unwrap().conditions;
+            conditions.retain(|c| new.iter().all(|n| n.type_ != c.type_));
+            conditions.extend(new);
+            "status"
+        }
+        Op::Merge { body, .. } => {
+            assert_eq!((&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]), (&json!("5"), &json!("i0")));
+            let left = serde_json::from_value(body["spec"]["controller"]["schedulingGates"].clone()).unwrap();
+            instance.spec.controller.as_mut().unwrap().scheduling_gates = left;
+            *instance.metadata.generation.as_mut().unwrap() += 1;
+            "gates"
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Plans and carries out until nothing is left to do; returns the operations.
 fn settle(instance: &mut Instance) -> Vec<&'static str> {
     let mut done = Vec::new();
     loop {
-        let Some(write) = plan(instance, OFF, NOW).steps.into_iter().next() else { return done };
-        match write.op {
-            Op::Apply { body, status: true, .. } => {
-                done.push("status");
-                let new: Vec<Condition> = serde_json::from_value(body["status"]["conditions"].clone()).unwrap();
-                let conditions = &mut instance.status.as_mut().unwrap().conditions;
-                conditions.retain(|c| new.iter().all(|n| n.type_ != c.type_));
-                conditions.extend(new);
-            }
-            Op::Merge { body, .. } => {
-                done.push("gates");
-                assert_eq!(
-                    (&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]),
-                    (&json!("5"), &json!("i0"))
-                );
-                let left = serde_json::from_value(body["spec"]["controller"]["schedulingGates"].clone()).unwrap();
-                instance.spec.controller.as_mut().unwrap().scheduling_gates = left;
-                *instance.metadata.generation.as_mut().unwrap() += 1;
-            }
-            other => panic!("{other:?}"),
-        }
+        let Some(write) = plan(&seen(instance), NOW).steps.into_iter().next() else { return done };
+        done.push(carry_out(instance, write));
         assert!(done.len() < 10, "{done:?}");
     }
 }
@@ -63,15 +69,63 @@ fn the_gates_of_features_that_are_off_open_on_a_recorded_verdict() {
     assert_eq!(ready_of(&object).reason, reason::PENDING_PROGRAMMING);
 }
 
+/// What is left of the gates, and why, once nothing is left to do.
+fn outcome(instance: &Instance, features: Features, networks: Option<Verdict>) -> (Vec<String>, String) {
+    let mut object = instance.clone();
+    for _ in 0..5 {
+        let steps = plan(&Observed { instance: &object, features, networks: networks.clone() }, NOW).steps;
+        let Some(write) = steps.into_iter().next() else { break };
+        carry_out(&mut object, write);
+    }
+    (gates(&object).iter().map(|g| g.name.clone()).collect(), ready_of(&object).reason.clone())
+}
+
+#[test]
+fn each_gate_says_why_it_is_shut_and_the_worst_is_told() {
+    const ON: Features = Features { networks: true, quota: true };
+    let gated = |quota: &Value| instance(1, &["Network", "Quota"], &json!([quota]));
+    let granted = condition("QuotaGranted", "True", "QuotaAvailable", 1);
+    let exceeded = condition("QuotaGranted", "False", "QuotaExceeded", 1);
+    let pending = condition("QuotaGranted", "Unknown", "PendingEvaluation", 1);
+    let ready = || Some(Verdict::yes(reason::NETWORK_READY, ""));
+    let waits = |why: &str| Some(Verdict::no(why, "m"));
+    for (quota, networks, left, told) in [
+        (&granted, ready(), &[][..], "PendingProgramming"),
+        (&granted, waits("NetworkProvisioning"), &["Network"], "NetworkProvisioning"),
+        (&granted, None, &["Network"], "NetworkProvisioning"),
+        (&exceeded, ready(), &["Quota"], "QuotaExceeded"),
+        (&pending, ready(), &["Quota"], "PendingQuota"),
+        (&exceeded, waits("NetworkProvisioning"), &["Network", "Quota"], "QuotaExceeded"),
+        (&exceeded, waits("NetworkFailedToCreate"), &["Network", "Quota"], "NetworkFailedToCreate"),
+    ] {
+        let (gates, reason) = outcome(&gated(quota), ON, networks);
+        assert_eq!((gates.iter().map(String::as_str).collect::<Vec<_>>(), reason.as_str()), (left.to_vec(), told));
+    }
+}
+
 #[test]
 fn a_verdict_on_an_older_generation_opens_no_gate() {
-    let stale = json!([condition("QuotaGranted", "True", "QuotaDisabled", 1), condition("Ready", "False", "x", 1)]);
-    let object = instance(2, &["Quota"], &stale);
-    let quota = Features { quota: true, ..OFF };
-    assert!(open_gates(&object, quota, &object.status.as_ref().unwrap().conditions).is_none());
-    let fresh = json!([condition("QuotaGranted", "True", "QuotaAvailable", 2)]);
-    let object = instance(2, &["Quota"], &fresh);
-    assert!(open_gates(&object, quota, &object.status.as_ref().unwrap().conditions).is_some());
+    const QUOTA: Features = Features { networks: false, quota: true };
+    let of =
+        |generation| instance(2, &["Quota"], &json!([condition("QuotaGranted", "True", "QuotaAvailable", generation)]));
+    assert_eq!(outcome(&of(1), QUOTA, None), (vec!["Quota".to_owned()], "PendingQuota".to_owned()));
+    assert_eq!(outcome(&of(2), QUOTA, None).0, Vec::<String>::new());
+}
+
+#[test]
+fn what_the_go_operator_held_is_released() {
+    let mut object = instance(1, &[], &json!([]));
+    object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    object.metadata.finalizers = Some(vec![finalizer::INSTANCE.into(), finalizer::QUOTA.into(), "theirs".into()]);
+    let left = |object: &Instance, features| {
+        let steps = plan(&Observed { instance: object, features, networks: None }, NOW).steps;
+        let Some(Op::Merge { body, .. }) = steps.into_iter().next().map(|w| w.op) else { return None };
+        Some(body["metadata"]["finalizers"].clone())
+    };
+    assert_eq!(left(&object, OFF), Some(json!([finalizer::QUOTA, "theirs"])));
+    object.metadata.finalizers = Some(vec![finalizer::QUOTA.into()]);
+    assert_eq!(left(&object, OFF), Some(json!([])), "nothing here can release the claim");
+    assert_eq!(left(&object, Features { quota: true, ..OFF }), None, "its own controller does");
 }
 
 #[test]
@@ -80,9 +134,6 @@ fn gates_that_nobody_can_judge_stay_shut() {
     settle(&mut object);
     assert_eq!(gates(&object).iter().map(|g| g.name.as_str()).collect::<Vec<_>>(), ["ReferencedData"]);
     assert_eq!(ready_of(&object).message, "Scheduling gates present: ReferencedData");
-    let networks = Features { networks: true, quota: false };
-    let object = instance(1, &["Network"], &json!([]));
-    assert!(open_gates(&object, networks, &[]).is_none());
 }
 
 #[test]

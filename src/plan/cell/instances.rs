@@ -6,14 +6,22 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::deployment_status;
+use super::{Features, deployment_status, networks};
 use crate::{
     api::{
-        compute::{Instance, InstanceController, SchedulingGate, WorkloadDeployment},
+        compute::{
+            Instance, InstanceController, InstanceSpec, InstanceTemplateSpec, LocationReference, SchedulingGate,
+            WorkloadDeployment,
+        },
         meta::{condition, finalizer, gate, label, manager},
         names,
     },
-    plan::{Cell, Kind, Plan, Write, condition::is_true, hash::template_hash, ownership},
+    plan::{
+        Cell, Kind, Plan, Write,
+        condition::is_true,
+        hash::{is_own_hash, template_hash},
+        ownership,
+    },
 };
 
 /// Everything that is known about one deployment on its cell.
@@ -22,9 +30,13 @@ pub struct Observed<'a> {
     pub deployment: &'a WorkloadDeployment,
     /// The Instances that it controls.
     pub instances: &'a [Arc<Instance>],
+    /// What this cell gates on.
+    pub features: Features,
+    /// The cell's networks; only with the network feature.
+    pub networks: Option<&'a dyn networks::View>,
 }
 
-/// Decides the writes for one deployment: at most one step of the roll-out, and the status.
+/// Decides the writes for one deployment: its networks, at most one step of the roll-out, and the status.
 pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
     let deployment = observed.deployment;
     if deployment.metadata.deletion_timestamp.is_some() {
@@ -34,13 +46,24 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
             .collect();
     }
     let hash = template_hash(&deployment.spec.template);
+    let interfaces = &deployment.spec.template.spec.network_interfaces;
+    let networks = observed.networks.map(|view| networks::look(view, deployment, interfaces));
+    let location = networks.as_ref().and_then(|networks| networks.location.clone());
     let step = match next_action(observed, &hash) {
-        Action::Create(ordinal) => Some(create(deployment, ordinal, &hash)),
+        Action::Create(ordinal) => Some(create(observed, ordinal, &hash, location.as_ref())),
         Action::Delete(instance) => Write::delete(Kind::Instance, instance),
+        Action::Stamp(instance) => Some(stamp(instance, &hash)),
         Action::Wait | Action::Nothing => None,
     };
-    let status = deployment_status::plan(observed, &hash, now);
-    step.into_iter().chain(status).collect()
+    let backfill = observed.instances.iter().filter_map(|instance| backfill(deployment, instance));
+    let status = deployment_status::plan(observed, networks.as_ref(), &hash, now);
+    let mut writes: Vec<Write<Cell>> = backfill.chain(step).chain(status).collect();
+    if let (Some(view), Some(networks)) = (observed.networks, networks) {
+        let needed = observed.instances.iter().map(|i| i.spec.network_interfaces.len()).chain([interfaces.len()]).max();
+        writes.extend(networks.writes);
+        writes.extend(networks::surplus(view, deployment, needed.unwrap_or(0)));
+    }
+    Plan::writes(writes)
 }
 
 /// The one next thing to do.
@@ -50,6 +73,8 @@ enum Action<'a> {
     Create(u32),
     /// Take this one away: surplus, or to be made anew from the new template.
     Delete(&'a Instance),
+    /// Made by an operator that hashed in another way, and just as it should be: it gets our hash, and runs on.
+    Stamp(&'a Instance),
     /// Something is under way; its event brings us back.
     Wait,
     /// All is as it should be.
@@ -62,6 +87,15 @@ enum Action<'a> {
 fn next_action<'a>(observed: &Observed<'a>, hash: &str) -> Action<'a> {
     let by_ordinal: BTreeMap<u32, &Instance> =
         observed.instances.iter().filter_map(|i| Some((names::instance_ordinal(&i.name_any())?, i.as_ref()))).collect();
+    let template = &observed.deployment.spec.template;
+    let foreign = by_ordinal.values().find(|i| {
+        i.metadata.deletion_timestamp.is_none()
+            && i.spec.controller.as_ref().is_some_and(|c| !is_own_hash(&c.template_hash))
+            && is_made_from(i, template)
+    });
+    if let Some(instance) = foreign {
+        return Action::Stamp(instance);
+    }
     let desired = observed.deployment.spec.desired_replicas();
     for ordinal in 0..desired {
         match by_ordinal.get(&ordinal) {
@@ -93,21 +127,56 @@ pub(super) fn is_outdated(instance: &Instance, hash: &str) -> bool {
     instance.spec.controller.as_ref().is_none_or(|c| c.template_hash != hash)
 }
 
-fn create(deployment: &WorkloadDeployment, ordinal: u32, hash: &str) -> Write<Cell> {
+/// Whether an Instance is what this template makes, whatever its hash says.
+fn is_made_from(instance: &Instance, template: &InstanceTemplateSpec) -> bool {
+    let bare = |spec: &InstanceSpec| InstanceSpec { controller: None, location: None, ..spec.clone() };
+    let metadata = template.metadata.clone().unwrap_or_default();
+    let has = |live: &BTreeMap<String, String>, wanted: Option<BTreeMap<String, String>>| {
+        wanted.unwrap_or_default().iter().all(|(key, value)| live.get(key) == Some(value))
+    };
+    bare(&instance.spec) == bare(&template.spec)
+        && has(instance.labels(), metadata.labels)
+        && has(instance.annotations(), metadata.annotations)
+}
+
+fn stamp(instance: &Instance, hash: &str) -> Write<Cell> {
+    let patch = json!({ "spec": { "controller": { "templateHash": hash } } });
+    Write::merge(Kind::Instance, manager::DEPLOYMENT, patch, instance)
+}
+
+/// Puts back the labels that say which Instance this is. The template and its hash do not change by it.
+fn backfill(deployment: &WorkloadDeployment, instance: &Instance) -> Option<Write<Cell>> {
+    let ordinal = names::instance_ordinal(&instance.name_any())?;
+    let labels: BTreeMap<_, _> = identity(deployment, ordinal).into();
+    if instance.metadata.deletion_timestamp.is_some() || labels.iter().all(|(k, v)| instance.labels().get(k) == Some(v))
+    {
+        return None;
+    }
+    let (namespace, name) = (instance.namespace().unwrap_or_default(), instance.name_any());
+    let fields = json!({ "metadata": { "labels": labels } });
+    Write::apply(Kind::Instance, manager::DEPLOYMENT, &namespace, &name, fields, Some(instance))
+}
+
+fn create(observed: &Observed<'_>, ordinal: u32, hash: &str, location: Option<&LocationReference>) -> Write<Cell> {
+    let deployment = observed.deployment;
     let template = &deployment.spec.template;
     let metadata = template.metadata.clone().unwrap_or_default();
     let name = names::instance_name(&deployment.name_any(), ordinal);
     let mut labels = metadata.labels.unwrap_or_default();
     labels.extend(identity(deployment, ordinal));
     let mut spec = template.spec.clone();
+    spec.location = location.cloned();
     spec.controller = Some(InstanceController {
         template_hash: hash.to_owned(),
         scheduling_gates: [gate::NETWORK, gate::QUOTA].map(|name| SchedulingGate { name: name.into() }).into(),
     });
+    // Stamped here, so that whoever claims quota for it need not.
+    let finalizers: &[&str] = if observed.features.quota { &[finalizer::QUOTA] } else { &[] };
     let body = json!({
         "metadata": {
             "labels": labels,
             "annotations": metadata.annotations.unwrap_or_default(),
+            "finalizers": finalizers,
             "ownerReferences": ownership::controller_reference(deployment),
         },
         "spec": spec,
@@ -123,7 +192,8 @@ fn identity(deployment: &WorkloadDeployment, ordinal: u32) -> [(String, String);
         (label::WORKLOAD_DEPLOYMENT_UID, deployment.uid().unwrap_or_default()),
         (label::WORKLOAD_DEPLOYMENT_NAME, deployment.name_any()),
         (label::INSTANCE_INDEX, ordinal.to_string()),
-        (label::CITY_CODE, spec.city_code.clone()),
+        // As written, but a label takes no blanks.
+        (label::CITY_CODE, spec.city_code.trim().replace(' ', "-")),
         (label::WORKLOAD_NAME, spec.workload_ref.name.clone()),
         (label::PLACEMENT_NAME, spec.placement_name.clone()),
     ]

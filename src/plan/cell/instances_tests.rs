@@ -40,9 +40,10 @@ fn instance(ordinal: u32, hash: &str, state: &str) -> Arc<Instance> {
 
 fn act(deployment: &WorkloadDeployment, instances: &[Arc<Instance>]) -> String {
     let hash = template_hash(&deployment.spec.template);
-    match next_action(&Observed { deployment, instances }, &hash) {
+    match next_action(&Observed { deployment, instances, features: Features::default(), networks: None }, &hash) {
         Action::Create(ordinal) => format!("create {ordinal}"),
         Action::Delete(instance) => format!("delete {}", instance.name_any()),
+        Action::Stamp(instance) => format!("stamp {}", instance.name_any()),
         Action::Wait => "wait".into(),
         Action::Nothing => "nothing".into(),
     }
@@ -53,7 +54,7 @@ fn one_step_at_a_time_in_order() {
     let wd = deployment(3, "i:1");
     let hash = template_hash(&wd.spec.template);
     let new = |ordinal, state| instance(ordinal, &hash, state);
-    let old = |ordinal, state| instance(ordinal, "old", state);
+    let old = |ordinal, state| instance(ordinal, "j1-old", state);
     for (name, instances, wanted) in [
         ("nothing yet", vec![], "create 0"),
         ("the first is not ready", vec![new(0, "waiting")], "wait"),
@@ -91,7 +92,7 @@ fn one_step_at_a_time_in_order() {
 }
 
 fn writes(deployment: &WorkloadDeployment, instances: &[Arc<Instance>]) -> Vec<Write<Cell>> {
-    plan(&Observed { deployment, instances }, NOW).steps
+    plan(&Observed { deployment, instances, features: Features::default(), networks: None }, NOW).steps
 }
 
 #[test]
@@ -112,7 +113,7 @@ fn an_instance_is_born_gated_labelled_and_owned() {
 fn counters_and_conditions() {
     let wd = deployment(3, "i:1");
     let hash = template_hash(&wd.spec.template);
-    let all = writes(&wd, &[instance(0, &hash, "ready"), instance(1, "old", "crashing")]);
+    let all = writes(&wd, &[instance(0, &hash, "ready"), instance(1, "j1-old", "crashing")]);
     let Op::Apply { body, status: true, .. } = &all.last().unwrap().op else { panic!("{all:?}") };
     let status = &body["status"];
     for (field, value) in [
@@ -136,8 +137,8 @@ fn counters_and_conditions() {
     // Written once, it stands.
     let mut same = wd.clone();
     same.status = serde_json::from_value(status.clone()).unwrap();
-    let all = writes(&same, &[instance(0, &hash, "ready"), instance(1, "old", "crashing")]);
-    assert!(all.iter().all(|w| !matches!(w.op, Op::Apply { .. })), "{all:?}");
+    let all = writes(&same, &[instance(0, &hash, "ready"), instance(1, "j1-old", "crashing")]);
+    assert!(all.iter().all(|w| !matches!(w.op, Op::Apply { status: true, .. })), "{all:?}");
 }
 
 #[test]
@@ -148,4 +149,81 @@ fn a_deployment_on_its_way_out_is_let_go() {
     wd.metadata.finalizers = Some(vec![finalizer::WORKLOAD.into(), "theirs".into()]);
     let all = writes(&wd, &[]);
     assert!(matches!(&all[0].op, Op::Merge { body, .. } if body["metadata"]["finalizers"] == json!(["theirs"])));
+}
+
+#[test]
+fn a_foreign_hash_on_what_the_template_makes_is_replaced_and_the_instance_runs_on() {
+    let mut wd = deployment(2, "i:1");
+    wd.spec.template.metadata.as_mut().unwrap().annotations =
+        Some(BTreeMap::from([("compute.datumapis.com/restartedAt".into(), "1".into())]));
+    let made = |ordinal, edit: &dyn Fn(&mut Instance)| {
+        let mut object = (*instance(ordinal, "7b9fd8c4", "ready")).clone();
+        object.spec = InstanceSpec { controller: object.spec.controller, ..wd.spec.template.spec.clone() };
+        object.spec.location = Some(LocationReference { name: "dfw".into(), namespace: None });
+        object.metadata.labels = Some(BTreeMap::from([("app".into(), "x".into()), ("more".into(), "y".into())]));
+        object.metadata.annotations = wd.spec.template.metadata.clone().unwrap().annotations;
+        edit(&mut object);
+        Arc::new(object)
+    };
+    let all = [made(0, &|_| ()), made(1, &|_| ())];
+    assert_eq!(act(&wd, &all), "stamp wd-0");
+    let stamped = writes(&wd, &all).into_iter().find_map(|w| match w.op {
+        Op::Merge { body, .. } => Some(body),
+        _ => None,
+    });
+    let stamped = stamped.unwrap();
+    assert_eq!(stamped["spec"]["controller"]["templateHash"], template_hash(&wd.spec.template));
+    assert_eq!(stamped["metadata"]["resourceVersion"], "1", "exactly the one that was judged");
+    // Whatever differs is another template's, and so is one that was told to restart since.
+    let restarted = |i: &mut Instance| i.metadata.annotations = None;
+    let other = |i: &mut Instance| i.spec.runtime.resources.instance_type = "big".into();
+    assert_eq!(act(&wd, &[made(0, &restarted), made(1, &other)]), "delete wd-1");
+}
+
+#[test]
+fn labels_that_went_missing_are_put_back_and_restart_nothing() {
+    let wd = deployment(1, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let all = writes(&wd, &[instance(0, &hash, "ready")]);
+    let Op::Apply { body, status: false, .. } = &all[0].op else { panic!("{all:?}") };
+    assert_eq!(body["metadata"]["labels"].as_object().unwrap().len(), 7);
+    assert_eq!(body["metadata"]["uid"], "i0");
+    assert!(body.get("spec").is_none());
+    let mut whole = (*instance(0, &hash, "ready")).clone();
+    whole.metadata.labels = Some(identity(&wd, 0).into());
+    let again = writes(&wd, &[Arc::new(whole)]);
+    assert!(again.iter().all(|w| matches!(w.op, Op::Apply { status: true, .. })), "{again:?}");
+}
+
+#[test]
+fn quota_that_is_exceeded_counts_what_waits_for_it() {
+    let wd = deployment(3, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let waiting = |ordinal: u32| {
+        let mut object = (*instance(ordinal, &hash, "waiting")).clone();
+        let condition = |type_: &str| {
+            json!({
+                "type": type_, "status": "False", "reason": "QuotaExceeded", "message": "no more", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            })
+        };
+        object.status =
+            serde_json::from_value(json!({ "conditions": [condition("Ready"), condition("QuotaGranted")] })).unwrap();
+        Arc::new(object)
+    };
+    let all = writes(&wd, &[instance(0, &hash, "ready"), waiting(1)]);
+    let Op::Apply { body, .. } = &all.last().unwrap().op else { panic!("{all:?}") };
+    let told = &body["status"]["conditions"][1];
+    assert_eq!((told["type"].as_str(), told["reason"].as_str()), (Some("ReplicasReady"), Some("QuotaExceeded")));
+    assert_eq!(told["message"], "1 of 3 desired replicas pending quota: wd-1: no more");
+}
+
+#[test]
+fn a_label_takes_no_blanks_and_quota_leaves_its_finalizer() {
+    let mut wd = deployment(1, "i:1");
+    wd.spec.city_code = "San Jose".into();
+    let features = Features { quota: true, networks: false };
+    let all = plan(&Observed { deployment: &wd, instances: &[], features, networks: None }, NOW).steps;
+    let Op::Create { body, .. } = &all[0].op else { panic!("{all:?}") };
+    assert_eq!(body["metadata"]["labels"][label::CITY_CODE], "San-Jose");
+    assert_eq!(body["metadata"]["finalizers"], json!([finalizer::QUOTA]));
 }

@@ -3,6 +3,9 @@
 pub mod deployment_status;
 pub mod instance;
 pub mod instances;
+pub mod networks;
+pub mod quota;
+pub mod write_back;
 
 /// What this cell gates Instances on.
 ///

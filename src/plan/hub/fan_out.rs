@@ -13,10 +13,10 @@ use super::workload_status;
 use crate::{
     api::{
         compute::{Placement, Workload, WorkloadDeployment},
-        meta::{annotation, finalizer, label, manager},
+        meta::{annotation, finalizer, label, manager, reason},
         names::{self, CityCode},
     },
-    plan::{Kind, Plan, Project, Write, ownership},
+    plan::{Kind, Plan, Project, Write, condition::Verdict, ownership},
 };
 
 /// Everything that is known about one Workload. All of it is known: the stores behind it are filled.
@@ -32,6 +32,8 @@ pub struct Observed<'a> {
     pub bound: &'a BTreeSet<CityCode>,
     /// Uid of the Workload's namespace, when the namespace has been seen.
     pub namespace_uid: Option<&'a str>,
+    /// Whether a Network of this name is in the Workload's namespace; only with the network feature.
+    pub network_exists: Option<&'a dyn Fn(&str) -> bool>,
 }
 
 /// What a placement's cities come to.
@@ -68,9 +70,16 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Project>> {
     if workload.metadata.deletion_timestamp.is_some() {
         return delete(observed);
     }
-    let fates = fates(observed);
     let mut writes: Vec<Write<Project>> = Vec::new();
     writes.extend(hold_finalizer(workload));
+    let missing = missing_networks(observed);
+    if !missing.is_empty() {
+        // Nothing is made for networks that are not there, and what runs is left alone.
+        let text = format!("Unable to find networks: {}", missing.into_iter().collect::<Vec<_>>().join(", "));
+        writes.extend(workload_status::blocked(workload, Verdict::no(reason::NETWORK_NOT_FOUND, text), now));
+        return Plan::writes(writes);
+    }
+    let fates = fates(observed);
     for (placement, fate) in workload.spec.placements.iter().zip(&fates) {
         for (name, city) in &fate.wanted {
             writes.extend(deployment(observed, placement, name, city));
@@ -91,6 +100,13 @@ fn delete(observed: &Observed<'_>) -> Plan<Write<Project>> {
             .collect();
     }
     observed.deployments.iter().filter_map(|wd| Write::delete(Kind::WorkloadDeployment, wd.as_ref())).collect()
+}
+
+/// Networks that the template names and the Workload's namespace has not. A reference's own namespace does not count.
+fn missing_networks(observed: &Observed<'_>) -> BTreeSet<String> {
+    let Some(exists) = observed.network_exists else { return BTreeSet::new() };
+    let interfaces = &observed.workload.spec.template.spec.network_interfaces;
+    interfaces.iter().map(|i| &i.network.name).filter(|name| !exists(name)).cloned().collect()
 }
 
 fn hold_finalizer(workload: &Workload) -> Option<Write<Project>> {

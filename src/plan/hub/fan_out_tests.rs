@@ -36,6 +36,8 @@ fn placement(name: &str, cities: &[&str]) -> Value {
 struct World {
     deployments: HashMap<String, Arc<WorkloadDeployment>>,
     bound: BTreeSet<CityCode>,
+    /// Networks of the namespace; nothing without the network feature.
+    networks: Option<Vec<String>>,
 }
 
 impl World {
@@ -47,12 +49,14 @@ impl World {
         let mut deployments: Vec<_> =
             self.deployments.values().filter(|wd| wd.spec.workload_ref.uid == "w1").cloned().collect();
         deployments.sort_by_key(|wd| wd.name_any());
+        let exists = |name: &str| self.networks.as_ref().is_some_and(|networks| networks.iter().any(|n| n == name));
         let observed = Observed {
             workload,
             deployments: &deployments,
             named: &|name| self.deployments.get(name).cloned(),
             bound: &self.bound,
             namespace_uid: Some("n1"),
+            network_exists: self.networks.as_ref().map(|_| &exists as &dyn Fn(&str) -> bool),
         };
         plan(&observed, NOW).steps
     }
@@ -269,4 +273,23 @@ fn a_deployment_that_only_pretends_to_be_part_of_it_is_neither_counted_nor_delet
     world.deployments.remove("web-a-dfw");
     let writes = world.plan(&object);
     assert!(matches!(&writes[..], [Write { op: Op::Merge { .. }, .. }]), "{writes:?}");
+}
+
+#[test]
+fn nothing_is_made_for_networks_that_are_not_there() {
+    let mut world = World { networks: Some(vec![]), ..World::with(&["dfw"]) };
+    let mut object = workload(&json!([placement("p", &["dfw"])]));
+    object.spec.template.spec.network_interfaces = ["b", "a", "b"]
+        .map(|name| serde_json::from_value(json!({ "network": { "name": name, "namespace": "elsewhere" } })).unwrap())
+        .into();
+    let status = world.settle(&object);
+    let told = &status["conditions"][0];
+    assert_eq!(
+        (&told["reason"], &told["message"]),
+        (&json!("NetworkNotFound"), &json!("Unable to find networks: a, b"))
+    );
+    assert!(world.deployments.is_empty());
+    world.networks = Some(vec!["a".into(), "b".into()]);
+    world.settle(&object);
+    assert_eq!(world.deployments.len(), 1);
 }

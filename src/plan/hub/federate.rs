@@ -12,19 +12,8 @@ use crate::{
         meta::{annotation, condition, finalizer, label, manager, reason},
         names::{self, CityCode, ProjectName},
     },
-    plan::{Hub, Kind, Plan, Project, Step, Write, condition::Verdict, ownership},
+    plan::{Hub, Kind, NamespaceFacts, Plan, Project, Step, Write, condition::Verdict, ownership},
 };
-
-/// What we keep of a namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NamespaceFacts {
-    /// Its uid.
-    pub uid: String,
-    /// Its labels, on the hub only those of ours.
-    pub labels: BTreeMap<String, String>,
-    /// Whether it is on its way out.
-    pub terminating: bool,
-}
 
 /// Everything that is known about one deployment of a project.
 pub struct Observed<'a> {
@@ -41,7 +30,7 @@ pub struct Observed<'a> {
 }
 
 /// Decides the writes for one deployment.
-pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Step> {
+pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Step<Project, Hub>> {
     if observed.deployment.metadata.deletion_timestamp.is_some() {
         return delete(observed);
     }
@@ -52,28 +41,28 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Step> {
     let deployment = observed.deployment;
     let city = match CityCode::parse(&deployment.spec.city_code) {
         Ok(city) => city,
-        Err(why) => return invalid(deployment, &why, now).map(Step::from).into_iter().collect(),
+        Err(why) => return invalid(deployment, &why, now).map(Step::Near).into_iter().collect(),
     };
-    let mut steps: Vec<Step> = Vec::new();
-    steps.extend(mark(deployment, &namespace).map(Step::from));
+    let mut steps: Vec<Step<Project, Hub>> = Vec::new();
+    steps.extend(mark(deployment, &namespace).map(Step::Near));
     let facts = (observed.hub_namespace)(&namespace);
     if facts.as_ref().is_some_and(|ns| ns.terminating) {
         return Plan::writes(steps); // made anew once it is gone; its event brings us back
     }
-    steps.extend(hold_namespace(observed, &namespace, facts.as_ref()).map(Step::from));
+    steps.extend(hold_namespace(observed, &namespace, facts.as_ref()).map(Step::Far));
     let copy = (observed.copy)(&namespace);
     if copy.as_ref().is_some_and(|copy| copy.metadata.deletion_timestamp.is_some()) {
         return Plan::writes(steps); // the same
     }
-    steps.extend(hold_copy(deployment, &city, &namespace, copy.as_deref()).map(Step::from));
+    steps.extend(hold_copy(deployment, &city, &namespace, copy.as_deref()).map(Step::Far));
     if let Some(copy) = copy {
-        steps.extend(mirror(deployment, &copy).map(Step::from));
+        steps.extend(mirror(deployment, &copy).map(Step::Near));
     }
     Plan::writes(steps)
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.
-fn delete(observed: &Observed<'_>) -> Plan<Step> {
+fn delete(observed: &Observed<'_>) -> Plan<Step<Project, Hub>> {
     let deployment = observed.deployment;
     let release = || -> Option<Write<Project>> {
         Write::release(Kind::WorkloadDeployment, manager::FEDERATOR, finalizer::FEDERATOR, deployment)
@@ -81,32 +70,35 @@ fn delete(observed: &Observed<'_>) -> Plan<Step> {
     let recorded = deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
     let Some(namespace) = observed.namespace_uid.map(names::hub_namespace).or(recorded) else {
         // The namespace is recorded before anything is written there, so nothing was.
-        return release().map(Step::from).into_iter().collect();
+        return release().map(Step::Near).into_iter().collect();
     };
     if let Some(copy) = (observed.copy)(&namespace) {
         if ownership::is_hub_copy_from(&copy, &deployment.namespace().unwrap_or_default()) {
             // On its way out already when there is no write: its event brings us back.
-            return Write::delete(Kind::WorkloadDeployment, copy.as_ref()).map(Step::Hub).into_iter().collect();
+            return Write::delete(Kind::WorkloadDeployment, copy.as_ref()).map(Step::Far).into_iter().collect();
         }
-        return release().map(Step::from).into_iter().collect();
+        return release().map(Step::Near).into_iter().collect();
     }
     let Some(release) = release() else { return Plan::nothing() };
     let name = deployment.name_any();
-    Plan::writes(vec![Step::Hub(Write::confirm_absent(Kind::WorkloadDeployment, &namespace, &name)), release.into()])
+    Plan::writes(vec![
+        Step::Far(Write::confirm_absent(Kind::WorkloadDeployment, &namespace, &name)),
+        Step::Near(release),
+    ])
 }
 
 /// A copy whose original is gone: a request of ours that was under way while the original was let go has made it anew.
 ///
 /// Only within a project namespace that still is the very one the hub namespace was named after: of another one (a
 /// project rebuilt, a kubeconfig gone astray) the absence of an original says nothing. The live read comes first.
-pub fn plan_orphan(namespace: &str, namespace_uid: &str, copy: &WorkloadDeployment) -> Plan<Step> {
+pub fn plan_orphan(namespace: &str, namespace_uid: &str, copy: &WorkloadDeployment) -> Plan<Step<Project, Hub>> {
     let same = copy.namespace().as_deref() == Some(&*names::hub_namespace(namespace_uid));
     if !same || !ownership::is_hub_copy_from(copy, namespace) {
         return Plan::nothing();
     }
     let Some(delete) = Write::<Hub>::delete(Kind::WorkloadDeployment, copy) else { return Plan::nothing() };
     let confirm = Write::<Project>::confirm_absent(Kind::WorkloadDeployment, namespace, &copy.name_any());
-    Plan::writes(vec![confirm.into(), delete.into()])
+    Plan::writes(vec![Step::Near(confirm), Step::Far(delete)])
 }
 
 /// Finalizer and hub namespace in one write, before anything is written on the hub.

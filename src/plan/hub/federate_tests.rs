@@ -50,7 +50,7 @@ fn steps(
     uid: Option<&str>,
     hub: Option<NamespaceFacts>,
     copy: Option<WorkloadDeployment>,
-) -> Vec<Step> {
+) -> Vec<Step<Project, Hub>> {
     let copy = copy.map(Arc::new);
     let observed = Observed {
         project: &ProjectName::single(),
@@ -65,7 +65,7 @@ fn steps(
 /// The copy as the hub would hold it after our writes.
 fn copy_of(wd: &WorkloadDeployment) -> WorkloadDeployment {
     let steps = steps(wd, Some("n1"), Some(namespace()), None);
-    let Some(Step::Hub(Write { op: Op::Apply { body, .. }, .. })) = steps.last() else { panic!("{steps:?}") };
+    let Some(Step::Far(Write { op: Op::Apply { body, .. }, .. })) = steps.last() else { panic!("{steps:?}") };
     let mut copy: WorkloadDeployment = serde_json::from_value(body.clone()).unwrap();
     copy.metadata.uid = Some("c1".into());
     copy.metadata.resource_version = Some("9".into());
@@ -78,8 +78,8 @@ fn marks_come_before_anything_on_the_hub() {
     let shown: Vec<String> = all
         .iter()
         .map(|step| match step {
-            Step::Project(write) => format!("project {}", write.object),
-            Step::Hub(write) => format!("hub {}", write.object),
+            Step::Near(write) => format!("project {}", write.object),
+            Step::Far(write) => format!("hub {}", write.object),
         })
         .collect();
     assert_eq!(shown, ["project WorkloadDeployment shop/wd", "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd"]);
@@ -114,9 +114,9 @@ fn a_forged_hub_namespace_is_put_right() {
     let mut wd = marked();
     wd.annotations_mut().insert(annotation::FEDERATION_NAMESPACE.into(), "ns-of-another-tenant".into());
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
-    assert!(matches!(&all[0], Step::Project(Write { op: Op::Apply { body, .. }, .. })
+    assert!(matches!(&all[0], Step::Near(Write { op: Op::Apply { body, .. }, .. })
         if body["metadata"]["annotations"][annotation::FEDERATION_NAMESPACE] == "ns-n1"));
-    assert!(matches!(&all[1], Step::Hub(write) if write.object.namespace == "ns-n1"));
+    assert!(matches!(&all[1], Step::Far(write) if write.object.namespace == "ns-n1"));
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn the_status_comes_back_in_the_projects_generations() {
         .unwrap(),
     );
     let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy));
-    let [Step::Project(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
+    let [Step::Near(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
     let status = &body["status"];
     assert_eq!((&status["observedGeneration"], &status["readyReplicas"]), (&json!(4), &json!(1)));
     assert_eq!(status["conditions"].as_array().unwrap().len(), 1, "ReferencedDataReady is the project's own");
@@ -146,15 +146,15 @@ fn deletion_takes_the_copy_first_and_believes_only_a_live_read() {
     let wd = deleting();
     let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&marked())));
     assert!(
-        matches!(&all[..], [Step::Hub(Write { op: Op::Delete { uid, resource_version }, .. })] if uid == "c1" && resource_version == "9")
+        matches!(&all[..], [Step::Far(Write { op: Op::Delete { uid, resource_version }, .. })] if uid == "c1" && resource_version == "9")
     );
     // Also when the project's namespace is gone: the recorded one leads there.
-    assert!(matches!(&steps(&wd, None, None, Some(copy_of(&marked())))[..], [Step::Hub(_)]));
+    assert!(matches!(&steps(&wd, None, None, Some(copy_of(&marked())))[..], [Step::Far(_)]));
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
     assert!(
         matches!(
             &all[..],
-            [Step::Hub(Write { op: Op::ConfirmAbsent, .. }), Step::Project(Write { op: Op::Merge { .. }, .. })]
+            [Step::Far(Write { op: Op::ConfirmAbsent, .. }), Step::Near(Write { op: Op::Merge { .. }, .. })]
         ),
         "{all:?}"
     );
@@ -165,14 +165,14 @@ fn somebody_elses_object_of_that_name_is_not_deleted() {
     let mut foreign = copy_of(&marked());
     foreign.labels_mut().insert(label::UPSTREAM_NAMESPACE.into(), "other".into());
     let all = steps(&deleting(), Some("n1"), Some(namespace()), Some(foreign));
-    assert!(matches!(&all[..], [Step::Project(Write { op: Op::Merge { .. }, .. })]), "{all:?}");
+    assert!(matches!(&all[..], [Step::Near(Write { op: Op::Merge { .. }, .. })]), "{all:?}");
 }
 
 #[test]
 fn what_was_never_federated_is_let_go() {
     let mut wd = deleting();
     wd.metadata.annotations = None;
-    assert!(matches!(&steps(&wd, None, None, None)[..], [Step::Project(_)]));
+    assert!(matches!(&steps(&wd, None, None, None)[..], [Step::Near(_)]));
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_city_that_cannot_be_one_is_told() {
     let mut wd = marked();
     wd.spec.city_code = "a/b".into();
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
-    let [Step::Project(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
+    let [Step::Near(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
     assert_eq!(body["status"]["conditions"][0]["reason"], reason::INVALID_PLACEMENT);
 }
 
@@ -197,7 +197,7 @@ fn a_copy_whose_original_is_gone_goes_after_a_live_read() {
     let all = plan_orphan("shop", "n1", &copy).steps;
     assert!(matches!(
         &all[..],
-        [Step::Project(Write { op: Op::ConfirmAbsent, .. }), Step::Hub(Write { op: Op::Delete { uid, .. }, .. })] if uid == "c1"
+        [Step::Near(Write { op: Op::ConfirmAbsent, .. }), Step::Far(Write { op: Op::Delete { uid, .. }, .. })] if uid == "c1"
     ));
     assert!(plan_orphan("shop", "another-namespace-of-that-name", &copy).steps.is_empty());
     assert!(plan_orphan("other", "n1", &copy).steps.is_empty());

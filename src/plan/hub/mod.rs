@@ -3,6 +3,7 @@
 pub mod fan_out;
 pub mod federate;
 pub mod policy;
+pub mod project;
 mod workload_status;
 
 pub use workload_status::{rejected, workload_status};

@@ -84,8 +84,12 @@ fn report(deployment: &WorkloadDeployment) -> Option<WorkloadDeploymentStatus> {
 
 /// The status to write when the API server refused a deployment: nobody else would tell the tenant.
 pub fn rejected(workload: &Workload, why: &str, now: Timestamp) -> Option<Write<Project>> {
+    blocked(workload, Verdict::no(reason::INVALID_PLACEMENT, format!("a deployment was refused: {why}")), now)
+}
+
+/// The status to write when something holds the whole Workload up: the counters stay, the condition says what it is.
+pub fn blocked(workload: &Workload, verdict: Verdict, now: Timestamp) -> Option<Write<Project>> {
     let mut status = workload.status.clone().unwrap_or_default();
-    let verdict = Verdict::no(reason::INVALID_PLACEMENT, format!("a deployment was refused: {why}"));
     let condition = verdict.over(&status.conditions, condition::AVAILABLE, workload.metadata.generation, now);
     status.conditions.retain(|c| c.type_ != condition::AVAILABLE);
     status.conditions.push(condition);

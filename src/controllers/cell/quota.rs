@@ -1,0 +1,269 @@
+//! Instances -> ResourceClaims in their projects' control planes, and what came of them.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant as Clock},
+};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use tokio_util::sync::CancellationToken;
+
+use super::State;
+use crate::{
+    api::{
+        compute::Instance,
+        meta::label,
+        names::{self, ProjectName},
+        neighbours::ResourceClaim,
+    },
+    controllers::{End, Reconciler, Stopped, Watches, carry_out, send, with},
+    io::{
+        Class, Error,
+        clients::{ControlPlane, Projects},
+        health::Health,
+        queue::{Key, Queue},
+        store::{Change, ObjectKey, Store},
+    },
+    plan::{
+        self, Kind, Next, Object, Step,
+        cell::quota::{self, Address, Cause, Claim, Observed, Trouble},
+    },
+};
+
+/// How long a fresh watch may take to fill before claims are read one by one.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Lane of Instances whose project is not known.
+const NOWHERE: &str = "";
+
+/// The quota of every project that has Instances on this cell.
+pub(super) struct Quota {
+    /// `discovery.clusterName`.
+    cluster: String,
+    projects: Projects,
+    backends: Mutex<BTreeMap<ProjectName, Arc<Backend>>>,
+    pub(super) queue: Arc<Queue>,
+    health: Health,
+    stop: CancellationToken,
+}
+
+/// One project's control plane, as far as quota goes.
+struct Backend {
+    plane: ControlPlane<plan::Project>,
+    /// Claims of this cell.
+    claims: Arc<Store<ResourceClaim>>,
+    since: Clock,
+    stop: CancellationToken,
+}
+
+impl Quota {
+    pub(super) fn new(cluster: String, projects: Projects, health: &Health, stop: &CancellationToken) -> Self {
+        Self {
+            cluster,
+            projects,
+            backends: Mutex::default(),
+            queue: Arc::default(),
+            health: health.clone(),
+            stop: stop.clone(),
+        }
+    }
+
+    fn backends(&self) -> MutexGuard<'_, BTreeMap<ProjectName, Arc<Backend>>> {
+        self.backends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The project's backend; the first call starts its watch.
+    fn backend(&self, state: &Arc<State>, project: &ProjectName) -> Result<Arc<Backend>, Trouble> {
+        let mut backends = self.backends();
+        if let Some(backend) = backends.get(project) {
+            return Ok(backend.clone());
+        }
+        let connection =
+            self.projects.connect(project).map_err(|message| Trouble { cause: Cause::Misconfigured, message })?;
+        let backend = Arc::new(Backend {
+            plane: ControlPlane::new(&format!("project {project}"), connection),
+            claims: Arc::new(Store::new(|_, _| Vec::new())),
+            since: Clock::now(),
+            stop: self.stop.child_token(),
+        });
+        let weak = Arc::downgrade(state);
+        let lane = project.clone();
+        backend.claims.listen(move |change| {
+            with(&weak, |state| wake_claimant(state, &lane, change));
+        });
+        let (weak, of) = (Arc::downgrade(state), project.clone());
+        let watches = Watches {
+            plane: &backend.plane,
+            health: &self.health,
+            metrics: &state.metrics,
+            stop: &backend.stop,
+            tenant: true,
+            on_fresh: Arc::new(move || with(&weak, |state| state.quota_again(&of))),
+        };
+        let selector = format!("{}={}", label::SOURCE_CLUSTER, self.cluster);
+        watches.objects::<ResourceClaim, _>(Some(Kind::ResourceClaim), &selector, |claim| claim, &backend.claims);
+        backends.insert(project.clone(), backend.clone());
+        tracing::info!(%project, "quota engaged");
+        Ok(backend)
+    }
+
+    /// Lets a project go that has no Instance here any more.
+    pub(super) fn retire(&self, project: &ProjectName) {
+        if let Some(backend) = self.backends().remove(project) {
+            backend.stop.cancel();
+            tracing::info!(%project, "quota disengaged");
+        }
+    }
+}
+
+/// Wakes the Instance that a claim is for.
+fn wake_claimant(state: &State, lane: &ProjectName, change: &Change<'_, ResourceClaim>) {
+    let (Some(quota), Some(claim)) = (&state.quota, change.any()) else { return };
+    let namespace = claim.labels().get(label::INSTANCE_NAMESPACE);
+    let name = change.key.name.strip_prefix("instance-");
+    if let (Some(namespace), Some(name)) = (namespace, name) {
+        quota.queue.add(Key::new(lane.as_str(), namespace, name));
+    }
+}
+
+/// The key of an Instance's quota: its project is the lane, so that one whose quota is away delays no other.
+pub(super) fn key(state: &State, instance: &ObjectKey) -> Key {
+    let facts = state.namespaces.get(&ObjectKey::new("", &instance.namespace));
+    let project = facts.and_then(|facts| facts.upstream().map(|(project, _)| project));
+    let lane = project.as_ref().map_or(NOWHERE, ProjectName::as_str);
+    Key::new(lane, &instance.namespace, &instance.name)
+}
+
+/// See the module.
+pub(super) struct QuotaController(pub(super) Arc<State>);
+
+impl Reconciler for QuotaController {
+    const NAME: &'static str = "quota";
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+        let state = &self.0;
+        let Some(quota) = &state.quota else { return Ok(Next::Await) };
+        if !state.is_synced() || state.instances.has_unreadable(&key.namespace) {
+            return Ok(Next::Await); // a fresh cache brings every key back
+        }
+        let facts = state.namespaces.get(&ObjectKey::new("", &key.namespace));
+        let address = Address::from_labels(&facts.map(|facts| facts.labels.clone()).unwrap_or_default());
+        let Some(instance) = state.instances.get(&ObjectKey::new(&key.namespace, &key.name)) else {
+            return self.reclaim(quota, key, address.ok()).await;
+        };
+        // One that goes may have lost its owner already, and still has a claim to let go of.
+        if instance.metadata.deletion_timestamp.is_none() && state.owner(&instance).is_none() {
+            return Ok(Next::Await);
+        }
+        let look = match &address {
+            Err(why) => Err(Trouble { cause: Cause::Unresolvable, message: why.clone() }),
+            Ok(address) => quota.backend(state, &address.project).map(|backend| (address, backend)),
+        };
+        let (address, backend) = match look {
+            Ok(found) => found,
+            Err(trouble) => return self.tell(quota, &instance, trouble).await,
+        };
+        if !backend.claims.is_synced() && backend.since.elapsed() < PATIENCE {
+            return Ok(Next::After(PATIENCE / 4));
+        }
+        self.work(quota, &instance, address, &backend).await
+    }
+}
+
+impl QuotaController {
+    /// Judges and acts; whatever the backend does not answer becomes the Instance's reason.
+    async fn work(
+        &self,
+        quota: &Quota,
+        instance: &Instance,
+        address: &Address,
+        backend: &Backend,
+    ) -> Result<Next, Error> {
+        let object = Object {
+            kind: Kind::ResourceClaim,
+            namespace: address.namespace.clone(),
+            name: names::resource_claim_name(&instance.name_any()),
+        };
+        let cached = || backend.claims.get(&ObjectKey::new(&object.namespace, &object.name));
+        // While the watch works, it knows. While it does not, each look is a call of its own.
+        let mut seen = if backend.claims.is_live() {
+            Ok(cached())
+        } else {
+            backend.plane.read::<ResourceClaim>(&object).await.map(|claim| claim.map(Arc::new))
+        };
+        let mut retried = false;
+        loop {
+            let (claim, failed) = match seen {
+                Ok(Some(claim)) => (Claim::Present(claim), None),
+                Ok(None) => (Claim::Absent, None),
+                Err(error) => (Claim::Unknown(trouble(&error)), Some(error)),
+            };
+            let observed = Observed { instance, address: Some(address), claim, cluster: &quota.cluster };
+            let decision = quota::plan(&observed, Timestamp::now());
+            if let Some(reason) = decision.failure {
+                self.0.metrics.quota_failed(reason);
+            }
+            if decision.orphans {
+                self.0.metrics.quota_orphaned();
+            }
+            let done = carry_out(&self.0.plane, &backend.plane, &decision.plan, &self.0.metrics).await;
+            match (done, failed) {
+                // Told; and the next attempt waits as failures do, longer and longer.
+                (Ok(Next::After(_)), Some(error)) => return Err(error),
+                (Err(Stopped { at: End::Far, error }), None) if !retried => {
+                    retried = true;
+                    seen = if error.class() == Class::Conflict {
+                        // Somebody's claim of this name, that our watch does not show or has not shown yet.
+                        backend.plane.read::<ResourceClaim>(&object).await.map(|claim| claim.map(Arc::new))
+                    } else {
+                        Err(error)
+                    };
+                }
+                (done, _) => return Ok(done?),
+            }
+        }
+    }
+
+    /// Says on the Instance why quota cannot even be asked.
+    async fn tell(&self, quota: &Quota, instance: &Instance, trouble: Trouble) -> Result<Next, Error> {
+        let observed = Observed { instance, address: None, claim: Claim::Unknown(trouble), cluster: &quota.cluster };
+        let decision = quota::plan(&observed, Timestamp::now());
+        if let Some(reason) = decision.failure {
+            self.0.metrics.quota_failed(reason);
+        }
+        if decision.orphans {
+            self.0.metrics.quota_orphaned();
+        }
+        for step in decision.plan.steps {
+            if let Step::Near(write) = step {
+                send(&self.0.plane, &write, &self.0.metrics).await?;
+            }
+        }
+        // The namespace's labels bring us back.
+        Ok(Next::Await)
+    }
+
+    /// A claim whose Instance is gone, left behind when its backend was away for too long.
+    async fn reclaim(&self, quota: &Quota, key: &Key, address: Option<Address>) -> Result<Next, Error> {
+        let Some(address) = address else { return Ok(Next::Await) };
+        let Some(backend) = quota.backends().get(&address.project).cloned() else { return Ok(Next::Await) };
+        let name = names::resource_claim_name(&key.name);
+        let Some(claim) = backend.claims.get(&ObjectKey::new(&address.namespace, &name)) else {
+            return Ok(Next::Await);
+        };
+        let plan = quota::reclaim(&claim, &quota.cluster, &key.namespace, &key.name);
+        Ok(carry_out(&self.0.plane, &backend.plane, &plan, &self.0.metrics).await?)
+    }
+}
+
+/// What a failed call means for the Instance that waits.
+fn trouble(error: &Error) -> Trouble {
+    let cause = match (error.missing(), error.class()) {
+        (Some("projects"), _) => Cause::NoProject,
+        (Some("namespaces"), _) => Cause::NoNamespace,
+        (Some(_), _) | (None, Class::Forbidden | Class::Invalid) => Cause::Misconfigured,
+        _ => Cause::Unavailable,
+    };
+    Trouble { cause, message: error.to_string() }
+}

@@ -1,0 +1,152 @@
+//! Instances of this cell -> their copies on the hub.
+
+use std::sync::{Arc, OnceLock};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{Api, ResourceExt};
+use tokio_util::sync::CancellationToken;
+
+use super::{LANE, State};
+use crate::{
+    api::{compute::Instance, meta::label},
+    controllers::{Reconciler, Watches, carry_out, send},
+    io::{
+        CALL, Class, Error,
+        clients::ControlPlane,
+        deadline,
+        health::Health,
+        queue::{Key, Queue, backoff},
+        store::{ObjectKey, Store},
+    },
+    plan::{
+        self, Kind, Next, Object, Op, Step,
+        cell::write_back::{self, Observed},
+    },
+};
+
+/// The cell's end of the way back.
+pub(super) struct WriteBack {
+    pub(super) hub: ControlPlane<plan::Hub>,
+    /// Copies that this cell wrote.
+    pub(super) copies: Arc<Store<Instance>>,
+    /// Uid of the cell's `kube-system`, once it is known.
+    cell: OnceLock<String>,
+    pub(super) queue: Arc<Queue>,
+}
+
+impl WriteBack {
+    pub(super) fn new(hub: ControlPlane<plan::Hub>) -> Self {
+        Self { hub, copies: Arc::new(Store::new(|_, _| Vec::new())), cell: OnceLock::new(), queue: Arc::default() }
+    }
+
+    /// Starts the watch of the hub, once the cell has said who it is.
+    pub(super) fn start(state: &Arc<State>, health: &Health, stop: &CancellationToken) {
+        let Some(this) = &state.write_back else { return };
+        let queue = this.queue.clone();
+        this.copies.listen(move |change| queue.add(Key::new(LANE, &change.key.namespace, &change.key.name)));
+        let (state, health, stop) = (state.clone(), health.clone(), stop.clone());
+        tokio::spawn(async move {
+            let Some(this) = &state.write_back else { return };
+            let uid = tokio::select! {
+                () = stop.cancelled() => return,
+                uid = cell_uid(&state.plane, &health) => uid,
+            };
+            let selector = format!("{}={uid}", label::CELL_UID);
+            let _ = this.cell.set(uid);
+            let again = state.clone();
+            let watches = Watches {
+                plane: &this.hub,
+                health: &health,
+                metrics: &state.metrics,
+                stop: &stop,
+                tenant: false,
+                on_fresh: Arc::new(move || again.write_back_again()),
+            };
+            watches.objects::<Instance, _>(Some(Kind::Instance), &selector, |i| i, &this.copies);
+        });
+    }
+}
+
+/// Who this cell is: the uid of a namespace that every cluster has from its first to its last day.
+async fn cell_uid(cell: &ControlPlane<plan::Cell>, health: &Health) -> String {
+    let entry = health.watch("namespace kube-system in cell".into());
+    let mut failures = 0;
+    loop {
+        entry.trying();
+        let api: Api<Namespace> = Api::all(cell.connection().client());
+        let found = deadline(CALL, || "get Namespace kube-system in cell".into(), api.get_metadata("kube-system"));
+        match found.await.map(|namespace| namespace.uid()) {
+            Ok(Some(uid)) => return uid,
+            Ok(None) => drop(entry.failed("it has no uid")),
+            Err(error) => drop(entry.failed(&error.to_string())),
+        }
+        failures += 1;
+        let second = std::time::Duration::from_secs(1);
+        tokio::time::sleep(backoff(failures, second, 5 * second)).await;
+    }
+}
+
+/// See the module.
+pub(super) struct WriteBackController(pub(super) Arc<State>);
+
+impl Reconciler for WriteBackController {
+    const NAME: &'static str = "write-back";
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+        let state = &self.0;
+        let Some(this) = &state.write_back else { return Ok(Next::Await) };
+        let (true, Some(cell)) = (state.is_synced() && this.copies.is_synced(), this.cell.get()) else {
+            return Ok(Next::Await); // a fresh cache brings every key back
+        };
+        if state.instances.has_unreadable(&key.namespace) || this.copies.has_unreadable(&key.namespace) {
+            return Ok(Next::Await);
+        }
+        let place = ObjectKey::new(&key.namespace, &key.name);
+        let instance = state.instances.get(&place);
+        let deployment = instance.as_deref().and_then(|instance| state.owner(instance));
+        let namespace_labels =
+            state.namespaces.get(&ObjectKey::new("", &key.namespace)).map(|facts| facts.labels.clone());
+        let copy = this.copies.get(&place);
+        let object = Object { kind: Kind::Instance, namespace: key.namespace.to_string(), name: key.name.to_string() };
+        let observed = Observed {
+            object: &object,
+            instance: instance.as_deref(),
+            deployment: deployment.as_deref(),
+            namespace_labels: &namespace_labels.unwrap_or_default(),
+            cell,
+            copy: copy.as_deref(),
+        };
+        let plan = write_back::plan(&observed);
+        match carry_out(&state.plane, &this.hub, &plan, &state.metrics).await.map_err(Error::from) {
+            // Nobody on the hub would own the copy: a deployment on its way out, or a hub that was built anew.
+            // Karmada tells the cell's deployment of a new owner, and that brings us back.
+            Err(gone) if gone.class() == Class::Gone => Ok(Next::Await),
+            Err(Error::StillThere(_)) if is_new(&plan.steps) => self.contest(this, &observed).await,
+            done => done,
+        }
+    }
+}
+
+/// Whether a plan was to make a copy that this cell has not.
+fn is_new<N, F>(steps: &[Step<N, F>]) -> bool {
+    steps.iter().any(|step| matches!(step, Step::Far(write) if matches!(write.op, Op::ConfirmPresent { .. })))
+}
+
+impl WriteBackController {
+    /// A copy is there that the watch of our own does not show.
+    async fn contest(&self, this: &WriteBack, observed: &Observed<'_>) -> Result<Next, Error> {
+        let Some(other) = this.hub.read::<Instance>(observed.object).await? else { return Ok(Next::After(SOON)) };
+        let Some(write) = write_back::contest(observed, &other) else {
+            tracing::debug!(object = %observed.object, at = %Timestamp::now(), "the hub's copy is another cell's");
+            return Ok(Next::After(CONTESTED));
+        };
+        send(&this.hub, &write, &self.0.metrics).await?;
+        Ok(Next::After(SOON))
+    }
+}
+
+/// Between taking a copy from another cell and making it anew.
+const SOON: std::time::Duration = std::time::Duration::from_millis(200);
+/// Between two looks at a copy that is another cell's.
+const CONTESTED: std::time::Duration = std::time::Duration::from_secs(30);

@@ -1,0 +1,106 @@
+//! Projects come and go: each that is ready is engaged, and let go when it is gone.
+
+use std::sync::{Arc, Weak};
+
+use tokio_util::sync::CancellationToken;
+
+use super::state::Management;
+use crate::{
+    api::{
+        names::ProjectName,
+        neighbours::{Project, ProjectControlPlane},
+    },
+    controllers::{Watches, with},
+    io::{
+        clients::{Connection, ControlPlane, Projects},
+        health::Health,
+        store::{Change, Store},
+    },
+    plan,
+};
+
+/// What is kept of a project.
+#[derive(Debug, PartialEq, Eq)]
+struct Facts {
+    ready: bool,
+    terminating: bool,
+}
+
+/// What a project's state asks for.
+#[derive(Debug, PartialEq, Eq)]
+enum Wanted {
+    Engaged,
+    Gone,
+    /// Whatever it is now.
+    AsItIs,
+}
+
+/// A project is worked on from when it is ready until it is gone: one that is on its way out still has deployments to
+/// be finalised, and one whose readiness flickers must not lose what is known of it.
+fn wanted(facts: Option<&Facts>) -> Wanted {
+    match facts {
+        None => Wanted::Gone,
+        Some(facts) if facts.ready || facts.terminating => Wanted::Engaged,
+        Some(_) => Wanted::AsItIs,
+    }
+}
+
+/// Watches projects and engages them, over `projects`, until `stop`.
+pub(super) fn start(
+    management: &Arc<Management>,
+    discovery: Connection,
+    projects: Projects,
+    internal: bool,
+    health: &Health,
+    stop: &CancellationToken,
+) {
+    let store: Arc<Store<Facts>> = Arc::new(Store::new(|_, _| Vec::new()));
+    let weak = Arc::downgrade(management);
+    store.listen(move |change| on_project(&weak, &projects, change));
+    let plane: ControlPlane<plan::Project> = ControlPlane::new("discovery", discovery);
+    let watches =
+        Watches { plane: &plane, health, metrics: &management.metrics, stop, tenant: false, on_fresh: Arc::new(|| ()) };
+    if internal {
+        let keep = |p: ProjectControlPlane| Facts {
+            ready: p.is_ready(),
+            terminating: p.metadata.deletion_timestamp.is_some(),
+        };
+        watches.objects::<ProjectControlPlane, _>(None, "", keep, &store);
+    } else {
+        let keep = |p: Project| Facts { ready: p.is_ready(), terminating: p.metadata.deletion_timestamp.is_some() };
+        watches.objects::<Project, _>(None, "", keep, &store);
+    }
+}
+
+fn on_project(management: &Weak<Management>, projects: &Projects, change: &Change<'_, Facts>) {
+    let name = ProjectName::new(&change.key.name);
+    with(management, |management| match wanted(change.new.map(AsRef::as_ref)) {
+        Wanted::Gone => management.disengage(&name),
+        Wanted::Engaged if !management.is_engaged(&name) => match projects.connect(&name) {
+            Ok(connection) => {
+                let plane = ControlPlane::new(&format!("project {name}"), connection);
+                Management::engage(management, &name, plane, true);
+            }
+            Err(error) => tracing::error!(project = %name, %error, "project cannot be engaged"),
+        },
+        Wanted::Engaged | Wanted::AsItIs => {}
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_project_is_engaged_from_ready_to_gone() {
+        let facts = |ready, terminating| Facts { ready, terminating };
+        for (state, expected) in [
+            (Some(facts(true, false)), Wanted::Engaged),
+            (Some(facts(false, false)), Wanted::AsItIs),
+            (Some(facts(false, true)), Wanted::Engaged),
+            (None, Wanted::Gone),
+        ] {
+            assert_eq!(wanted(state.as_ref()), expected, "{state:?}");
+        }
+    }
+}

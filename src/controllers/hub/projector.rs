@@ -1,0 +1,133 @@
+//! Instances on the hub -> projections in the projects they belong to.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::state::{HUB_LANE, Management, ProjectState};
+use crate::{
+    api::{compute::Instance, names},
+    controllers::{End, Reconciler, carry_out, send},
+    io::{Class, Error, queue::Key, store::ObjectKey},
+    plan::{
+        Next,
+        hub::project::{self, Observed, Quarantine},
+    },
+};
+
+/// See the module.
+pub(super) struct Projector(pub(super) Arc<Management>);
+
+impl Reconciler for Projector {
+    const NAME: &'static str = "instance-projector";
+
+    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+        let hub = &self.0.hub;
+        if !hub.instances.is_synced() {
+            return Ok(Next::Await); // a fresh cache brings every key back
+        }
+        if &*key.lane == HUB_LANE {
+            return self.lost(&ObjectKey::new(&key.namespace, &key.name)).await;
+        }
+        let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
+        if !project.is_synced() || !project.instances.is_synced() {
+            return Ok(Next::Await);
+        }
+        self.show(&project, key).await
+    }
+}
+
+impl Projector {
+    /// A hub Instance that names no project of ours.
+    async fn lost(&self, key: &ObjectKey) -> Result<Next, Error> {
+        let Some(instance) = self.0.hub.instances.get(key) else { return Ok(Next::Await) };
+        match project::identify(&instance) {
+            Err(why) => self.set_aside(&instance, why).await,
+            Ok(claimed) if !self.0.is_engaged(&claimed.project) => {
+                self.set_aside(&instance, Quarantine::ProjectAbsent).await
+            }
+            Ok(_) => {
+                self.0.wake_projection(&instance); // engaged meanwhile
+                Ok(Next::Await)
+            }
+        }
+    }
+
+    async fn show(&self, project: &ProjectState, key: &Key) -> Result<Next, Error> {
+        let hub = &self.0.hub;
+        let place = ObjectKey::new(&key.namespace, &key.name);
+        let namespace_uid = project.namespace_uid(&key.namespace);
+        let hub_namespace = namespace_uid.as_deref().map(names::hub_namespace);
+        // An object that cannot be read may be any of the ones we look for: unknown is not absent.
+        if project.deployments.has_unreadable(&key.namespace)
+            || hub_namespace.as_ref().is_some_and(|namespace| hub.instances.has_unreadable(namespace))
+        {
+            return Ok(Next::Await);
+        }
+        let claims_to_be_here = |instance: &Instance| {
+            project::identify(instance)
+                .is_ok_and(|claimed| claimed.project == project.name && *claimed.namespace == *key.namespace)
+        };
+        let here = hub_namespace.and_then(|namespace| hub.instances.get(&ObjectKey::new(&namespace, &key.name)));
+        if here.as_deref().is_some_and(|instance| !claims_to_be_here(instance)) {
+            return Ok(Next::Await); // what it claims instead is looked at by itself
+        }
+        self.put_strangers_aside(project, key, here.as_deref()).await?;
+        let deployment = here
+            .as_deref()
+            .and_then(|instance| project::identify(instance).ok())
+            .and_then(|claimed| project.deployments.get(&ObjectKey::new(&key.namespace, &claimed.deployment)));
+        let projection = project.instances.get(&place);
+        let plan = project::plan(&Observed {
+            namespace: &key.namespace,
+            name: &key.name,
+            namespace_uid: namespace_uid.as_deref(),
+            source: here.as_deref(),
+            deployment: deployment.as_deref(),
+            projection: projection.as_deref(),
+        });
+        let plan = match (plan, &here) {
+            (Ok(plan), _) => plan,
+            (Err(why), Some(instance)) => return self.set_aside(instance, why).await,
+            (Err(_), None) => return Ok(Next::Await),
+        };
+        match (carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await, here) {
+            (Ok(next), Some(instance)) => {
+                self.0.no_longer_aside(&ObjectKey::of(instance.as_ref()));
+                Ok(next)
+            }
+            // To try again what is refused for what it says would be to ask for ever.
+            (Err(stopped), Some(instance)) if stopped.at == End::Near && stopped.error.class() == Class::Invalid => {
+                tracing::warn!(object = %place, error = %stopped.error, "a projection is refused");
+                self.set_aside(&instance, Quarantine::Refused).await
+            }
+            (done, _) => Ok(done?),
+        }
+    }
+
+    /// Hub Instances that claim this very place from a namespace that is not the place's.
+    async fn put_strangers_aside(
+        &self,
+        project: &ProjectState,
+        key: &Key,
+        here: Option<&Instance>,
+    ) -> Result<(), Error> {
+        let index = super::state::claimed_namespace_index(&project.name, &key.namespace);
+        for stranger in self.0.hub.instances.by_index(&index) {
+            if stranger.name_any() == *key.name && here.map(ResourceExt::uid) != Some(stranger.uid()) {
+                self.set_aside(&stranger, Quarantine::Unidentifiable).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn set_aside(&self, instance: &Instance, why: Quarantine) -> Result<Next, Error> {
+        if self.0.set_aside(instance, why) {
+            let name = instance.name_any();
+            tracing::warn!(namespace = instance.namespace(), name, reason = why.label(), "hub Instance put aside");
+            send(&self.0.hub.plane, &project::tell(instance, why, Timestamp::now()), &self.0.metrics).await?;
+        }
+        Ok(Next::Await)
+    }
+}

@@ -1,0 +1,219 @@
+//! Which change wakes whom on the management side.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+
+use super::state::{
+    HUB_LANE, Management, ProjectState, claimed_deployment_index, claimed_namespace_index, copy_city, namespace_index,
+    original_city, project_index, with2,
+};
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        meta::annotation,
+        names::{self, CityCode},
+    },
+    controllers::with,
+    io::{
+        queue::Key,
+        store::{Change, ObjectKey},
+    },
+    plan::{NamespaceFacts, hub::project},
+};
+
+impl Management {
+    /// A cache of the hub is fresh: look at everything, and let what failed meanwhile try now.
+    pub(super) fn everything_again(&self) {
+        self.queues.policy.retry_all_now();
+        self.queues.projector.retry_now(HUB_LANE);
+        for project in self.all_projects() {
+            self.project_again(&project);
+        }
+        for instance in self.hub.instances.values() {
+            self.wake_projection(&instance);
+        }
+    }
+
+    /// The same for a project: its own objects, and what the hub holds for it.
+    pub(super) fn project_again(&self, project: &ProjectState) {
+        let lane = project.name.as_str();
+        for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector] {
+            queue.retry_now(lane);
+        }
+        self.wake_workloads(project, None);
+        for deployment in project.deployments.values() {
+            let key = ObjectKey::of(deployment.as_ref());
+            self.queues.federator.add(Key::new(lane, &key.namespace, &key.name));
+            self.wake_policy_of(project, &deployment);
+        }
+        for namespace in self.hub.namespaces.keys_by_index(&project_index(&project.name)) {
+            for key in self.hub.copies.keys_by_index(&namespace_index(&namespace.name)) {
+                self.wake_original(&key);
+            }
+            for key in self.hub.policies.keys_by_index(&namespace_index(&namespace.name)) {
+                self.wake_policy_named(&key);
+            }
+        }
+        for key in self.projections_of(project) {
+            self.queues.projector.add(Key::new(lane, &key.namespace, &key.name));
+        }
+    }
+
+    pub(super) fn listen_to_hub(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        self.hub.copies.listen(move |change| with(&weak, |this| this.on_copy(change)));
+        let weak = Arc::downgrade(self);
+        self.hub.policies.listen(move |change| with(&weak, |this| this.wake_policy_named(change.key)));
+        let weak = Arc::downgrade(self);
+        self.hub.namespaces.listen(move |change| with(&weak, |this| this.on_hub_namespace(change)));
+        let weak = Arc::downgrade(self);
+        self.hub.instances.listen(move |change| with(&weak, |this| this.on_hub_instance(change)));
+    }
+
+    pub(super) fn listen_to_project(self: &Arc<Self>, project: &Arc<ProjectState>) {
+        let lane = project.name.clone();
+        let queue = self.queues.workload.clone();
+        project.workloads.listen(move |change| {
+            queue.add(Key::new(lane.as_str(), &change.key.namespace, &change.key.name));
+        });
+        let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
+        project
+            .deployments
+            .listen(move |change| with2(&weak, &of, |this, project| this.on_deployment(project, change)));
+        let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
+        project.locations.listen(move |change| {
+            if change.old != change.new {
+                with2(&weak, &of, |this, project| this.wake_workloads(project, None));
+            }
+        });
+        let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
+        project.namespaces.listen(move |change| {
+            if change.old != change.new {
+                with2(&weak, &of, |this, project| this.on_project_namespace(project, &change.key.name));
+            }
+        });
+        let lane = project.name.clone();
+        let queue = self.queues.projector.clone();
+        project.instances.listen(move |change| {
+            queue.add(Key::new(lane.as_str(), &change.key.namespace, &change.key.name));
+        });
+        if let Some(networks) = &project.networks {
+            let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
+            networks.listen(move |change| {
+                // That a Network is there is all that matters of it.
+                if change.old.is_none() || change.new.is_none() {
+                    let namespace = &change.key.namespace;
+                    with2(&weak, &of, |this, project| this.wake_workloads(project, Some(namespace)));
+                }
+            });
+        }
+    }
+
+    fn on_deployment(&self, project: &ProjectState, change: &Change<'_, WorkloadDeployment>) {
+        let lane = project.name.as_str();
+        let key = change.key;
+        self.queues.federator.add(Key::new(lane, &key.namespace, &key.name));
+        for deployment in change.old.into_iter().chain(change.new) {
+            let workload = &deployment.spec.workload_ref.name;
+            self.queues.workload.add(Key::new(lane, &key.namespace, workload));
+            self.wake_policy_of(project, deployment);
+        }
+        if change.old.and_then(|wd| wd.uid()) != change.new.and_then(|wd| wd.uid()) {
+            self.wake_claimants(&claimed_deployment_index(&project.name, &key.namespace, &key.name));
+        }
+    }
+
+    fn on_copy(&self, change: &Change<'_, WorkloadDeployment>) {
+        for copy in change.old.into_iter().chain(change.new) {
+            self.wake_policy(&change.key.namespace, copy_city(copy));
+        }
+        self.wake_original(change.key);
+    }
+
+    /// The federator's work on the original of a copy.
+    fn wake_original(&self, copy: &ObjectKey) {
+        let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &copy.namespace)) else { return };
+        if let Some((project, namespace)) = facts.upstream() {
+            self.queues.federator.add(Key::new(project.as_str(), namespace, &copy.name));
+        }
+    }
+
+    fn on_hub_namespace(&self, change: &Change<'_, NamespaceFacts>) {
+        if change.old == change.new {
+            return;
+        }
+        let Some((project, namespace)) = change.any().and_then(|facts| facts.upstream()) else { return };
+        if let Some(project) = self.project(project.as_str()) {
+            self.on_project_namespace(&project, namespace);
+        }
+    }
+
+    fn on_hub_instance(&self, change: &Change<'_, Instance>) {
+        if change.new.is_none() {
+            self.no_longer_aside(change.key);
+        }
+        // Both: a label that changed may leave a projection behind where it pointed before.
+        for instance in change.old.into_iter().chain(change.new) {
+            self.wake_projection(instance);
+        }
+    }
+
+    fn on_project_namespace(&self, project: &ProjectState, namespace: &str) {
+        for deployment in project.deployments.by_index(&namespace_index(namespace)) {
+            self.queues.federator.add(Key::new(project.name.as_str(), namespace, &deployment.name_any()));
+            self.wake_policy_of(project, &deployment);
+        }
+        self.wake_workloads(project, Some(namespace));
+        self.wake_claimants(&claimed_namespace_index(&project.name, namespace));
+        for key in project.instances.keys_by_index(&namespace_index(namespace)) {
+            self.queues.projector.add(Key::new(project.name.as_str(), &key.namespace, &key.name));
+        }
+    }
+
+    /// Hub Instances under this index value.
+    pub(super) fn wake_claimants(&self, index: &str) {
+        for instance in self.hub.instances.by_index(index) {
+            self.wake_projection(&instance);
+        }
+    }
+
+    /// Where a hub Instance says that it belongs, if we know such a project; else in the lane of those who are lost.
+    pub(super) fn wake_projection(&self, instance: &Instance) {
+        let name = instance.name_any();
+        let key = match project::identify(instance) {
+            Ok(claimed) if self.is_engaged(&claimed.project) => {
+                Key::new(claimed.project.as_str(), &claimed.namespace, &name)
+            }
+            _ => Key::new(HUB_LANE, &instance.namespace().unwrap_or_default(), &name),
+        };
+        self.queues.projector.add(key);
+    }
+
+    fn wake_workloads(&self, project: &ProjectState, namespace: Option<&str>) {
+        for key in project.workloads.keys() {
+            if namespace.is_none_or(|namespace| namespace == &*key.namespace) {
+                self.queues.workload.add(Key::new(project.name.as_str(), &key.namespace, &key.name));
+            }
+        }
+    }
+
+    fn wake_policy_of(&self, project: &ProjectState, deployment: &WorkloadDeployment) {
+        let derived = project.namespace_uid(&deployment.namespace().unwrap_or_default());
+        let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
+        if let Some(namespace) = derived.map(|uid| names::hub_namespace(&uid)).or_else(recorded) {
+            self.wake_policy(&namespace, original_city(deployment));
+        }
+    }
+
+    fn wake_policy_named(&self, policy: &ObjectKey) {
+        let city = policy.name.strip_prefix("city-").and_then(|city| CityCode::parse(city).ok());
+        self.wake_policy(&policy.namespace, city);
+    }
+
+    fn wake_policy(&self, namespace: &str, city: Option<CityCode>) {
+        if let Some(city) = city {
+            self.queues.policy.add(Key::new(namespace, namespace, city.as_str()));
+        }
+    }
+}

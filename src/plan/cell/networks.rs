@@ -1,0 +1,229 @@
+//! A deployment's networks on its cell: a NetworkBinding per interface, its NetworkContext, a SubnetClaim, its Subnet.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::{
+    api::{
+        compute::{
+            Condition, ConditionStatus, LocalReference, LocationReference, NetworkInterface, NetworkReference,
+            WorkloadDeployment,
+        },
+        meta::{condition, manager, reason},
+        names::{self, CityCode},
+        neighbours::{NetworkBinding, NetworkContext, Subnet, SubnetClaim, SubnetClaimSpec},
+    },
+    plan::{Cell, Kind, Write, condition::Verdict, condition::find, ownership},
+};
+
+/// Class of the subnets that Instances get.
+const SUBNET_CLASS: &str = "private";
+/// Their address family.
+const IP_FAMILY: &str = "IPv4";
+
+/// What is known of the networks of a cell. All of it is known: the caches behind it are filled.
+pub trait View {
+    /// Locations of this city, by name, each once.
+    fn locations(&self, city: &CityCode) -> Vec<LocationReference>;
+    /// A binding.
+    fn binding(&self, namespace: &str, name: &str) -> Option<Arc<NetworkBinding>>;
+    /// Bindings that a deployment controls.
+    fn bindings_of(&self, deployment: &WorkloadDeployment) -> Vec<Arc<NetworkBinding>>;
+    /// A context.
+    fn context(&self, namespace: &str, name: &str) -> Option<Arc<NetworkContext>>;
+    /// Claims in the namespace of a context, sorted by name.
+    fn claims(&self, namespace: &str) -> Vec<Arc<SubnetClaim>>;
+    /// A subnet.
+    fn subnet(&self, namespace: &str, name: &str) -> Option<Arc<Subnet>>;
+}
+
+/// What a deployment's networks come to.
+#[derive(Debug)]
+pub struct Networks {
+    /// What is to be made or replaced now.
+    pub writes: Vec<Write<Cell>>,
+    /// True when every interface's network is ready, else the worst of what is not.
+    pub verdict: Verdict,
+    /// Where the deployment is, when that is clear.
+    pub location: Option<LocationReference>,
+}
+
+/// Looks at the networks of these interfaces: those of a deployment's template, or those of an Instance, which may
+/// still be of an older template. Only the former's writes are to be carried out.
+pub fn look(view: &dyn View, deployment: &WorkloadDeployment, interfaces: &[NetworkInterface]) -> Networks {
+    let location = match locate(view, deployment) {
+        Ok(location) => location,
+        Err(verdict) => return Networks { writes: Vec::new(), verdict, location: None },
+    };
+    let mut writes = Vec::new();
+    let mut worst = Verdict::yes(reason::NETWORK_READY, "networks are ready");
+    for (index, interface) in interfaces.iter().enumerate() {
+        if let Err(pending) = walk(view, deployment, index, &interface.network, &location) {
+            writes.extend(pending.write);
+            if worst.status == ConditionStatus::True
+                || reason::severity(&pending.verdict.reason) > reason::severity(&worst.reason)
+            {
+                worst = pending.verdict;
+            }
+        }
+    }
+    Networks { writes, verdict: worst, location: Some(location) }
+}
+
+/// Bindings of interfaces that the template no longer has; they go once no Instance can need them.
+pub fn surplus(view: &dyn View, deployment: &WorkloadDeployment, interfaces: usize) -> Vec<Write<Cell>> {
+    let wanted: Vec<String> =
+        (0..interfaces).map(|index| names::network_binding_name(&deployment.name_any(), index)).collect();
+    let bindings = view.bindings_of(deployment);
+    let surplus = bindings.iter().filter(|binding| !wanted.contains(&binding.name_any()));
+    surplus.filter_map(|binding| Write::delete(Kind::NetworkBinding, binding.as_ref())).collect()
+}
+
+/// The one location of the deployment's city.
+fn locate(view: &dyn View, deployment: &WorkloadDeployment) -> Result<LocationReference, Verdict> {
+    let written = &deployment.spec.city_code;
+    let city = CityCode::parse(written).map_err(|why| Verdict::no(reason::NO_MATCHING_LOCATION, why))?;
+    let mut locations = view.locations(&city);
+    match locations.len() {
+        1 => Ok(locations.remove(0)),
+        0 => Err(Verdict::no(
+            reason::NO_MATCHING_LOCATION,
+            format!("no Location or LocationBinding of this cell has the city code {written}"),
+        )),
+        _ => {
+            let names: Vec<&str> = locations.iter().map(|location| location.name.as_str()).collect();
+            Err(Verdict::no(
+                reason::AMBIGUOUS_SERVING_LOCATION,
+                format!("several locations of this cell have the city code {written}: {}; keep one", names.join(", ")),
+            ))
+        }
+    }
+}
+
+/// What one interface waits for, and what can be done about it.
+struct Pending {
+    write: Option<Write<Cell>>,
+    verdict: Verdict,
+}
+
+impl Pending {
+    fn waits(verdict: Verdict) -> Self {
+        Self { write: None, verdict }
+    }
+
+    fn provisioning(message: String) -> Self {
+        Self::waits(Verdict::no(reason::NETWORK_PROVISIONING, message))
+    }
+}
+
+/// One interface, from its binding to its subnet; the first step that is not ready ends the walk.
+fn walk(
+    view: &dyn View,
+    deployment: &WorkloadDeployment,
+    index: usize,
+    network: &NetworkReference,
+    location: &LocationReference,
+) -> Result<(), Pending> {
+    let namespace = deployment.namespace().unwrap_or_default();
+    let name = names::network_binding_name(&deployment.name_any(), index);
+    let Some(binding) = view.binding(&namespace, &name) else {
+        return Err(Pending {
+            write: Some(bind(deployment, &namespace, &name, network, location)),
+            verdict: Verdict::no(reason::NETWORK_PROVISIONING, format!("NetworkBinding {name} is being made")),
+        });
+    };
+    if !ownership::is_controlled_by(binding.as_ref(), deployment) {
+        return Err(Pending::waits(Verdict::no(
+            reason::NETWORK_FAILED_TO_CREATE,
+            format!("a NetworkBinding {name} that belongs to somebody else is in the way"),
+        )));
+    }
+    if binding.spec.network != *network || binding.spec.location != *location {
+        // Its spec is immutable: it is made anew once it is gone.
+        return Err(Pending {
+            write: Write::delete(Kind::NetworkBinding, binding.as_ref()),
+            verdict: Verdict::no(reason::NETWORK_PROVISIONING, format!("NetworkBinding {name} is being replaced")),
+        });
+    }
+    let status = binding.status.clone().unwrap_or_default();
+    ready("NetworkBinding", &name, &status.conditions)?;
+    let Some(context) = status.network_context_ref else {
+        return Err(Pending::provisioning(format!("NetworkBinding {name} names no NetworkContext yet")));
+    };
+    let Some(live) = view.context(&context.namespace, &context.name) else {
+        return Err(Pending::provisioning(format!("NetworkContext {} is not there yet", context.name)));
+    };
+    ready("NetworkContext", &context.name, live.status.as_ref().map_or(&[], |s| &s.conditions))?;
+    let wanted = SubnetClaimSpec {
+        subnet_class: SUBNET_CLASS.into(),
+        network_context: LocalReference { name: context.name.clone() },
+        location: location.clone(),
+        ip_family: IP_FAMILY.into(),
+    };
+    let claims = view.claims(&context.namespace);
+    let Some(claim) = claims.iter().find(|claim| claim.spec == wanted) else {
+        let taken = |name: &String| claims.iter().any(|claim| claim.name_any() == *name);
+        let name = (0..).map(|n| names::subnet_claim_name(&context.name, n)).find(|name| !taken(name));
+        let name = name.unwrap_or_default(); // of endlessly many, one is free
+        return Err(Pending {
+            verdict: Verdict::no(reason::NETWORK_PROVISIONING, format!("SubnetClaim {name} is being made")),
+            write: Some(claim_subnet(&live, &context.namespace, &name, &wanted)),
+        });
+    };
+    let status = claim.status.clone().unwrap_or_default();
+    ready("SubnetClaim", &claim.name_any(), &status.conditions)?;
+    let Some(subnet) = status.subnet_ref else {
+        return Err(Pending::provisioning(format!("SubnetClaim {} names no Subnet yet", claim.name_any())));
+    };
+    let Some(live) = view.subnet(&context.namespace, &subnet.name) else {
+        return Err(Pending::provisioning(format!("Subnet {} is not there yet", subnet.name)));
+    };
+    ready("Subnet", &subnet.name, live.status.as_ref().map_or(&[], |s| &s.conditions))
+}
+
+/// Whether an object says that it is ready; else in its own words, and with its own reason where users know that reason.
+fn ready(kind: &str, name: &str, conditions: &[Condition]) -> Result<(), Pending> {
+    const PASSED_ON: [&str; 4] = [
+        reason::NETWORK_FAILED_TO_CREATE,
+        reason::NETWORK_NOT_FOUND,
+        reason::PROJECT_UNRESOLVED,
+        reason::LOCATION_NOT_AVAILABLE,
+    ];
+    match find(conditions, condition::READY) {
+        Some(c) if c.status == ConditionStatus::True => Ok(()),
+        Some(c) => {
+            let reason = PASSED_ON.into_iter().find(|known| *known == c.reason);
+            let why = if c.message.is_empty() { c.reason.clone() } else { format!("{}: {}", c.reason, c.message) };
+            Err(Pending::waits(Verdict::no(
+                reason.unwrap_or(reason::NETWORK_PROVISIONING),
+                format!("{kind} {name} is not ready: {why}"),
+            )))
+        }
+        None => Err(Pending::provisioning(format!("{kind} {name} says nothing yet"))),
+    }
+}
+
+fn bind(
+    deployment: &WorkloadDeployment,
+    namespace: &str,
+    name: &str,
+    network: &NetworkReference,
+    location: &LocationReference,
+) -> Write<Cell> {
+    let body = json!({
+        "metadata": { "ownerReferences": ownership::controller_reference(deployment) },
+        "spec": { "network": network, "location": location },
+    });
+    Write::create(Kind::NetworkBinding, manager::NETWORK, namespace, name, body)
+}
+
+fn claim_subnet(context: &NetworkContext, namespace: &str, name: &str, spec: &SubnetClaimSpec) -> Write<Cell> {
+    let body = json!({ "metadata": { "ownerReferences": ownership::reference(context) }, "spec": spec });
+    Write::create(Kind::SubnetClaim, manager::NETWORK, namespace, name, body)
+}
+
+#[cfg(test)]
+#[path = "networks_tests.rs"]
+mod tests;

@@ -1,0 +1,418 @@
+//! An Instance's quota: a ResourceClaim in its project's control plane, and what came of it.
+//!
+//! The claim is held by a finalizer on the Instance, so that none is left behind when the Instance goes.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::{
+    api::{
+        compute::{Condition, ConditionStatus, Instance, InstanceSpec, Quantity, SandboxContainer},
+        meta::{condition, finalizer, label, manager, reason},
+        names::{self, ProjectName},
+        neighbours::{Consumer, ResourceClaim, ResourceClaimSpec, ResourceRequest},
+    },
+    plan::{
+        Cell, Kind, Next, Plan, Project, Step, Write,
+        condition::{Verdict, find},
+        event::{self, Note, Severity},
+        quantity::thousandths,
+    },
+};
+
+/// How long a claim may stay unlooked at before nobody can be expected to look: then there is no budget at all.
+const EVALUATION: Duration = Duration::from_secs(15);
+/// How long a deleted Instance waits for its claim's release before it lets go of it: longer than an outage of an hour.
+const GIVE_UP: Duration = Duration::from_hours(2);
+/// How long a project must have been unknown before its claims count as gone with it.
+const PROJECT_GONE: Duration = Duration::from_mins(2);
+
+/// Where an Instance's claim lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The project whose quota is used.
+    pub project: ProjectName,
+    /// The project's namespace of the Instance.
+    pub namespace: String,
+}
+
+impl Address {
+    /// From the labels of the cell's namespace. `Err` says which one is missing.
+    pub fn from_labels(labels: &std::collections::BTreeMap<String, String>) -> Result<Self, String> {
+        let project = labels.get(label::UPSTREAM_CLUSTER).and_then(|value| ProjectName::from_label_value(value));
+        let namespace = labels.get(label::UPSTREAM_NAMESPACE).filter(|namespace| !namespace.is_empty());
+        match (project, namespace) {
+            (Some(project), Some(namespace)) => Ok(Self { project, namespace: namespace.clone() }),
+            (None, _) => {
+                Err(format!("the cell's namespace has no label {} that names a project", label::UPSTREAM_CLUSTER))
+            }
+            (_, None) => Err(format!("the cell's namespace has no label {}", label::UPSTREAM_NAMESPACE)),
+        }
+    }
+}
+
+/// Why quota gives no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// Which.
+    pub cause: Cause,
+    /// In the words of whoever gave none.
+    pub message: String,
+}
+
+/// The kinds of [`Trouble`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// No answer, or none that makes sense; it may pass by itself.
+    Unavailable,
+    /// The project is unknown.
+    NoProject,
+    /// The project has no such namespace.
+    NoNamespace,
+    /// Rights or definitions are missing, or a claim is refused.
+    Misconfigured,
+    /// The cell's namespace does not say which project it belongs to.
+    Unresolvable,
+}
+
+impl Cause {
+    /// The condition's reason.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Unavailable => reason::QUOTA_BACKEND_UNAVAILABLE,
+            Self::NoProject => reason::QUOTA_PROJECT_NOT_FOUND,
+            Self::NoNamespace => reason::QUOTA_NAMESPACE_NOT_FOUND,
+            Self::Misconfigured => reason::QUOTA_MISCONFIGURED,
+            Self::Unresolvable => reason::QUOTA_PROJECT_ID_UNRESOLVABLE,
+        }
+    }
+
+    /// The metric's label.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Unavailable => "backend_unavailable",
+            Self::NoProject => "project_not_found",
+            Self::NoNamespace => "namespace_not_found",
+            Self::Misconfigured => "misconfigured",
+            Self::Unresolvable => "project_id_unresolvable",
+        }
+    }
+}
+
+/// What is known of an Instance's claim.
+pub enum Claim {
+    /// It is there.
+    Present(Arc<ResourceClaim>),
+    /// It is not.
+    Absent,
+    /// Nobody knows, for this reason.
+    Unknown(Trouble),
+}
+
+/// Everything that is known about one Instance's quota.
+pub struct Observed<'a> {
+    /// The Instance.
+    pub instance: &'a Instance,
+    /// Where its claim is to be; absent when the namespace does not say.
+    pub address: Option<&'a Address>,
+    /// Its claim.
+    pub claim: Claim,
+    /// `discovery.clusterName` of this cell.
+    pub cluster: &'a str,
+}
+
+/// What a plan comes to beside its writes.
+#[derive(Debug)]
+pub struct Decision {
+    /// The writes.
+    pub plan: Plan<Step<Cell, Project>>,
+    /// Whether a claim is being left behind, to be counted.
+    pub orphans: bool,
+    /// Why quota gave no answer, as a label to be counted under.
+    pub failure: Option<&'static str>,
+}
+
+impl From<Plan<Step<Cell, Project>>> for Decision {
+    fn from(plan: Plan<Step<Cell, Project>>) -> Self {
+        Self { plan, orphans: false, failure: None }
+    }
+}
+
+/// Decides the writes for one Instance's quota.
+pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
+    if observed.instance.metadata.deletion_timestamp.is_some() { release(observed, now) } else { hold(observed, now) }
+}
+
+fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
+    let Observed { instance, address, claim, cluster } = observed;
+    let namespace = instance.namespace().unwrap_or_default();
+    let told = |verdict: Verdict| tell(instance, verdict, now).into_iter().map(Step::Near).collect::<Vec<_>>();
+    let pending = |message: String| unknown(reason::PENDING_EVALUATION, message);
+    let amounts = match amounts(&instance.spec) {
+        Ok(amounts) => amounts,
+        Err(why) => return Plan::writes(told(Verdict::no(reason::VALIDATION_FAILED, why))).into(),
+    };
+    let name = names::resource_claim_name(&instance.name_any());
+    // The finalizer first: as long as there is a claim, somebody answers for it.
+    let mut steps: Vec<Step<Cell, Project>> = match claim {
+        Claim::Unknown(_) => Vec::new(),
+        _ => hold_finalizer(instance).into_iter().map(Step::Near).collect(),
+    };
+    let mut next = Next::Await;
+    let mut failure = None;
+    match claim {
+        Claim::Unknown(trouble) => {
+            failure = Some(trouble.cause.label());
+            next = Next::After(poll(instance, now));
+            steps.extend(told(Verdict::no(trouble.cause.reason(), trouble.message.clone())));
+        }
+        Claim::Absent => {
+            let Some(address) = address else { return Plan::nothing().into() };
+            steps.push(Step::Far(create(address, &name, cluster, &namespace, &amounts)));
+            steps.extend(told(pending(format!("ResourceClaim {name} is being made"))));
+        }
+        Claim::Present(claim) if !is_ours(claim, cluster, &namespace) => {
+            let by = claim.labels().get(label::SOURCE_CLUSTER).map_or("somebody else", String::as_str);
+            next = Next::After(poll(instance, now));
+            steps.extend(told(pending(format!("ResourceClaim {name} is still held by {by}"))));
+        }
+        Claim::Present(claim) if claim.metadata.deletion_timestamp.is_some() => {
+            steps.extend(told(pending(format!("ResourceClaim {name} is being replaced"))));
+        }
+        Claim::Present(claim) if sorted(&claim.spec.requests) != sorted(&amounts) => {
+            // Claimed for another size than this generation has: what was granted says nothing of it.
+            steps.extend(told(pending(format!("ResourceClaim {name} is being replaced: the amounts changed"))));
+            steps.extend(Write::delete(Kind::ResourceClaim, claim.as_ref()).map(Step::Far));
+        }
+        Claim::Present(claim) => {
+            let verdict;
+            (verdict, next) = judge(claim, now);
+            failure = (verdict.reason == reason::QUOTA_NO_BUDGET).then_some("no_budget");
+            steps.extend(told(verdict));
+        }
+    }
+    Decision { plan: Plan { steps, next }, orphans: false, failure }
+}
+
+fn hold_finalizer(instance: &Instance) -> Option<Write<Cell>> {
+    let fields = json!({ "metadata": { "finalizers": [finalizer::QUOTA] } });
+    let namespace = instance.namespace().unwrap_or_default();
+    Write::apply(Kind::Instance, manager::QUOTA, &namespace, &instance.name_any(), fields, Some(instance))
+}
+
+fn unknown(reason: &str, message: String) -> Verdict {
+    Verdict { status: ConditionStatus::Unknown, reason: reason.into(), message }
+}
+
+/// What the claim's `Granted` says, in our terms.
+fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
+    let conditions: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
+    // An answer to an older version of the claim is none.
+    let granted = find(conditions, "Granted")
+        .filter(|c| c.observed_generation.is_none_or(|at| Some(at) >= claim.metadata.generation));
+    let said = |c: &Condition, or: &str| if c.message.is_empty() { or.to_owned() } else { c.message.clone() };
+    match granted {
+        Some(c) if c.status == ConditionStatus::True => {
+            (Verdict::yes(reason::QUOTA_AVAILABLE, said(c, "quota is granted")), Next::Await)
+        }
+        Some(c) if c.reason == reason::QUOTA_EXCEEDED || c.reason == reason::VALIDATION_FAILED => {
+            (Verdict::no(&c.reason, said(c, "quota is not granted")), Next::Await)
+        }
+        other => {
+            let since = claim.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
+            let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+            let detail =
+                other.map(|c| said(c, "")).filter(|m| !m.is_empty()).map_or(String::new(), |m| format!(": {m}"));
+            match EVALUATION.checked_sub(age).filter(|left| !left.is_zero()) {
+                Some(left) => (
+                    unknown(reason::PENDING_EVALUATION, format!("quota is being evaluated{detail}")),
+                    Next::After(left),
+                ),
+                None => (
+                    unknown(
+                        reason::QUOTA_NO_BUDGET,
+                        format!(
+                            "quota has not been evaluated for {} s: the project may have no budget for these resources{detail}",
+                            EVALUATION.as_secs()
+                        ),
+                    ),
+                    Next::Await,
+                ),
+            }
+        }
+    }
+}
+
+/// The Instance goes: its claim first, then our finalizer.
+fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
+    let Observed { instance, address, claim, cluster } = observed;
+    let done = |plan: Plan<Step<Cell, Project>>| Decision::from(plan);
+    let Some(release) = Write::<Cell>::release(Kind::Instance, manager::QUOTA, finalizer::QUOTA, *instance) else {
+        return done(Plan::nothing());
+    };
+    let since = instance.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
+    let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let name = names::resource_claim_name(&instance.name_any());
+    let Some(address) = address else {
+        return orphan(instance, release, &name, "its namespace does not say which project it belongs to", now);
+    };
+    match claim {
+        Claim::Present(claim) if is_ours(claim, cluster, &instance.namespace().unwrap_or_default()) => {
+            // On its way out already when there is no write: its event brings us back.
+            done(Write::delete(Kind::ResourceClaim, claim.as_ref()).map(Step::Far).into_iter().collect())
+        }
+        Claim::Present(_) => done(Plan::writes(vec![Step::Near(release)])),
+        Claim::Absent => {
+            let confirm = Write::confirm_absent(Kind::ResourceClaim, &address.namespace, &name);
+            done(Plan::writes(vec![Step::Far(confirm), Step::Near(release)]))
+        }
+        // With the namespace, everything in it is gone.
+        Claim::Unknown(trouble) if trouble.cause == Cause::NoNamespace => done(Plan::writes(vec![Step::Near(release)])),
+        Claim::Unknown(trouble) => {
+            let patience = if trouble.cause == Cause::NoProject { PROJECT_GONE } else { GIVE_UP };
+            match patience.checked_sub(waited).filter(|left| !left.is_zero()) {
+                None => orphan(instance, release, &name, &trouble.message, now),
+                Some(left) => {
+                    let message = format!("waiting to release ResourceClaim {name}: {}", trouble.message);
+                    let told = tell(instance, Verdict::no(trouble.cause.reason(), message), now);
+                    let steps = told.into_iter().map(Step::Near).collect();
+                    let next = Next::After(left.min(poll(instance, now)));
+                    Decision { failure: Some(trouble.cause.label()), ..Plan { steps, next }.into() }
+                }
+            }
+        }
+    }
+}
+
+/// A claim of this cell whose Instance is gone: released once a live read has shown that it is.
+pub fn reclaim(claim: &ResourceClaim, cluster: &str, namespace: &str, instance: &str) -> Plan<Step<Cell, Project>> {
+    if !is_ours(claim, cluster, namespace) {
+        return Plan::nothing();
+    }
+    let Some(delete) = Write::delete(Kind::ResourceClaim, claim) else { return Plan::nothing() };
+    let confirm = Write::confirm_absent(Kind::Instance, namespace, instance);
+    Plan::writes(vec![Step::Near(confirm), Step::Far(delete)])
+}
+
+/// Lets an Instance go whose claim nobody can release any more, and says so.
+fn orphan(instance: &Instance, release: Write<Cell>, name: &str, why: &str, now: Timestamp) -> Decision {
+    let text = format!("ResourceClaim {name} is left behind: {why}");
+    let note = Note {
+        severity: Severity::Warning,
+        reason: reason::QUOTA_CLAIM_ORPHANED,
+        action: "ReleasingQuota",
+        text: &text,
+    };
+    let event = event::on(Kind::Instance, instance, "instance-controller", note, now);
+    let plan = Plan::writes(vec![Step::Near(event), Step::Near(release)]);
+    Decision { orphans: true, ..plan.into() }
+}
+
+/// The write that says `verdict`, when it does not stand already.
+fn tell(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write<Cell>> {
+    let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let condition = verdict.over(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
+    Write::apply_status(Kind::Instance, manager::QUOTA, &json!({ "conditions": [condition] }), instance)
+}
+
+/// How soon to look again without a watch: often while people wait, seldom later.
+pub fn poll(instance: &Instance, now: Timestamp) -> Duration {
+    let since = instance.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
+    let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let seconds = match age.as_secs() {
+        0..60 => 1,
+        60..300 => 15,
+        300..600 => 60,
+        _ => 300,
+    };
+    Duration::from_secs(seconds)
+}
+
+/// Whether a claim was made by this cell for an Instance of this namespace.
+fn is_ours(claim: &ResourceClaim, cluster: &str, namespace: &str) -> bool {
+    let is = |key: &str, value: &str| claim.labels().get(key).is_some_and(|v| v == value);
+    is(label::SOURCE_CLUSTER, cluster) && is(label::INSTANCE_NAMESPACE, namespace)
+}
+
+fn create(
+    address: &Address,
+    name: &str,
+    cluster: &str,
+    instance_namespace: &str,
+    amounts: &[ResourceRequest],
+) -> Write<Project> {
+    let project = Consumer {
+        api_group: "resourcemanager.miloapis.com".into(),
+        kind: "Project".into(),
+        name: address.project.to_string(),
+    };
+    let spec =
+        ResourceClaimSpec { consumer_ref: project.clone(), requests: amounts.to_vec(), resource_ref: Some(project) };
+    let body = json!({
+        "metadata": { "labels": {
+            label::SOURCE_CLUSTER: cluster,
+            label::INSTANCE_NAMESPACE: instance_namespace,
+        }},
+        "spec": spec,
+    });
+    Write::create(Kind::ResourceClaim, manager::QUOTA, &address.namespace, name, body)
+}
+
+fn sorted(requests: &[ResourceRequest]) -> Vec<&ResourceRequest> {
+    let mut all: Vec<_> = requests.iter().collect();
+    all.sort();
+    all
+}
+
+/// What an Instance uses: one Instance, its CPUs in thousandths, its memory in MiB. The sum of its containers' limits
+/// when each has one, else of their requests when each has one, else what its type has.
+fn amounts(spec: &InstanceSpec) -> Result<Vec<ResourceRequest>, String> {
+    let instance_type = &spec.runtime.resources.instance_type;
+    let known = known_type(instance_type);
+    let containers = spec.runtime.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.containers);
+    let of = |resource: &str, known: Option<i64>, unit: i128| {
+        match asked(containers, resource)? {
+        // In thousandths of what `unit` counts; whatever is begun counts whole.
+        Some(sum) => i64::try_from((sum + unit - 1) / unit).map_err(|_| format!("so much {resource} cannot be counted")),
+        None => known.ok_or_else(|| {
+            format!("instance type {instance_type:?} is unknown, and not every container has a limit or a request for {resource}: give them, or use datumcloud/d1-standard-2")
+        }),
+    }
+    };
+    let vcpus = of("cpu", known.map(|(cpu, _)| cpu), 1)?;
+    let memory = of("memory", known.map(|(_, memory)| memory), 1000 * 1024 * 1024)?;
+    Ok([("instances", 1), ("vcpus", vcpus), ("memory", memory)]
+        .map(|(what, amount)| ResourceRequest { resource_type: format!("compute.datumapis.com/{what}"), amount })
+        .into())
+}
+
+/// Thousandths of CPUs and MiB of memory of a type.
+fn known_type(name: &str) -> Option<(i64, i64)> {
+    match name {
+        "datumcloud/d1-standard-2" => Some((1000, 2048)),
+        _ => None,
+    }
+}
+
+/// The sum of what all containers ask for, in thousandths; `None` when one of them does not say.
+fn asked(containers: &[SandboxContainer], resource: &str) -> Result<Option<i128>, String> {
+    type Pick = fn(&SandboxContainer) -> Option<&std::collections::BTreeMap<String, Quantity>>;
+    let picks: [Pick; 2] = [|c| c.resources.as_ref()?.limits.as_ref(), |c| c.resources.as_ref()?.requests.as_ref()];
+    for pick in picks {
+        let each: Option<Vec<&Quantity>> = containers.iter().map(|c| pick(c)?.get(resource)).collect();
+        let Some(each) = each.filter(|each| !each.is_empty()) else { continue };
+        let mut sum = 0;
+        for quantity in each {
+            sum += thousandths(quantity).ok_or_else(|| format!("{resource} {:?} is not an amount", quantity.0))?;
+        }
+        return Ok(Some(sum));
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+#[path = "quota_tests.rs"]
+mod tests;

@@ -1,0 +1,241 @@
+use super::*;
+use crate::plan::Op;
+use serde_json::Value;
+
+const CLUSTER: &str = "dfw-1";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
+    let mut object = json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+        "metadata": {
+            "name": "wd-0", "namespace": "ns-1", "uid": "i", "resourceVersion": "5", "generation": 3,
+            "finalizers": [finalizer::QUOTA], "creationTimestamp": at(0).to_string(),
+        },
+        "spec": { "runtime": { "resources": { "instanceType": "datumcloud/d1-standard-2" } }, "networkInterfaces": [] },
+        "status": { "conditions": [] },
+    });
+    edit(&mut object);
+    serde_json::from_value(object).unwrap()
+}
+
+fn claim(edit: impl FnOnce(&mut Value)) -> Claim {
+    let mut object = json!({
+        "apiVersion": "quota.miloapis.com/v1alpha1", "kind": "ResourceClaim",
+        "metadata": {
+            "name": "instance-wd-0", "namespace": "default", "uid": "c", "resourceVersion": "9",
+            "generation": 1, "creationTimestamp": at(0).to_string(),
+            "labels": { label::SOURCE_CLUSTER: CLUSTER, label::INSTANCE_NAMESPACE: "ns-1" },
+        },
+        "spec": {
+            "consumerRef": { "apiGroup": "g", "kind": "Project", "name": "shop" },
+            "requests": [
+                { "resourceType": "compute.datumapis.com/memory", "amount": 2048 },
+                { "resourceType": "compute.datumapis.com/vcpus", "amount": 1000 },
+                { "resourceType": "compute.datumapis.com/instances", "amount": 1 },
+            ],
+        },
+    });
+    edit(&mut object);
+    Claim::Present(Arc::new(serde_json::from_value(object).unwrap()))
+}
+
+fn granted(status: &str, reason: &str) -> Value {
+    json!({ "conditions": [{ "type": "Granted", "status": status, "reason": reason, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" }] })
+}
+
+fn unknown(cause: Cause) -> Claim {
+    Claim::Unknown(Trouble { cause, message: "no answer".into() })
+}
+
+fn decide(instance: &Instance, claim: Claim, second: i64) -> Decision {
+    let address = Address { project: ProjectName::new("shop"), namespace: "default".into() };
+    plan(&Observed { instance, address: Some(&address), claim, cluster: CLUSTER }, at(second))
+}
+
+/// The condition that a decision writes, and the other calls it makes, in order.
+fn told(decision: &Decision) -> (String, Vec<String>) {
+    let mut reason = String::new();
+    let mut calls = Vec::new();
+    for step in &decision.plan.steps {
+        match step {
+            Step::Near(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
+                let condition = &body["status"]["conditions"][0];
+                reason = format!("{} {}", condition["status"].as_str().unwrap(), condition["reason"].as_str().unwrap());
+                assert_eq!(condition["observedGeneration"], 3);
+            }
+            Step::Near(write) => calls.push(format!("{} {}", call(&write.op), write.object.kind.gvk().1)),
+            Step::Far(write) => calls.push(format!("{} {}", call(&write.op), write.object)),
+        }
+    }
+    (reason, calls)
+}
+
+fn call(op: &Op) -> &'static str {
+    match op {
+        Op::Create { .. } => "create",
+        Op::Apply { .. } => "apply",
+        Op::Merge { .. } => "patch",
+        Op::Delete { .. } => "delete",
+        Op::ConfirmAbsent => "confirm absent",
+        Op::ConfirmPresent { .. } => "confirm present",
+    }
+}
+
+#[test]
+fn every_answer_and_every_silence_has_its_reason() {
+    let fresh = |edit: Value| claim(move |c| c["status"] = edit);
+    for (name, claim, second, reason, failure) in [
+        ("not looked at", claim(|_| ()), 1, "Unknown PendingEvaluation", None),
+        ("default", fresh(granted("False", "PendingEvaluation")), 1, "Unknown PendingEvaluation", None),
+        (
+            "not looked at for long",
+            fresh(granted("False", "PendingEvaluation")),
+            60,
+            "Unknown QuotaNoBudget",
+            Some("no_budget"),
+        ),
+        ("granted", fresh(granted("True", "QuotaAvailable")), 1, "True QuotaAvailable", None),
+        ("exceeded", fresh(granted("False", "QuotaExceeded")), 1, "False QuotaExceeded", None),
+        ("invalid", fresh(granted("False", "ValidationFailed")), 1, "False ValidationFailed", None),
+        ("away", unknown(Cause::Unavailable), 1, "False QuotaBackendUnavailable", Some("backend_unavailable")),
+        ("no project", unknown(Cause::NoProject), 1, "False QuotaProjectNotFound", Some("project_not_found")),
+        ("no namespace", unknown(Cause::NoNamespace), 1, "False QuotaNamespaceNotFound", Some("namespace_not_found")),
+        ("forbidden", unknown(Cause::Misconfigured), 1, "False QuotaMisconfigured", Some("misconfigured")),
+        (
+            "no labels",
+            unknown(Cause::Unresolvable),
+            1,
+            "False QuotaProjectIDUnresolvable",
+            Some("project_id_unresolvable"),
+        ),
+    ] {
+        let decision = decide(&instance(|_| ()), claim, second);
+        assert_eq!((told(&decision), decision.failure), ((reason.to_owned(), vec![]), failure), "{name}");
+    }
+    // The answer to an older version of the claim is none; nor does a verdict stand in for what is not asked.
+    let older = claim(|c| {
+        c["metadata"]["generation"] = json!(2);
+        c["status"] = granted("True", "QuotaAvailable");
+        c["status"]["conditions"][0]["observedGeneration"] = json!(1);
+    });
+    assert_eq!(told(&decide(&instance(|_| ()), older, 1)).0, "Unknown PendingEvaluation");
+}
+
+#[test]
+fn a_claim_is_made_once_somebody_answers_for_it() {
+    let bare = instance(|i| i["metadata"]["finalizers"] = json!([]));
+    let decision = decide(&bare, Claim::Absent, 1);
+    let (reason, calls) = told(&decision);
+    assert_eq!(reason, "Unknown PendingEvaluation");
+    assert_eq!(calls, ["apply Instance", "create ResourceClaim default/instance-wd-0"]);
+    let Step::Far(Write { op: Op::Create { body, .. }, .. }) = &decision.plan.steps[1] else { panic!() };
+    let project = json!({ "apiGroup": "resourcemanager.miloapis.com", "kind": "Project", "name": "shop" });
+    assert_eq!((&body["spec"]["consumerRef"], &body["spec"]["resourceRef"]), (&project, &project));
+    assert_eq!(
+        body["metadata"]["labels"],
+        json!({ label::SOURCE_CLUSTER: CLUSTER, label::INSTANCE_NAMESPACE: "ns-1" })
+    );
+    let (_, calls) = told(&decide(&instance(|_| ()), Claim::Absent, 1));
+    assert_eq!(calls, ["create ResourceClaim default/instance-wd-0"], "stamped at birth");
+    // One that was made before there was a finalizer gets it now.
+    assert_eq!(told(&decide(&bare, claim(|_| ()), 1)).1, ["apply Instance"]);
+}
+
+#[test]
+fn a_grant_for_another_size_is_none() {
+    let bigger = instance(|i| {
+        i["spec"]["runtime"]["sandbox"] = json!({ "containers": [
+            { "name": "a", "image": "i", "resources": { "limits": { "cpu": "1500m", "memory": "1Gi" } } },
+            { "name": "b", "image": "i", "resources": { "limits": { "cpu": "2", "memory": "100M" } } },
+        ]});
+    });
+    let decision = decide(&bigger, claim(|c| c["status"] = granted("True", "QuotaAvailable")), 1);
+    assert_eq!(
+        told(&decision),
+        ("Unknown PendingEvaluation".into(), vec!["delete ResourceClaim default/instance-wd-0".into()])
+    );
+    let leaving = claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(1).to_string()));
+    assert_eq!(told(&decide(&bigger, leaving, 1)).1, Vec::<String>::new());
+}
+
+#[test]
+fn somebody_elses_claim_is_waited_for_and_never_touched() {
+    let other = || claim(|c| c["metadata"]["labels"][label::SOURCE_CLUSTER] = json!("ord-1"));
+    let decision = decide(&instance(|_| ()), other(), 1);
+    assert_eq!(told(&decision), ("Unknown PendingEvaluation".into(), vec![]));
+    assert_eq!(decision.plan.next, Next::After(Duration::from_secs(1)), "no watch of ours shows its release");
+    let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
+    assert_eq!(told(&decide(&leaving, other(), 1)).1, ["patch Instance"]);
+}
+
+#[test]
+fn amounts_come_from_limits_else_requests_else_the_type() {
+    let of = |containers: Value, instance_type: &str| {
+        let object = instance(|i| {
+            i["spec"]["runtime"]["resources"]["instanceType"] = json!(instance_type);
+            i["spec"]["runtime"]["sandbox"] = json!({ "containers": containers });
+        });
+        amounts(&object.spec).map(|all| (all[1].amount, all[2].amount))
+    };
+    let standard = "datumcloud/d1-standard-2";
+    let container = |name: &str, resources: Value| json!({ "name": name, "image": "i", "resources": resources });
+    let both = json!({ "cpu": "1", "memory": "1Gi" });
+    assert_eq!(of(json!([container("a", json!({}))]), standard), Ok((1000, 2048)));
+    assert_eq!(of(json!([container("a", json!({ "limits": both }))]), standard), Ok((1000, 1024)));
+    let mixed = json!([
+        container("a", json!({ "limits": both, "requests": { "cpu": "250m", "memory": "1.5Gi" } })),
+        container("b", json!({ "requests": { "cpu": "0.1", "memory": "1k" } })),
+    ]);
+    assert_eq!(
+        of(mixed, standard),
+        Ok((350, 1537)),
+        "one without limits: requests count, and what is begun counts whole"
+    );
+    assert!(of(json!([container("a", json!({}))]), "huge").unwrap_err().contains("instance type \"huge\" is unknown"));
+    assert_eq!(of(json!([container("a", json!({ "limits": both }))]), "huge"), Ok((1000, 1024)));
+    assert!(of(json!([container("a", json!({ "limits": { "cpu": "-1", "memory": "1" } }))]), standard).is_err());
+}
+
+#[test]
+fn a_deleted_instance_waits_for_its_claims_release_and_no_longer_than_it_must() {
+    let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
+    let hours = 3600;
+    for (name, claim, second, calls, orphans) in [
+        ("there", claim(|_| ()), 1, &["delete ResourceClaim default/instance-wd-0"][..], false),
+        ("on its way", claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(0).to_string())), 1, &[], false),
+        ("gone", Claim::Absent, 1, &["confirm absent ResourceClaim default/instance-wd-0", "patch Instance"], false),
+        ("away", unknown(Cause::Unavailable), hours, &[], false),
+        ("away for ever", unknown(Cause::Unavailable), 2 * hours, &["create Event", "patch Instance"], true),
+        ("namespace gone", unknown(Cause::NoNamespace), 1, &["patch Instance"], false),
+        ("project not known", unknown(Cause::NoProject), 60, &[], false),
+        ("project gone", unknown(Cause::NoProject), 120, &["create Event", "patch Instance"], true),
+    ] {
+        let decision = decide(&leaving, claim, second);
+        let wanted: Vec<String> = calls.iter().map(ToString::to_string).collect();
+        assert_eq!((told(&decision).1, decision.orphans), (wanted, orphans), "{name}");
+    }
+    let free = instance(|i| {
+        i["metadata"]["deletionTimestamp"] = json!(at(0).to_string());
+        i["metadata"]["finalizers"] = json!(["theirs"]);
+    });
+    assert!(decide(&free, claim(|_| ()), 1).plan.steps.is_empty());
+}
+
+#[test]
+fn a_namespace_says_where_quota_is() {
+    let labels = |cluster: &str, namespace: &str| {
+        [
+            (label::UPSTREAM_CLUSTER.to_owned(), cluster.to_owned()),
+            (label::UPSTREAM_NAMESPACE.to_owned(), namespace.to_owned()),
+        ]
+        .into()
+    };
+    let found = Address::from_labels(&labels("cluster-org_shop", "default")).unwrap();
+    assert_eq!((found.project.as_str(), &*found.namespace), ("shop", "default"));
+    assert!(Address::from_labels(&labels("shop", "default")).unwrap_err().contains("upstream-cluster-name"));
+    assert!(Address::from_labels(&labels("cluster-shop", "")).unwrap_err().contains("upstream-namespace"));
+}

@@ -1,0 +1,128 @@
+//! Instances of this cell -> their copies on the hub, where the management controllers and people far away see them.
+//!
+//! Each copy carries the uid of the cell that wrote it, so that a cell watches and removes its own alone, and needs no
+//! finalizer to find what it left behind.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        meta::{GROUP, VERSION, annotation, label, manager},
+    },
+    plan::{
+        Cell, Hub, Kind, Object, Plan, Step, Write,
+        instance_copy::{self, Copy},
+        ownership,
+    },
+};
+
+/// What every Instance must say of itself before it is copied.
+const DEMANDED: [&str; 7] = [
+    label::WORKLOAD_UID,
+    label::WORKLOAD_DEPLOYMENT_UID,
+    label::WORKLOAD_DEPLOYMENT_NAME,
+    label::INSTANCE_INDEX,
+    label::CITY_CODE,
+    label::WORKLOAD_NAME,
+    label::PLACEMENT_NAME,
+];
+
+/// Everything that is known about one Instance and its copy.
+pub struct Observed<'a> {
+    /// Which Instance, whether it is there or not.
+    pub object: &'a Object,
+    /// The Instance; absent when it is gone.
+    pub instance: Option<&'a Instance>,
+    /// The deployment on this cell that controls it.
+    pub deployment: Option<&'a WorkloadDeployment>,
+    /// Labels of the cell's namespace.
+    pub namespace_labels: &'a BTreeMap<String, String>,
+    /// Uid of this cell.
+    pub cell: &'a str,
+    /// The copy, when this cell wrote it.
+    pub copy: Option<&'a Instance>,
+}
+
+/// Decides the writes for one Instance's copy.
+pub fn plan(observed: &Observed<'_>) -> Plan<Step<Cell, Hub>> {
+    let Observed { object, copy, .. } = observed;
+    let Some(wanted) = wanted(observed) else {
+        // Only an Instance that is gone takes its copy along; one that cannot be judged keeps what it has.
+        let leftover = copy.filter(|_| observed.instance.is_none());
+        let Some(delete) = leftover.and_then(|copy| Write::delete(Kind::Instance, copy)) else {
+            return Plan::nothing();
+        };
+        let confirm = Write::confirm_absent(Kind::Instance, &object.namespace, &object.name);
+        return Plan::writes(vec![Step::Near(confirm), Step::Far(delete)]);
+    };
+    let Some(write) = instance_copy::hold(&wanted.copy, *copy) else { return Plan::nothing() };
+    if copy.is_some() {
+        return Plan::writes(vec![Step::Far(write)]);
+    }
+    // A copy whose owner is gone would be collected and made anew, for ever; and one that is there already is not of
+    // our making.
+    Plan::writes(vec![
+        Step::Far(Write::confirm_present(
+            Kind::WorkloadDeployment,
+            &object.namespace,
+            &wanted.deployment,
+            &wanted.hub_uid,
+        )),
+        Step::Far(Write::confirm_absent(Kind::Instance, &object.namespace, &object.name)),
+        Step::Far(write),
+    ])
+}
+
+/// What to do about a copy that this cell has not written: it is taken over when nobody's name is on it (the Go
+/// operator wrote it), and gives way when it is older than our Instance (the city moved here). Else it stays: a
+/// younger one is another cell's, which got the deployment after us.
+pub fn contest(observed: &Observed<'_>, other: &Instance) -> Option<Write<Hub>> {
+    let wanted = wanted(observed)?;
+    match other.labels().get(label::CELL_UID) {
+        None => instance_copy::hold(&wanted.copy, Some(other)),
+        Some(cell) if cell == observed.cell => None, // the watch brings it
+        Some(_) if other.creation_timestamp() < observed.instance?.creation_timestamp() => {
+            Write::delete(Kind::Instance, other)
+        }
+        Some(_) => None,
+    }
+}
+
+struct Wanted<'a> {
+    copy: Copy<'a>,
+    deployment: String,
+    hub_uid: String,
+}
+
+/// The copy to have; `None` while something it must say is not known, or nobody on the hub would own it.
+fn wanted<'a>(observed: &Observed<'a>) -> Option<Wanted<'a>> {
+    let (instance, deployment) = (observed.instance?, observed.deployment?);
+    if DEMANDED.iter().any(|key| instance.labels().get(*key).is_none_or(String::is_empty)) {
+        return None; // the deployment's controller puts them back, and that brings us back
+    }
+    let upstream = |key: &'static str| {
+        observed.namespace_labels.get(key).filter(|value| !value.is_empty()).map(|value| (key, value.clone()))
+    };
+    let hub_uid = deployment.annotations().get(annotation::TEMPLATE_UID)?.clone();
+    let labels = BTreeMap::from([
+        upstream(label::UPSTREAM_CLUSTER)?,
+        upstream(label::UPSTREAM_NAMESPACE)?,
+        (label::CELL_UID, observed.cell.to_owned()),
+    ]);
+    let owner = json!([{
+        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "WorkloadDeployment",
+        "name": deployment.name_any(), "uid": hub_uid, "controller": true, "blockOwnerDeletion": true,
+    }]);
+    debug_assert!(ownership::is_controlled_by(instance, deployment));
+    let copy =
+        Copy { source: instance, namespace: &observed.object.namespace, labels, owner, manager: manager::WRITE_BACK };
+    Some(Wanted { copy, deployment: deployment.name_any(), hub_uid })
+}
+
+#[cfg(test)]
+#[path = "write_back_tests.rs"]
+mod tests;

@@ -1,0 +1,150 @@
+use super::*;
+use crate::plan::Op;
+use serde_json::Value;
+
+fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
+    let mut labels: BTreeMap<&str, &str> = DEMANDED.iter().map(|key| (*key, "x")).collect();
+    labels.insert("app", "web");
+    let mut object = json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+        "metadata": {
+            "name": "wd-0", "namespace": "ns-1", "uid": "i", "resourceVersion": "5", "labels": labels,
+            "creationTimestamp": "2026-01-01T00:00:10Z",
+            "ownerReferences": [{ "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "name": "wd", "uid": "d1", "controller": true }],
+        },
+        "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] },
+    });
+    edit(&mut object);
+    serde_json::from_value(object).unwrap()
+}
+
+fn deployment() -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": { "name": "wd", "namespace": "ns-1", "uid": "d1", "annotations": { "resourcetemplate.karmada.io/uid": "h1" } },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap()
+}
+
+struct Seen {
+    instance: Option<Instance>,
+    deployment: Option<WorkloadDeployment>,
+    labels: BTreeMap<String, String>,
+    copy: Option<Instance>,
+}
+
+impl Seen {
+    fn new() -> Self {
+        let labels = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "default")];
+        let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        Self { instance: Some(instance(|_| ())), deployment: Some(deployment()), labels, copy: None }
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&Observed<'_>) -> T) -> T {
+        let object = Object { kind: Kind::Instance, namespace: "ns-1".into(), name: "wd-0".into() };
+        act(&Observed {
+            object: &object,
+            instance: self.instance.as_ref(),
+            deployment: self.deployment.as_ref(),
+            namespace_labels: &self.labels,
+            cell: "cell-a",
+            copy: self.copy.as_ref(),
+        })
+    }
+
+    fn steps(&self) -> Vec<Step<Cell, Hub>> {
+        self.with(|observed| plan(observed).steps)
+    }
+
+    /// The copy as the hub would hold it.
+    fn written(&self) -> Instance {
+        let Some(Step::Far(write)) = self.steps().pop() else { panic!() };
+        let Op::Apply { body, .. } = write.op else { panic!() };
+        let mut copy: Instance = serde_json::from_value(body).unwrap();
+        copy.metadata.uid = Some("c".into());
+        copy.metadata.resource_version = Some("9".into());
+        copy
+    }
+}
+
+#[test]
+fn a_copy_is_made_only_where_its_owner_is_and_nothing_else_stands() {
+    let steps = Seen::new().steps();
+    let [Step::Far(owner), Step::Far(vacant), Step::Far(write)] = &steps[..] else { panic!("{steps:?}") };
+    assert!(matches!(&owner.op, Op::ConfirmPresent { uid } if uid == "h1") && owner.object.name == "wd");
+    assert!(matches!(vacant.op, Op::ConfirmAbsent));
+    let Op::Apply { body, .. } = &write.op else { panic!("{write:?}") };
+    let labels = &body["metadata"]["labels"];
+    assert_eq!(
+        (&labels[label::UPSTREAM_CLUSTER], &labels[label::UPSTREAM_NAMESPACE]),
+        (&json!("cluster-shop"), &json!("default"))
+    );
+    assert_eq!((&labels[label::CELL_UID], &labels["app"]), (&json!("cell-a"), &json!("web")));
+    let owner = &body["metadata"]["ownerReferences"][0];
+    assert_eq!(
+        (&owner["uid"], &owner["controller"], &owner["blockOwnerDeletion"]),
+        (&json!("h1"), &json!(true), &json!(true))
+    );
+}
+
+#[test]
+fn what_cannot_be_said_in_full_is_not_said() {
+    type Edit = fn(&mut Seen);
+    let cases: [(&str, Edit); 5] = [
+        ("a label is missing", |s| {
+            s.instance = Some(instance(|o| o["metadata"]["labels"][label::CITY_CODE] = json!("")))
+        }),
+        ("no project", |s| drop(s.labels.remove(label::UPSTREAM_CLUSTER))),
+        ("no namespace", |s| drop(s.labels.insert(label::UPSTREAM_NAMESPACE.into(), String::new()))),
+        ("no deployment", |s| s.deployment = None),
+        ("not from the hub", |s| s.deployment.as_mut().unwrap().metadata.annotations = None),
+    ];
+    for (name, edit) in cases {
+        let mut seen = Seen::new();
+        let copy = seen.written();
+        edit(&mut seen);
+        assert!(seen.steps().is_empty(), "{name}");
+        seen.copy = Some(copy);
+        assert!(seen.steps().is_empty(), "{name}: and what was said stays");
+    }
+}
+
+#[test]
+fn it_stands_when_it_is_the_same_and_goes_with_its_instance() {
+    let mut seen = Seen::new();
+    seen.copy = Some(seen.written());
+    assert!(seen.steps().is_empty());
+    seen.instance = None;
+    let steps = seen.steps();
+    let [Step::Near(confirm), Step::Far(delete)] = &steps[..] else { panic!("{steps:?}") };
+    assert!(matches!(confirm.op, Op::ConfirmAbsent), "absent from a cache is not gone");
+    assert!(matches!(&delete.op, Op::Delete { uid, resource_version } if uid == "c" && resource_version == "9"));
+}
+
+#[test]
+fn a_copy_that_is_not_ours_is_adopted_taken_over_or_left() {
+    let seen = Seen::new();
+    let contest = |edit: &dyn Fn(&mut Instance)| {
+        let mut other = seen.written();
+        edit(&mut other);
+        seen.with(|observed| super::contest(observed, &other)).map(|write| write.op)
+    };
+    let at = |text: &str| Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(text.parse().unwrap()));
+    let by = |other: &mut Instance, cell: &str, text: &str| {
+        other.metadata.labels.as_mut().unwrap().insert(label::CELL_UID.into(), cell.into());
+        other.metadata.creation_timestamp = at(text);
+    };
+    let unnamed = contest(&|o| drop(o.metadata.labels.as_mut().unwrap().remove(label::CELL_UID)));
+    assert!(matches!(unnamed, Some(Op::Apply { .. })), "the Go operator's");
+    assert!(
+        matches!(contest(&|o| by(o, "cell-b", "2026-01-01T00:00:05Z")), Some(Op::Delete { .. })),
+        "the city moved here"
+    );
+    assert_eq!(contest(&|o| by(o, "cell-b", "2026-01-01T00:00:15Z")), None, "the city moved there");
+    assert_eq!(contest(&|o| by(o, "cell-a", "2026-01-01T00:00:05Z")), None, "our own, not seen yet");
+}

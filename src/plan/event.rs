@@ -1,0 +1,89 @@
+//! Events (`events.k8s.io/v1`): what happened to an object, for whoever describes it.
+
+use jiff::Timestamp;
+use kube::{Resource, ResourceExt};
+use serde_json::json;
+
+use super::{Kind, Object, Write};
+use crate::api::meta;
+
+/// Longest note that the API takes, in bytes.
+const MAX_NOTE: usize = 1024;
+/// Longest name that leaves room for the time.
+const MAX_NAME: usize = 230;
+
+/// How an Event ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// As it should be.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// What an Event says.
+#[derive(Clone, Copy, Debug)]
+pub struct Note<'a> {
+    /// Rank.
+    pub severity: Severity,
+    /// Why, for machines.
+    pub reason: &'static str,
+    /// What was being done.
+    pub action: &'static str,
+    /// For people; never a secret value. Cut to 1024 bytes.
+    pub text: &'a str,
+}
+
+/// An Event on `live`. Losing it is no error: whoever sends it goes on.
+pub fn on<P, K: Resource>(kind: Kind, live: &K, controller: &str, note: Note<'_>, now: Timestamp) -> Write<P> {
+    let object = Object::of(kind, live.meta());
+    let (api_version, kind, _) = kind.gvk();
+    // Events of cluster-scoped objects live in `default`, by the custom of Kubernetes.
+    let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
+    let stem: String = object.name.chars().take(MAX_NAME).collect();
+    let name = format!("{stem}.{:x}", now.as_nanosecond());
+    let body = json!({
+        "eventTime": format!("{:.6}", now),
+        "type": match note.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
+        "reason": note.reason, "action": note.action, "note": cut(note.text),
+        "reportingController": format!("{}/{controller}", meta::GROUP),
+        "reportingInstance": meta::MANAGED_BY,
+        "regarding": {
+            "apiVersion": api_version, "kind": kind, "namespace": object.namespace, "name": object.name,
+            "uid": live.uid(), "resourceVersion": live.resource_version(),
+        },
+    });
+    Write::create(Kind::Event, meta::MANAGED_BY, namespace, &name, body)
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_NOTE)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::compute::Instance,
+        plan::{Hub, Op},
+    };
+
+    #[test]
+    fn an_event_fits_its_limits() {
+        let mut instance = Instance::new(
+            &"x".repeat(253),
+            serde_json::from_value(json!({
+                "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [],
+            }))
+            .unwrap(),
+        );
+        instance.metadata.namespace = Some("ns-1".into());
+        let text = "ü".repeat(2000);
+        let note = Note { severity: Severity::Warning, reason: "Reason", action: "Acting", text: &text };
+        let write: Write<Hub> = on(Kind::Instance, &instance, "test", note, Timestamp::from_second(5).unwrap());
+        let Op::Create { body, .. } = &write.op else { panic!("{write:?}") };
+        assert!(write.object.name.len() <= 253 && write.object.name.ends_with(".12a05f200"), "{}", write.object.name);
+        assert_eq!(body["note"].as_str().unwrap().len(), MAX_NOTE);
+        assert_eq!(body["eventTime"], "1970-01-01T00:00:05.000000Z");
+    }
+}

@@ -1,0 +1,136 @@
+//! A copy of an Instance on another plane: the write-back on the hub, and the projection in a project.
+//!
+//! Copies are read-only: whatever somebody else changes in the labels we wrote, the spec or the status is put back.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use serde_json::{Map, Value, json};
+
+use super::{Kind, Write, ownership};
+use crate::api::compute::Instance;
+
+/// The copy to have.
+pub struct Copy<'a> {
+    /// What is copied.
+    pub source: &'a Instance,
+    /// Namespace of the copy; its name is the source's.
+    pub namespace: &'a str,
+    /// Labels beside, and over, the source's own.
+    pub labels: BTreeMap<&'static str, String>,
+    /// Its owner, as `ownerReferences`.
+    pub owner: Value,
+    /// Who writes it.
+    pub manager: &'static str,
+}
+
+/// The next write that brings `live` nearer to the copy: metadata and spec, then status. `None` when it stands.
+pub fn hold<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
+    if live.is_some_and(|live| live.metadata.deletion_timestamp.is_some()) {
+        return None; // made anew when it is gone; its event brings us back
+    }
+    let name = copy.source.name_any();
+    let mut labels: BTreeMap<&str, &str> = copy
+        .source
+        .labels()
+        .iter()
+        .filter(|(key, _)| ownership::may_travel(key))
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    labels.extend(copy.labels.iter().map(|(key, value)| (*key, value.as_str())));
+    let fields = json!({
+        "metadata": { "labels": labels, "ownerReferences": copy.owner },
+        "spec": copy.source.spec,
+    });
+    let applied = Write::apply(Kind::Instance, copy.manager, copy.namespace, &name, fields, live);
+    let (None, Some(live)) = (&applied, live) else { return applied };
+    // Everything of ours is there. What stands beside it in the spec is not the source's, and an apply would leave it.
+    if live.spec != copy.source.spec {
+        let patch = json!({ "spec": difference(&json!(live.spec), &json!(copy.source.spec)) });
+        return Some(Write::merge(Kind::Instance, copy.manager, patch, live));
+    }
+    let status = copy.source.status.as_ref()?;
+    Write::apply_status(Kind::Instance, copy.manager, &json!(status), live)
+}
+
+/// The JSON merge patch that makes `wanted` of `live`.
+fn difference(live: &Value, wanted: &Value) -> Value {
+    let (Value::Object(from), Value::Object(to)) = (live, wanted) else { return wanted.clone() };
+    let mut patch = Map::new();
+    for field in from.keys().filter(|field| !to.contains_key(*field)) {
+        patch.insert(field.clone(), Value::Null);
+    }
+    for (field, wanted) in to {
+        match from.get(field) {
+            Some(live) if live == wanted => {}
+            Some(live) => drop(patch.insert(field.clone(), difference(live, wanted))),
+            None => drop(patch.insert(field.clone(), wanted.clone())),
+        }
+    }
+    Value::Object(patch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Hub, Op};
+
+    fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
+        let mut object = json!({
+            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+            "metadata": { "name": "web-0", "namespace": "ns-1", "uid": "u", "resourceVersion": "5", "labels": { "app": "web", "x.karmada.io/y": "z" } },
+            "spec": {
+                "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [{ "name": "c", "image": "i" }] } },
+                "networkInterfaces": [{ "network": { "name": "n" } }],
+            },
+            "status": { "conditions": [] },
+        });
+        edit(&mut object);
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn next(source: &Instance, live: Option<&Instance>) -> Option<Write<Hub>> {
+        let owner = json!([{ "apiVersion": "v", "kind": "K", "name": "wd", "uid": "o", "controller": true }]);
+        let labels = BTreeMap::from([("plane", "hub".to_owned())]);
+        hold(&Copy { source, namespace: "ns-1", labels, owner, manager: "compute-operator-test" }, live)
+    }
+
+    fn copy(edit: impl FnOnce(&mut Value)) -> Instance {
+        instance(|o| {
+            o["metadata"]["labels"] = json!({ "app": "web", "plane": "hub" });
+            o["metadata"]["ownerReferences"] =
+                json!([{ "apiVersion": "v", "kind": "K", "name": "wd", "uid": "o", "controller": true }]);
+            edit(o);
+        })
+    }
+
+    #[test]
+    fn an_absent_copy_is_made_and_a_true_one_left_alone() {
+        let source = instance(|_| ());
+        let made = next(&source, None).unwrap();
+        let Op::Apply { body, status: false, .. } = &made.op else { panic!("{made:?}") };
+        assert_eq!(body["metadata"]["labels"], json!({ "app": "web", "plane": "hub" }), "karmada's labels stay behind");
+        assert!(next(&source, Some(&copy(|_| ()))).is_none());
+        let leaving = copy(|o| o["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+        assert!(next(&instance(|o| o["spec"]["volumes"] = json!([])), Some(&leaving)).is_none());
+    }
+
+    #[test]
+    fn what_others_change_or_add_is_put_back() {
+        let source = instance(|_| ());
+        let changed = copy(|o| o["spec"]["runtime"]["resources"]["instanceType"] = json!("big"));
+        assert!(matches!(next(&source, Some(&changed)).unwrap().op, Op::Apply { status: false, .. }));
+        let added = copy(|o| o["spec"]["volumes"] = json!([{ "name": "v" }]));
+        let Op::Merge { body, .. } = next(&source, Some(&added)).unwrap().op else { panic!() };
+        assert_eq!(body["spec"], json!({ "volumes": null }));
+        assert_eq!(body["metadata"]["resourceVersion"], "5");
+    }
+
+    #[test]
+    fn the_status_follows_once_the_rest_stands() {
+        let condition = json!({ "type": "Ready", "status": "True", "reason": "Available", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+        let source = instance(|o| o["status"]["conditions"] = json!([condition]));
+        let write = next(&source, Some(&copy(|_| ()))).unwrap();
+        assert!(matches!(write.op, Op::Apply { status: true, .. }), "{write:?}");
+    }
+}
