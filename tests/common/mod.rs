@@ -62,7 +62,8 @@ impl World {
             project: client(&bed.project).await,
             hub: client(&bed.hub).await,
             dfw: client(bed.cell("dfw").unwrap()).await,
-            ord: client(bed.cell("ord").unwrap()).await,
+            // With one cell alone, whatever is looked for in the other city is looked for in vain in the first.
+            ord: client(bed.cell("ord").or(bed.cell("dfw")).unwrap()).await,
             bed,
             operators,
         }
@@ -76,19 +77,27 @@ impl World {
     /// A fresh namespace in the project, and the name of its hub namespace.
     pub async fn namespace(&self, prefix: &str) -> (String, String) {
         let name = format!("{prefix}-{:06x}", fastrand::u32(..0x0100_0000));
+        let hub = self.namespace_in(&self.project, &name).await;
+        (name, hub)
+    }
+
+    /// A namespace of this name in a project, with a network where networks matter; returns its hub namespace's name.
+    pub async fn namespace_in(&self, project: &Client, name: &str) -> String {
         let made =
-            apply(&self.project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))
-                .await;
-        (name, format!("ns-{}", made.uid().unwrap()))
+            apply(project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;
+        if self.bed.options().networks.is_some() {
+            apply(project, network(name, "default")).await;
+        }
+        format!("ns-{}", made.uid().unwrap())
     }
 
     /// Whether nothing is left of this project namespace, on hub and cells, but the hub namespace.
     pub async fn is_clean(&self, namespace: &str, hub: &str) -> Result<(), String> {
         for (place, client, namespace, kinds) in [
-            ("project", &self.project, namespace, &["Workload", "WorkloadDeployment"][..]),
-            ("hub", &self.hub, hub, &["WorkloadDeployment", "PropagationPolicy", "ResourceBinding"]),
-            ("dfw", &self.dfw, hub, &["WorkloadDeployment", "Instance"]),
-            ("ord", &self.ord, hub, &["WorkloadDeployment", "Instance"]),
+            ("project", &self.project, namespace, &["Workload", "WorkloadDeployment", "Instance", "ResourceClaim"][..]),
+            ("hub", &self.hub, hub, &["WorkloadDeployment", "PropagationPolicy", "ResourceBinding", "Instance"]),
+            ("dfw", &self.dfw, hub, &["WorkloadDeployment", "Instance", "NetworkBinding"]),
+            ("ord", &self.ord, hub, &["WorkloadDeployment", "Instance", "NetworkBinding"]),
         ] {
             for kind in kinds {
                 let left = list(client, kind, namespace).await;
@@ -99,6 +108,14 @@ impl World {
         }
         Ok(())
     }
+}
+
+/// A Network.
+pub fn network(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "networking.datumapis.com/v1alpha", "kind": "Network",
+        "metadata": { "name": name, "namespace": namespace }, "spec": { "ipam": { "mode": "Auto" } },
+    })
 }
 
 /// A Workload for these cities.
@@ -143,7 +160,12 @@ pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
         "ResourceBinding" => ("work.karmada.io", "v1alpha2"),
         "Work" => ("work.karmada.io", "v1alpha1"),
         "Cluster" => ("cluster.karmada.io", "v1alpha1"),
-        "LocationBinding" => ("networking.datumapis.com", "v1alpha"),
+        "LocationBinding" | "Location" | "Network" | "NetworkBinding" | "NetworkContext" | "SubnetClaim" | "Subnet" => {
+            ("networking.datumapis.com", "v1alpha")
+        }
+        "ResourceClaim" | "ResourceGrant" => ("quota.miloapis.com", "v1alpha1"),
+        "Project" => ("resourcemanager.miloapis.com", "v1alpha1"),
+        "Event" => ("events.k8s.io", "v1"),
         "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
         _ => ("", "v1"),
     };

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{
     Client,
-    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
 use tokio::time::Instant;
@@ -22,6 +22,7 @@ use crate::{
     control_plane::{ControlPlane, Etcd},
     karmada::{Flavour, Real, StandIn},
     manifests,
+    neighbours::{Milo, Worker},
     pki::{self, User},
     provider::Provider,
 };
@@ -38,13 +39,29 @@ pub struct Options {
     pub karmada: Flavour,
     /// Whether Instances are served by the provider stand-in.
     pub provider: bool,
+    /// Whether cells wait for networks, and how long the stand-in for network services takes to make one; without
+    /// a time there is no stand-in, and a test says itself what becomes of each.
+    pub networks: Option<Option<Duration>>,
+    /// Whether cells wait for quota, which a stand-in grants in each project as far as its ResourceGrants last.
+    pub quota: bool,
+    /// Projects behind a stand-in for Milo, the first of them on the API server of [`Testbed::project`], the others on
+    /// their own. None: the operator works on a single project.
+    pub projects: Vec<String>,
     /// Folder for everything; a fresh one under the cache when absent. Removed at the end unless it was given.
     pub dir: Option<PathBuf>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { cells: vec!["dfw".into(), "ord".into()], karmada: Flavour::from_env(), provider: true, dir: None }
+        Self {
+            cells: vec!["dfw".into(), "ord".into()],
+            karmada: Flavour::from_env(),
+            provider: true,
+            networks: None,
+            quota: false,
+            projects: Vec::new(),
+            dir: None,
+        }
     }
 }
 
@@ -52,16 +69,22 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Testbed {
     // Dropped in this order: what uses the API servers, the API servers, etcd.
+    _neighbours: Vec<Worker>,
+    /// The way to the projects by path, with quota or with several projects.
+    pub milo: Option<Milo>,
     _providers: Vec<Provider>,
     _stand_in: Option<StandIn>,
     _real: Option<Real>,
     /// The project's control plane.
     pub project: ControlPlane,
+    /// The other projects' control planes, by name.
+    pub others: BTreeMap<String, ControlPlane>,
     /// The hub.
     pub hub: ControlPlane,
     /// The cells, by city.
     pub cells: BTreeMap<String, ControlPlane>,
     _etcd: Etcd,
+    options: Options,
     dir: PathBuf,
     keep: bool,
 }
@@ -72,7 +95,7 @@ impl Testbed {
     /// # Errors
     /// One line that says what is missing or did not come up.
     pub async fn start(options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
-        let Options { cells, karmada, provider, dir, .. } = options;
+        let Options { cells, karmada, provider, networks, quota, projects, dir } = options.clone();
         if let Flavour::Real { bin, crds } = &karmada {
             Real::check(bin, crds)?;
         }
@@ -91,12 +114,18 @@ impl Testbed {
         for city in &cells {
             planes.insert(city.clone(), start(&format!("cell-{city}"))?);
         }
-        for plane in [&mut project, &mut hub].into_iter().chain(planes.values_mut()) {
+        let mut others: BTreeMap<String, ControlPlane> = BTreeMap::new();
+        for name in projects.iter().skip(1) {
+            others.insert(name.clone(), start(&format!("project-{name}"))?);
+        }
+        for plane in [&mut project, &mut hub].into_iter().chain(planes.values_mut()).chain(others.values_mut()) {
             plane.wait_ready().await?;
         }
         progress("installing definitions and roles");
         let root = binaries::root();
-        install(&project, &root, &["crds", "neighbours", "config/components/controller_rbac/role.yaml"]).await?;
+        for plane in [&project].into_iter().chain(others.values()) {
+            install(plane, &root, &["crds", "neighbours", "config/components/controller_rbac/role.yaml"]).await?;
+        }
         install(&hub, &root, &["crds", "config/base/downstream-rbac/role.yaml"]).await?;
         for cell in planes.values() {
             install(cell, &root, &["crds", "neighbours", "config/components/cell_rbac/role.yaml"]).await?;
@@ -109,7 +138,7 @@ impl Testbed {
                 real = Some(Real::start(&dir, bin, crds, &hub, &etcd.url).await?);
             }
         }
-        for plane in [&mut project, &mut hub].into_iter().chain(planes.values_mut()) {
+        for plane in [&mut project, &mut hub].into_iter().chain(planes.values_mut()).chain(others.values_mut()) {
             plane.start_controllers()?;
         }
         let hub_client = hub.client().await?;
@@ -125,23 +154,57 @@ impl Testbed {
         if provider {
             providers.extend(clients.iter().map(|(_, client)| Provider::start(client.clone())));
         }
+        for plane in [&project].into_iter().chain(others.values()) {
+            for city in &cells {
+                bind_location(&plane.client().await?, city).await?;
+            }
+        }
+        let mut neighbours = Vec::new();
+        if let Some(after) = networks {
+            for (city, cell) in &planes {
+                let client = cell.client().await?;
+                locate(&client, city).await?;
+                neighbours.extend(after.map(|after| Worker::networks(client, after)));
+            }
+        }
+        let mut milo = None;
+        if quota || !projects.is_empty() {
+            let proxy = Milo::start(&dir, &project).await?;
+            let first = projects.first().map_or("single", String::as_str);
+            for (name, plane) in [(first, &project)].into_iter().chain(others.iter().map(|(n, p)| (n.as_str(), p))) {
+                proxy.add(name, plane).await?;
+                if quota {
+                    neighbours.push(Worker::quota(plane.client().await?));
+                }
+            }
+            milo = Some(proxy);
+        }
         let project_client = project.client().await?;
-        for city in &cells {
-            bind_location(&project_client, city).await?;
+        for name in &projects {
+            announce(&project_client, name).await?;
         }
         progress("waiting for the clusters");
         clusters_ready(&hub_client, cells.len()).await?;
         Ok(Self {
+            _neighbours: neighbours,
+            milo,
             _providers: providers,
             _stand_in: stand_in,
             _real: real,
             project,
+            others,
             hub,
             cells: planes,
             _etcd: etcd,
+            options,
             dir,
             keep,
         })
+    }
+
+    /// What it was started with.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// Folder of logs, kubeconfigs and data.
@@ -161,7 +224,11 @@ impl Testbed {
             format!("{name}_KUBECONFIG={}\n{name}_OPERATOR_KUBECONFIG={}\n", of(User::Admin), of(User::Operator))
         };
         let cells = self.cells.iter().map(|(city, cell)| line(&format!("CELL_{}", city.to_uppercase()), cell));
-        [line("PROJECT", &self.project), line("HUB", &self.hub)].into_iter().chain(cells).collect()
+        let others = self
+            .others
+            .iter()
+            .map(|(name, plane)| line(&format!("PROJECT_{}", name.to_uppercase().replace('-', "_")), plane));
+        [line("PROJECT", &self.project), line("HUB", &self.hub)].into_iter().chain(others).chain(cells).collect()
     }
 }
 
@@ -270,6 +337,32 @@ pub async fn bind_location(project: &Client, city: &str) -> Result<()> {
         "spec": { "locationRef": { "name": city }, "locationClassName": "datum-managed", "topology": { CITY: city } },
     });
     manifests::apply_value(project, binding).await.map(|_| ())
+}
+
+/// Tells a cell which location it is.
+async fn locate(cell: &Client, city: &str) -> Result<()> {
+    let location = json!({
+        "apiVersion": "networking.datumapis.com/v1alpha", "kind": "Location",
+        "metadata": { "name": format!("{city}-1") },
+        "spec": { "locationClassName": "self-managed", "topology": { CITY: city } },
+    });
+    manifests::apply_value(cell, location).await.map(|_| ())
+}
+
+/// Lets Milo know a project, ready to be worked on.
+pub async fn announce(milo: &Client, project: &str) -> Result<()> {
+    let object = json!({
+        "apiVersion": "resourcemanager.miloapis.com/v1alpha1", "kind": "Project",
+        "metadata": { "name": project }, "spec": {},
+    });
+    manifests::apply_value(milo, object).await?;
+    let gvk = GroupVersionKind::gvk("resourcemanager.miloapis.com", "v1alpha1", "Project");
+    let api: Api<DynamicObject> = Api::all_with(milo.clone(), &ApiResource::from_gvk(&gvk));
+    let status = json!({ "status": { "conditions": [{
+        "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    api.patch_status(project, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
 }
 
 async fn clusters_ready(hub: &Client, count: usize) -> Result<()> {

@@ -1,6 +1,6 @@
 //! A federation as plain local processes on 127.0.0.1, without containers and without root: etcd, an API server and a
 //! controller manager for a project, a hub and each cell; Karmada, real or a stand-in; a stand-in for the provider that
-//! runs Instances. It serves the tests, the demo and the benchmarks, and is usable by kubectl.
+//! runs Instances, for network services, quota and Milo's way to the projects. It serves the tests, the demo and the benchmarks, and is usable by kubectl.
 
 pub mod audit;
 pub mod bed;
@@ -8,6 +8,7 @@ pub mod binaries;
 pub mod control_plane;
 pub mod karmada;
 pub mod manifests;
+pub mod neighbours;
 pub mod operator;
 pub mod pki;
 pub mod process;

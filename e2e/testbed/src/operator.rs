@@ -61,40 +61,68 @@ pub struct Operator {
 }
 
 impl Operator {
-    /// Management controllers over the testbed's project and hub.
+    /// Management controllers over the testbed's projects and hub.
     pub fn management(bed: &Testbed, binary: &Path, name: &str, more: &[&str]) -> Result<Self> {
-        let hub = format!("--federation-kubeconfig={}", bed.hub.kubeconfig(User::Operator).display());
-        let mut args = vec!["--enable-management-controllers=true", &hub];
-        args.extend(more);
-        Self::start(bed.dir(), binary, name, &bed.project, &args)
+        let mut config = String::new();
+        if let Some(milo) = bed.milo.as_ref().filter(|_| !bed.options().projects.is_empty()) {
+            let file = milo.kubeconfig(User::Operator).display().to_string();
+            config = format!(
+                "discovery:\n  mode: milo\n  discoveryKubeconfigPath: {file}\n  projectKubeconfigPath: {file}\n"
+            );
+        }
+        let args: Vec<&str> = ["--enable-management-controllers=true"].iter().chain(more).copied().collect();
+        Self::start(bed, binary, name, &bed.project, &config, &args)
     }
 
     /// Cell controllers on one cell.
     pub fn cell(bed: &Testbed, binary: &Path, city: &str, more: &[&str]) -> Result<Self> {
-        let mut args = vec!["--enable-cell-controllers=true"];
-        args.extend(more);
-        Self::start(bed.dir(), binary, &format!("operator-{city}"), bed.cell(city)?, &args)
+        let mut config = String::new();
+        if let Some(milo) = bed.milo.as_ref().filter(|_| bed.options().quota) {
+            let file = milo.kubeconfig(User::Operator).display().to_string();
+            config = format!("discovery:\n  quotaKubeconfigPath: {file}\n  clusterName: cell-{city}\n");
+        }
+        let args: Vec<&str> = ["--enable-cell-controllers=true"].iter().chain(more).copied().collect();
+        Self::start(bed, binary, &format!("operator-{city}"), bed.cell(city)?, &config, &args)
     }
 
-    fn start(dir: &Path, binary: &Path, name: &str, plane: &ControlPlane, args: &[&str]) -> Result<Self> {
+    fn start(
+        bed: &Testbed,
+        binary: &Path,
+        name: &str,
+        plane: &ControlPlane,
+        config: &str,
+        args: &[&str],
+    ) -> Result<Self> {
         let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig(User::Operator).display());
-        let args: Vec<&str> = [kubeconfig.as_str()].into_iter().chain(args.iter().copied()).collect();
-        Self::with_flags(dir, binary, name, &args)
+        let hub = format!("--federation-kubeconfig={}", bed.hub.kubeconfig(User::Operator).display());
+        let gate = format!("--feature-gates=NetworkingIntegration={}", bed.options().networks.is_some());
+        // What is given explicitly comes last, and wins.
+        let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag));
+        let mut all = vec![kubeconfig.as_str()];
+        all.extend((!given("--federation-kubeconfig")).then_some(hub.as_str()));
+        all.extend((!given("--feature-gates")).then_some(gate.as_str()));
+        all.extend(args);
+        Self::with_config(bed.dir(), binary, name, config, &all)
     }
 
     /// The operator with these flags, beside those for its probes, metrics and logs.
     pub fn with_flags(dir: &Path, binary: &Path, name: &str, args: &[&str]) -> Result<Self> {
+        Self::with_config(dir, binary, name, "", args)
+    }
+
+    /// The same, with more of the config file.
+    pub fn with_config(dir: &Path, binary: &Path, name: &str, config: &str, args: &[&str]) -> Result<Self> {
         let (health, metrics) = (free_port()?, free_port()?);
-        let config = dir.join(format!("{name}.yaml"));
+        let file = dir.join(format!("{name}.yaml"));
         std::fs::write(
-            &config,
+            &file,
             format!(
-                "apiVersion: apiserver.config.datumapis.com/v1alpha1\nkind: WorkloadOperator\nmetricsServer:\n  secureServing: false\n  bindAddress: 127.0.0.1:{metrics}\n"
+                "apiVersion: apiserver.config.datumapis.com/v1alpha1\nkind: WorkloadOperator\nmetricsServer:\n  secureServing: false\n  bindAddress: 127.0.0.1:{metrics}\n{config}"
             ),
         )?;
         let mut command = Command::new(binary);
         command
-            .arg(format!("--server-config={}", config.display()))
+            .arg(format!("--server-config={}", file.display()))
             .arg(format!("--health-probe-bind-address=127.0.0.1:{health}"))
             .args(["--zap-encoder=console", "--zap-log-level=debug"])
             .args(args)

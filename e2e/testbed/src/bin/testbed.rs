@@ -74,7 +74,7 @@ impl Wanted {
             (Some(bin), Some(crds)) => Flavour::Real { bin: bin.clone(), crds: crds.clone() },
             _ => Flavour::StandIn,
         };
-        Options { cells: self.cells.clone(), karmada, provider: !self.no_provider, dir }
+        Options { cells: self.cells.clone(), karmada, provider: !self.no_provider, dir, ..Options::default() }
     }
 
     fn arguments(&self) -> Vec<String> {

@@ -1,0 +1,219 @@
+//! Milo's way to the projects: one host that serves each project's control plane under a path of its own.
+
+use std::{
+    collections::BTreeMap,
+    net::Ipv4Addr,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::{body::Incoming, service::service_fn};
+use hyper_util::{
+    rt::{TokioExecutor, TokioIo},
+    server::conn::auto::Builder,
+};
+use kube::{
+    Client, Config,
+    client::Body,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio_rustls::{
+    TlsAcceptor,
+    rustls::{
+        ServerConfig,
+        crypto::aws_lc_rs,
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    },
+};
+use tokio_util::sync::CancellationToken;
+
+use super::Worker;
+use crate::{
+    control_plane::ControlPlane,
+    pki::{self, User},
+};
+
+/// What becomes of requests for a project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// They are served.
+    Served,
+    /// They are answered with 503.
+    Away,
+    /// They are never answered.
+    Silent,
+    /// They are refused with 403.
+    Forbidden,
+    /// There is no such project.
+    Absent,
+}
+
+/// The proxy; it ends when dropped.
+#[derive(Debug)]
+pub struct Milo {
+    _worker: Worker,
+    table: Arc<Table>,
+    dir: std::path::PathBuf,
+}
+
+struct Project {
+    client: Client,
+    reach: Reach,
+    /// Connections over which it was asked for.
+    connections: Vec<CancellationToken>,
+}
+
+#[derive(Default)]
+struct Table {
+    projects: Mutex<BTreeMap<String, Project>>,
+    /// Requests that ask for no project, such as those for Projects themselves.
+    own: Mutex<Option<Client>>,
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Table")
+    }
+}
+
+impl Milo {
+    /// Starts serving; `own` is the API server that knows the projects.
+    pub async fn start(dir: &Path, own: &ControlPlane) -> Result<Self> {
+        let table = Arc::new(Table::default());
+        *table.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(pass_through(own).await?);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+        let port = listener.local_addr()?.port();
+        for user in [User::Admin, User::Operator] {
+            pki::kubeconfig(dir, "milo", port, user)?;
+        }
+        let tls = tls(dir)?;
+        let served = table.clone();
+        let worker = Worker::start(async move { accept(listener, tls, served).await });
+        Ok(Self { _worker: worker, table, dir: dir.into() })
+    }
+
+    /// A kubeconfig of the host.
+    pub fn kubeconfig(&self, user: User) -> std::path::PathBuf {
+        self.dir.join(format!("milo{}.kubeconfig", if user == User::Admin { "" } else { ".operator" }))
+    }
+
+    /// Serves this control plane under this project's path.
+    pub async fn add(&self, project: &str, plane: &ControlPlane) -> Result<()> {
+        let client = pass_through(plane).await?;
+        let mut projects = self.table.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        projects.insert(project.into(), Project { client, reach: Reach::Served, connections: Vec::new() });
+        Ok(())
+    }
+
+    /// Changes what becomes of requests for a project, from the next one on. Open watches are cut.
+    pub fn set(&self, project: &str, reach: Reach) {
+        let mut projects = self.table.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(project) = projects.get_mut(project) {
+            project.reach = reach;
+            project.connections.drain(..).for_each(|connection| connection.cancel());
+        }
+    }
+}
+
+/// A client that adds nothing to what it passes on.
+async fn pass_through(plane: &ControlPlane) -> Result<Client> {
+    let file = Kubeconfig::read_from(plane.kubeconfig(User::Admin))?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.auth_info = kube::config::AuthInfo::default();
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+fn tls(dir: &Path) -> Result<TlsAcceptor> {
+    let chain = CertificateDer::pem_file_iter(dir.join("server.crt"))?.collect::<Result<Vec<_>, _>>()?;
+    let key = PrivateKeyDer::from_pem_file(dir.join("server.key"))?;
+    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .context("server certificate")?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+type Answer = UnsyncBoxBody<Bytes, kube::Error>;
+
+async fn accept(listener: TcpListener, tls: TlsAcceptor, table: Arc<Table>) {
+    // Connections end with the listener: each is a child of this task.
+    let mut connections = tokio::task::JoinSet::new();
+    loop {
+        while connections.try_join_next().is_some() {}
+        let Ok((stream, _)) = listener.accept().await else { continue };
+        let (tls, table) = (tls.clone(), table.clone());
+        connections.spawn(async move {
+            let Ok(stream) = tls.accept(stream).await else { return };
+            let cut = CancellationToken::new();
+            let own = cut.clone();
+            let service = service_fn(move |request| serve(table.clone(), own.clone(), request));
+            let builder = Builder::new(TokioExecutor::new());
+            tokio::select! {
+                () = cut.cancelled() => {}
+                _ = builder.serve_connection(TokioIo::new(stream), service) => {}
+            }
+        });
+    }
+}
+
+/// Answers one request; `connection` ends the connection that it came over.
+async fn serve(
+    table: Arc<Table>,
+    connection: CancellationToken,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>> {
+    const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
+    let text = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
+    let named = text.strip_prefix(PROJECTS).and_then(|rest| rest.split_once("/control-plane"));
+    let Some((name, path)) = named else {
+        let own = table.own.lock().unwrap_or_else(PoisonError::into_inner).clone().context("no server")?;
+        return pass_on(&own, request, &text).await;
+    };
+    let found = {
+        let mut projects = table.projects.lock().unwrap_or_else(PoisonError::into_inner);
+        projects.get_mut(name).map(|project| {
+            project.connections.retain(|known| !known.is_cancelled());
+            project.connections.push(connection);
+            (project.client.clone(), project.reach)
+        })
+    };
+    match found {
+        None | Some((_, Reach::Absent)) => Ok(refusal(StatusCode::NOT_FOUND, "NotFound", name)),
+        Some((_, Reach::Away)) => Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", name)),
+        Some((_, Reach::Forbidden)) => Ok(refusal(StatusCode::FORBIDDEN, "Forbidden", name)),
+        Some((_, Reach::Silent)) => std::future::pending().await,
+        Some((client, Reach::Served)) => pass_on(&client, request, path).await,
+    }
+}
+
+async fn pass_on(client: &Client, request: Request<Incoming>, path: &str) -> Result<Response<Answer>> {
+    let (mut head, body) = request.into_parts();
+    head.uri = path.parse::<Uri>()?;
+    head.version = http::Version::HTTP_11;
+    head.headers.remove(http::header::HOST);
+    let body = body.collect().await?.to_bytes().to_vec();
+    let answer = client.send(Request::from_parts(head, Body::from(body))).await?;
+    Ok(answer.map(BodyExt::boxed_unsync))
+}
+
+fn refusal(code: StatusCode, reason: &str, project: &str) -> Response<Answer> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16(), "reason": reason,
+        "message": format!("projects.resourcemanager.miloapis.com {project:?}: {reason}"),
+        "details": { "name": project, "group": "resourcemanager.miloapis.com", "kind": "projects" },
+    });
+    let body = Full::from(status.to_string().into_bytes()).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = code;
+    response.headers_mut().insert("content-type", http::HeaderValue::from_static("application/json"));
+    response
+}

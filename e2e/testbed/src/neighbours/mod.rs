@@ -1,0 +1,103 @@
+//! Stand-ins for the neighbours: network services, quota, and Milo's way to the projects.
+
+pub mod milo;
+mod network;
+mod quota;
+
+use std::{collections::HashSet, time::Duration};
+
+use anyhow::Result;
+use futures::StreamExt;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    runtime::watcher,
+};
+use serde_json::{Value, json};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub use milo::{Milo, Reach};
+pub use quota::grant;
+
+/// Something that works on a control plane until it is dropped.
+#[derive(Debug)]
+pub struct Worker {
+    _stop: DropGuard,
+}
+
+impl Worker {
+    fn start(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = work => {}
+            }
+        });
+        Self { _stop: stop.drop_guard() }
+    }
+
+    /// Serves the networks of a cell: what is bound is ready after this long.
+    pub fn networks(cell: Client, after: Duration) -> Self {
+        Self::start(network::run(cell, after))
+    }
+
+    /// Serves the quota of a project.
+    pub fn quota(project: Client) -> Self {
+        Self::start(quota::run(project))
+    }
+}
+
+fn api(client: &Client, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    match namespace {
+        None => Api::all_with(client.clone(), &resource),
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+    }
+}
+
+/// Runs `pass` after each change of any of these kinds, and once in a while.
+async fn on_change<F: Future<Output = Result<()>>>(apis: Vec<Api<DynamicObject>>, mut pass: impl FnMut() -> F) {
+    let watches = apis.into_iter().map(|api| watcher(api, watcher::Config::default().timeout(20)).boxed());
+    let mut changes = futures::stream::select_all(watches);
+    loop {
+        let _ = tokio::time::timeout(Duration::from_secs(1), changes.next()).await;
+        if pass().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+async fn all(api: &Api<DynamicObject>) -> Result<Vec<DynamicObject>> {
+    let mut items = api.list(&ListParams::default()).await?.items;
+    items.sort_by_key(|o| (o.creation_timestamp().map(|t| t.0), o.namespace(), o.name_any()));
+    Ok(items)
+}
+
+/// Says `conditions`, and whatever else, of an object; nothing when it is said already.
+async fn say(
+    api: &Api<DynamicObject>,
+    object: &DynamicObject,
+    type_: &str,
+    status: &str,
+    reason: &str,
+    more: Value,
+) -> Result<()> {
+    let known = object.data["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let stands: HashSet<_> =
+        known.iter().map(|c| (c["type"].as_str(), c["status"].as_str(), c["reason"].as_str())).collect();
+    if stands.contains(&(Some(type_), Some(status), Some(reason))) {
+        return Ok(());
+    }
+    let mut said = more;
+    said["conditions"] = json!([{
+        "type": type_, "status": status, "reason": reason, "message": format!("says the stand-in: {reason}"),
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]);
+    let patch = Patch::Merge(json!({ "status": said }));
+    match api.patch_status(&object.name_any(), &PatchParams::default(), &patch).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        done => Ok(done.map(|_| ())?),
+    }
+}

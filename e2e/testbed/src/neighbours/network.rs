@@ -1,0 +1,73 @@
+//! Network services of a cell: bindings get contexts, claims get subnets.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use kube::{Client, ResourceExt, api::DynamicObject};
+use serde_json::json;
+
+use super::{all, api, on_change, say};
+use crate::manifests;
+
+const GROUP: &str = "networking.datumapis.com";
+const VERSION: &str = "v1alpha";
+/// Networks whose name contains this cannot be made; for tests and demos of what a tenant then reads.
+const BROKEN: &str = "broken";
+
+pub(super) async fn run(cell: Client, after: Duration) {
+    let of = |kind| api(&cell, GROUP, VERSION, kind, None);
+    on_change(vec![of("NetworkBinding"), of("SubnetClaim")], || async {
+        for binding in all(&of("NetworkBinding")).await? {
+            bind(&cell, &binding, after).await?;
+        }
+        for claim in all(&of("SubnetClaim")).await? {
+            allocate(&cell, &claim).await?;
+        }
+        Ok(())
+    })
+    .await;
+}
+
+async fn bind(cell: &Client, binding: &DynamicObject, after: Duration) -> Result<()> {
+    let namespace = binding.namespace().unwrap_or_default();
+    let bindings = api(cell, GROUP, VERSION, "NetworkBinding", Some(&namespace));
+    let spec = &binding.data["spec"];
+    let network = spec["network"]["name"].as_str().unwrap_or_default();
+    if network.contains(BROKEN) {
+        return say(&bindings, binding, "Ready", "False", "NetworkFailedToCreate", json!({})).await;
+    }
+    if binding.data["status"]["networkContextRef"].is_object() {
+        return Ok(());
+    }
+    say(&bindings, binding, "Ready", "False", "NetworkContextNotReady", json!({})).await?;
+    tokio::time::sleep(after).await;
+    let name = format!("{network}-{}", spec["location"]["name"].as_str().unwrap_or_default());
+    let context = json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "NetworkContext",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": { "network": { "name": network }, "location": spec["location"] },
+    });
+    let context = manifests::apply_value(cell, context).await?;
+    let contexts = api(cell, GROUP, VERSION, "NetworkContext", Some(&namespace));
+    say(&contexts, &context, "Ready", "True", "Ready", json!({})).await?;
+    let reference = json!({ "networkContextRef": { "namespace": namespace, "name": name } });
+    say(&bindings, binding, "Ready", "True", "NetworkContextReady", reference).await
+}
+
+async fn allocate(cell: &Client, claim: &DynamicObject) -> Result<()> {
+    let namespace = claim.namespace().unwrap_or_default();
+    if claim.data["status"]["subnetRef"].is_object() {
+        return Ok(());
+    }
+    let name = claim.name_any();
+    let subnet = json!({
+        "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "Subnet",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": { "networkContext": claim.data["spec"]["networkContext"], "startAddress": "10.0.0.0", "prefixLength": 24 },
+    });
+    let subnet = manifests::apply_value(cell, subnet).await?;
+    let subnets = api(cell, GROUP, VERSION, "Subnet", Some(&namespace));
+    say(&subnets, &subnet, "Ready", "True", "Ready", json!({})).await?;
+    let claims = api(cell, GROUP, VERSION, "SubnetClaim", Some(&namespace));
+    say(&claims, claim, "Ready", "True", "Ready", json!({ "subnetRef": { "name": name } })).await
+}
