@@ -45,11 +45,9 @@ async fn healthz(State(health): State<Health>) -> (StatusCode, String) {
 
 /// Ready while every watch works; those of single tenants among many are named when they do not, and no more.
 async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
-    let (code, mut text) = verdict(&health.waiting(), "waiting for");
-    for note in health.noted() {
-        text += &format!("but {note}\n");
-    }
-    (code, text)
+    let (code, text) = verdict(&health.waiting(), "waiting for");
+    let notes = health.noted().into_iter().map(|note| format!("but {note}\n"));
+    (code, notes.fold(text, |text, note| text + &note))
 }
 
 fn verdict(problems: &[String], word: &str) -> (StatusCode, String) {

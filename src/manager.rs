@@ -57,33 +57,11 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         admin::serve_metrics(at, metrics.clone(), stop.clone()).await.map_err(Failure::Config)?;
     }
     let management = match hub.clone().filter(|_| config.management) {
+        Some(hub) => Some(start_management(&config, local.clone(), hub, &health, &metrics, &stop).await?),
         None => None,
-        Some(hub) => {
-            let hub = Hub::start(hub, config.networks, &health, &metrics, &stop);
-            match &config.discovery {
-                Discovery::Single => hub.engage(&ProjectName::single(), local.clone()),
-                Discovery::Milo { discovery, projects, internal } => {
-                    let projects = Projects::new(load(projects).await?, *internal);
-                    hub.discover(connect(discovery).await?, projects, *internal, &health, &stop);
-                }
-            }
-            Some(hub)
-        }
     };
-    let cell = match config.cell {
-        false => None,
-        true => {
-            if hub.is_none() {
-                tracing::warn!("no --federation-kubeconfig: Instances are not written back to the hub");
-            }
-            let quota = match config.quota {
-                None => None,
-                Some(quota) => Some((quota.cluster, Projects::new(load(&quota.projects).await?, quota.internal))),
-            };
-            let options = cell::Options { cell: local.clone(), hub, networks: config.networks, quota };
-            Some(Cell::start(options, &health, &metrics, &stop))
-        }
-    };
+    let cell =
+        if config.cell { Some(start_cell(&config, local.clone(), hub, &health, &metrics, &stop).await?) } else { None };
 
     let working = stop.child_token();
     let candidate = match &config.leader_election {
@@ -123,6 +101,43 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let _ = released.send(());
     let kept = leading.await.unwrap_or(false);
     if kept || stop.is_cancelled() { Ok(()) } else { Err(Failure::LeadershipLost) }
+}
+
+async fn start_management(
+    config: &Config,
+    local: Connection,
+    hub: Connection,
+    health: &Health,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) -> Result<Hub, Failure> {
+    let hub = Hub::start(hub, config.networks, health, metrics, stop);
+    match &config.discovery {
+        Discovery::Single => hub.engage(&ProjectName::single(), local),
+        Discovery::Milo { discovery, projects, internal } => {
+            let projects = Projects::new(load(projects).await?, *internal);
+            hub.discover(connect(discovery).await?, projects, *internal, health, stop);
+        }
+    }
+    Ok(hub)
+}
+
+async fn start_cell(
+    config: &Config,
+    cell: Connection,
+    hub: Option<Connection>,
+    health: &Health,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) -> Result<Cell, Failure> {
+    if hub.is_none() {
+        tracing::warn!("no --federation-kubeconfig: Instances are not written back to the hub");
+    }
+    let quota = match &config.quota {
+        Some(quota) => Some((quota.cluster.clone(), Projects::new(load(&quota.projects).await?, quota.internal))),
+        None => None,
+    };
+    Ok(Cell::start(cell::Options { cell, hub, networks: config.networks, quota }, health, metrics, stop))
 }
 
 /// Holds the Lease until the work has ended. Stops the work and answers false when it is lost before.

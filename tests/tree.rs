@@ -170,7 +170,7 @@ fn the_parser_accepts_what_the_overlays_say() {
         let configs = of_kind(&objects, "ConfigMap");
         let file = configs.iter().find(|c| c["metadata"]["name"] == "compute-config").unwrap();
         let config = Config::new(flags, file["data"]["config.yaml"].as_str()).unwrap();
-        assert_eq!((config.management, config.cell.is_some()), (management, cell), "{overlay}");
+        assert_eq!((config.management, config.cell), (management, cell), "{overlay}");
         assert!(config.leader_election.is_some() && config.health.is_some(), "{overlay}");
         assert_eq!(deployment["spec"]["replicas"], replicas);
         let context = &container["securityContext"];

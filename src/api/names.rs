@@ -115,7 +115,7 @@ pub fn network_binding_name(deployment: &str, interface: usize) -> String {
 }
 
 /// Name of the n-th SubnetClaim of ours in a network context.
-pub fn subnet_claim_name(context: &str, n: u32) -> String {
+pub fn subnet_claim_name(context: &str, n: usize) -> String {
     format!("{context}-{n}")
 }
 

@@ -408,6 +408,7 @@ impl World {
     fn act_projector(&mut self, seen: &Planes, left: &mut usize) {
         let of = |model: &Model| model.all::<Instance>(Kind::Instance).into_iter().map(|i| i.name_any());
         let all: BTreeSet<String> = of(&seen.project).chain(of(&seen.hub)).collect();
+        let facts = NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() };
         for name in all {
             let source: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
             let claimed = source.as_ref().map(|source| project::identify(source).unwrap());
@@ -417,7 +418,7 @@ impl World {
             let Ok(plan) = project::plan(&project::Observed {
                 namespace: NS,
                 name: &name,
-                namespace_uid: Some("n1"),
+                facts: Some(&facts),
                 source: source.as_ref(),
                 deployment: deployment.as_ref(),
                 projection: projection.as_ref(),

@@ -39,9 +39,8 @@ pub struct Options {
     pub karmada: Flavour,
     /// Whether Instances are served by the provider stand-in.
     pub provider: bool,
-    /// Whether cells wait for networks, and how long the stand-in for network services takes to make one; without
-    /// a time there is no stand-in, and a test says itself what becomes of each.
-    pub networks: Option<Option<Duration>>,
+    /// Whether cells wait for networks, and how long the stand-in for network services takes to make one.
+    pub networks: Option<Duration>,
     /// Whether cells wait for quota, which a stand-in grants in each project as far as its ResourceGrants last.
     pub quota: bool,
     /// Projects behind a stand-in for Milo, the first of them on the API server of [`Testbed::project`], the others on
@@ -164,7 +163,7 @@ impl Testbed {
             for (city, cell) in &planes {
                 let client = cell.client().await?;
                 locate(&client, city).await?;
-                neighbours.extend(after.map(|after| Worker::networks(client, after)));
+                neighbours.push(Worker::networks(client, after));
             }
         }
         let mut milo = None;

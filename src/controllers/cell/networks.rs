@@ -118,21 +118,21 @@ impl Networks {
         self.contexts.listen(move |change| {
             with_networks(&weak, |state, networks| {
                 networks.wake_users(state, &change.key.namespace, &change.key.name);
-            })
+            });
         });
         let weak = Arc::downgrade(state);
         self.claims.listen(move |change| {
             with_networks(&weak, |state, networks| {
                 let context = change.any().map(|claim| claim.spec.network_context.name.clone());
                 networks.wake_users(state, &change.key.namespace, &context.unwrap_or_default());
-            })
+            });
         });
         let weak = Arc::downgrade(state);
         self.subnets.listen(move |change| {
             with_networks(&weak, |state, networks| {
                 let context = change.any().map(|subnet| subnet.spec.network_context.name.clone());
                 networks.wake_users(state, &change.key.namespace, &context.unwrap_or_default());
-            })
+            });
         });
         for places in [&self.locations, &self.location_bindings] {
             let weak = Arc::downgrade(state);

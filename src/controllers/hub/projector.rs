@@ -57,8 +57,8 @@ impl Projector {
     async fn show(&self, project: &ProjectState, key: &Key) -> Result<Next, Error> {
         let hub = &self.0.hub;
         let place = ObjectKey::new(&key.namespace, &key.name);
-        let namespace_uid = project.namespace_uid(&key.namespace);
-        let hub_namespace = namespace_uid.as_deref().map(names::hub_namespace);
+        let facts = project.namespaces.get(&ObjectKey::new("", &key.namespace));
+        let hub_namespace = facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
         // An object that cannot be read may be any of the ones we look for: unknown is not absent.
         if project.deployments.has_unreadable(&key.namespace)
             || hub_namespace.as_ref().is_some_and(|namespace| hub.instances.has_unreadable(namespace))
@@ -82,7 +82,7 @@ impl Projector {
         let plan = project::plan(&Observed {
             namespace: &key.namespace,
             name: &key.name,
-            namespace_uid: namespace_uid.as_deref(),
+            facts: facts.as_deref(),
             source: here.as_deref(),
             deployment: deployment.as_deref(),
             projection: projection.as_deref(),

@@ -34,9 +34,9 @@ impl Reconciler for WorkloadController {
         };
         let deleting = workload.metadata.deletion_timestamp.is_some();
         let networks_known = project.networks.as_ref().is_none_or(|networks| networks.is_synced());
-        if !deleting && !(project.locations.is_synced() && networks_known)
-            || project.deployments.has_unreadable(&key.namespace) && deleting
-        {
+        let known = deleting || project.locations.is_synced() && networks_known;
+        // Of what is to be deleted with it, all must be known.
+        if !known || deleting && project.deployments.has_unreadable(&key.namespace) {
             return Ok(Next::Await);
         }
         let deployments = project.deployments.by_index(&workload.uid().unwrap_or_default());

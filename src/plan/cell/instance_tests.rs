@@ -70,10 +70,10 @@ fn the_gates_of_features_that_are_off_open_on_a_recorded_verdict() {
 }
 
 /// What is left of the gates, and why, once nothing is left to do.
-fn outcome(instance: &Instance, features: Features, networks: Option<Verdict>) -> (Vec<String>, String) {
+fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) -> (Vec<String>, String) {
     let mut object = instance.clone();
     for _ in 0..5 {
-        let steps = plan(&Observed { instance: &object, features, networks: networks.clone() }, NOW).steps;
+        let steps = plan(&Observed { instance: &object, features, networks: networks.cloned() }, NOW).steps;
         let Some(write) = steps.into_iter().next() else { break };
         carry_out(&mut object, write);
     }
@@ -98,8 +98,8 @@ fn each_gate_says_why_it_is_shut_and_the_worst_is_told() {
         (&exceeded, waits("NetworkProvisioning"), &["Network", "Quota"], "QuotaExceeded"),
         (&exceeded, waits("NetworkFailedToCreate"), &["Network", "Quota"], "NetworkFailedToCreate"),
     ] {
-        let (gates, reason) = outcome(&gated(quota), ON, networks);
-        assert_eq!((gates.iter().map(String::as_str).collect::<Vec<_>>(), reason.as_str()), (left.to_vec(), told));
+        let (shut, reason) = outcome(&gated(quota), ON, networks.as_ref());
+        assert_eq!((shut.iter().map(String::as_str).collect::<Vec<_>>(), reason.as_str()), (left.to_vec(), told));
     }
 }
 

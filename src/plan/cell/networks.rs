@@ -109,11 +109,11 @@ struct Pending {
 }
 
 impl Pending {
-    fn waits(verdict: Verdict) -> Self {
-        Self { write: None, verdict }
+    fn waits(verdict: Verdict) -> Box<Self> {
+        Self { write: None, verdict }.into()
     }
 
-    fn provisioning(message: String) -> Self {
+    fn provisioning(message: String) -> Box<Self> {
         Self::waits(Verdict::no(reason::NETWORK_PROVISIONING, message))
     }
 }
@@ -125,14 +125,15 @@ fn walk(
     index: usize,
     network: &NetworkReference,
     location: &LocationReference,
-) -> Result<(), Pending> {
+) -> Result<(), Box<Pending>> {
     let namespace = deployment.namespace().unwrap_or_default();
     let name = names::network_binding_name(&deployment.name_any(), index);
     let Some(binding) = view.binding(&namespace, &name) else {
         return Err(Pending {
             write: Some(bind(deployment, &namespace, &name, network, location)),
             verdict: Verdict::no(reason::NETWORK_PROVISIONING, format!("NetworkBinding {name} is being made")),
-        });
+        }
+        .into());
     };
     if !ownership::is_controlled_by(binding.as_ref(), deployment) {
         return Err(Pending::waits(Verdict::no(
@@ -145,7 +146,8 @@ fn walk(
         return Err(Pending {
             write: Write::delete(Kind::NetworkBinding, binding.as_ref()),
             verdict: Verdict::no(reason::NETWORK_PROVISIONING, format!("NetworkBinding {name} is being replaced")),
-        });
+        }
+        .into());
     }
     let status = binding.status.clone().unwrap_or_default();
     ready("NetworkBinding", &name, &status.conditions)?;
@@ -164,13 +166,15 @@ fn walk(
     };
     let claims = view.claims(&context.namespace);
     let Some(claim) = claims.iter().find(|claim| claim.spec == wanted) else {
+        // Of one name more than there are claims, one is free.
         let taken = |name: &String| claims.iter().any(|claim| claim.name_any() == *name);
-        let name = (0..).map(|n| names::subnet_claim_name(&context.name, n)).find(|name| !taken(name));
-        let name = name.unwrap_or_default(); // of endlessly many, one is free
+        let mut names = (0..=claims.len()).map(|n| names::subnet_claim_name(&context.name, n));
+        let name = names.find(|name| !taken(name)).unwrap_or_default();
         return Err(Pending {
             verdict: Verdict::no(reason::NETWORK_PROVISIONING, format!("SubnetClaim {name} is being made")),
             write: Some(claim_subnet(&live, &context.namespace, &name, &wanted)),
-        });
+        }
+        .into());
     };
     let status = claim.status.clone().unwrap_or_default();
     ready("SubnetClaim", &claim.name_any(), &status.conditions)?;
@@ -184,7 +188,7 @@ fn walk(
 }
 
 /// Whether an object says that it is ready; else in its own words, and with its own reason where users know that reason.
-fn ready(kind: &str, name: &str, conditions: &[Condition]) -> Result<(), Pending> {
+fn ready(kind: &str, name: &str, conditions: &[Condition]) -> Result<(), Box<Pending>> {
     const PASSED_ON: [&str; 4] = [
         reason::NETWORK_FAILED_TO_CREATE,
         reason::NETWORK_NOT_FOUND,

@@ -9,7 +9,7 @@ struct Cell0 {
     objects: std::collections::BTreeMap<(&'static str, String), Value>,
 }
 
-fn object(namespace: &str, name: &str, edit: Value) -> Value {
+fn object(namespace: &str, name: &str, edit: &Value) -> Value {
     let mut object = json!({ "metadata": { "name": name, "namespace": namespace, "uid": format!("uid-{name}"), "resourceVersion": "3" }, "spec": {} });
     for (field, value) in edit.as_object().unwrap() {
         object[field] = value.clone();
@@ -37,14 +37,14 @@ impl Cell0 {
     fn whole() -> Self {
         let mut cell = Self { locations: vec!["dfw-1"], ..Self::default() };
         let yes = || ready_as("True", "Ready", "");
-        cell.put("NetworkBinding", object("ns-1", "wd-net-0", json!({
+        cell.put("NetworkBinding", object("ns-1", "wd-net-0", &json!({
             "spec": { "network": { "name": "default" }, "location": { "name": "dfw-1" } },
             "status": { "conditions": yes(), "networkContextRef": { "namespace": "ns-1", "name": "default-dfw" } },
         })));
         cell.objects.get_mut(&("NetworkBinding", "wd-net-0".into())).unwrap()["metadata"]["ownerReferences"] =
             ownership::controller_reference(&deployment());
-        cell.put("NetworkContext", object("ns-1", "default-dfw", json!({ "status": { "conditions": yes() } })));
-        cell.put("SubnetClaim", object("ns-1", "elsewhere-named", json!({
+        cell.put("NetworkContext", object("ns-1", "default-dfw", &json!({ "status": { "conditions": yes() } })));
+        cell.put("SubnetClaim", object("ns-1", "elsewhere-named", &json!({
             "spec": { "subnetClass": "private", "networkContext": { "name": "default-dfw" }, "location": { "name": "dfw-1" }, "ipFamily": "IPv4" },
             "status": { "conditions": yes(), "subnetRef": { "name": "s" } },
         })));
@@ -53,7 +53,7 @@ impl Cell0 {
             object(
                 "ns-1",
                 "s",
-                json!({ "spec": { "networkContext": { "name": "default-dfw" } }, "status": { "conditions": yes() } }),
+                &json!({ "spec": { "networkContext": { "name": "default-dfw" } }, "status": { "conditions": yes() } }),
             ),
         );
         cell
@@ -104,6 +104,23 @@ fn look_at(cell: &Cell0) -> Networks {
     look(cell, &deployment, &deployment.spec.template.spec.network_interfaces)
 }
 
+fn without(kind: &'static str) -> Box<dyn Fn(&mut Cell0)> {
+    Box::new(move |cell| cell.objects.retain(|(k, _), _| *k != kind))
+}
+fn says(kind: &'static str, status: &'static str, reason: &'static str) -> Box<dyn Fn(&mut Cell0)> {
+    Box::new(move |cell| {
+        let (_, object) = cell.objects.iter_mut().find(|((k, _), _)| *k == kind).unwrap();
+        object["status"]["conditions"] = ready_as(status, reason, "because");
+    })
+}
+fn lacks(kind: &'static str, field: &'static str) -> Box<dyn Fn(&mut Cell0)> {
+    Box::new(move |cell| {
+        let (_, object) = cell.objects.iter_mut().find(|((k, _), _)| *k == kind).unwrap();
+        object["status"].as_object_mut().unwrap().remove(field);
+    })
+}
+type Case = (Box<dyn Fn(&mut Cell0)>, &'static str, &'static str, &'static str);
+
 #[test]
 fn every_step_that_is_missing_or_not_ready_says_so() {
     let told = |edit: &dyn Fn(&mut Cell0)| {
@@ -117,22 +134,6 @@ fn every_step_that_is_missing_or_not_ready_says_so() {
         });
         (verdict.reason, verdict.message, does.collect::<Vec<_>>().join(" "))
     };
-    fn without(kind: &'static str) -> Box<dyn Fn(&mut Cell0)> {
-        Box::new(move |cell| cell.objects.retain(|(k, _), _| *k != kind))
-    }
-    fn says(kind: &'static str, status: &'static str, reason: &'static str) -> Box<dyn Fn(&mut Cell0)> {
-        Box::new(move |cell| {
-            let (_, object) = cell.objects.iter_mut().find(|((k, _), _)| *k == kind).unwrap();
-            object["status"]["conditions"] = ready_as(status, reason, "because");
-        })
-    }
-    fn lacks(kind: &'static str, field: &'static str) -> Box<dyn Fn(&mut Cell0)> {
-        Box::new(move |cell| {
-            let (_, object) = cell.objects.iter_mut().find(|((k, _), _)| *k == kind).unwrap();
-            object["status"].as_object_mut().unwrap().remove(field);
-        })
-    }
-    type Case = (Box<dyn Fn(&mut Cell0)>, &'static str, &'static str, &'static str);
     let cases: Vec<Case> = vec![
         (Box::new(|_| ()), "NetworkReady", "networks are ready", ""),
         (
@@ -204,7 +205,7 @@ fn every_step_that_is_missing_or_not_ready_says_so() {
             // A claim of that name for something else: the next free name is taken.
             Box::new(|c| {
                 c.objects.retain(|(k, _), _| *k != "SubnetClaim");
-                c.put("SubnetClaim", object("ns-1", "default-dfw-0", json!({
+                c.put("SubnetClaim", object("ns-1", "default-dfw-0", &json!({
                     "spec": { "subnetClass": "public", "networkContext": { "name": "default-dfw" }, "location": { "name": "dfw-1" }, "ipFamily": "IPv4" },
                 })));
             }),

@@ -97,7 +97,7 @@ fn what_cannot_be_said_in_full_is_not_said() {
     type Edit = fn(&mut Seen);
     let cases: [(&str, Edit); 5] = [
         ("a label is missing", |s| {
-            s.instance = Some(instance(|o| o["metadata"]["labels"][label::CITY_CODE] = json!("")))
+            s.instance = Some(instance(|o| o["metadata"]["labels"][label::CITY_CODE] = json!("")));
         }),
         ("no project", |s| drop(s.labels.remove(label::UPSTREAM_CLUSTER))),
         ("no namespace", |s| drop(s.labels.insert(label::UPSTREAM_NAMESPACE.into(), String::new()))),

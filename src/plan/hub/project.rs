@@ -12,7 +12,7 @@ use crate::{
         names::{self, ProjectName},
     },
     plan::{
-        Hub, Kind, Plan, Project, Step, Write,
+        Hub, Kind, NamespaceFacts, Plan, Project, Step, Write,
         event::{self, Note, Severity},
         instance_copy::{self, Copy},
         ownership,
@@ -107,8 +107,8 @@ pub struct Observed<'a> {
     pub namespace: &'a str,
     /// The same.
     pub name: &'a str,
-    /// Uid of that namespace; absent when the namespace is.
-    pub namespace_uid: Option<&'a str>,
+    /// What is known of that namespace; absent when it is gone.
+    pub facts: Option<&'a NamespaceFacts>,
     /// The hub Instance that belongs there.
     pub source: Option<&'a Instance>,
     /// The deployment that the source names.
@@ -124,14 +124,15 @@ pub struct Observed<'a> {
 pub fn plan(observed: &Observed<'_>) -> Result<Plan<Step<Project, Hub>>, Quarantine> {
     let Some(source) = observed.source else { return Ok(remove(observed)) };
     // Derived, never believed: whoever can write one Instance on the hub could name any project's namespace.
-    let derived = observed.namespace_uid.map(names::hub_namespace);
+    let derived = observed.facts.map(|facts| names::hub_namespace(&facts.uid));
     if derived.is_some() && source.namespace() != derived {
         return Err(Quarantine::Unidentifiable);
     }
     let deployment = observed.deployment.ok_or(Quarantine::DeploymentAbsent)?;
-    if observed.projection.is_none()
-        && (deployment.metadata.deletion_timestamp.is_some() || source.metadata.deletion_timestamp.is_some())
-    {
+    let leaving = deployment.metadata.deletion_timestamp.is_some()
+        || source.metadata.deletion_timestamp.is_some()
+        || observed.facts.is_none_or(|facts| facts.terminating);
+    if leaving && observed.projection.is_none() {
         return Ok(Plan::nothing());
     }
     let copy = Copy {
@@ -147,12 +148,11 @@ pub fn plan(observed: &Observed<'_>) -> Result<Plan<Step<Project, Hub>>, Quarant
 /// A projection without a source goes, once a live read has shown that the source is gone from the namespace that the
 /// hub keeps for exactly this one.
 fn remove(observed: &Observed<'_>) -> Plan<Step<Project, Hub>> {
-    let (Some(projection), Some(uid)) = (observed.projection.filter(|p| is_projection(p)), observed.namespace_uid)
-    else {
+    let (Some(projection), Some(facts)) = (observed.projection.filter(|p| is_projection(p)), observed.facts) else {
         return Plan::nothing();
     };
     let Some(delete) = Write::delete(Kind::Instance, projection) else { return Plan::nothing() };
-    let confirm = Write::confirm_absent(Kind::Instance, &names::hub_namespace(uid), observed.name);
+    let confirm = Write::confirm_absent(Kind::Instance, &names::hub_namespace(&facts.uid), observed.name);
     Plan::writes(vec![Step::Far(confirm), Step::Near(delete)])
 }
 

@@ -36,8 +36,8 @@ fn look(
     deployment: Option<&WorkloadDeployment>,
     projection: Option<&Instance>,
 ) -> Result<Vec<Step<Project, Hub>>, Quarantine> {
-    let observed =
-        Observed { namespace: "default", name: "wd-0", namespace_uid: Some("n1"), source, deployment, projection };
+    let facts = NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() };
+    let observed = Observed { namespace: "default", name: "wd-0", facts: Some(&facts), source, deployment, projection };
     plan(&observed).map(|plan| plan.steps)
 }
 
@@ -93,6 +93,18 @@ fn nothing_new_is_made_for_what_is_leaving() {
     let mut wd = deployment();
     wd.metadata.deletion_timestamp = leaving.metadata.deletion_timestamp.clone();
     assert!(look(Some(&instance(|_| ())), Some(&wd), None).unwrap().is_empty());
+    // Nothing new is taken in by a namespace that goes.
+    let facts = NamespaceFacts { uid: "n1".into(), terminating: true, ..NamespaceFacts::default() };
+    let (source, wd) = (instance(|_| ()), deployment());
+    let going = Observed {
+        namespace: "default",
+        name: "wd-0",
+        facts: Some(&facts),
+        source: Some(&source),
+        deployment: Some(&wd),
+        projection: None,
+    };
+    assert!(plan(&going).unwrap().steps.is_empty());
 }
 
 #[test]

@@ -1,5 +1,7 @@
-//! Quota of a project: claims are granted in the order they came, as long as the project's ResourceGrants last.
-//! Without any grant nobody looks at a claim.
+//! Quota of a project: in each namespace, claims are granted in the order they came, as long as the ResourceGrants there
+//! last. (Milo's budgets are the project's; by namespace, several tests can share one.) Without a grant nobody looks.
+
+use std::collections::BTreeSet;
 
 use anyhow::Result;
 use kube::{Client, api::DynamicObject};
@@ -20,19 +22,19 @@ pub(super) async fn run(project: Client) {
 async fn pass(project: &Client) -> Result<()> {
     let of = |kind| api(project, GROUP, VERSION, kind, None);
     let grants = all(&of("ResourceGrant")).await?;
-    if grants.is_empty() {
-        return Ok(());
-    }
-    let budget: i64 = grants.iter().map(|grant| amount(&grant.data["spec"]["amounts"])).sum();
     let claims = all(&of("ResourceClaim")).await?;
-    let mut used: i64 = claims.iter().filter(|claim| is_granted(claim)).map(asked).sum();
-    for claim in claims.iter().filter(|claim| !is_granted(claim)) {
-        let claims = api(project, GROUP, VERSION, "ResourceClaim", claim.metadata.namespace.as_deref());
-        if used + asked(claim) <= budget {
-            used += asked(claim);
-            say(&claims, claim, "Granted", "True", "QuotaAvailable", json!({})).await?;
-        } else {
-            say(&claims, claim, "Granted", "False", "QuotaExceeded", json!({})).await?;
+    for namespace in grants.iter().filter_map(|grant| grant.metadata.namespace.as_deref()).collect::<BTreeSet<_>>() {
+        let here = |o: &&DynamicObject| o.metadata.namespace.as_deref() == Some(namespace);
+        let budget: i64 = grants.iter().filter(here).map(|grant| amount(&grant.data["spec"]["amounts"])).sum();
+        let mut used: i64 = claims.iter().filter(here).filter(|claim| is_granted(claim)).map(asked).sum();
+        let claims_here = api(project, GROUP, VERSION, "ResourceClaim", Some(namespace));
+        for claim in claims.iter().filter(here).filter(|claim| !is_granted(claim)) {
+            if used + asked(claim) <= budget {
+                used += asked(claim);
+                say(&claims_here, claim, "Granted", "True", "QuotaAvailable", json!({})).await?;
+            } else {
+                say(&claims_here, claim, "Granted", "False", "QuotaExceeded", json!({})).await?;
+            }
         }
     }
     Ok(())
@@ -52,11 +54,11 @@ fn amount(list: &Value) -> i64 {
     list.as_array().into_iter().flatten().filter(counted).filter_map(|entry| entry["amount"].as_i64()).sum()
 }
 
-/// A project's budget of Instances.
-pub fn grant(instances: i64) -> Value {
+/// A budget of Instances.
+pub fn grant(namespace: &str, instances: i64) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "ResourceGrant",
-        "metadata": { "name": "compute", "namespace": "default" },
+        "metadata": { "name": "compute", "namespace": namespace },
         "spec": { "amounts": [{ "resourceType": COUNTED, "amount": instances }] },
     })
 }

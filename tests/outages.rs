@@ -1,0 +1,229 @@
+//! Cells that die, and hubs and quota that go away: nothing restarts, nothing is claimed twice, nothing is left behind.
+//! One testbed with networks and quota, the tests one after the other.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use common::{
+    RUNTIME, World, api, apply, binary, condition, delete, deployment, eventually, get, list, merge, ready, workload,
+};
+use kube::{
+    ResourceExt,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use testbed::{
+    Options,
+    audit::Audit,
+    neighbours::{Reach, grant},
+    operator::Operator,
+};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+async fn world() -> MutexGuard<'static, World> {
+    static WORLD: OnceCell<Mutex<World>> = OnceCell::const_new();
+    let start = || async {
+        let options =
+            Options { cells: vec!["dfw".into()], networks: Some(Duration::ZERO), quota: true, ..Options::default() };
+        Mutex::new(World::start_with(options).await)
+    };
+    WORLD.get_or_init(start).await.lock().await
+}
+
+/// Kills the cell's operator; what it had under way stays as it is.
+fn kill_cell(world: &mut World) {
+    drop(world.operators.remove(1));
+}
+
+async fn start_cell(world: &mut World) {
+    let mut operator = Operator::cell(&world.bed, binary(), "dfw", &[]).unwrap();
+    operator.wait_ready().await.unwrap();
+    world.operators.push(operator);
+}
+
+fn gates(instance: &DynamicObject) -> Vec<Value> {
+    let gates = instance.data["spec"]["controller"]["schedulingGates"].as_array().cloned().unwrap_or_default();
+    gates.into_iter().map(|gate| gate["name"].clone()).collect()
+}
+
+fn granted() -> Value {
+    json!({ "status": { "conditions": [{
+        "type": "Granted", "status": "True", "reason": "QuotaAvailable", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}})
+}
+
+async fn uids(world: &World, kind: &str, namespace: &str) -> BTreeSet<String> {
+    let client = if kind == "Instance" { &world.dfw } else { &world.project };
+    list(client, kind, namespace).await.iter().map(|object| object.uid().unwrap()).collect()
+}
+
+#[test]
+fn a_gate_stays_shut_when_the_spec_changes_between_grant_and_removal() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        let (ns, hub) = world.namespace("edited").await;
+        apply(&world.project, deployment(&ns, "wd", "dfw")).await;
+        let claim = "instance-wd-0";
+        let first = eventually("it is claimed", || async {
+            get(&world.project, "ResourceClaim", &ns, claim).await.ok_or("not yet".to_owned())
+        })
+        .await;
+        // The cell dies after it has recorded the grant and before it opens the gate; then the spec changes.
+        kill_cell(&mut world);
+        let claims = api(&world.project, "ResourceClaim", &ns);
+        claims.patch_status(claim, &PatchParams::default(), &Patch::Merge(granted())).await.unwrap();
+        let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.unwrap();
+        let recorded = json!({
+            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance", "metadata": { "name": "wd-0" },
+            "status": { "conditions": [{
+                "type": "QuotaGranted", "status": "True", "reason": "QuotaAvailable", "message": "",
+                "observedGeneration": instance.metadata.generation, "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]},
+        });
+        let params = PatchParams::apply("compute-operator-quota").force();
+        let instances = api(&world.dfw, "Instance", &hub);
+        instances.patch_status("wd-0", &params, &Patch::Apply(recorded)).await.unwrap();
+        let limits = json!({ "limits": { "cpu": "4", "memory": "8Gi" } });
+        let bigger = json!([{ "name": "c", "image": "docker.io/library/nginx:1", "resources": limits }]);
+        let edit = json!({ "spec": { "runtime": { "sandbox": { "containers": bigger } } } });
+        let edited = merge(&world.dfw, "Instance", &hub, "wd-0", edit).await;
+        assert!(edited.metadata.generation > instance.metadata.generation);
+        assert!(gates(&edited).contains(&json!("Quota")));
+        start_cell(&mut world).await;
+        let second = eventually("it is claimed anew", || async {
+            let claim = get(&world.project, "ResourceClaim", &ns, claim).await.ok_or("none")?;
+            if claim.uid() == first.uid() { Err("the old one".to_owned()) } else { Ok(claim) }
+        })
+        .await;
+        let amounts: Vec<_> =
+            second.data["spec"]["requests"].as_array().unwrap().iter().map(|r| &r["amount"]).collect();
+        assert_eq!(amounts, [1, 4000, 8192]);
+        eventually("the grant of old counts no more", || async {
+            let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?;
+            assert!(gates(&instance).contains(&json!("Quota")), "opened for what was not granted");
+            let told = condition(&instance, "QuotaGranted");
+            if told["status"] == "Unknown" { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        claims.patch_status(claim, &PatchParams::default(), &Patch::Merge(granted())).await.unwrap();
+        eventually("granted for what it is, it runs", || async {
+            let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?;
+            if condition(&instance, "Ready")["status"] == "True" { Ok(()) } else { Err(instance.data.to_string()) }
+        })
+        .await;
+        delete(&world.project, "WorkloadDeployment", &ns, "wd").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}
+
+#[test]
+fn a_cell_that_dies_again_and_again_finishes_what_it_began() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        let (ns, hub) = world.namespace("dying").await;
+        apply(&world.project, grant(&ns, 4)).await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 4)).await;
+        for _ in 0..6 {
+            let have = uids(&world, "Instance", &hub).await;
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(20..400))).await; // any moment will do
+            kill_cell(&mut world);
+            start_cell(&mut world).await;
+            assert!(have.is_subset(&uids(&world, "Instance", &hub).await), "none restarted");
+        }
+        ready(&world, &ns, "web", 4).await;
+        assert_eq!(uids(&world, "ResourceClaim", &ns).await.len(), 4);
+        let (instances, claims) = (uids(&world, "Instance", &hub).await, uids(&world, "ResourceClaim", &ns).await);
+        // Restarted in peace, it writes nothing at all.
+        let audits =
+            [Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub), Audit::mark(world.bed.cell("dfw").unwrap())];
+        kill_cell(&mut world);
+        start_cell(&mut world).await;
+        tokio::time::sleep(Duration::from_secs(2)).await; // the very thing that is to be shown
+        for audit in &audits {
+            let writes: Vec<_> =
+                audit.requests().unwrap().into_iter().filter(|r| r.verb != "list" && r.verb != "get").collect();
+            assert_eq!(writes, []);
+        }
+        assert_eq!(uids(&world, "Instance", &hub).await, instances);
+        assert_eq!(uids(&world, "ResourceClaim", &ns).await, claims);
+        // It dies once more while everything goes.
+        delete(&world.project, "Workload", &ns, "web").await;
+        kill_cell(&mut world);
+        start_cell(&mut world).await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}
+
+#[test]
+fn a_minute_without_hub_and_quota_restarts_nothing_and_leaks_nothing() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        let (ns, hub) = world.namespace("minute").await;
+        apply(&world.project, grant(&ns, 3)).await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 3)).await;
+        ready(&world, &ns, "web", 3).await;
+        let shown = |name: &'static str| {
+            let (client, ns) = (world.project.clone(), ns.clone());
+            async move { get(&client, "Instance", &ns, name).await.map(|i| condition(&i, "Ready")["status"] == "True") }
+        };
+        eventually("all are shown", || async {
+            let all = [shown("web-p-dfw-0").await, shown("web-p-dfw-1").await, shown("web-p-dfw-2").await];
+            if all == [Some(true); 3] { Ok(()) } else { Err(format!("{all:?}")) }
+        })
+        .await;
+        let before = uids(&world, "Instance", &hub).await;
+        let claims = uids(&world, "ResourceClaim", &ns).await;
+        let victim = get(&world.dfw, "Instance", &hub, "web-p-dfw-2").await.unwrap();
+
+        world.bed.hub.stop_api_server();
+        world.bed.milo.as_ref().unwrap().set("single", Reach::Away);
+        let away = tokio::time::Instant::now();
+        // Meanwhile somebody deletes an Instance, and another one stops being ready.
+        delete(&world.dfw, "Instance", &hub, "web-p-dfw-2").await;
+        let broken = json!([{ "name": "c", "image": "docker.io/library/broken:1" }]);
+        merge(
+            &world.dfw,
+            "Instance",
+            &hub,
+            "web-p-dfw-1",
+            json!({ "spec": { "runtime": { "sandbox": { "containers": broken } } } }),
+        )
+        .await;
+        eventually("the one that goes says what it waits for", || async {
+            let instance = get(&world.dfw, "Instance", &hub, "web-p-dfw-2").await.ok_or("it did not wait")?;
+            let told = condition(&instance, "QuotaGranted");
+            let text = told["message"].as_str().unwrap_or_default().to_owned();
+            let says = told["reason"] == "QuotaBackendUnavailable" && text.contains("waiting to release");
+            if says { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        tokio::time::sleep(Duration::from_mins(1).saturating_sub(away.elapsed())).await; // an outage of a minute
+        assert_eq!(uids(&world, "Instance", &hub).await, before, "none restarted, and none gone without its claim");
+        assert_eq!(uids(&world, "ResourceClaim", &ns).await, claims);
+        world.bed.hub.start_api_server().unwrap();
+        world.bed.hub.wait_ready().await.unwrap();
+        let back = tokio::time::Instant::now();
+        eventually("the write-back is up to date", || async {
+            let copy = get(&world.hub, "Instance", &hub, "web-p-dfw-1").await.ok_or("no copy")?;
+            let told = condition(&copy, "Ready");
+            if told["reason"] == "ImageUnavailable" { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        assert!(back.elapsed() < Duration::from_secs(20), "within seconds of the hub's return: {:?}", back.elapsed());
+        // Mended, or it would hold up the one after it.
+        let whole = json!([{ "name": "c", "image": "docker.io/library/nginx:1" }]);
+        let mended = json!({ "spec": { "runtime": { "sandbox": { "containers": whole } } } });
+        merge(&world.dfw, "Instance", &hub, "web-p-dfw-1", mended).await;
+        world.bed.milo.as_ref().unwrap().set("single", Reach::Served);
+        eventually("the deleted one is made anew, with a claim of its own", || async {
+            let instance = get(&world.dfw, "Instance", &hub, "web-p-dfw-2").await.ok_or("none")?;
+            let (own, made) = (uids(&world, "ResourceClaim", &ns).await, instance.uid() != victim.uid());
+            if made && own.len() == 3 && own != claims { Ok(()) } else { Err(format!("{made} {own:?}")) }
+        })
+        .await;
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}

@@ -1,0 +1,243 @@
+//! Many projects behind one manager: engaged and let go as they come and go, none at the mercy of another.
+//! One testbed with a stand-in for Milo, the tests one after the other: each changes what all see.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{RUNTIME, World, api, apply, delete, deployment, eventually, get, list, workload};
+use kube::{
+    Client, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use testbed::{Options, Testbed, audit::Audit, bed::announce, control_plane::ControlPlane, neighbours::Reach};
+use tokio::sync::{Mutex, MutexGuard, OnceCell};
+
+async fn world() -> MutexGuard<'static, World> {
+    static WORLD: OnceCell<Mutex<World>> = OnceCell::const_new();
+    let start = || async {
+        let projects = ["alpha", "beta", "idle"].map(String::from).into();
+        Mutex::new(World::start_with(Options { cells: vec!["dfw".into()], projects, ..Options::default() }).await)
+    };
+    WORLD.get_or_init(start).await.lock().await
+}
+
+fn plane<'a>(bed: &'a Testbed, name: &str) -> &'a ControlPlane {
+    if name == "alpha" { &bed.project } else { &bed.others[name] }
+}
+
+async fn client(world: &World, name: &str) -> Client {
+    plane(&world.bed, name).client().await.unwrap()
+}
+
+async fn metric(world: &World, name: &str) -> f64 {
+    let text = world.operators[0].metrics().await.unwrap();
+    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
+    value.unwrap_or(0.0)
+}
+
+async fn engaged(world: &World, count: f64) {
+    eventually(&format!("{count} projects are engaged"), || async {
+        let engaged = metric(world, "compute_projects_engaged").await;
+        if (engaged - count).abs() < 0.5 { Ok(()) } else { Err(engaged.to_string()) }
+    })
+    .await;
+}
+
+async fn served(project: &Client, namespace: &str, name: &str) {
+    eventually(&format!("{name} runs"), || async {
+        let wd = get(project, "WorkloadDeployment", namespace, name).await.ok_or("no deployment")?;
+        if wd.data["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(wd.data["status"].to_string()) }
+    })
+    .await;
+}
+
+#[test]
+fn each_project_is_served_and_sees_its_own_alone() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        engaged(&world, 3.0).await;
+        let mut hubs = Vec::new();
+        for name in ["alpha", "beta"] {
+            let project = client(&world, name).await;
+            // The same names in both: nothing of one may be taken for the other's.
+            hubs.push(world.namespace_in(&project, "shop").await);
+            apply(&project, workload("shop", "web", &["dfw"], 1)).await;
+        }
+        assert_ne!(hubs[0], hubs[1]);
+        for (name, hub) in ["alpha", "beta"].iter().zip(&hubs) {
+            let project = client(&world, name).await;
+            served(&project, "shop", "web-p-dfw").await;
+            let namespace = get(&world.hub, "Namespace", "", hub).await.unwrap();
+            assert_eq!(namespace.labels()["meta.datumapis.com/upstream-cluster-name"], format!("cluster-{name}"));
+            eventually("its Instance is shown", || async {
+                let shown = get(&project, "Instance", "shop", "web-p-dfw-0").await.ok_or("not yet")?;
+                let of = &shown.labels()["meta.datumapis.com/upstream-cluster-name"];
+                if *of == format!("cluster-{name}") { Ok(()) } else { Err(of.clone()) }
+            })
+            .await;
+        }
+        // What goes in one stays in the other.
+        delete(&client(&world, "beta").await, "Workload", "shop", "web").await;
+        eventually("beta's is gone", || async {
+            let left = list(&world.hub, "Instance", &hubs[1]).await.len()
+                + list(&world.hub, "WorkloadDeployment", &hubs[1]).await.len();
+            if left == 0 { Ok(()) } else { Err(left.to_string()) }
+        })
+        .await;
+        assert_eq!(list(&world.hub, "Instance", &hubs[0]).await.len(), 1);
+        delete(&client(&world, "alpha").await, "Workload", "shop", "web").await;
+    });
+}
+
+#[test]
+fn a_project_that_is_silent_shut_or_incomplete_delays_no_other() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        engaged(&world, 3.0).await;
+        let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
+        let milo = world.bed.milo.as_ref().unwrap();
+        // The hub's API server has no LocationBindings: a project that is not all there.
+        milo.add("incomplete", &world.bed.hub).await.unwrap();
+        announce(&alpha, "incomplete").await.unwrap();
+        engaged(&world, 4.0).await;
+        for (n, reach) in [Reach::Silent, Reach::Away, Reach::Absent].into_iter().enumerate() {
+            let ns = format!("calm-{n}");
+            for project in [&alpha, &beta] {
+                world.namespace_in(project, &ns).await;
+            }
+            for k in 0..20 {
+                apply(&beta, deployment(&ns, &format!("waiting-{k}"), "dfw")).await;
+            }
+            served(&beta, &ns, "waiting-19").await;
+            milo.set("beta", reach);
+            for k in 0..20 {
+                let mut scaled = deployment(&ns, &format!("waiting-{k}"), "dfw");
+                scaled["spec"]["scaleSettings"]["minReplicas"] = json!(0);
+                apply(&beta, scaled).await;
+            }
+            let began = tokio::time::Instant::now();
+            apply(&alpha, workload(&ns, "web", &["dfw"], 1)).await;
+            served(&alpha, &ns, "web-p-dfw").await;
+            assert!(began.elapsed() < Duration::from_secs(10), "{reach:?}: {:?}", began.elapsed());
+            eventually("ready all the while, and who is not is named", || async {
+                let (code, body) = world.operators[0].probe("/readyz").await.map_err(|e| e.to_string())?;
+                let named = ["list locationbindings.networking.datumapis.com in project incomplete", "in project beta"];
+                if code == 200 && named.iter().all(|name| body.contains(name)) {
+                    Ok(())
+                } else {
+                    Err(format!("{code} {body}"))
+                }
+            })
+            .await;
+            milo.set("beta", Reach::Served);
+            eventually("beta catches up", || async {
+                let wd = get(&beta, "WorkloadDeployment", &ns, "waiting-0").await.ok_or("gone")?;
+                if wd.data["status"]["replicas"] == 0 && wd.data["status"]["observedGeneration"] == 2 {
+                    Ok(())
+                } else {
+                    Err(wd.data["status"].to_string())
+                }
+            })
+            .await;
+            for project in [&alpha, &beta] {
+                delete(project, "Namespace", "", &ns).await;
+                eventually("the namespace is gone", || async {
+                    let left = get(project, "Namespace", "", &ns).await;
+                    if left.is_none() { Ok(()) } else { Err("still there".into()) }
+                })
+                .await;
+            }
+        }
+        delete(&alpha, "Project", "", "incomplete").await;
+        engaged(&world, 3.0).await;
+    });
+}
+
+#[test]
+fn a_project_deleted_with_deployments_in_it_is_finalised_on_the_hub() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
+        engaged(&world, 3.0).await;
+        let hub = world.namespace_in(&beta, "leaving").await;
+        apply(&beta, workload("leaving", "web", &["dfw"], 1)).await;
+        served(&beta, "leaving", "web-p-dfw").await;
+        // Milo holds a Project by a finalizer until everything in it is gone; its readiness goes first.
+        let projects = api(&alpha, "Project", "");
+        let patch = |patch| Patch::Merge(patch);
+        projects.patch("beta", &PatchParams::default(), &patch(json!({ "metadata": { "finalizers": ["milo/teardown"] } }))).await.unwrap();
+        delete(&alpha, "Project", "", "beta").await;
+        let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "Deleting", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" }] } });
+        projects.patch_status("beta", &PatchParams::default(), &patch(unready)).await.unwrap();
+        delete(&beta, "Namespace", "", "leaving").await;
+        eventually("hub, cell and project are clean", || async {
+            let left = [
+                list(&world.hub, "WorkloadDeployment", &hub).await.len(),
+                list(&world.hub, "PropagationPolicy", &hub).await.len(),
+                list(&world.hub, "Instance", &hub).await.len(),
+                list(&world.dfw, "Instance", &hub).await.len(),
+                usize::from(get(&beta, "Namespace", "", "leaving").await.is_some()),
+            ];
+            if left == [0; 5] { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        assert!(metric(&world, "compute_projects_engaged").await > 2.5, "engaged to the end");
+        projects.patch("beta", &PatchParams::default(), &patch(json!({ "metadata": { "finalizers": [] } }))).await.unwrap();
+        engaged(&world, 2.0).await;
+        // And a project of that name that comes later is a new one.
+        announce(&alpha, "beta").await.unwrap();
+        engaged(&world, 3.0).await;
+        world.namespace_in(&beta, "again").await;
+        apply(&beta, workload("again", "web", &["dfw"], 1)).await;
+        served(&beta, "again", "web-p-dfw").await;
+        delete(&beta, "Namespace", "", "again").await;
+    });
+}
+
+#[test]
+fn fifty_projects_that_rest_ask_for_nothing() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        engaged(&world, 3.0).await;
+        let alpha = client(&world, "alpha").await;
+        let resident = || -> u64 {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", world.operators[0].process.pid())).unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+            line.trim().trim_end_matches(" kB").parse().unwrap()
+        };
+        let before = resident();
+        let names: Vec<String> = (0..47).map(|n| format!("idle-{n:02}")).collect();
+        for name in &names {
+            world.bed.milo.as_ref().unwrap().add(name, &world.bed.others["idle"]).await.unwrap();
+            announce(&alpha, name).await.unwrap();
+        }
+        engaged(&world, 50.0).await;
+        eventually("all are synced", || async {
+            let (code, body) = world.operators[0].probe("/readyz").await.map_err(|e| e.to_string())?;
+            if (code, body.as_str()) == (200, "ok\n") { Ok(()) } else { Err(format!("{code} {body}")) }
+        })
+        .await;
+        let planes = [&world.bed.project, &world.bed.others["idle"], &world.bed.hub];
+        eventually("quiet begins", || async {
+            let marks = planes.map(Audit::mark);
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            let asked: usize = marks.iter().map(|mark| mark.requests().unwrap().len()).sum();
+            if asked == 0 { Ok(()) } else { Err(format!("{asked} requests")) }
+        })
+        .await;
+        let marks = planes.map(Audit::mark);
+        tokio::time::sleep(Duration::from_secs(30)).await; // the very thing that is to be shown
+        for mark in &marks {
+            assert_eq!(mark.requests().unwrap(), []);
+        }
+        let each = (resident() - before) / 47;
+        eprintln!("resident memory per idle project: {each} KiB");
+        for name in &names {
+            delete(&alpha, "Project", "", name).await;
+        }
+        engaged(&world, 3.0).await;
+    });
+}
