@@ -198,6 +198,54 @@ fn a_project_deleted_with_deployments_in_it_is_finalised_on_the_hub() {
 }
 
 #[test]
+fn a_project_with_much_to_do_does_not_starve_one_with_little() {
+    RUNTIME.block_on(async {
+        const MUCH: usize = 400;
+        let world = world().await;
+        engaged(&world, 3.0).await;
+        let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
+        let (much, little) = (world.namespace_in(&alpha, "much").await, world.namespace_in(&beta, "little").await);
+        // No cell serves the city: what is counted is the manager's own work.
+        let copies = |hub: String| {
+            let client = world.hub.clone();
+            async move { list(&client, "WorkloadDeployment", &hub).await.len() }
+        };
+        world.bed.milo.as_ref().unwrap().set("alpha", Reach::Away); // all of it comes at once, when it is back
+        for n in 0..MUCH {
+            apply(&alpha, deployment("much", &format!("wd-{n}"), "lhr")).await;
+        }
+        world.bed.milo.as_ref().unwrap().set("alpha", Reach::Served);
+        eventually("the big one is under way", || async {
+            let done = copies(much.clone()).await;
+            if done > 0 { Ok(()) } else { Err(done.to_string()) }
+        })
+        .await;
+        for n in 0..3 {
+            apply(&beta, deployment("little", &format!("wd-{n}"), "lhr")).await;
+        }
+        let ahead = eventually("the small one is done", || async {
+            if copies(little.clone()).await == 3 { Ok(copies(much.clone()).await) } else { Err(String::new()) }
+        })
+        .await;
+        assert!(ahead < MUCH, "the small one had to wait for the big one");
+        eprintln!("the small project was done when the big one was at {ahead} of {MUCH}");
+        eventually("the big one is done", || async {
+            let done = copies(much.clone()).await;
+            if done == MUCH { Ok(()) } else { Err(done.to_string()) }
+        })
+        .await;
+        for (project, namespace) in [(&alpha, "much"), (&beta, "little")] {
+            delete(project, "Namespace", "", namespace).await;
+            eventually("the namespace is gone", || async {
+                let left = get(project, "Namespace", "", namespace).await;
+                if left.is_none() { Ok(()) } else { Err("still there".into()) }
+            })
+            .await;
+        }
+    });
+}
+
+#[test]
 fn fifty_projects_that_rest_ask_for_nothing() {
     RUNTIME.block_on(async {
         let world = world().await;

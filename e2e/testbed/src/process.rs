@@ -153,3 +153,19 @@ pub fn is_alive(pid: u32) -> bool {
     }
     i32::try_from(pid).ok().and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid).is_ok())
 }
+
+/// Between two attempts of a stand-in's watch: kube's own pauses grow to half a minute, which would be told as ours.
+#[derive(Clone, Copy, Debug)]
+pub struct Soon;
+
+impl Iterator for Soon {
+    type Item = std::time::Duration;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(std::time::Duration::from_millis(500))
+    }
+}
+
+impl kube::runtime::utils::Backoff for Soon {
+    fn reset(&mut self) {}
+}

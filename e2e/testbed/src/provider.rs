@@ -11,6 +11,8 @@ use kube::{
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use crate::process::Soon;
+
 /// Images whose name contains this never start; for tests and demos of what a tenant then reads.
 pub const BROKEN: &str = "broken";
 
@@ -38,7 +40,7 @@ impl Provider {
 async fn run(cell: Client) {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("compute.datumapis.com", "v1alpha", "Instance"));
     let all: Api<DynamicObject> = Api::all_with(cell.clone(), &resource);
-    let events = watcher(all, watcher::Config::default().timeout(20)).default_backoff().touched_objects();
+    let events = watcher(all, watcher::Config::default().timeout(20)).backoff(Soon).touched_objects();
     let mut events = std::pin::pin!(events);
     while let Some(event) = events.next().await {
         let Ok(instance) = event else { continue };

@@ -13,6 +13,8 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::process::Soon;
+
 /// Label that marks what Karmada put on a member (fact 5).
 pub(super) const MANAGED: &str = "karmada.io/managed";
 /// Field manager of the stand-in.
@@ -70,8 +72,7 @@ impl Plane {
             let (changed, stop) = (changed.clone(), stop.clone());
             let config = watcher::Config::default().labels(selector).timeout(20);
             tokio::spawn(async move {
-                let backoff = watcher::DefaultBackoff::default();
-                let mut events = std::pin::pin!(reflector::reflector(writer, watcher(api, config)).backoff(backoff));
+                let mut events = std::pin::pin!(reflector::reflector(writer, watcher(api, config)).backoff(Soon));
                 loop {
                     tokio::select! {
                         () = stop.cancelled() => return,

@@ -11,10 +11,12 @@ use futures::StreamExt;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
-    runtime::watcher,
+    runtime::{WatchStreamExt, watcher},
 };
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::process::Soon;
 
 pub use milo::{Milo, Reach};
 pub use quota::grant;
@@ -59,7 +61,8 @@ fn api(client: &Client, group: &str, version: &str, kind: &str, namespace: Optio
 
 /// Runs `pass` after each change of any of these kinds, and once in a while.
 async fn on_change<F: Future<Output = Result<()>>>(apis: Vec<Api<DynamicObject>>, mut pass: impl FnMut() -> F) {
-    let watches = apis.into_iter().map(|api| watcher(api, watcher::Config::default().timeout(20)).boxed());
+    let watches =
+        apis.into_iter().map(|api| watcher(api, watcher::Config::default().timeout(20)).backoff(Soon).boxed());
     let mut changes = futures::stream::select_all(watches);
     loop {
         let _ = tokio::time::timeout(Duration::from_secs(1), changes.next()).await;
