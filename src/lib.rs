@@ -15,8 +15,13 @@
 //! `controllers::hub::workload`, whose plan, `plan::hub::fan_out`, makes a `WorkloadDeployment` per city. Each wakes
 //! `controllers::hub::federator` (`plan::hub::federate`), which copies it to the hub, and `controllers::hub::policy`
 //! (`plan::hub::policy`), which holds the city's PropagationPolicy. Karmada takes the copy to its cell, where
-//! `controllers::cell::deployment` (`plan::cell::instances`) makes `Instance`s and `controllers::cell::instance`
-//! (`plan::cell::instance`) opens their gates. Status takes the same way back.
+//! `controllers::cell::deployment` (`plan::cell::{instances, networks}`) makes `Instance`s and what their networks need,
+//! `controllers::cell::quota` (`plan::cell::quota`) claims quota for each in its project, and
+//! `controllers::cell::instance` (`plan::cell::instance`) opens their gates.
+//!
+//! The way back: `controllers::cell::write_back` (`plan::cell::write_back`) copies each Instance to the hub, and
+//! `controllers::hub::projector` (`plan::hub::project`) shows it in the project it belongs to; a deployment's status is
+//! reflected by Karmada and mirrored by the federator. Which projects there are is `controllers::hub::discovery`'s to say.
 
 pub mod admin;
 pub mod api;

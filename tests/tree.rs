@@ -10,7 +10,7 @@ use std::{
 
 use compute_operator::{
     api::crds,
-    config::{Config, Flags},
+    config::{Config, Discovery, Flags},
 };
 use serde_json::Value;
 
@@ -140,9 +140,12 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
 
 #[test]
 fn the_parser_accepts_what_the_overlays_say() {
-    for (overlay, management, cell, replicas) in
-        [("management-plane", true, false, 1), ("cell", false, true, 1), ("single-cluster", true, true, 2)]
-    {
+    for (overlay, management, cell, replicas) in [
+        ("management-plane", true, false, 1),
+        ("milo", true, false, 1),
+        ("cell", false, true, 1),
+        ("single-cluster", true, true, 2),
+    ] {
         let objects = render(overlay);
         let deployment = of_kind(&objects, "Deployment")[0];
         let container = &deployment["spec"]["template"]["spec"]["containers"][0];
@@ -153,11 +156,10 @@ fn the_parser_accepts_what_the_overlays_say() {
                 variable["value"].as_str().unwrap().to_owned(),
             );
         }
+        let some_file = root().join("Cargo.toml").display().to_string();
         let given = variables.get_mut("$(FEDERATION_KUBECONFIG)").unwrap();
-        assert_eq!(!given.is_empty(), management, "{overlay}: the hub is for management");
-        if management {
-            *given = root().join("Cargo.toml").display().to_string(); // some file that is here
-        }
+        assert!(!given.is_empty(), "{overlay}: management works on the hub, and cells write back to it");
+        given.clone_from(&some_file);
         let args = container["args"].as_array().unwrap().iter().map(|arg| {
             let mut arg = arg.as_str().unwrap().to_owned();
             for (name, value) in &variables {
@@ -169,7 +171,9 @@ fn the_parser_accepts_what_the_overlays_say() {
         let flags = Flags::from_args(["compute-operator".to_owned()].into_iter().chain(args)).unwrap();
         let configs = of_kind(&objects, "ConfigMap");
         let file = configs.iter().find(|c| c["metadata"]["name"] == "compute-config").unwrap();
-        let config = Config::new(flags, file["data"]["config.yaml"].as_str()).unwrap();
+        let text = file["data"]["config.yaml"].as_str().unwrap().replace("/etc/milo/kubeconfig", &some_file);
+        let config = Config::new(flags, Some(&text)).unwrap();
+        assert_eq!(config.discovery != Discovery::Single, overlay == "milo");
         assert_eq!((config.management, config.cell), (management, cell), "{overlay}");
         assert!(config.leader_election.is_some() && config.health.is_some(), "{overlay}");
         assert_eq!(deployment["spec"]["replicas"], replicas);

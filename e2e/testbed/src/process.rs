@@ -155,7 +155,7 @@ pub fn is_alive(pid: u32) -> bool {
 }
 
 /// Between two attempts of a stand-in's watch: kube's own pauses grow to half a minute, which would be told as ours.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub struct Soon;
 
 impl Iterator for Soon {

@@ -20,17 +20,21 @@ use testbed::{
     Options, Testbed, binaries,
     karmada::Flavour,
     manifests,
+    neighbours::grant,
     operator::{self, Operator},
     pki::User,
 };
 use tokio::time::Instant;
 
 const NAMESPACE: &str = "demo";
-const WORKLOAD: &str = "hello";
-/// How long the Workload may take to become available.
+/// How long each part of the story may take.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long the network services take for a network: long enough to be seen.
+const NETWORK: Duration = Duration::from_millis(400);
+/// Project, its Workload, and how many Instances its quota allows at first: the first project wants one more.
+const TENANTS: [(&str, &str, i64); 2] = [("shop", "hello", 3), ("lab", "probe", 1)];
 
-/// Starts a federation and the operator, applies a Workload for two cities, and shows its way.
+/// Starts a federation and the operator, applies Workloads in two projects, and shows their way.
 #[derive(Parser)]
 #[command(name = "cargo demo")]
 struct Args {
@@ -83,7 +87,14 @@ async fn run(args: &Args) -> Result<bool> {
         _ => Flavour::StandIn,
     };
     let binary = operator::build(&progress)?;
-    let bed = Testbed::start(Options { karmada: karmada.clone(), ..Options::default() }, &progress).await?;
+    let options = Options {
+        karmada: karmada.clone(),
+        networks: Some(NETWORK),
+        quota: true,
+        projects: TENANTS.map(|(project, _, _)| project.to_owned()).into(),
+        ..Options::default()
+    };
+    let bed = Testbed::start(options, &progress).await?;
     progress("starting the operator: management, and one for each cell");
     let mut operators = vec![Operator::management(&bed, &binary, "operator-management", &["--leader-elect=true"])?];
     for city in bed.cells.keys() {
@@ -92,17 +103,26 @@ async fn run(args: &Args) -> Result<bool> {
     for operator in &mut operators {
         operator.wait_ready().await?;
     }
-    let project = bed.project.client().await?;
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
-    manifests::apply_value(&project, namespace).await?;
-    let text = std::fs::read_to_string(binaries::root().join("config/samples/workload.yaml"))?;
-    let mut workload = manifests::documents(&text)?.pop().context("config/samples/workload.yaml is empty")?;
-    workload["metadata"]["namespace"] = json!(NAMESPACE);
-    progress("applying config/samples/workload.yaml: two instances in each of dfw and ord");
-    let applied = Instant::now();
-    manifests::apply_value(&project, workload).await?;
     let view = View::new(&bed).await?;
-    let outcome = watch(&view, applied, args.json).await?;
+    for (project, _, budget) in TENANTS {
+        prepare(&view.projects[project], budget).await?;
+    }
+    progress("applying config/samples/workload.yaml in project shop: two instances in each of dfw and ord");
+    progress("applying a smaller one in project lab: one instance in dfw");
+    let applied = Instant::now();
+    for (project, name, _) in TENANTS {
+        manifests::apply_value(&view.projects[project], workload(name)?).await?;
+    }
+    let mut screen = Screen { live: std::io::stdout().is_terminal() && !args.json, applied, ..Screen::default() };
+    let over = screen.watch(&view, |seen| seen.over_quota.is_some()).await?;
+    let mut outcome = Outcome { over_quota: over.over_quota.clone(), ..Outcome::default() };
+    if let Some((instance, why)) = &over.over_quota {
+        screen.say(&format!("{instance} is over quota ({why}); the project's budget is raised from 3 instances to 4"));
+        manifests::apply_value(&view.projects["shop"], grant(NAMESPACE, 4)).await?;
+        let end = screen.watch(&view, |seen| seen.complete).await?;
+        outcome = Outcome { ok: end.complete, seconds: applied.elapsed().as_secs_f64(), ..outcome };
+        outcome.projects = end.projects;
+    }
     report(&outcome, &karmada, args.json)?;
     if args.once || !outcome.ok {
         if !outcome.ok {
@@ -115,17 +135,56 @@ async fn run(args: &Args) -> Result<bool> {
     Ok(true)
 }
 
+/// What a tenant has before the first Workload: a namespace, a network in it, and a budget.
+async fn prepare(project: &Client, budget: i64) -> Result<()> {
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+    manifests::apply_value(project, namespace).await?;
+    let network = json!({
+        "apiVersion": "networking.datumapis.com/v1alpha", "kind": "Network",
+        "metadata": { "name": "default", "namespace": NAMESPACE }, "spec": { "ipam": { "mode": "Auto" } },
+    });
+    manifests::apply_value(project, network).await?;
+    manifests::apply_value(project, grant(NAMESPACE, budget)).await?;
+    Ok(())
+}
+
+/// The sample for its own name; for any other a smaller one, in one city.
+fn workload(name: &str) -> Result<Value> {
+    let text = std::fs::read_to_string(binaries::root().join("config/samples/workload.yaml"))?;
+    let mut workload = manifests::documents(&text)?.pop().context("config/samples/workload.yaml is empty")?;
+    workload["metadata"]["namespace"] = json!(NAMESPACE);
+    if workload["metadata"]["name"] != name {
+        workload["metadata"]["name"] = json!(name);
+        workload["spec"]["placements"][0]["cityCodes"] = json!(["dfw"]);
+        workload["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = json!(1);
+    }
+    Ok(workload)
+}
+
 /// What the demo looks at.
 struct View {
-    project: Client,
+    projects: BTreeMap<String, Client>,
     hub: Client,
     cells: BTreeMap<String, Client>,
 }
 
+#[derive(Default)]
 struct Outcome {
     ok: bool,
     seconds: f64,
-    cities: BTreeMap<String, Value>,
+    over_quota: Option<(String, String)>,
+    projects: BTreeMap<String, Value>,
+}
+
+/// One look.
+#[derive(Default)]
+struct Seen {
+    rows: Vec<[String; 4]>,
+    /// Whether every Workload has every instance ready, and shown to its tenant.
+    complete: bool,
+    /// The Instance that waits for quota while all others run, and what it says.
+    over_quota: Option<(String, String)>,
+    projects: BTreeMap<String, Value>,
 }
 
 impl View {
@@ -134,74 +193,110 @@ impl View {
         for (city, cell) in &bed.cells {
             cells.insert(city.clone(), cell.client().await?);
         }
-        Ok(Self { project: bed.project.client().await?, hub: bed.hub.client().await?, cells })
+        let mut projects = BTreeMap::from([(TENANTS[0].0.to_owned(), bed.project.client().await?)]);
+        for (name, project) in &bed.others {
+            projects.insert(name.clone(), project.client().await?);
+        }
+        Ok(Self { projects, hub: bed.hub.client().await?, cells })
     }
 
     /// One row per stage and city: object, where, what it says.
-    async fn rows(&self) -> Result<(Vec<[String; 4]>, BTreeMap<String, Value>, bool)> {
-        let workloads = list(&self.project, "Workload").await?;
-        let workload = workloads.iter().find(|w| w.name_any() == WORKLOAD);
-        let (available, said) = workload.map_or_else(|| (false, "-".into()), |w| condition(w, "Available"));
-        let mut rows = vec![["Workload".into(), "project".into(), WORKLOAD.into(), said]];
-        let projects = list(&self.project, "WorkloadDeployment").await?;
-        let hubs = list(&self.hub, "WorkloadDeployment").await?;
-        let policies = list(&self.hub, "PropagationPolicy").await?;
-        let mut cities = BTreeMap::new();
-        let mut all = available;
+    async fn look(&self) -> Result<Seen> {
+        let mut seen = Seen { complete: true, ..Seen::default() };
+        let hub = list(&self.hub, "WorkloadDeployment").await?;
+        let mut on_cells = BTreeMap::new();
         for (city, cell) in &self.cells {
-            let name = format!("{WORKLOAD}-edge-{city}");
-            let of = |objects: &[DynamicObject]| objects.iter().find(|o| o.name_any() == name).cloned();
-            let policy = policies.iter().find(|p| p.name_any() == format!("city-{city}"));
-            rows.push([
-                "  city policy".into(),
-                "hub".into(),
-                format!("city-{city}"),
-                if policy.is_some() { "in place".into() } else { "-".into() },
-            ]);
-            let cells = list(cell, "WorkloadDeployment").await?;
-            let instances = list(cell, "Instance").await?;
-            for (place, object) in
-                [("project", of(&projects)), ("hub", of(&hubs)), (&format!("cell {city}"), of(&cells))]
-            {
-                let said = object.as_ref().map_or("-".into(), deployment);
-                rows.push(["  WorkloadDeployment".into(), place.into(), name.clone(), said]);
-            }
-            for instance in instances.iter().filter(|i| i.name_any().starts_with(&name)) {
-                let (_, said) = condition(instance, "Ready");
-                rows.push(["    Instance".into(), format!("cell {city}"), instance.name_any(), said]);
-            }
-            let status = of(&projects).map(|wd| wd.data["status"].clone()).unwrap_or_default();
-            let full =
-                status["readyReplicas"] == status["desiredReplicas"] && status["readyReplicas"].as_i64() > Some(0);
-            all &= full;
-            cities.insert(city.clone(), json!({ "available": full, "readyReplicas": status["readyReplicas"] }));
+            on_cells.insert(city, list(cell, "Instance").await?);
         }
-        Ok((rows, cities, all))
+        let (mut ready, mut over) = (0, Vec::new());
+        for (project, workload, _) in TENANTS {
+            let client = &self.projects[project];
+            let place = format!("project {project}");
+            let workloads = list(client, "Workload").await?;
+            let of = |objects: &[DynamicObject], name: &str| objects.iter().find(|o| o.name_any() == name).cloned();
+            let found = of(&workloads, workload);
+            let (available, said) = found.as_ref().map_or((false, "-".into()), |w| condition(w, "Available"));
+            seen.complete &= available;
+            seen.rows.push(["Workload".into(), place.clone(), workload.into(), said]);
+            let deployments = list(client, "WorkloadDeployment").await?;
+            let shown = list(client, "Instance").await?;
+            let mut cities = BTreeMap::new();
+            for (city, instances) in &on_cells {
+                let name = format!("{workload}-edge-{city}");
+                let Some(wd) = of(&deployments, &name) else { continue };
+                seen.rows.push(["  WorkloadDeployment".into(), place.clone(), name.clone(), deployment(&wd)]);
+                let copy = of(&hub, &name).map_or("-".into(), |wd| deployment(&wd));
+                seen.rows.push(["  WorkloadDeployment".into(), "hub".into(), name.clone(), copy]);
+                for instance in instances.iter().filter(|i| i.name_any().starts_with(&name)) {
+                    let (runs, said) = condition(instance, "Ready");
+                    ready += usize::from(runs);
+                    if said.ends_with("QuotaExceeded") {
+                        let told = of(&shown, &instance.name_any()).map(|i| condition(&i, "Ready").1);
+                        over.extend(told.filter(|told| told.ends_with("QuotaExceeded")).map(|_| instance.name_any()));
+                    }
+                    seen.rows.push(["    Instance".into(), format!("cell {city}"), instance.name_any(), said]);
+                }
+                let status = &wd.data["status"];
+                let full = status["readyReplicas"] == status["desiredReplicas"]
+                    && status["readyReplicas"].as_i64() > Some(0)
+                    && shown.iter().filter(|i| i.name_any().starts_with(&name) && condition(i, "Ready").0).count()
+                        == usize::try_from(status["desiredReplicas"].as_i64().unwrap_or(0))?;
+                seen.complete &= full;
+                cities.insert((*city).clone(), json!({ "available": full, "readyReplicas": status["readyReplicas"] }));
+            }
+            seen.complete &= !cities.is_empty();
+            seen.projects.insert(project.into(), json!(cities));
+        }
+        if let ([instance], 4) = (&over[..], ready) {
+            seen.over_quota = Some((instance.clone(), "QuotaExceeded, in the city and in the project".into()));
+        }
+        Ok(seen)
     }
 }
 
-/// Shows the table until everything is available. On a terminal it updates in place, elsewhere each change is a line.
-async fn watch(view: &View, applied: Instant, json: bool) -> Result<Outcome> {
-    let live = std::io::stdout().is_terminal() && !json;
-    let mut seen: BTreeMap<String, String> = BTreeMap::new();
-    let mut drawn = 0;
-    loop {
-        let (rows, cities, ok) = view.rows().await?;
-        let seconds = applied.elapsed().as_secs_f64();
-        if live {
-            drawn = draw(&rows, seconds, drawn)?;
-        } else {
-            for [what, place, name, said] in &rows {
-                let key = format!("{:<20} {place:<10} {name}", what.trim());
-                if seen.insert(key.clone(), said.clone()).as_ref() != Some(said) && said != "-" {
-                    eprintln!("+{seconds:6.2}s  {key:<60} {said}");
+/// Where the table goes. On a terminal it is updated in place, elsewhere each change is a line.
+struct Screen {
+    live: bool,
+    applied: Instant,
+    told: BTreeMap<String, String>,
+    drawn: usize,
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Self { live: false, applied: Instant::now(), told: BTreeMap::new(), drawn: 0 }
+    }
+}
+
+impl Screen {
+    /// Shows what is seen until `enough`, or until patience ends.
+    async fn watch(&mut self, view: &View, enough: impl Fn(&Seen) -> bool) -> Result<Seen> {
+        let began = Instant::now();
+        loop {
+            let seen = view.look().await?;
+            let seconds = self.applied.elapsed().as_secs_f64();
+            if self.live {
+                self.drawn = draw(&seen.rows, seconds, self.drawn)?;
+            } else {
+                for [what, place, name, said] in &seen.rows {
+                    let key = format!("{:<20} {place:<12} {name}", what.trim());
+                    if self.told.insert(key.clone(), said.clone()).as_ref() != Some(said) && said != "-" {
+                        eprintln!("+{seconds:6.2}s  {key:<60} {said}");
+                    }
                 }
             }
+            if enough(&seen) || began.elapsed() > PATIENCE {
+                return Ok(seen);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        if ok || applied.elapsed() > PATIENCE {
-            return Ok(Outcome { ok, seconds, cities });
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    /// A line of the story, below what is shown.
+    fn say(&mut self, text: &str) {
+        self.drawn = 0;
+        let seconds = self.applied.elapsed().as_secs_f64();
+        if self.live { println!("\n{text}\n") } else { eprintln!("+{seconds:6.2}s  {text}") }
     }
 }
 
@@ -225,17 +320,18 @@ fn report(outcome: &Outcome, karmada: &Flavour, as_json: bool) -> Result<()> {
     let karmada = if *karmada == Flavour::StandIn { "stand-in" } else { "real" };
     if as_json {
         let result = json!({
-            "ok": outcome.ok, "karmada": karmada, "cities": outcome.cities,
+            "ok": outcome.ok, "karmada": karmada, "projects": outcome.projects,
+            "overQuota": outcome.over_quota.as_ref().map(|(instance, _)| instance),
             "secondsToAvailable": (outcome.seconds * 1000.0).round() / 1000.0,
         });
         println!("{}", serde_json::to_string_pretty(&result)?);
     } else if outcome.ok {
         println!(
-            "\nAvailable in both cities {:.2} s after the Workload was applied (Karmada: {karmada}).",
+            "\nAll of it runs, in both projects and cities, {:.2} s after the Workloads were applied (Karmada: {karmada}).",
             outcome.seconds
         );
     } else {
-        println!("\nNot available after {:.0} s.", outcome.seconds);
+        println!("\nNot all of it runs after {:.0} s.", PATIENCE.as_secs_f64());
     }
     Ok(())
 }
@@ -243,45 +339,51 @@ fn report(outcome: &Outcome, karmada: &Flavour, as_json: bool) -> Result<()> {
 fn invite(bed: &Testbed) {
     let of = |plane: &testbed::control_plane::ControlPlane| plane.kubeconfig(User::Admin).display().to_string();
     println!("\nIt stays up until Ctrl-C. Kubeconfigs:\n");
-    println!("  project  {}", of(&bed.project));
-    println!("  hub      {}", of(&bed.hub));
+    println!("  project shop  {}", of(&bed.project));
+    for (name, project) in &bed.others {
+        println!("  project {name:<5} {}", of(project));
+    }
+    println!("  hub           {}", of(&bed.hub));
     for (city, cell) in &bed.cells {
-        println!("  {city}      {}", of(cell));
+        println!("  cell {city:<8} {}", of(cell));
     }
     let built = binaries::cache().join("bin/kubectl");
     if built.is_file() {
         println!("\n  kubectl, if you have none: {}", built.display());
     }
-    let project = of(&bed.project);
+    let (shop, workload) = (of(&bed.project), TENANTS[0].1);
     println!(
-        "\nThree things to try:
+        "\nFour things to try:
 
-  1. Scale it, and watch instances come one after the other, each once the one before is ready:
-     kubectl --kubeconfig {project} -n {NAMESPACE} patch workload {WORKLOAD} --type=json \\
-       -p '[{{\"op\":\"replace\",\"path\":\"/spec/placements/0/scaleSettings/minReplicas\",\"value\":4}}]'
-     kubectl --kubeconfig {project} -n {NAMESPACE} get workloaddeployments --watch
+  1. See what the tenant sees of the Instances in the cities, then ask for more than the quota allows, and watch:
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances
+     kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
+       -p '[{{\"op\":\"replace\",\"path\":\"/spec/placements/0/scaleSettings/minReplicas\",\"value\":3}}]'
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances --watch
 
   2. Ask for a city that this project has not, and read why nothing comes of it:
-     kubectl --kubeconfig {project} -n {NAMESPACE} patch workload {WORKLOAD} --type=json \\
+     kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
        -p '[{{\"op\":\"add\",\"path\":\"/spec/placements/0/cityCodes/-\",\"value\":\"lhr\"}}]'
-     kubectl --kubeconfig {project} -n {NAMESPACE} get workload {WORKLOAD} \\
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get workload {workload} \\
        -o jsonpath='{{.status.placements[0].conditions[0].message}}'
 
-  3. Delete it, and see that nothing is left anywhere:
-     kubectl --kubeconfig {project} -n {NAMESPACE} delete workload {WORKLOAD}
-     kubectl --kubeconfig {} get workloaddeployments,propagationpolicies --all-namespaces
+  3. Ask for a network that does not exist, and read that too (and nothing that runs is touched):
+     kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
+       -p '[{{\"op\":\"replace\",\"path\":\"/spec/template/spec/networkInterfaces/0/network/name\",\"value\":\"nowhere\"}}]'
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get workload {workload} \\
+       -o jsonpath='{{.status.conditions[0].message}}'
+
+  4. Delete it, and see that nothing is left of it, neither on the hub nor of its quota:
+     kubectl --kubeconfig {shop} -n {NAMESPACE} delete workload {workload}
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances,resourceclaims
+     kubectl --kubeconfig {} get workloaddeployments,instances,propagationpolicies --all-namespaces
 ",
         of(&bed.hub)
     );
 }
 
 async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {
-    let (group, version) = if kind == "PropagationPolicy" {
-        ("policy.karmada.io", "v1alpha1")
-    } else {
-        ("compute.datumapis.com", "v1alpha")
-    };
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("compute.datumapis.com", "v1alpha", kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     match api.list(&ListParams::default()).await {
         Ok(list) => Ok(list.items),

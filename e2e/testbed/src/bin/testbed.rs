@@ -49,6 +49,7 @@ enum Verb {
     Serve(Wanted),
 }
 
+#[allow(clippy::struct_excessive_bools)] // switches of a command line are bools
 #[derive(Args, Clone)]
 struct Wanted {
     /// Cities, one cell each
@@ -66,6 +67,15 @@ struct Wanted {
     /// Leave Instances alone: no provider stand-in
     #[arg(long)]
     no_provider: bool,
+    /// Let Instances wait for their networks
+    #[arg(long)]
+    networks: bool,
+    /// Let Instances wait for quota: a ResourceGrant in a namespace is the budget there
+    #[arg(long)]
+    quota: bool,
+    /// Projects behind a stand-in for Milo, each with an API server of its own; a single one without
+    #[arg(long, value_delimiter = ',')]
+    projects: Vec<String>,
 }
 
 impl Wanted {
@@ -74,7 +84,15 @@ impl Wanted {
             (Some(bin), Some(crds)) => Flavour::Real { bin: bin.clone(), crds: crds.clone() },
             _ => Flavour::StandIn,
         };
-        Options { cells: self.cells.clone(), karmada, provider: !self.no_provider, dir, ..Options::default() }
+        Options {
+            cells: self.cells.clone(),
+            karmada,
+            provider: !self.no_provider,
+            networks: self.networks.then_some(Duration::ZERO),
+            quota: self.quota,
+            projects: self.projects.clone(),
+            dir,
+        }
     }
 
     fn arguments(&self) -> Vec<String> {
@@ -83,7 +101,11 @@ impl Wanted {
             arguments.extend(path.as_ref().map(|path| format!("--{flag}={}", path.display())));
         }
         arguments.extend(self.operator.then(|| "--operator".to_owned()));
-        arguments.extend(self.no_provider.then(|| "--no-provider".to_owned()));
+        let switches = [("no-provider", self.no_provider), ("networks", self.networks), ("quota", self.quota)];
+        arguments.extend(switches.iter().filter(|(_, set)| *set).map(|(flag, _)| format!("--{flag}")));
+        if !self.projects.is_empty() {
+            arguments.push(format!("--projects={}", self.projects.join(",")));
+        }
         arguments
     }
 }
