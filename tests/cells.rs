@@ -394,3 +394,31 @@ fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
         delete(&world.dfw, "Namespace", "", &hub).await;
     });
 }
+
+#[test]
+fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_told() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        let labels = project(world, "quota-f").await;
+        make_namespace(world, "quota-f").await;
+        apply(&world.project, grant("quota-f", 9)).await;
+        let hub = on_cell(world, labels, "dfw").await;
+        reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", "Available").await;
+        milo(world).set("quota-f", Reach::Absent);
+        delete(&world.dfw, "WorkloadDeployment", &hub, "wd").await;
+        reason(&world.dfw, "Instance", &hub, "wd-0", "QuotaGranted", "QuotaProjectNotFound").await;
+        // It is held for two minutes: an absence that passes leaves nothing behind.
+        tokio::time::sleep(Duration::from_secs(90)).await;
+        assert!(get(&world.dfw, "Instance", &hub, "wd-0").await.is_some());
+        eventually("it is let go", || async {
+            let left = get(&world.dfw, "Instance", &hub, "wd-0").await;
+            if left.is_none() { Ok(()) } else { Err("still there".into()) }
+        })
+        .await;
+        let told = list(&world.dfw, "Event", &hub).await;
+        assert_eq!(told.iter().filter(|event| event.data["reason"] == "QuotaClaimOrphaned").count(), 1);
+        let text = world.operators[1].metrics().await.unwrap();
+        assert!(text.lines().any(|line| line == "compute_quota_claim_orphaned_total 1"), "{text}");
+        delete(&world.dfw, "Namespace", "", &hub).await;
+    });
+}

@@ -147,6 +147,27 @@ fn a_projection_is_put_back_and_goes_with_its_source() {
     });
 }
 
+#[test]
+fn a_copy_that_the_go_operator_wrote_is_taken_over() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("adopted").await;
+        apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
+        let old = json!({
+            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+            "metadata": { "name": "web-p-dfw-0", "namespace": hub }, "spec": template("docker.io/library/old:1")["spec"],
+        });
+        let old = apply(&world.hub, old).await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
+        let copy = get(&world.hub, "Instance", &hub, "web-p-dfw-0").await.unwrap();
+        assert_eq!(copy.uid(), old.uid(), "the same object, now ours");
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}
+
 /// The value of the quarantine gauge for a reason.
 async fn quarantined(world: &World, reason: &str) -> u32 {
     let text = world.operators[0].metrics().await.unwrap();

@@ -235,13 +235,14 @@ impl QuotaController {
         if decision.orphans {
             self.0.metrics.quota_orphaned();
         }
+        let next = decision.plan.next;
         for step in decision.plan.steps {
             if let Step::Near(write) = step {
                 send(&self.0.plane, &write, &self.0.metrics).await?;
             }
         }
-        // The namespace's labels bring us back.
-        Ok(Next::Await)
+        // The namespace's labels bring us back, and patience that ends.
+        Ok(next)
     }
 
     /// A claim whose Instance is gone, left behind when its backend was away for too long.

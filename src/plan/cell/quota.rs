@@ -27,7 +27,7 @@ use crate::{
 const EVALUATION: Duration = Duration::from_secs(15);
 /// How long a deleted Instance waits for its claim's release before it lets go of it: longer than an outage of an hour.
 const GIVE_UP: Duration = Duration::from_hours(2);
-/// How long a project must have been unknown before its claims count as gone with it.
+/// How long a project must have been unknown, or unnamed, before its claims count as gone with it.
 const PROJECT_GONE: Duration = Duration::from_mins(2);
 
 /// Where an Instance's claim lives.
@@ -256,9 +256,6 @@ fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let since = instance.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
     let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     let name = names::resource_claim_name(&instance.name_any());
-    let Some(address) = address else {
-        return orphan(instance, release, &name, "its namespace does not say which project it belongs to", now);
-    };
     match claim {
         Claim::Present(claim) if is_ours(claim, cluster, &instance.namespace().unwrap_or_default()) => {
             // On its way out already when there is no write: its event brings us back.
@@ -266,13 +263,17 @@ fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
         }
         Claim::Present(_) => done(Plan::writes(vec![Step::Near(release)])),
         Claim::Absent => {
+            let Some(address) = address else { return done(Plan::nothing()) };
             let confirm = Write::confirm_absent(Kind::ResourceClaim, &address.namespace, &name);
             done(Plan::writes(vec![Step::Far(confirm), Step::Near(release)]))
         }
         // With the namespace, everything in it is gone.
         Claim::Unknown(trouble) if trouble.cause == Cause::NoNamespace => done(Plan::writes(vec![Step::Near(release)])),
         Claim::Unknown(trouble) => {
-            let patience = if trouble.cause == Cause::NoProject { PROJECT_GONE } else { GIVE_UP };
+            let patience = match trouble.cause {
+                Cause::NoProject | Cause::Unresolvable => PROJECT_GONE,
+                _ => GIVE_UP,
+            };
             match patience.checked_sub(waited).filter(|left| !left.is_zero()) {
                 None => orphan(instance, release, &name, &trouble.message, now),
                 Some(left) => {

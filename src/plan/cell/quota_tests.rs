@@ -212,6 +212,7 @@ fn a_deleted_instance_waits_for_its_claims_release_and_no_longer_than_it_must() 
         ("away for ever", unknown(Cause::Unavailable), 2 * hours, &["create Event", "patch Instance"], true),
         ("namespace gone", unknown(Cause::NoNamespace), 1, &["patch Instance"], false),
         ("project not known", unknown(Cause::NoProject), 60, &[], false),
+        ("no longer named", unknown(Cause::Unresolvable), 60, &[], false),
         ("project gone", unknown(Cause::NoProject), 120, &["create Event", "patch Instance"], true),
     ] {
         let decision = decide(&leaving, claim, second);
