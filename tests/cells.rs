@@ -16,6 +16,7 @@ use kube::{
 use serde_json::{Value, json};
 use testbed::{
     Options,
+    audit::Audit,
     neighbours::{Milo, Reach, grant},
 };
 use tokio::sync::OnceCell;
@@ -154,7 +155,8 @@ fn every_step_of_a_network_is_told_on_deployment_and_instance() {
                     .await;
                 }
                 let instance = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap();
-                assert_eq!(gates(&instance), ["Network"], "quota is granted, and opens its gate by itself");
+                assert_eq!(gates(&instance), ["Network", "Quota"], "they open together");
+                assert_eq!(condition(&instance, "QuotaGranted")["status"], "True", "though quota is granted");
             }
         };
         let binding = "web-p-dfw-net-0";
@@ -292,8 +294,7 @@ fn every_reason_of_quota_appears_and_disappears() {
         told(&hub, "QuotaNoBudget").await;
         apply(&world.project, grant("quota-a", 0)).await;
         told(&hub, "QuotaExceeded").await;
-        let wd = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.unwrap();
-        let message = condition(&wd, "ReplicasReady")["message"].as_str().unwrap().to_owned();
+        let message = reason(&world.dfw, "WorkloadDeployment", &hub, "wd", "ReplicasReady", "QuotaExceeded").await;
         assert!(message.starts_with("1 of 1 desired replicas pending quota"), "{message}");
         apply(&world.project, grant("quota-a", 1)).await;
         told(&hub, "QuotaAvailable").await;
@@ -420,5 +421,38 @@ fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_told() {
         let text = world.operators[1].metrics().await.unwrap();
         assert!(text.lines().any(|line| line == "compute_quota_claim_orphaned_total 1"), "{text}");
         delete(&world.dfw, "Namespace", "", &hub).await;
+    });
+}
+
+#[test]
+fn an_instance_costs_the_fewest_writes() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        let (ns, hub) = world.namespace("cost").await;
+        apply(&world.project, grant(&ns, 9)).await;
+        apply(&world.project, workload(&ns, "first", &["dfw"], 1)).await;
+        ready(world, &ns, "first", 1).await;
+        let planes = [&world.bed.project, &world.bed.hub, world.bed.cell("dfw").unwrap()];
+        let marks = planes.map(Audit::mark);
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        reason(&world.project, "Instance", &ns, "web-p-dfw-0", "Ready", "Available").await;
+        let costs = marks.map(|mark| -> Vec<String> {
+            let ours = |r: &testbed::audit::Request| {
+                [&ns, &hub].contains(&&r.namespace) && r.name.contains("web-p-dfw-") && !r.resource.ends_with("/status")
+            };
+            let requests = mark.requests().unwrap().into_iter().filter(ours);
+            let mut all: Vec<String> = requests.map(|r| format!("{} {} {}", r.verb, r.resource, r.code)).collect();
+            all.sort();
+            all
+        });
+        assert_eq!(costs[0], ["create resourceclaims 201", "patch instances 200", "patch instances 201"], "project");
+        // Its owner and its place are looked at once, before the copy is made.
+        assert_eq!(costs[1], ["get instances 404", "patch instances 200", "patch instances 201"], "hub");
+        assert_eq!(costs[2], ["create instances 201", "create networkbindings 201", "patch instances 200"], "cell");
+        for name in ["first", "web"] {
+            delete(&world.project, "Workload", &ns, name).await;
+        }
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
     });
 }

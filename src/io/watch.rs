@@ -40,6 +40,8 @@ const PAGE: Duration = Duration::from_secs(30);
 const PAGE_SIZE: u32 = 500;
 /// Longest wait between two attempts.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The same for one tenant among many: hundreds that are away must not be asked all the time.
+const TENANT_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What can be watched: a kind behind a guard, or the metadata of one.
 pub trait Watched: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
@@ -151,7 +153,8 @@ where
                 }
                 self.metrics.watch_failed(W::plural(&()).as_ref(), error.label());
                 *failures += 1;
-                tokio::time::sleep(backoff(*failures, Duration::from_millis(250), PATIENCE)).await;
+                let longest = if self.tenant { TENANT_PATIENCE } else { PATIENCE };
+                tokio::time::sleep(backoff(*failures, Duration::from_millis(250), longest)).await;
                 None
             }
         }

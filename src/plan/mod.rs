@@ -38,6 +38,17 @@ pub enum Next {
     After(Duration),
 }
 
+impl Next {
+    /// The sooner of two.
+    #[must_use]
+    pub fn or_sooner(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::After(one), Self::After(two)) => Self::After(one.min(two)),
+            (Self::Await, next) | (next, Self::Await) => next,
+        }
+    }
+}
+
 impl<S> Plan<S> {
     /// These writes, then wait for an event.
     pub fn writes(steps: Vec<S>) -> Self {

@@ -25,7 +25,7 @@ impl Reconciler for InstanceController {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
         let state = &self.0;
-        if !state.is_synced() {
+        if !state.knows_networks() {
             return Ok(Next::Await);
         }
         let Some(instance) = state.instances.get(&ObjectKey::new(&key.namespace, &key.name)) else {

@@ -139,11 +139,14 @@ impl Cell {
 }
 
 impl State {
+    /// Whether everything is known that quota and the way back read.
     fn is_synced(&self) -> bool {
-        self.namespaces.is_synced()
-            && self.deployments.is_synced()
-            && self.instances.is_synced()
-            && self.networks.as_ref().is_none_or(Networks::is_synced)
+        self.namespaces.is_synced() && self.deployments.is_synced() && self.instances.is_synced()
+    }
+
+    /// Whether everything is known that making Instances and opening their gates reads.
+    fn knows_networks(&self) -> bool {
+        self.is_synced() && self.networks.as_ref().is_none_or(Networks::is_synced)
     }
 
     fn watches<'a>(

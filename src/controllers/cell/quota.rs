@@ -28,7 +28,7 @@ use crate::{
     },
     plan::{
         self, Kind, Next, Object, Step,
-        cell::quota::{self, Address, Cause, Claim, Observed, Trouble},
+        cell::quota::{self, Address, Cause, Claim, Decision, Observed, Trouble},
     },
 };
 
@@ -200,13 +200,7 @@ impl QuotaController {
                 Err(error) => (Claim::Unknown(trouble(&error)), Some(error)),
             };
             let observed = Observed { instance, address: Some(address), claim, cluster: &quota.cluster };
-            let decision = quota::plan(&observed, Timestamp::now());
-            if let Some(reason) = decision.failure {
-                self.0.metrics.quota_failed(reason);
-            }
-            if decision.orphans {
-                self.0.metrics.quota_orphaned();
-            }
+            let decision = self.decide(&observed);
             let done = carry_out(&self.0.plane, &backend.plane, &decision.plan, &self.0.metrics).await;
             match (done, failed) {
                 // Told; and the next attempt waits as failures do, longer and longer.
@@ -225,16 +219,22 @@ impl QuotaController {
         }
     }
 
-    /// Says on the Instance why quota cannot even be asked.
-    async fn tell(&self, quota: &Quota, instance: &Instance, trouble: Trouble) -> Result<Next, Error> {
-        let observed = Observed { instance, address: None, claim: Claim::Unknown(trouble), cluster: &quota.cluster };
-        let decision = quota::plan(&observed, Timestamp::now());
+    /// Plans, and counts what the plan is to be counted for.
+    fn decide(&self, observed: &Observed<'_>) -> Decision {
+        let decision = quota::plan(observed, Timestamp::now());
         if let Some(reason) = decision.failure {
             self.0.metrics.quota_failed(reason);
         }
         if decision.orphans {
             self.0.metrics.quota_orphaned();
         }
+        decision
+    }
+
+    /// Says on the Instance why quota cannot even be asked.
+    async fn tell(&self, quota: &Quota, instance: &Instance, trouble: Trouble) -> Result<Next, Error> {
+        let observed = Observed { instance, address: None, claim: Claim::Unknown(trouble), cluster: &quota.cluster };
+        let decision = self.decide(&observed);
         let next = decision.plan.next;
         for step in decision.plan.steps {
             if let Step::Near(write) = step {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::state::{HUB_LANE, Management, ProjectState};
+use super::state::{HUB_LANE, Management, ProjectState, Verdict, claimed_place_index};
 use crate::{
     api::{compute::Instance, names},
     controllers::{End, Reconciler, carry_out, send},
     io::{Class, Error, queue::Key, store::ObjectKey},
     plan::{
-        Next,
+        NamespaceFacts, Next,
         hub::project::{self, Observed, Quarantine},
     },
 };
@@ -56,7 +56,6 @@ impl Projector {
 
     async fn show(&self, project: &ProjectState, key: &Key) -> Result<Next, Error> {
         let hub = &self.0.hub;
-        let place = ObjectKey::new(&key.namespace, &key.name);
         let facts = project.namespaces.get(&ObjectKey::new("", &key.namespace));
         let hub_namespace = facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
         // An object that cannot be read may be any of the ones we look for: unknown is not absent.
@@ -73,7 +72,19 @@ impl Projector {
         if here.as_deref().is_some_and(|instance| !claims_to_be_here(instance)) {
             return Ok(Next::Await); // what it claims instead is looked at by itself
         }
-        self.put_strangers_aside(project, key, here.as_deref()).await?;
+        let strangers = self.put_strangers_aside(project, key, here.as_deref()).await?;
+        Ok(self.show_here(project, key, facts.as_deref(), here).await?.or_sooner(strangers))
+    }
+
+    /// The projection of what belongs here, if anything does.
+    async fn show_here(
+        &self,
+        project: &ProjectState,
+        key: &Key,
+        facts: Option<&NamespaceFacts>,
+        here: Option<Arc<Instance>>,
+    ) -> Result<Next, Error> {
+        let place = ObjectKey::new(&key.namespace, &key.name);
         let deployment = here
             .as_deref()
             .and_then(|instance| project::identify(instance).ok())
@@ -82,7 +93,7 @@ impl Projector {
         let plan = project::plan(&Observed {
             namespace: &key.namespace,
             name: &key.name,
-            facts: facts.as_deref(),
+            facts,
             source: here.as_deref(),
             deployment: deployment.as_deref(),
             projection: projection.as_deref(),
@@ -92,7 +103,7 @@ impl Projector {
             (Err(why), Some(instance)) => return self.set_aside(instance, why).await,
             (Err(_), None) => return Ok(Next::Await),
         };
-        match (carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await, here) {
+        match (carry_out(&project.plane, &self.0.hub.plane, &plan, &self.0.metrics).await, here) {
             (Ok(next), Some(instance)) => {
                 self.0.no_longer_aside(&ObjectKey::of(instance.as_ref()));
                 Ok(next)
@@ -112,22 +123,27 @@ impl Projector {
         project: &ProjectState,
         key: &Key,
         here: Option<&Instance>,
-    ) -> Result<(), Error> {
-        let index = super::state::claimed_namespace_index(&project.name, &key.namespace);
+    ) -> Result<Next, Error> {
+        let mut next = Next::Await;
+        let index = claimed_place_index(&project.name, &key.namespace, &key.name);
         for stranger in self.0.hub.instances.by_index(&index) {
-            if stranger.name_any() == *key.name && here.map(ResourceExt::uid) != Some(stranger.uid()) {
-                self.set_aside(&stranger, Quarantine::Unidentifiable).await?;
+            if here.map(ResourceExt::uid) != Some(stranger.uid()) {
+                next = next.or_sooner(self.set_aside(&stranger, Quarantine::Unidentifiable).await?);
             }
         }
-        Ok(())
+        Ok(next)
     }
 
     async fn set_aside(&self, instance: &Instance, why: Quarantine) -> Result<Next, Error> {
-        if self.0.set_aside(instance, why) {
-            let name = instance.name_any();
-            tracing::warn!(namespace = instance.namespace(), name, reason = why.label(), "hub Instance put aside");
-            send(&self.0.hub.plane, &project::tell(instance, why, Timestamp::now()), &self.0.metrics).await?;
+        match self.0.set_aside(instance, why) {
+            Verdict::Known => Ok(Next::Await),
+            Verdict::LookAgain(after) => Ok(Next::After(after)),
+            Verdict::News => {
+                let name = instance.name_any();
+                tracing::warn!(namespace = instance.namespace(), name, reason = why.label(), "hub Instance put aside");
+                send(&self.0.hub.plane, &project::tell(instance, why, Timestamp::now()), &self.0.metrics).await?;
+                Ok(Next::Await)
+            }
         }
-        Ok(Next::Await)
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, PoisonError, RwLock, Weak},
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::api::core::v1::Namespace;
@@ -40,13 +41,36 @@ pub(super) struct Management {
     pub(super) hub: HubState,
     projects: RwLock<BTreeMap<ProjectName, Arc<ProjectState>>>,
     pub(super) queues: Queues,
-    /// Hub Instances that cannot be shown in a project, by uid, each told once.
-    aside: Mutex<BTreeMap<ObjectKey, (String, Quarantine)>>,
+    /// Hub Instances that cannot be shown in a project.
+    aside: Mutex<BTreeMap<ObjectKey, Aside>>,
     /// Whether Workloads wait for their Networks to exist.
     networks: bool,
     pub(super) metrics: Metrics,
     health: Health,
     stop: CancellationToken,
+}
+
+/// How long a hub Instance must have had no place to be put aside: its deployment may come after it, and go before it.
+const HOPELESS: Duration = Duration::from_secs(5);
+
+/// A hub Instance that cannot be shown.
+#[derive(Clone)]
+struct Aside {
+    uid: String,
+    why: Quarantine,
+    since: Instant,
+    told: bool,
+}
+
+/// What is to be done about a hub Instance that cannot be shown.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// Nothing: it has been told.
+    Known,
+    /// It is to be told now.
+    News,
+    /// It may still find its place.
+    LookAgain(Duration),
 }
 
 /// One queue per controller.
@@ -69,7 +93,8 @@ pub(super) struct HubState {
     /// City policies of ours, by [`namespace_index`].
     pub(super) policies: Arc<Store<PropagationPolicy>>,
     /// What the cells wrote back: by the project it claims to belong to ([`project_index`]), by the namespace there
-    /// ([`claimed_namespace_index`]) and by the deployment there ([`claimed_deployment_index`]).
+    /// ([`claimed_namespace_index`]), by the deployment there ([`claimed_deployment_index`]), and by the place that its
+    /// projection would have ([`claimed_place_index`]).
     pub(super) instances: Arc<Store<Instance>>,
 }
 
@@ -116,6 +141,11 @@ pub(super) fn claimed_deployment_index(project: &ProjectName, namespace: &str, d
     format!("of {project}/{namespace}/{deployment}")
 }
 
+/// Index value of hub Instances that claim one place in a project.
+pub(super) fn claimed_place_index(project: &ProjectName, namespace: &str, name: &str) -> String {
+    format!("at {project}/{namespace}/{name}")
+}
+
 /// The city of a hub copy, from the label that its policy selects by.
 pub(super) fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
     copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
@@ -138,12 +168,13 @@ impl HubState {
                 city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
             policies: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
-            instances: Arc::new(Store::new(|_, instance: &Instance| {
+            instances: Arc::new(Store::new(|key, instance: &Instance| {
                 let Ok(claimed) = project::identify(instance) else { return Vec::new() };
                 vec![
                     project_index(&claimed.project),
                     claimed_namespace_index(&claimed.project, &claimed.namespace),
                     claimed_deployment_index(&claimed.project, &claimed.namespace, &claimed.deployment),
+                    claimed_place_index(&claimed.project, &claimed.namespace, &key.name),
                 ]
             })),
         }
@@ -284,13 +315,24 @@ impl Management {
         self.projects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Puts a hub Instance aside. Returns whether this is news.
-    pub(super) fn set_aside(&self, instance: &Instance, why: Quarantine) -> bool {
+    /// Puts a hub Instance aside. What is missing at first may be on its way, so this says when to look again, and
+    /// only then, once, that it is to be told.
+    pub(super) fn set_aside(&self, instance: &Instance, why: Quarantine) -> Verdict {
         let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
-        let entry = (instance.uid().unwrap_or_default(), why);
-        let news = aside.insert(ObjectKey::of(instance), entry.clone()) != Some(entry);
+        let fresh = Aside { uid: instance.uid().unwrap_or_default(), why, since: Instant::now(), told: false };
+        let entry = aside.entry(ObjectKey::of(instance)).or_insert_with(|| fresh.clone());
+        if (&entry.uid, entry.why) != (&fresh.uid, why) {
+            *entry = fresh;
+        }
+        let left = HOPELESS.saturating_sub(entry.since.elapsed());
+        let verdict = match (entry.told, left.is_zero()) {
+            (true, _) => Verdict::Known,
+            (false, false) => Verdict::LookAgain(left),
+            (false, true) => Verdict::News,
+        };
+        entry.told |= verdict == Verdict::News;
         self.count_aside(&aside);
-        news
+        verdict
     }
 
     /// A hub Instance is shown, or gone.
@@ -301,9 +343,9 @@ impl Management {
         }
     }
 
-    fn count_aside(&self, aside: &BTreeMap<ObjectKey, (String, Quarantine)>) {
+    fn count_aside(&self, aside: &BTreeMap<ObjectKey, Aside>) {
         for why in Quarantine::ALL {
-            self.metrics.quarantined(why.label(), aside.values().filter(|(_, known)| *known == why).count());
+            self.metrics.quarantined(why.label(), aside.values().filter(|a| a.told && a.why == why).count());
         }
     }
 

@@ -26,8 +26,8 @@ pub struct Observed<'a> {
     pub networks: Option<Verdict>,
 }
 
-/// Decides the writes for one Instance. Status first: a gate opens only on a verdict that is recorded for the
-/// generation it opens in (invariant E), and taking a gate away makes a new generation.
+/// Decides the write for one Instance. A gate opens only on a verdict that is recorded for the generation it opens in
+/// (invariant E); taking it away makes a new generation, of which the status then speaks.
 pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
     let Observed { instance, features, .. } = observed;
     if instance.metadata.deletion_timestamp.is_some() {
@@ -41,6 +41,9 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
         return Plan::writes(writes);
     }
     let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
+    if let Some(open) = open_gates(observed, old) {
+        return Plan::writes(vec![open]);
+    }
     let generation = instance.metadata.generation;
     let mut conditions = Vec::new();
     if !features.quota {
@@ -53,17 +56,15 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
     conditions.push(ready(observed, &known).over(old, condition::READY, generation, now));
     let status =
         Write::apply_status(Kind::Instance, manager::INSTANCE, &json!({ "conditions": conditions }), *instance);
-    if let Some(status) = status {
-        return Plan::writes(vec![status]);
-    }
-    open_gates(observed, old).into_iter().collect()
+    status.into_iter().collect()
 }
 
-/// Takes away, in one patch of exactly this version, every gate that may open.
+/// Takes every gate away that we judge, in one patch of exactly this version, once all of them may open: each opening
+/// makes a new generation, for which everything is judged, written and written back anew.
 fn open_gates(observed: &Observed<'_>, conditions: &[Condition]) -> Option<Write<Cell>> {
-    let gates = gates(observed.instance);
-    let left: Vec<&SchedulingGate> = gates.iter().filter(|g| shut(observed, conditions, &g.name).is_some()).collect();
-    if left.len() == gates.len() {
+    let ours = |g: &&SchedulingGate| [gate::NETWORK, gate::QUOTA].contains(&g.name.as_str());
+    let (judged, left): (Vec<&SchedulingGate>, Vec<_>) = gates(observed.instance).iter().partition(ours);
+    if judged.is_empty() || judged.iter().any(|g| shut(observed, conditions, &g.name).is_some()) {
         return None;
     }
     Some(Write::merge(

@@ -91,10 +91,10 @@ fn each_gate_says_why_it_is_shut_and_the_worst_is_told() {
     let waits = |why: &str| Some(Verdict::no(why, "m"));
     for (quota, networks, left, told) in [
         (&granted, ready(), &[][..], "PendingProgramming"),
-        (&granted, waits("NetworkProvisioning"), &["Network"], "NetworkProvisioning"),
-        (&granted, None, &["Network"], "NetworkProvisioning"),
-        (&exceeded, ready(), &["Quota"], "QuotaExceeded"),
-        (&pending, ready(), &["Quota"], "PendingQuota"),
+        (&granted, waits("NetworkProvisioning"), &["Network", "Quota"], "NetworkProvisioning"),
+        (&granted, None, &["Network", "Quota"], "NetworkProvisioning"),
+        (&exceeded, ready(), &["Network", "Quota"], "QuotaExceeded"),
+        (&pending, ready(), &["Network", "Quota"], "PendingQuota"),
         (&exceeded, waits("NetworkProvisioning"), &["Network", "Quota"], "QuotaExceeded"),
         (&exceeded, waits("NetworkFailedToCreate"), &["Network", "Quota"], "NetworkFailedToCreate"),
     ] {

@@ -151,6 +151,8 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let namespace = instance.namespace().unwrap_or_default();
     let told = |verdict: Verdict| tell(instance, verdict, now).into_iter().map(Step::Near).collect::<Vec<_>>();
     let pending = |message: String| unknown(reason::PENDING_EVALUATION, message);
+    // Ordinary progress of a moment: whoever waits already reads that it is being looked at.
+    let under_way = |message: String| if is_pending(instance) { Vec::new() } else { told(pending(message)) };
     let amounts = match amounts(&instance.spec) {
         Ok(amounts) => amounts,
         Err(why) => return Plan::writes(told(Verdict::no(reason::VALIDATION_FAILED, why))).into(),
@@ -172,7 +174,7 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
         Claim::Absent => {
             let Some(address) = address else { return Plan::nothing().into() };
             steps.push(Step::Far(create(address, &name, cluster, &namespace, &amounts)));
-            steps.extend(told(pending(format!("ResourceClaim {name} is being made"))));
+            steps.extend(under_way(format!("ResourceClaim {name} is being made")));
         }
         Claim::Present(claim) if !is_ours(claim, cluster, &namespace) => {
             let by = claim.labels().get(label::SOURCE_CLUSTER).map_or("somebody else", String::as_str);
@@ -191,7 +193,8 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
             let verdict;
             (verdict, next) = judge(claim, now);
             failure = (verdict.reason == reason::QUOTA_NO_BUDGET).then_some("no_budget");
-            steps.extend(told(verdict));
+            let ordinary = verdict.reason == reason::PENDING_EVALUATION;
+            steps.extend(if ordinary { under_way(verdict.message) } else { told(verdict) });
         }
     }
     Decision { plan: Plan { steps, next }, orphans: false, failure }
@@ -201,6 +204,12 @@ fn hold_finalizer(instance: &Instance) -> Option<Write<Cell>> {
     let fields = json!({ "metadata": { "finalizers": [finalizer::QUOTA] } });
     let namespace = instance.namespace().unwrap_or_default();
     Write::apply(Kind::Instance, manager::QUOTA, &namespace, &instance.name_any(), fields, Some(instance))
+}
+
+/// Whether the Instance says already that quota is being evaluated.
+fn is_pending(instance: &Instance) -> bool {
+    let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    find(conditions, condition::QUOTA_GRANTED).is_some_and(|c| c.reason == reason::PENDING_EVALUATION)
 }
 
 fn unknown(reason: &str, message: String) -> Verdict {

@@ -126,6 +126,21 @@ fn every_answer_and_every_silence_has_its_reason() {
 }
 
 #[test]
+fn progress_of_a_moment_is_not_written_down() {
+    let waiting = json!([{ "type": "QuotaGranted", "status": "Unknown", "reason": "PendingEvaluation", "message": "Waiting for quota evaluation", "lastTransitionTime": "1970-01-01T00:00:00Z" }]);
+    let born = instance(|i| i["status"]["conditions"] = waiting);
+    assert_eq!(
+        told(&decide(&born, Claim::Absent, 1)),
+        (String::new(), vec!["create ResourceClaim default/instance-wd-0".into()])
+    );
+    assert_eq!(told(&decide(&born, claim(|_| ()), 1)), (String::new(), vec![]));
+    assert_eq!(
+        told(&decide(&born, claim(|c| c["status"] = granted("True", "QuotaAvailable")), 1)).0,
+        "True QuotaAvailable"
+    );
+}
+
+#[test]
 fn a_claim_is_made_once_somebody_answers_for_it() {
     let bare = instance(|i| i["metadata"]["finalizers"] = json!([]));
     let decision = decide(&bare, Claim::Absent, 1);
