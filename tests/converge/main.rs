@@ -12,8 +12,8 @@ use world::{Actor, Edit, Vandalism, World};
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// An actor looks (at the present, or at a snapshot so many events old) and dies after so many writes.
-    Act { actor: Actor, age: usize, writes: usize },
+    /// An actor looks (at each plane as it is, or as it was so many events ago) and dies after so many writes.
+    Act { actor: Actor, ages: [usize; 3], writes: usize },
     /// The user changes the Workload.
     Edit(Edit),
     /// Karmada, garbage collection and the provider move on.
@@ -47,7 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Edit::Delete),
     ];
     prop_oneof![
-        12 => (actor, 0..4_usize, 0..4_usize).prop_map(|(actor, age, writes)| Event::Act { actor, age, writes }),
+        12 => (actor, [0..6_usize, 0..6, 0..6], 0..4_usize).prop_map(|(actor, ages, writes)| Event::Act { actor, ages, writes }),
         2 => edit.prop_map(Event::Edit),
         4 => Just(Event::Others),
         1 => (0..3_usize, what).prop_map(|(city, what)| Event::Vandal { city, what }),
@@ -58,7 +58,7 @@ fn play(events: &[Event]) -> World {
     let mut world = World::new();
     for event in events {
         match event {
-            Event::Act { actor, age, writes } => world.act(*actor, *age, *writes),
+            Event::Act { actor, ages, writes } => world.act(*actor, *ages, *writes),
             Event::Edit(edit) => world.edit(edit),
             Event::Others => world.others(),
             Event::Vandal { city, what } => world.vandal(*city, *what),

@@ -33,6 +33,9 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 /// An object of somebody else on each plane; nothing may ever touch it.
 const FOREIGN: &str = "foreign";
 
+/// Ages of which there is no snapshot: everything as it is.
+const PRESENT: [usize; 3] = [usize::MAX; 3];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
     Workload,
@@ -178,8 +181,16 @@ impl World {
     }
 
     /// An actor looks at a snapshot and carries out at most `writes` of what it decides, until one is refused.
-    pub fn act(&mut self, actor: Actor, age: usize, writes: usize) {
-        let seen = self.past.get(age).unwrap_or(&self.now).clone();
+    /// Each plane is seen through a watch of its own, so each snapshot is as old as it is.
+    pub fn act(&mut self, actor: Actor, ages: [usize; 3], writes: usize) {
+        let at = |age: usize| self.past.get(age).unwrap_or(&self.now);
+        let [project, hub, cell] = ages.map(at);
+        let seen = Planes {
+            project: project.project.clone(),
+            bound: project.bound.clone(),
+            hub: hub.hub.clone(),
+            cell: cell.cell.clone(),
+        };
         self.past.push_front(self.now.clone());
         self.past.truncate(8);
         let mut left = writes;
@@ -498,7 +509,7 @@ impl World {
         let before = self.changes;
         for actor in ACTORS {
             self.past.clear();
-            self.act(actor, 9, usize::MAX);
+            self.act(actor, PRESENT, usize::MAX);
             self.check_always();
         }
         self.others();
@@ -522,7 +533,7 @@ impl World {
             for actor in ACTORS {
                 self.past.clear();
                 let spent = self.changes;
-                self.act(actor, 9, left);
+                self.act(actor, PRESENT, left);
                 left = left.saturating_sub(self.changes - spent);
             }
             self.others();
