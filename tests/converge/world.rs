@@ -192,7 +192,7 @@ impl World {
             cell: cell.cell.clone(),
         };
         self.past.push_front(self.now.clone());
-        self.past.truncate(8);
+        self.past.truncate(40);
         let mut left = writes;
         match actor {
             Actor::Workload => self.act_workload(&seen, &mut left),
