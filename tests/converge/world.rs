@@ -192,7 +192,7 @@ impl World {
             cell: cell.cell.clone(),
         };
         self.past.push_front(self.now.clone());
-        self.past.truncate(40);
+        self.past.truncate(60);
         let mut left = writes;
         match actor {
             Actor::Workload => self.act_workload(&seen, &mut left),
@@ -508,7 +508,6 @@ impl World {
     pub fn round(&mut self) -> usize {
         let before = self.changes;
         for actor in ACTORS {
-            self.past.clear();
             self.act(actor, PRESENT, usize::MAX);
             self.check_always();
         }
@@ -531,7 +530,6 @@ impl World {
         while left > 0 {
             let before = self.changes;
             for actor in ACTORS {
-                self.past.clear();
                 let spent = self.changes;
                 self.act(actor, PRESENT, left);
                 left = left.saturating_sub(self.changes - spent);
