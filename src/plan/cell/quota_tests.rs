@@ -255,3 +255,18 @@ fn a_namespace_says_where_quota_is() {
     assert!(Address::from_labels(&labels("shop", "default")).unwrap_err().contains("upstream-cluster-name"));
     assert!(Address::from_labels(&labels("cluster-shop", "")).unwrap_err().contains("upstream-namespace"));
 }
+
+#[test]
+fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
+    let steps = |claim: Claim| {
+        let Claim::Present(claim) = claim else { panic!() };
+        reclaim(&claim, CLUSTER, "ns-1", "wd-0").steps
+    };
+    let all = steps(claim(|_| ()));
+    let [Step::Near(confirm), Step::Far(delete)] = &all[..] else { panic!("{all:?}") };
+    assert!(matches!(confirm.op, Op::ConfirmAbsent), "absent from a cache is not gone");
+    assert_eq!((confirm.object.namespace.as_str(), confirm.object.name.as_str()), ("ns-1", "wd-0"));
+    assert!(matches!(&delete.op, Op::Delete { uid, resource_version } if uid == "c" && resource_version == "9"));
+    assert!(steps(claim(|c| c["metadata"]["labels"][label::SOURCE_CLUSTER] = json!("ord-1"))).is_empty());
+    assert!(steps(claim(|c| c["metadata"]["labels"][label::INSTANCE_NAMESPACE] = json!("ns-2"))).is_empty());
+}
