@@ -16,6 +16,8 @@ pub struct Health(Arc<Mutex<BTreeMap<String, State>>>);
 
 #[derive(Clone, Debug)]
 struct State {
+    /// Which entry this is: a watch may begin before the one of its name that it replaces has ended.
+    id: u64,
     /// Whether readiness waits for it only until it has been tried once.
     tenant: bool,
     synced: bool,
@@ -27,6 +29,7 @@ struct State {
 pub struct Entry {
     health: Health,
     what: String,
+    id: u64,
 }
 
 impl Health {
@@ -41,9 +44,10 @@ impl Health {
     }
 
     fn register(&self, what: String, tenant: bool) -> Entry {
-        let state = State { tenant, synced: false, problem: None, tried: Instant::now() };
+        let id = fastrand::u64(..);
+        let state = State { id, tenant, synced: false, problem: None, tried: Instant::now() };
         self.lock().insert(what.clone(), state);
-        Entry { health: self.clone(), what }
+        Entry { health: self.clone(), what, id }
     }
 
     /// What readiness waits for, one line each; empty when ready.
@@ -107,7 +111,7 @@ impl Entry {
     }
 
     fn update(&self, change: impl FnOnce(&mut State)) {
-        if let Some(state) = self.health.lock().get_mut(&self.what) {
+        if let Some(state) = self.health.lock().get_mut(&self.what).filter(|state| state.id == self.id) {
             change(state);
         }
     }
@@ -115,7 +119,10 @@ impl Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.health.lock().remove(&self.what);
+        let mut all = self.health.lock();
+        if all.get(&self.what).is_some_and(|state| state.id == self.id) {
+            all.remove(&self.what);
+        }
     }
 }
 
@@ -148,6 +155,19 @@ mod tests {
         assert_eq!(health.noted(), ["workloads in project a: unreachable"]);
         entry.synced();
         assert!(health.noted().is_empty());
+    }
+
+    #[test]
+    fn a_watch_that_ends_late_takes_nothing_from_the_one_that_replaced_it() {
+        let health = Health::default();
+        let old = health.watch("a".into());
+        let new = health.watch("a".into());
+        new.failed("unreachable");
+        old.synced();
+        drop(old);
+        assert_eq!(health.waiting(), ["a: unreachable"]);
+        drop(new);
+        assert!(health.waiting().is_empty());
     }
 
     #[test]

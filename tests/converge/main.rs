@@ -4,6 +4,7 @@
 // A model reads best as tables of cases; it is no API to be kept cheap.
 #![allow(clippy::match_bool, clippy::needless_pass_by_value)]
 
+mod actors;
 mod model;
 mod world;
 

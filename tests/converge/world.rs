@@ -1,24 +1,15 @@
 //! A project, a hub and one cell that serves every city; the operator's controllers, Karmada, and a provider.
 
-use std::{
-    collections::{BTreeSet, VecDeque},
-    sync::Arc,
-};
+use std::collections::{BTreeSet, VecDeque};
 
 use compute_operator::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
-        karmada::PropagationPolicy,
         meta::{annotation, label},
-        names::{self, CityCode, ProjectName},
+        names::{self, CityCode},
         neighbours::ResourceClaim,
     },
-    plan::{
-        Kind, NamespaceFacts, Object, Step,
-        cell::{Features, instance, instances, quota, write_back},
-        hub::{fan_out, federate, policy, project},
-        ownership,
-    },
+    plan::{Kind, cell::Features},
 };
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -26,12 +17,12 @@ use serde_json::{Value, json};
 
 use crate::model::Model;
 
-const CITIES: [&str; 3] = ["dfw", "ord", "lhr"];
-const NS: &str = "shop";
-const HUB_NS: &str = "ns-n1";
-const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+pub const CITIES: [&str; 3] = ["dfw", "ord", "lhr"];
+pub const NS: &str = "shop";
+pub const HUB_NS: &str = "ns-n1";
+pub const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 /// An object of somebody else on each plane; nothing may ever touch it.
-const FOREIGN: &str = "foreign";
+pub const FOREIGN: &str = "foreign";
 
 /// Ages of which there is no snapshot: everything as it is.
 const PRESENT: [usize; 3] = [usize::MAX; 3];
@@ -60,8 +51,8 @@ const ACTORS: [Actor; 8] = [
 ];
 
 /// What this cell gates on: in this world quota answers, and networks are somebody else's story.
-const FEATURES: Features = Features { networks: false, quota: true };
-const CLUSTER: &str = "cell-1";
+pub const FEATURES: Features = Features { networks: false, quota: true };
+pub const CLUSTER: &str = "cell-1";
 
 #[derive(Clone, Debug)]
 pub enum Edit {
@@ -90,20 +81,20 @@ fn runtime(template: u32) -> Value {
 }
 
 #[derive(Clone, Debug, Default)]
-struct Planes {
-    project: Model,
-    hub: Model,
-    cell: Model,
-    bound: BTreeSet<CityCode>,
+pub struct Planes {
+    pub project: Model,
+    pub hub: Model,
+    pub cell: Model,
+    pub bound: BTreeSet<CityCode>,
 }
 
 pub struct World {
-    now: Planes,
+    pub now: Planes,
     /// Earlier states, the latest first: what a stale cache shows.
     past: VecDeque<Planes>,
     /// Cities that were bound at some time since the deployment's city was asked for.
     foreign: Vec<String>,
-    changes: usize,
+    pub changes: usize,
 }
 
 impl World {
@@ -206,246 +197,6 @@ impl World {
             Actor::Quota => self.act_quota(&seen, &mut left),
             Actor::WriteBack => self.act_write_back(&seen, &mut left),
             Actor::Projector => self.act_projector(&seen, &mut left),
-        }
-    }
-
-    fn act_workload(&mut self, seen: &Planes, left: &mut usize) {
-        let Some(workload) = seen.project.get::<Workload>(Kind::Workload, NS, "web") else { return };
-        let all: Vec<Arc<WorkloadDeployment>> =
-            seen.project.all(Kind::WorkloadDeployment).into_iter().map(Arc::new).collect();
-        let ours: Vec<_> = all
-            .iter()
-            .filter(|wd| Some(&wd.spec.workload_ref.uid) == workload.metadata.uid.as_ref())
-            .cloned()
-            .collect();
-        let observed = fan_out::Observed {
-            workload: &workload,
-            deployments: &ours,
-            named: &|name| all.iter().find(|wd| wd.name_any() == name).cloned(),
-            bound: &seen.bound,
-            namespace_uid: Some("n1"),
-            network_exists: None,
-        };
-        for write in fan_out::plan(&observed, NOW).steps {
-            if !spend(left, &mut self.changes, self.now.project.execute(&write)) {
-                return;
-            }
-        }
-    }
-
-    fn act_federator(&mut self, seen: &Planes, left: &mut usize) {
-        for deployment in seen.project.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
-            if deployment.name_any() == FOREIGN {
-                continue;
-            }
-            let namespace = seen.hub.objects.get(&(Kind::Namespace, String::new(), HUB_NS.into()));
-            let facts = namespace.map(|ns| NamespaceFacts {
-                uid: "h".into(),
-                labels: serde_json::from_value(ns.content()["metadata"]["labels"].clone()).unwrap_or_default(),
-                terminating: false,
-            });
-            let observed = federate::Observed {
-                project: &ProjectName::single(),
-                deployment: &deployment,
-                namespace_uid: Some("n1"),
-                hub_namespace: &|_| facts.clone(),
-                copy: &|ns| seen.hub.get(Kind::WorkloadDeployment, ns, &deployment.name_any()).map(Arc::new),
-            };
-            for step in federate::plan(&observed, NOW).steps {
-                let done = match &step {
-                    Step::Near(write) => self.now.project.execute(write),
-                    Step::Far(write) => self.now.hub.execute(write),
-                };
-                if !spend(left, &mut self.changes, done) {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Copies whose original is gone.
-    fn act_on_orphans(&mut self, seen: &Planes, left: &mut usize) {
-        for copy in seen.hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
-            if seen.project.objects.contains_key(&(Kind::WorkloadDeployment, NS.into(), copy.name_any())) {
-                continue;
-            }
-            for step in federate::plan_orphan(NS, "n1", &copy).steps {
-                let done = match &step {
-                    Step::Near(write) => self.now.project.execute(write),
-                    Step::Far(write) => self.now.hub.execute(write),
-                };
-                if done.is_err() {
-                    break;
-                }
-                spend(left, &mut self.changes, done);
-            }
-        }
-    }
-
-    fn act_policy(&mut self, seen: &Planes, left: &mut usize) {
-        for city in CITIES.iter().chain(["syd"].iter()).map(|c| CityCode::parse(c).unwrap()) {
-            let copies: Vec<WorkloadDeployment> = seen.hub.all(Kind::WorkloadDeployment);
-            let here = |wd: &&WorkloadDeployment| {
-                wd.labels().get(label::TOPOLOGY_CITY).map(String::as_str) == Some(city.as_str())
-            };
-            let originals: Vec<WorkloadDeployment> = seen.project.all(Kind::WorkloadDeployment);
-            let wanted = originals.iter().any(|wd| {
-                wd.name_any() != FOREIGN
-                    && wd.spec.city_code == city.as_str()
-                    && wd.metadata.deletion_timestamp.is_none()
-            });
-            // The watch of policies is scoped to ours.
-            let policy: Option<PropagationPolicy> = seen.hub.get(Kind::PropagationPolicy, HUB_NS, &city.policy_name());
-            let policy = policy.filter(ownership::is_managed);
-            let plan = policy::plan(&policy::Observed {
-                namespace: HUB_NS,
-                city: &city,
-                copies: copies.iter().filter(here).count(),
-                wanted,
-                complete: true,
-                namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
-                policy: policy.as_ref(),
-            });
-            for write in plan.steps {
-                spend(left, &mut self.changes, self.now.hub.execute(&write));
-            }
-        }
-    }
-
-    fn act_deployment(&mut self, seen: &Planes, left: &mut usize) {
-        for deployment in seen.cell.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
-            if deployment.name_any() == FOREIGN {
-                continue;
-            }
-            let all: Vec<Instance> = seen.cell.all(Kind::Instance);
-            let ours: Vec<_> =
-                all.into_iter().filter(|i| ownership::is_controlled_by(i, &deployment)).map(Arc::new).collect();
-            for write in instances::plan(
-                &instances::Observed { deployment: &deployment, instances: &ours, features: FEATURES, networks: None },
-                NOW,
-            )
-            .steps
-            {
-                if !spend(left, &mut self.changes, self.now.cell.execute(&write)) {
-                    break;
-                }
-            }
-        }
-    }
-
-    fn act_instance(&mut self, seen: &Planes, left: &mut usize) {
-        for object in seen.cell.all::<Instance>(Kind::Instance) {
-            for write in
-                instance::plan(&instance::Observed { instance: &object, features: FEATURES, networks: None }, NOW).steps
-            {
-                spend(left, &mut self.changes, self.now.cell.execute(&write));
-            }
-        }
-    }
-
-    fn act_quota(&mut self, seen: &Planes, left: &mut usize) {
-        let address = quota::Address { project: ProjectName::single(), namespace: NS.into() };
-        for instance in seen.cell.all::<Instance>(Kind::Instance) {
-            let name = names::resource_claim_name(&instance.name_any());
-            let claim = match seen.project.get::<ResourceClaim>(Kind::ResourceClaim, NS, &name) {
-                Some(claim) => quota::Claim::Present(Arc::new(claim)),
-                None => quota::Claim::Absent,
-            };
-            let observed = quota::Observed { instance: &instance, address: Some(&address), claim, cluster: CLUSTER };
-            self.carry_out(quota::plan(&observed, NOW).plan.steps, left);
-        }
-        for claim in seen.project.all::<ResourceClaim>(Kind::ResourceClaim) {
-            let name = claim.name_any().replace("instance-", "");
-            if !seen.cell.objects.contains_key(&(Kind::Instance, HUB_NS.into(), name.clone())) {
-                self.carry_out(quota::reclaim(&claim, CLUSTER, HUB_NS, &name).steps, left);
-            }
-        }
-    }
-
-    /// Steps of a controller that works from the cell towards the project.
-    fn carry_out(
-        &mut self,
-        steps: Vec<Step<compute_operator::plan::Cell, compute_operator::plan::Project>>,
-        left: &mut usize,
-    ) {
-        for step in steps {
-            let done = match &step {
-                Step::Near(write) => self.now.cell.execute(write),
-                Step::Far(write) => self.now.project.execute(write),
-            };
-            let checks = matches!(done, Ok(false));
-            if !spend(left, &mut self.changes, done) && !checks {
-                break;
-            }
-        }
-    }
-
-    fn act_write_back(&mut self, seen: &Planes, left: &mut usize) {
-        let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, NS)];
-        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-        let of = |model: &Model| model.all::<Instance>(Kind::Instance).into_iter().map(|i| i.name_any());
-        let all: BTreeSet<String> = of(&seen.cell).chain(of(&seen.hub)).collect();
-        for name in all {
-            let instance: Option<Instance> = seen.cell.get(Kind::Instance, HUB_NS, &name);
-            let deployment = instance.as_ref().and_then(|instance| {
-                let owner = ownership::controller_of(instance)?;
-                seen.cell.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, &owner.name)
-            });
-            let deployment = deployment
-                .filter(|wd| instance.as_ref().is_some_and(|instance| ownership::is_controlled_by(instance, wd)));
-            let copy: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
-            let object = Object { kind: Kind::Instance, namespace: HUB_NS.into(), name };
-            let plan = write_back::plan(&write_back::Observed {
-                object: &object,
-                instance: instance.as_ref(),
-                deployment: deployment.as_ref(),
-                namespace_labels: &labels,
-                cell: CLUSTER,
-                copy: copy.as_ref(),
-            });
-            for step in plan.steps {
-                let done = match &step {
-                    Step::Near(write) => self.now.cell.execute(write),
-                    Step::Far(write) => self.now.hub.execute(write),
-                };
-                let checks = matches!(done, Ok(false));
-                if !spend(left, &mut self.changes, done) && !checks {
-                    break;
-                }
-            }
-        }
-    }
-
-    fn act_projector(&mut self, seen: &Planes, left: &mut usize) {
-        let of = |model: &Model| model.all::<Instance>(Kind::Instance).into_iter().map(|i| i.name_any());
-        let all: BTreeSet<String> = of(&seen.project).chain(of(&seen.hub)).collect();
-        let facts = NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() };
-        for name in all {
-            let source: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
-            let claimed = source.as_ref().map(|source| project::identify(source).unwrap());
-            let deployment =
-                claimed.and_then(|claimed| seen.project.get(Kind::WorkloadDeployment, NS, &claimed.deployment));
-            let projection: Option<Instance> = seen.project.get(Kind::Instance, NS, &name);
-            let Ok(plan) = project::plan(&project::Observed {
-                namespace: NS,
-                name: &name,
-                facts: Some(&facts),
-                source: source.as_ref(),
-                deployment: deployment.as_ref(),
-                projection: projection.as_ref(),
-            }) else {
-                continue;
-            };
-            for step in plan.steps {
-                let done = match &step {
-                    Step::Near(write) => self.now.project.execute(write),
-                    Step::Far(write) => self.now.hub.execute(write),
-                };
-                let checks = matches!(done, Ok(false));
-                if !spend(left, &mut self.changes, done) && !checks {
-                    break;
-                }
-            }
         }
     }
 
@@ -614,18 +365,6 @@ impl World {
         for instance in cell.all::<Instance>(Kind::Instance) {
             assert_eq!(instance.spec.runtime, workload.spec.template.spec.runtime);
         }
-    }
-}
-
-/// Books a write; false when the actor has died or was refused.
-fn spend(left: &mut usize, changes: &mut usize, done: Result<bool, crate::model::Refused>) -> bool {
-    match done {
-        Ok(news) => {
-            *changes += usize::from(news);
-            *left = left.saturating_sub(usize::from(news));
-            *left > 0
-        }
-        Err(_) => false,
     }
 }
 

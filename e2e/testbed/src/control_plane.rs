@@ -4,6 +4,7 @@ use std::{
     net::{Ipv4Addr, TcpListener},
     path::{Path, PathBuf},
     process::Command,
+    sync::atomic::{AtomicU16, Ordering},
     time::Duration,
 };
 
@@ -19,9 +20,22 @@ use crate::{
     process::Process,
 };
 
-/// A free port on 127.0.0.1.
+/// A free port on 127.0.0.1, below those that the system gives to outgoing connections: of these, one may be taken
+/// between now and the moment that a server asks for it.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    const FIRST: u16 = 15_000;
+    const COUNT: u16 = 17_000;
+    // Processes that run side by side begin at different places.
+    let begin = u16::try_from(std::process::id() % u32::from(COUNT))?;
+    for _ in 0..COUNT {
+        let step = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = FIRST + u16::try_from((u32::from(begin) + u32::from(step) * 7) % u32::from(COUNT))?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port between {FIRST} and {}", FIRST + COUNT)
 }
 
 /// etcd, shared by every API server under prefixes of their own.

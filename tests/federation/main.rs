@@ -1,7 +1,9 @@
 //! The whole way on real API servers: project, hub, cells, and back. One testbed for all; each test has a namespace.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod shown;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -9,7 +11,6 @@ use common::{
     RUNTIME, World, api, apply, condition, delete, deployment, eventually, get, list, merge, ready, template,
     try_apply, workload,
 };
-use compute_operator::api::compute::Instance;
 use kube::{ResourceExt, api::DeleteParams};
 use serde_json::json;
 use testbed::audit::{Audit, Request};
@@ -57,205 +58,12 @@ fn a_workload_reaches_both_cities_and_leaves_nothing_behind() {
         }
         let namespace = get(&world.hub, "Namespace", "", &hub).await.unwrap();
         assert_eq!(namespace.labels()["meta.datumapis.com/upstream-cluster-name"], "cluster-single");
-        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
-        shown_as_it_is(world, &ns, &hub, "ord", "web-p-ord-1").await;
+        shown::shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
+        shown::shown_as_it_is(world, &ns, &hub, "ord", "web-p-ord-1").await;
 
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
         assert!(get(&world.hub, "Namespace", "", &hub).await.is_some(), "hub namespaces stay");
-    });
-}
-
-/// An Instance is on the hub as it is on its cell, owned by the hub's deployment, and in the project as it is on the
-/// hub, owned by the project's.
-async fn shown_as_it_is(world: &World, ns: &str, hub: &str, city: &str, name: &str) {
-    let cell = if city == "dfw" { &world.dfw } else { &world.ord };
-    eventually(&format!("{name} is shown"), || async {
-        let source = get(cell, "Instance", hub, name).await.ok_or("no Instance")?;
-        let copy = get(&world.hub, "Instance", hub, name).await.ok_or("no write-back")?;
-        let shown = get(&world.project, "Instance", ns, name).await.ok_or("no projection")?;
-        for (place, object) in [("hub", &copy), ("project", &shown)] {
-            // As types: an empty list and none are the same.
-            let typed = |object: &kube::api::DynamicObject| -> Instance {
-                serde_json::from_value(serde_json::to_value(object).unwrap()).unwrap()
-            };
-            let (is, wanted) = (typed(object), typed(&source));
-            if (&is.spec, &is.status) != (&wanted.spec, &wanted.status) {
-                return Err(format!("{place}: {} is not {}", object.data, source.data));
-            }
-            if condition(object, "Ready")["status"] != "True" {
-                return Err(format!("{place}: {}", condition(object, "Ready")));
-            }
-            assert_eq!(object.labels()["meta.datumapis.com/upstream-cluster-name"], "cluster-single");
-            assert_eq!(object.labels()["meta.datumapis.com/upstream-namespace"], ns);
-        }
-        let deployment = &source.labels()["compute.datumapis.com/workload-deployment-name"];
-        let owner = get(&world.hub, "WorkloadDeployment", hub, deployment).await.ok_or("no hub deployment")?;
-        assert_eq!(
-            (copy.owner_references()[0].uid.clone(), copy.owner_references()[0].controller),
-            (owner.uid().unwrap(), Some(true))
-        );
-        let owner = get(&world.project, "WorkloadDeployment", ns, deployment).await.ok_or("no deployment")?;
-        assert_eq!(
-            (shown.owner_references()[0].uid.clone(), shown.owner_references()[0].controller),
-            (owner.uid().unwrap(), None)
-        );
-        Ok(())
-    })
-    .await;
-}
-
-#[test]
-fn a_projection_is_put_back_and_goes_with_its_source() {
-    RUNTIME.block_on(async {
-        let world = World::shared().await;
-        let (ns, hub) = world.namespace("shown").await;
-        apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
-        ready(world, &ns, "web", 2).await;
-        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
-        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-1").await;
-        let uid = get(&world.project, "Instance", &ns, "web-p-dfw-0").await.unwrap().uid();
-        // Changed, added to, unlabelled, its status forged: it is put back, and is still the same object.
-        let edit = json!({
-            "metadata": { "labels": { "meta.datumapis.com/upstream-cluster-name": null } },
-            "spec": { "runtime": { "resources": { "instanceType": "mine" } }, "volumes": [{ "name": "mine", "configMap": { "name": "x" } }] },
-        });
-        merge(&world.project, "Instance", &ns, "web-p-dfw-0", edit).await;
-        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
-        // The same on the hub, where the cell puts it back.
-        let edit = json!({ "spec": { "location": { "name": "the moon" } }, "metadata": { "labels": { "app": "mine" } } });
-        merge(&world.hub, "Instance", &hub, "web-p-dfw-0", edit).await;
-        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
-        let shown = get(&world.project, "Instance", &ns, "web-p-dfw-0").await.unwrap();
-        assert_eq!((shown.uid(), shown.labels()["app"].as_str()), (uid, "test"));
-        delete(&world.project, "Instance", &ns, "web-p-dfw-0").await;
-        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
-        delete(&world.hub, "Instance", &hub, "web-p-dfw-1").await;
-        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-1").await;
-        // Scaled down, it is gone from everywhere.
-        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
-        for (client, namespace) in [(&world.dfw, &hub), (&world.hub, &hub), (&world.project, &ns)] {
-            eventually("it is gone", || async {
-                let left = get(client, "Instance", namespace, "web-p-dfw-1").await;
-                if left.is_none() { Ok(()) } else { Err("still there".into()) }
-            })
-            .await;
-        }
-        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
-        delete(&world.project, "Workload", &ns, "web").await;
-        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
-    });
-}
-
-#[test]
-fn a_copy_that_the_go_operator_wrote_is_taken_over() {
-    RUNTIME.block_on(async {
-        let world = World::shared().await;
-        let (ns, hub) = world.namespace("adopted").await;
-        apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
-        let old = json!({
-            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
-            "metadata": { "name": "web-p-dfw-0", "namespace": hub }, "spec": template("docker.io/library/old:1")["spec"],
-        });
-        let old = apply(&world.hub, old).await;
-        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
-        ready(world, &ns, "web", 1).await;
-        shown_as_it_is(world, &ns, &hub, "dfw", "web-p-dfw-0").await;
-        let copy = get(&world.hub, "Instance", &hub, "web-p-dfw-0").await.unwrap();
-        assert_eq!(copy.uid(), old.uid(), "the same object, now ours");
-        delete(&world.project, "Workload", &ns, "web").await;
-        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
-    });
-}
-
-/// The value of the quarantine gauge for a reason.
-async fn quarantined(world: &World, reason: &str) -> u32 {
-    let text = world.operators[0].metrics().await.unwrap();
-    let line = format!("compute_federation_quarantined_objects{{reason=\"{reason}\"}} ");
-    text.lines().find_map(|l| l.strip_prefix(&line)).map_or(0, |value| value.parse().unwrap())
-}
-
-#[test]
-fn a_hub_instance_that_belongs_nowhere_is_put_aside_and_told_once() {
-    RUNTIME.block_on(async {
-        let world = World::shared().await;
-        let (ns, hub) = world.namespace("aside").await;
-        apply(&world.project, deployment(&ns, "known", "lhr")).await; // no cell serves it: only its name matters here
-        apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
-        let cluster = "meta.datumapis.com/upstream-cluster-name";
-        let namespace = "meta.datumapis.com/upstream-namespace";
-        let owner = "compute.datumapis.com/workload-deployment-name";
-        let all = json!({ cluster: "cluster-single", namespace: ns, owner: "known" });
-        let with = |key: &str, value: serde_json::Value| {
-            let mut labels = all.clone();
-            labels[key] = value;
-            labels
-        };
-        let cases = [
-            ("unidentifiable", with(cluster, json!(null))),
-            ("missing_namespace_label", with(namespace, json!(null))),
-            ("missing_deployment_name", with(owner, json!(null))),
-            ("project_absent", with(cluster, json!("cluster-nobody"))),
-            ("deployment_absent", with(owner, json!("unknown"))),
-        ];
-        let audits = [Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub)];
-        for (reason, labels) in &cases {
-            let before = quarantined(world, reason).await;
-            let name = reason.replace('_', "-");
-            apply(
-                &world.hub,
-                json!({
-                    "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
-                    "metadata": { "name": name, "namespace": hub, "labels": labels }, "spec": template("i")["spec"],
-                }),
-            )
-            .await;
-            eventually(&format!("{reason} is counted"), || async {
-                if quarantined(world, reason).await == before + 1 { Ok(()) } else { Err(String::new()) }
-            })
-            .await;
-        }
-        let told = list(&world.hub, "Event", &hub).await;
-        assert_eq!(told.len(), cases.len(), "one Event each");
-        assert!(told.iter().all(|event| event.data["reason"] == "Quarantined" && event.data["type"] == "Warning"));
-        // What they cost: one Event each, and not a request more.
-        let counted = [ns.as_str(), hub.as_str()];
-        let is_about_them = |r: &Request| {
-            r.resource != "workloaddeployments"
-                && r.resource != "workloaddeployments/status"
-                && r.resource != "namespaces"
-                && r.resource != "propagationpolicies"
-        };
-        let asked: Vec<Request> = audits.iter().flat_map(|audit| ours(audit, &counted)).filter(is_about_them).collect();
-        assert_eq!(
-            asked.iter().filter(|r| r.verb == "create" && r.resource == "events").count(),
-            cases.len(),
-            "{asked:?}"
-        );
-        assert_eq!(asked.len(), cases.len(), "{asked:?}");
-        // What it lacked comes: it is shown, and no longer put aside.
-        let before = quarantined(world, "deployment_absent").await;
-        apply(&world.project, deployment(&ns, "unknown", "lhr")).await;
-        eventually("it is shown", || async {
-            get(&world.project, "Instance", &ns, "deployment-absent").await.ok_or("not yet".into())
-        })
-        .await;
-        eventually("it is counted no more", || async {
-            if quarantined(world, "deployment_absent").await == before - 1 { Ok(()) } else { Err(String::new()) }
-        })
-        .await;
-        for (reason, _) in &cases {
-            delete(&world.hub, "Instance", &hub, &reason.replace('_', "-")).await;
-        }
-        eventually("it goes with its source", || async {
-            let left = get(&world.project, "Instance", &ns, "deployment-absent").await;
-            if left.is_none() { Ok(()) } else { Err("still there".into()) }
-        })
-        .await;
-        eventually("none is aside", || async {
-            if quarantined(world, "project_absent").await == 0 { Ok(()) } else { Err(String::new()) }
-        })
-        .await;
     });
 }
 

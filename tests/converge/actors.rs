@@ -1,0 +1,260 @@
+//! The controllers of the operator, as the model runs them: their plans on a snapshot, carried out until one write is refused.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use compute_operator::{
+    api::{
+        compute::{Instance, Workload, WorkloadDeployment},
+        karmada::PropagationPolicy,
+        meta::label,
+        names::{self, CityCode, ProjectName},
+        neighbours::ResourceClaim,
+    },
+    plan::{
+        Kind, NamespaceFacts, Object, Step,
+        cell::{instance, instances, quota, write_back},
+        hub::{fan_out, federate, policy, project},
+        ownership,
+    },
+};
+use kube::ResourceExt;
+
+use crate::{
+    model::{Model, Refused},
+    world::{CITIES, CLUSTER, FEATURES, FOREIGN, HUB_NS, NOW, NS, Planes, World},
+};
+
+/// A plane of the world.
+#[derive(Clone, Copy)]
+enum Place {
+    Project,
+    Hub,
+    Cell,
+}
+
+impl World {
+    pub(super) fn act_workload(&mut self, seen: &Planes, left: &mut usize) {
+        let Some(workload) = seen.project.get::<Workload>(Kind::Workload, NS, "web") else { return };
+        let all: Vec<Arc<WorkloadDeployment>> =
+            seen.project.all(Kind::WorkloadDeployment).into_iter().map(Arc::new).collect();
+        let ours: Vec<_> = all
+            .iter()
+            .filter(|wd| Some(&wd.spec.workload_ref.uid) == workload.metadata.uid.as_ref())
+            .cloned()
+            .collect();
+        let observed = fan_out::Observed {
+            workload: &workload,
+            deployments: &ours,
+            named: &|name| all.iter().find(|wd| wd.name_any() == name).cloned(),
+            bound: &seen.bound,
+            namespace_uid: Some("n1"),
+            network_exists: None,
+        };
+        for write in fan_out::plan(&observed, NOW).steps {
+            if !spend(left, &mut self.changes, self.now.project.execute(&write)) {
+                return;
+            }
+        }
+    }
+
+    pub(super) fn act_federator(&mut self, seen: &Planes, left: &mut usize) {
+        for deployment in seen.project.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
+            if deployment.name_any() == FOREIGN {
+                continue;
+            }
+            let namespace = seen.hub.objects.get(&(Kind::Namespace, String::new(), HUB_NS.into()));
+            let facts = namespace.map(|ns| NamespaceFacts {
+                uid: "h".into(),
+                labels: serde_json::from_value(ns.content()["metadata"]["labels"].clone()).unwrap_or_default(),
+                terminating: false,
+            });
+            let observed = federate::Observed {
+                project: &ProjectName::single(),
+                deployment: &deployment,
+                namespace_uid: Some("n1"),
+                hub_namespace: &|_| facts.clone(),
+                copy: &|ns| seen.hub.get(Kind::WorkloadDeployment, ns, &deployment.name_any()).map(Arc::new),
+            };
+            self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).steps, left);
+        }
+    }
+
+    /// Copies whose original is gone.
+    pub(super) fn act_on_orphans(&mut self, seen: &Planes, left: &mut usize) {
+        for copy in seen.hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
+            if seen.project.objects.contains_key(&(Kind::WorkloadDeployment, NS.into(), copy.name_any())) {
+                continue;
+            }
+            self.carry_out([Place::Project, Place::Hub], federate::plan_orphan(NS, "n1", &copy).steps, left);
+        }
+    }
+
+    pub(super) fn act_policy(&mut self, seen: &Planes, left: &mut usize) {
+        for city in CITIES.iter().chain(["syd"].iter()).map(|c| CityCode::parse(c).unwrap()) {
+            let copies: Vec<WorkloadDeployment> = seen.hub.all(Kind::WorkloadDeployment);
+            let here = |wd: &&WorkloadDeployment| {
+                wd.labels().get(label::TOPOLOGY_CITY).map(String::as_str) == Some(city.as_str())
+            };
+            let originals: Vec<WorkloadDeployment> = seen.project.all(Kind::WorkloadDeployment);
+            let wanted = originals.iter().any(|wd| {
+                wd.name_any() != FOREIGN
+                    && wd.spec.city_code == city.as_str()
+                    && wd.metadata.deletion_timestamp.is_none()
+            });
+            // The watch of policies is scoped to ours.
+            let policy: Option<PropagationPolicy> = seen.hub.get(Kind::PropagationPolicy, HUB_NS, &city.policy_name());
+            let policy = policy.filter(ownership::is_managed);
+            let plan = policy::plan(&policy::Observed {
+                namespace: HUB_NS,
+                city: &city,
+                copies: copies.iter().filter(here).count(),
+                wanted,
+                complete: true,
+                namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
+                policy: policy.as_ref(),
+            });
+            for write in plan.steps {
+                spend(left, &mut self.changes, self.now.hub.execute(&write));
+            }
+        }
+    }
+
+    pub(super) fn act_deployment(&mut self, seen: &Planes, left: &mut usize) {
+        for deployment in seen.cell.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
+            if deployment.name_any() == FOREIGN {
+                continue;
+            }
+            let all: Vec<Instance> = seen.cell.all(Kind::Instance);
+            let ours: Vec<_> =
+                all.into_iter().filter(|i| ownership::is_controlled_by(i, &deployment)).map(Arc::new).collect();
+            for write in instances::plan(
+                &instances::Observed { deployment: &deployment, instances: &ours, features: FEATURES, networks: None },
+                NOW,
+            )
+            .steps
+            {
+                if !spend(left, &mut self.changes, self.now.cell.execute(&write)) {
+                    break;
+                }
+            }
+        }
+    }
+
+    pub(super) fn act_instance(&mut self, seen: &Planes, left: &mut usize) {
+        for object in seen.cell.all::<Instance>(Kind::Instance) {
+            for write in
+                instance::plan(&instance::Observed { instance: &object, features: FEATURES, networks: None }, NOW).steps
+            {
+                spend(left, &mut self.changes, self.now.cell.execute(&write));
+            }
+        }
+    }
+
+    pub(super) fn act_quota(&mut self, seen: &Planes, left: &mut usize) {
+        let address = quota::Address { project: ProjectName::single(), namespace: NS.into() };
+        for instance in seen.cell.all::<Instance>(Kind::Instance) {
+            let name = names::resource_claim_name(&instance.name_any());
+            let claim = match seen.project.get::<ResourceClaim>(Kind::ResourceClaim, NS, &name) {
+                Some(claim) => quota::Claim::Present(Arc::new(claim)),
+                None => quota::Claim::Absent,
+            };
+            let observed = quota::Observed { instance: &instance, address: Some(&address), claim, cluster: CLUSTER };
+            self.carry_out([Place::Cell, Place::Project], quota::plan(&observed, NOW).plan.steps, left);
+        }
+        for claim in seen.project.all::<ResourceClaim>(Kind::ResourceClaim) {
+            let name = claim.name_any().replace("instance-", "");
+            if !seen.cell.objects.contains_key(&(Kind::Instance, HUB_NS.into(), name.clone())) {
+                self.carry_out(
+                    [Place::Cell, Place::Project],
+                    quota::reclaim(&claim, CLUSTER, HUB_NS, &name).steps,
+                    left,
+                );
+            }
+        }
+    }
+
+    /// Steps of a controller that works on two planes, until one is refused or the controller dies.
+    fn carry_out<N, F>(&mut self, [near, far]: [Place; 2], steps: Vec<Step<N, F>>, left: &mut usize) {
+        for step in steps {
+            let done = match &step {
+                Step::Near(write) => self.at(near).execute(write),
+                Step::Far(write) => self.at(far).execute(write),
+            };
+            let looked = matches!(done, Ok(false)); // a live read changes nothing, and costs no write
+            if !spend(left, &mut self.changes, done) && !looked {
+                return;
+            }
+        }
+    }
+
+    fn at(&mut self, place: Place) -> &mut Model {
+        match place {
+            Place::Project => &mut self.now.project,
+            Place::Hub => &mut self.now.hub,
+            Place::Cell => &mut self.now.cell,
+        }
+    }
+
+    pub(super) fn act_write_back(&mut self, seen: &Planes, left: &mut usize) {
+        let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, NS)];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let of = |model: &Model| model.all::<Instance>(Kind::Instance).into_iter().map(|i| i.name_any());
+        let all: BTreeSet<String> = of(&seen.cell).chain(of(&seen.hub)).collect();
+        for name in all {
+            let instance: Option<Instance> = seen.cell.get(Kind::Instance, HUB_NS, &name);
+            let deployment = instance.as_ref().and_then(|instance| {
+                let owner = ownership::controller_of(instance)?;
+                seen.cell.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, &owner.name)
+            });
+            let deployment = deployment
+                .filter(|wd| instance.as_ref().is_some_and(|instance| ownership::is_controlled_by(instance, wd)));
+            let copy: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
+            let object = Object { kind: Kind::Instance, namespace: HUB_NS.into(), name };
+            let plan = write_back::plan(&write_back::Observed {
+                object: &object,
+                instance: instance.as_ref(),
+                deployment: deployment.as_ref(),
+                namespace_labels: &labels,
+                cell: CLUSTER,
+                copy: copy.as_ref(),
+            });
+            self.carry_out([Place::Cell, Place::Hub], plan.steps, left);
+        }
+    }
+
+    pub(super) fn act_projector(&mut self, seen: &Planes, left: &mut usize) {
+        let of = |model: &Model| model.all::<Instance>(Kind::Instance).into_iter().map(|i| i.name_any());
+        let all: BTreeSet<String> = of(&seen.project).chain(of(&seen.hub)).collect();
+        let facts = NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() };
+        for name in all {
+            let source: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
+            let claimed = source.as_ref().map(|source| project::identify(source).unwrap());
+            let deployment =
+                claimed.and_then(|claimed| seen.project.get(Kind::WorkloadDeployment, NS, &claimed.deployment));
+            let projection: Option<Instance> = seen.project.get(Kind::Instance, NS, &name);
+            let Ok(plan) = project::plan(&project::Observed {
+                namespace: NS,
+                name: &name,
+                facts: Some(&facts),
+                source: source.as_ref(),
+                deployment: deployment.as_ref(),
+                projection: projection.as_ref(),
+            }) else {
+                continue;
+            };
+            self.carry_out([Place::Project, Place::Hub], plan.steps, left);
+        }
+    }
+}
+
+/// Books a write; false when the actor has died or was refused.
+fn spend(left: &mut usize, changes: &mut usize, done: Result<bool, Refused>) -> bool {
+    match done {
+        Ok(news) => {
+            *changes += usize::from(news);
+            *left = left.saturating_sub(usize::from(news));
+            *left > 0
+        }
+        Err(_) => false,
+    }
+}
