@@ -208,3 +208,30 @@ fn a_hub_instance_that_belongs_nowhere_is_put_aside_and_told_once() {
         .await;
     });
 }
+
+#[test]
+fn nobody_gets_into_a_project_by_naming_it_from_another_namespace() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, _) = world.namespace("named").await;
+        let (_, elsewhere) = world.namespace("elsewhere").await;
+        apply(&world.project, deployment(&ns, "known", "lhr")).await;
+        apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": elsewhere } })).await;
+        let labels = json!({
+            "meta.datumapis.com/upstream-cluster-name": "cluster-single", "meta.datumapis.com/upstream-namespace": ns,
+            "compute.datumapis.com/workload-deployment-name": "known",
+        });
+        let stranger = json!({
+            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+            "metadata": { "name": "known-0", "namespace": elsewhere, "labels": labels }, "spec": template("i")["spec"],
+        });
+        apply(&world.hub, stranger).await;
+        eventually("it is told", || async {
+            let told = list(&world.hub, "Event", &elsewhere).await;
+            if told.iter().any(|event| event.data["reason"] == "Quarantined") { Ok(()) } else { Err(String::new()) }
+        })
+        .await;
+        assert!(get(&world.project, "Instance", &ns, "known-0").await.is_none());
+        delete(&world.hub, "Instance", &elsewhere, "known-0").await;
+    });
+}

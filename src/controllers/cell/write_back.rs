@@ -1,8 +1,10 @@
 //! Instances of this cell -> their copies on the hub.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
 use tokio_util::sync::CancellationToken;
@@ -24,6 +26,11 @@ use crate::{
         cell::write_back::{self, Observed},
     },
 };
+
+/// Between taking a copy from another cell and making it anew.
+const SOON: Duration = Duration::from_millis(200);
+/// Between two looks at a copy that is another cell's.
+const CONTESTED: Duration = Duration::from_secs(30);
 
 /// The cell's end of the way back.
 pub(super) struct WriteBack {
@@ -82,8 +89,7 @@ async fn cell_uid(cell: &ControlPlane<plan::Cell>, health: &Health) -> String {
             Err(error) => drop(entry.failed(&error.to_string())),
         }
         failures += 1;
-        let second = std::time::Duration::from_secs(1);
-        tokio::time::sleep(backoff(failures, second, 5 * second)).await;
+        tokio::time::sleep(backoff(failures, Duration::from_secs(1), Duration::from_secs(5))).await;
     }
 }
 
@@ -138,15 +144,10 @@ impl WriteBackController {
     async fn contest(&self, this: &WriteBack, observed: &Observed<'_>) -> Result<Next, Error> {
         let Some(other) = this.hub.read::<Instance>(observed.object).await? else { return Ok(Next::After(SOON)) };
         let Some(write) = write_back::contest(observed, &other) else {
-            tracing::debug!(object = %observed.object, at = %Timestamp::now(), "the hub's copy is another cell's");
+            tracing::debug!(object = %observed.object, "the hub's copy is another cell's");
             return Ok(Next::After(CONTESTED));
         };
         send(&this.hub, &write, &self.0.metrics).await?;
         Ok(Next::After(SOON))
     }
 }
-
-/// Between taking a copy from another cell and making it anew.
-const SOON: std::time::Duration = std::time::Duration::from_millis(200);
-/// Between two looks at a copy that is another cell's.
-const CONTESTED: std::time::Duration = std::time::Duration::from_secs(30);
