@@ -1,6 +1,6 @@
 //! The binary: flags, logs, signals, exit code.
 
-use std::{path::Path, process::ExitCode};
+use std::{alloc::System, path::Path, process::ExitCode};
 
 use compute_operator::{
     api::crds,
@@ -10,6 +10,11 @@ use compute_operator::{
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
+use zeroizing_alloc::ZeroAlloc;
+
+/// Wipes what is given back: the values of tenants' Secrets pass through buffers of several libraries.
+#[global_allocator]
+static WIPING: ZeroAlloc<System> = ZeroAlloc(System);
 
 /// Exit code for a configuration that cannot be used.
 const BAD_CONFIG: u8 = 2;

@@ -111,7 +111,7 @@ async fn start_management(
     metrics: &Metrics,
     stop: &CancellationToken,
 ) -> Result<Hub, Failure> {
-    let hub = Hub::start(hub, config.networks, health, metrics, stop);
+    let hub = Hub::start(hub, config.networks, config.limits, health, metrics, stop);
     match &config.discovery {
         Discovery::Single => hub.engage(&ProjectName::single(), local),
         Discovery::Milo { discovery, projects, internal } => {
@@ -137,7 +137,12 @@ async fn start_cell(
         Some(quota) => Some((quota.cluster.clone(), Projects::new(load(&quota.projects).await?, quota.internal))),
         None => None,
     };
-    Ok(Cell::start(cell::Options { cell, hub, networks: config.networks, quota }, health, metrics, stop))
+    Ok(Cell::start(
+        cell::Options { cell, hub, networks: config.networks, data: config.data, quota },
+        health,
+        metrics,
+        stop,
+    ))
 }
 
 /// Holds the Lease until the work has ended. Stops the work and answers false when it is lost before.

@@ -31,6 +31,10 @@ struct Inner {
     quota_failures: Family<Reason, Counter>,
     quota_orphans: Counter,
     quarantined: Family<Reason, Gauge>,
+    companions_present: Family<Namespace, Gauge>,
+    companions_expected: Family<Namespace, Gauge>,
+    data_wait: Family<Namespace, Histogram>,
+    data_turns: Family<Turn, Counter>,
     projects: Gauge,
     leader: Gauge,
 }
@@ -85,6 +89,19 @@ struct Reason {
     reason: &'static str,
 }
 
+/// Hub and cell namespaces: as many as there are project namespaces with deployments.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Namespace {
+    namespace: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Turn {
+    namespace: String,
+    from_reason: String,
+    to_reason: String,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
@@ -102,6 +119,12 @@ impl Default for Metrics {
         let quota_failures = Family::default();
         let quota_orphans = Counter::default();
         let quarantined = Family::default();
+        let companions_present = Family::default();
+        let companions_expected = Family::default();
+        let data_wait = Family::<Namespace, Histogram>::new_with_constructor(|| {
+            Histogram::new(exponential_buckets(0.005, 2.0, 16))
+        });
+        let data_turns = Family::default();
         let projects = Gauge::default();
         let leader = Gauge::default();
         registry.register("controller_runtime_reconcile", "Reconciles by controller and result", reconciles.clone());
@@ -140,6 +163,26 @@ impl Default for Metrics {
             "Hub Instances that cannot be shown in a project",
             quarantined.clone(),
         );
+        registry.register(
+            "compute_referenced_data_companions_present",
+            "Companions that the cell has, of those that are expected",
+            companions_present.clone(),
+        );
+        registry.register(
+            "compute_referenced_data_companions_expected",
+            "Companions that deployments of the cell expect",
+            companions_expected.clone(),
+        );
+        registry.register(
+            "compute_referenced_data_gate_wait_seconds",
+            "How long Instances waited for their companions",
+            data_wait.clone(),
+        );
+        registry.register(
+            "compute_referenced_data_condition_transitions",
+            "Changes of reason of ReferencedDataReady on Instances",
+            data_turns.clone(),
+        );
         registry.register("compute_projects_engaged", "Project control planes that are watched", projects.clone());
         registry.register("leader_election_master_status", "Whether this process leads", leader.clone());
         Self(Arc::new(Inner {
@@ -156,6 +199,10 @@ impl Default for Metrics {
             quota_failures,
             quota_orphans,
             quarantined,
+            companions_present,
+            companions_expected,
+            data_wait,
+            data_turns,
             projects,
             leader,
         }))
@@ -225,6 +272,29 @@ impl Metrics {
     /// So many hub Instances are put aside for this reason.
     pub fn quarantined(&self, reason: &'static str, objects: usize) {
         self.0.quarantined.get_or_create(&Reason { reason }).set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
+    /// Companions of a namespace that deployments expect, and how many of them are there.
+    pub fn companions(&self, namespace: &str, expected: usize, present: usize) {
+        let label = Namespace { namespace: namespace.into() };
+        if expected == 0 {
+            self.0.companions_expected.remove(&label);
+            self.0.companions_present.remove(&label);
+            return;
+        }
+        self.0.companions_expected.get_or_create(&label).set(i64::try_from(expected).unwrap_or(i64::MAX));
+        self.0.companions_present.get_or_create(&label).set(i64::try_from(present).unwrap_or(i64::MAX));
+    }
+
+    /// An Instance's gate for its data opened after this long.
+    pub fn waited_for_data(&self, namespace: &str, waited: Duration) {
+        self.0.data_wait.get_or_create(&Namespace { namespace: namespace.into() }).observe(waited.as_secs_f64());
+    }
+
+    /// An Instance's `ReferencedDataReady` has another reason now. Reasons come from a closed set.
+    pub fn data_turned(&self, namespace: &str, from: &str, to: &str) {
+        let turn = Turn { namespace: namespace.into(), from_reason: from.into(), to_reason: to.into() };
+        self.0.data_turns.get_or_create(&turn).inc();
     }
 
     /// So many projects are watched.

@@ -71,3 +71,125 @@ pub struct MatchLabels {
     #[serde(default)]
     pub match_labels: BTreeMap<String, String>,
 }
+
+/// What Karmada decided about one template: where it goes, and what came of it.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[kube(
+    group = "work.karmada.io",
+    version = "v1alpha2",
+    kind = "ResourceBinding",
+    plural = "resourcebindings",
+    namespaced,
+    schema = "disabled",
+    status = "ResourceBindingStatus",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceBindingSpec {
+    /// The template.
+    #[serde(default)]
+    pub resource: BoundResource,
+    /// Where it goes on its own account.
+    #[serde(default)]
+    pub clusters: Vec<TargetCluster>,
+    /// Where others need it (fact 15).
+    #[serde(default)]
+    pub required_by: Vec<BindingSnapshot>,
+}
+
+/// The template of a binding.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct BoundResource {
+    /// Its kind.
+    #[serde(default)]
+    pub kind: String,
+    /// Its name.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// A cluster that a template goes to.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct TargetCluster {
+    /// Name of the Cluster.
+    #[serde(default)]
+    pub name: String,
+}
+
+/// A binding whose template needs another's.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct BindingSnapshot {
+    /// Name of that binding, in the same namespace.
+    #[serde(default)]
+    pub name: String,
+    /// Where it goes.
+    #[serde(default)]
+    pub clusters: Vec<TargetCluster>,
+}
+
+/// What came of a binding.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceBindingStatus {
+    /// `Scheduled`, `FullyApplied`.
+    #[serde(default)]
+    pub conditions: Vec<StatusCondition>,
+    /// One entry per cluster.
+    #[serde(default)]
+    pub aggregated_status: Vec<AggregatedStatusItem>,
+}
+
+/// What came of a binding on one cluster.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct AggregatedStatusItem {
+    /// The cluster.
+    #[serde(default)]
+    pub cluster_name: String,
+    /// Whether it took what it was given.
+    #[serde(default)]
+    pub applied: bool,
+    /// If not, why.
+    #[serde(default)]
+    pub applied_message: String,
+}
+
+/// A condition in a status of Karmada's; its times are not read.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct StatusCondition {
+    /// Its type.
+    #[serde(default, rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    #[serde(default)]
+    pub status: String,
+    /// Why, for machines.
+    #[serde(default)]
+    pub reason: String,
+    /// Why, for people.
+    #[serde(default)]
+    pub message: String,
+}
+
+/// A member cluster.
+#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[kube(
+    group = "cluster.karmada.io",
+    version = "v1alpha1",
+    kind = "Cluster",
+    plural = "clusters",
+    schema = "disabled",
+    status = "ClusterStatus",
+    derive = "PartialEq"
+)]
+pub struct ClusterSpec {}
+
+/// How a member cluster is.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct ClusterStatus {
+    /// `Ready`, and others.
+    #[serde(default)]
+    pub conditions: Vec<StatusCondition>,
+}

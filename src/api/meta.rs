@@ -35,6 +35,10 @@ pub mod label {
     pub const SOURCE_CLUSTER: &str = "compute.datumapis.com/source-cluster";
     /// On ResourceClaims: the cell's namespace of the Instance.
     pub const INSTANCE_NAMESPACE: &str = "compute.datumapis.com/instance-namespace";
+    /// On companions, the copies of ConfigMaps and Secrets that deployments use: `"true"`. Scopes our watches to them.
+    pub const REFERENCED_DATA: &str = "compute.datumapis.com/referenced-data";
+    /// On what a policy has claimed: the policy's own id (karmada-behaviour, fact 1).
+    pub const KARMADA_CLAIM: &str = "propagationpolicy.karmada.io/permanent-id";
     /// On city policies: the value is [`super::MANAGED_BY`]. Scopes our watch of policies to our own.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }
@@ -51,8 +55,25 @@ pub mod annotation {
     pub const SOURCE_GENERATION: &str = "compute.datumapis.com/source-generation";
     /// On a copy that Karmada made: uid of its template on the hub (karmada-behaviour, fact 5).
     pub const TEMPLATE_UID: &str = "resourcetemplate.karmada.io/uid";
-    /// On a project's and the hub's WorkloadDeployment: what the deployment needs (JSON array of `Kind/name`).
+    /// On a WorkloadDeployment, on all planes: the companions that it needs (JSON array of `Kind/name`). On the hub it
+    /// decides what Karmada brings to the cell (fact 19).
     pub const EXPECTED_REFERENCED_DATA: &str = "compute.datumapis.com/expected-referenced-data";
+    /// Beside it: optional references that were left out because there is nothing to copy (JSON array of `Kind/name`).
+    pub const SKIPPED_REFERENCED_DATA: &str = "compute.datumapis.com/skipped-referenced-data";
+    /// Beside them: why a source cannot be copied, as JSON `{"reason":..., "message":...}`.
+    pub const REFERENCED_DATA_ERROR: &str = "compute.datumapis.com/referenced-data-error";
+    /// On a companion: who uses it (sorted JSON array of `<project namespace>/<deployment>`).
+    pub const REFERENCED_BY: &str = "compute.datumapis.com/referenced-by";
+    /// On a cell's Instance: since when it waits for its companions (RFC 3339).
+    pub const REFERENCED_DATA_GATE_START: &str = "compute.datumapis.com/referenced-data-gate-start";
+    /// On what a policy has claimed, and on its binding: the policy (fact 1).
+    pub const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
+    /// Beside it: the policy's namespace.
+    pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
+    /// On a binding: the placement it was scheduled by (fact 27).
+    pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
+    /// On a parent's binding: what its template depends on, as Karmada understood it (fact 15).
+    pub const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
 }
 
 /// Finalizers.
@@ -63,6 +84,10 @@ pub mod finalizer {
     pub const FEDERATOR: &str = "compute.datumapis.com/federator";
     /// On a cell's Instance, only as a leftover of the Go operator.
     pub const INSTANCE: &str = "compute.datumapis.com/instance-controller";
+    /// On a project's WorkloadDeployment, only as a leftover of the Go operator.
+    pub const REFERENCED_DATA: &str = "compute.datumapis.com/referenced-data-controller";
+    /// On a binding that propagates dependencies; it is Karmada's own (fact 37).
+    pub const KARMADA_DEPENDENCIES: &str = "karmada.io/binding-dependencies-distributor";
     /// On a cell's Instance, until its ResourceClaim is gone.
     pub const QUOTA: &str = "quota.compute.datumapis.com/claim-cleanup";
 }
@@ -75,6 +100,8 @@ pub mod manager {
     pub const FEDERATOR: &str = "compute-operator-federator";
     /// City policies on the hub.
     pub const CITY_POLICY: &str = "compute-operator-city-policy";
+    /// Companions on the hub.
+    pub const COMPANION: &str = "compute-operator-companion";
     /// Cell: Instances of a WorkloadDeployment, and its status.
     pub const DEPLOYMENT: &str = "compute-operator-deployment";
     /// Cell: gates and status of an Instance.
@@ -105,6 +132,8 @@ pub mod condition {
     pub const QUOTA_GRANTED: &str = "QuotaGranted";
     /// WorkloadDeployment and Instance: companions are in place.
     pub const REFERENCED_DATA_READY: &str = "ReferencedDataReady";
+    /// WorkloadDeployment of a project: its cell has what the hub was given.
+    pub const FEDERATED: &str = "Federated";
 }
 
 /// Condition reasons. The worst reason shown where several block is chosen by [`reason::severity`].
@@ -182,6 +211,39 @@ pub mod reason {
     /// Placement: a WorkloadDeployment of the wanted name belongs to somebody else.
     pub const NAME_TAKEN: &str = "DeploymentNameTaken";
 
+    /// The data that is referred to is being looked up.
+    pub const RESOLVING: &str = "Resolving";
+    /// Companions are on their way.
+    pub const AWAITING_PROPAGATION: &str = "AwaitingPropagation";
+    /// Companions are in place.
+    pub const DATA_READY: &str = "Ready";
+    /// A source that is referred to does not exist.
+    pub const SOURCE_NOT_FOUND: &str = "SourceNotFound";
+    /// A source may not be read.
+    pub const SOURCE_UNAUTHORIZED: &str = "SourceUnauthorized";
+    /// A source, or all of them together, are larger than the limit.
+    pub const SOURCE_TOO_LARGE: &str = "SourceTooLarge";
+    /// A source's name leaves no room for the names that Karmada makes of it.
+    pub const SOURCE_NAME_TOO_LONG: &str = "SourceNameTooLong";
+    /// Where the companion is to be, there is an object of that name that is not ours.
+    pub const SOURCE_NAME_TAKEN: &str = "SourceNameTaken";
+    /// The cell has what the hub was given.
+    pub const PROPAGATED: &str = "Propagated";
+    /// No cluster carries the city's label.
+    pub const NO_CLUSTER_FOR_CITY: &str = "NoClusterForCity";
+    /// The city's cluster does not answer.
+    pub const CLUSTER_NOT_READY: &str = "ClusterNotReady";
+    /// Karmada found no place, for another reason.
+    pub const NOT_SCHEDULED: &str = "NotScheduled";
+    /// The cluster refuses it, or has not taken it.
+    pub const NOT_APPLIED: &str = "NotApplied";
+    /// Karmada made no binding, or somebody removed it.
+    pub const BINDING_MISSING: &str = "BindingMissing";
+    /// A policy that is not ours sends it elsewhere.
+    pub const CLAIMED_BY_ANOTHER_POLICY: &str = "ClaimedByAnotherPolicy";
+    /// The deployment is on its way without its data.
+    pub const DEPENDENCIES_NOT_PROPAGATED: &str = "DependenciesNotPropagated";
+
     /// How bad a reason is; the worst of several is the one shown (contract, sections 3.1 to 3.3).
     #[must_use]
     pub fn severity(reason: &str) -> u8 {
@@ -198,10 +260,20 @@ pub mod reason {
             | QUOTA_MISCONFIGURED
             | QUOTA_PROJECT_ID_UNRESOLVABLE
             | QUOTA_NO_BUDGET => 3,
-            "ReferencedDataNotReady" | "AwaitingPropagation" | "Resolving" => 4,
-            "ImageUnavailable" | "InstanceCrashing" | "ConfigurationError" | "SourceNotFound" | "SourceTooLarge"
-            | "SourceUnauthorized" => 5,
-            NO_MATCHING_LOCATIONS | NETWORK_NOT_FOUND | PROJECT_UNRESOLVED | LOCATION_NOT_AVAILABLE => 6,
+            "ReferencedDataNotReady" | AWAITING_PROPAGATION | RESOLVING => 4,
+            "ImageUnavailable" | "InstanceCrashing" | "ConfigurationError" | SOURCE_NOT_FOUND | SOURCE_TOO_LARGE
+            | SOURCE_UNAUTHORIZED | SOURCE_NAME_TOO_LONG | SOURCE_NAME_TAKEN => 5,
+            NO_CLUSTER_FOR_CITY
+            | CLUSTER_NOT_READY
+            | NOT_SCHEDULED
+            | NOT_APPLIED
+            | BINDING_MISSING
+            | CLAIMED_BY_ANOTHER_POLICY
+            | DEPENDENCIES_NOT_PROPAGATED
+            | NO_MATCHING_LOCATIONS
+            | NETWORK_NOT_FOUND
+            | PROJECT_UNRESOLVED
+            | LOCATION_NOT_AVAILABLE => 6,
             NETWORK_FAILED_TO_CREATE => 7,
             "LocationMismatch" | AMBIGUOUS_SERVING_LOCATION | INVALID_PLACEMENT | NAME_TAKEN => 8,
             _ => 0,
@@ -215,4 +287,6 @@ pub mod gate {
     pub const NETWORK: &str = "Network";
     /// Quota is granted.
     pub const QUOTA: &str = "Quota";
+    /// Companions are in place.
+    pub const REFERENCED_DATA: &str = "ReferencedData";
 }

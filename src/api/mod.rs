@@ -8,3 +8,4 @@ pub mod karmada;
 pub mod meta;
 pub mod names;
 pub mod neighbours;
+pub mod referenced;

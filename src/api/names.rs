@@ -124,6 +124,11 @@ pub fn resource_claim_name(instance: &str) -> String {
     format!("instance-{instance}")
 }
 
+/// Name of the binding that Karmada makes for a template (karmada-behaviour, fact 2).
+pub fn binding_name(kind: &str, name: &str) -> String {
+    format!("{name}-{}", kind.to_lowercase())
+}
+
 /// RFC 1123 label: what a namespace, a label value of ours and most derived names must be.
 fn dns_label(text: &str) -> Result<(), String> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

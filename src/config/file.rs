@@ -8,6 +8,10 @@ use std::{
 use serde::Deserialize;
 
 use super::{Invalid, flags};
+use crate::plan::hub::resolve::Limits;
+
+/// What etcd takes, as Kubernetes sets it up.
+const MAX_OBJECT: u64 = 1 << 20;
 
 /// What the file comes to.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub(super) struct File {
     pub(super) project_kubeconfig: Option<PathBuf>,
     pub(super) quota_kubeconfig: Option<PathBuf>,
     pub(super) cluster_name: Option<String>,
+    pub(super) data: bool,
+    pub(super) limits: Limits,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -30,8 +36,6 @@ struct WorkloadOperator {
     webhook_server: Option<serde_json::Value>,
     discovery: Discovery,
     feature_flags: FeatureFlags,
-    // Read for its strictness alone, until there is a resolver with limits.
-    #[allow(dead_code)]
     referenced_data: ReferencedData,
 }
 
@@ -66,8 +70,6 @@ struct FeatureFlags {
     enable_referenced_data_gate: bool,
 }
 
-// Limits of a resolver that this version does not have yet; harmless to set.
-#[allow(dead_code)]
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct ReferencedData {
@@ -109,17 +111,11 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
             return Err(format!("discovery.{key}: has no effect without discovery.mode milo; leave it out"));
         }
     }
-    // Each of these would be a promise that this version does not keep; better no start than half an operator.
-    let unsupported = [
-        (file.webhook_server.is_some(), "webhookServer: this version serves no admission webhooks"),
-        (
-            file.feature_flags.enable_referenced_data_gate,
-            "featureFlags.enableReferencedDataGate: this version has no referenced data gate",
-        ),
-    ];
-    if let Some((_, what)) = unsupported.iter().find(|(set, _)| *set) {
-        return Err(format!("{what} yet; leave it out"));
+    // It would be a promise that this version does not keep; better no start than half an operator.
+    if file.webhook_server.is_some() {
+        return Err("webhookServer: this version serves no admission webhooks yet; leave it out".into());
     }
+    let limits = limits(&file.referenced_data)?;
     let metrics =
         flags::bind_address("metricsServer.bindAddress", &file.metrics_server.bind_address).map_err(|e| e.0)?;
     if metrics.is_some() && file.metrics_server.secure_serving {
@@ -143,7 +139,28 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         project_kubeconfig: path(&discovery.project_kubeconfig_path),
         quota_kubeconfig: path(&discovery.quota_kubeconfig_path),
         cluster_name: (!discovery.cluster_name.is_empty()).then(|| discovery.cluster_name.clone()),
+        data: file.feature_flags.enable_referenced_data_gate,
+        limits,
     })
+}
+
+/// 0 means the default, as the Go operator had it.
+fn limits(given: &ReferencedData) -> Result<Limits, String> {
+    let default = Limits::default();
+    let or = |given: u64, default: u64| if given == 0 { default } else { given };
+    let per_object = or(given.per_object_limit_bytes, default.per_object);
+    let aggregate = or(given.aggregate_limit_bytes, default.aggregate);
+    if per_object > MAX_OBJECT {
+        return Err(format!(
+            "referencedData.perObjectLimitBytes {per_object}: no API server takes an object of more than {MAX_OBJECT} bytes"
+        ));
+    }
+    if aggregate < per_object {
+        return Err(format!(
+            "referencedData.aggregateLimitBytes {aggregate}: it is less than what one object may have, {per_object}"
+        ));
+    }
+    Ok(Limits { per_object, aggregate })
 }
 
 /// Whether a text may be the value of a label.

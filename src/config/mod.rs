@@ -7,7 +7,7 @@ use std::{fmt, net::SocketAddr};
 
 pub use flags::{Command, Flags, LogFormat};
 
-use crate::io::clients::Source;
+use crate::{io::clients::Source, plan::hub::resolve::Limits};
 
 /// Everything the process needs to know, checked. Tests and overlays build the same struct.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +23,10 @@ pub struct Config {
     /// The `NetworkingIntegration` feature gate: Workloads wait for their Networks to exist, Instances for theirs to be
     /// ready.
     pub networks: bool,
+    /// Whether Instances of a cell wait for the data that they refer to.
+    pub data: bool,
+    /// How much of a tenant's data the management controllers copy.
+    pub limits: Limits,
     /// Where the management controllers find their projects.
     pub discovery: Discovery,
     /// The quota that Instances of a cell wait for.
@@ -156,6 +160,8 @@ impl Config {
             management,
             cell,
             networks,
+            data: file.data,
+            limits: file.limits,
             discovery,
             quota,
             leader_election: leader_elect.then(|| lease_namespace(leader_elect_namespace)),

@@ -72,7 +72,8 @@ fn the_file_is_strict() {
         ("discovery:\n  internalServiceDiscovery: true\n", "no effect without discovery.mode milo"),
         ("discovery:\n  clusterName: a/b\n", "clusterName \"a/b\""),
         ("webhookServer: {}\n", "no admission webhooks yet"),
-        ("featureFlags:\n  enableReferencedDataGate: true\n", "no referenced data gate yet"),
+        ("referencedData:\n  perObjectLimitBytes: 2000000\n", "no API server takes"),
+        ("referencedData:\n  aggregateLimitBytes: 1\n", "less than what one object may have"),
         ("metricsServer:\n  bindAddress: :8443\n", "secureServing"),
         ("metricsServer:\n  secureServing: maybe\n", "line"),
     ] {
@@ -84,6 +85,11 @@ fn the_file_is_strict() {
             "{text}: {error}"
         );
     }
+    let data = cell(&format!(
+        "{HEAD}featureFlags:\n  enableReferencedDataGate: true\nreferencedData:\n  perObjectLimitBytes: 0\n  aggregateLimitBytes: 300000\n"
+    ))
+    .unwrap();
+    assert_eq!((data.data, data.limits), (true, Limits { per_object: 262_144, aggregate: 300_000 }));
     let error = cell("kind: Other\napiVersion: v1\n").unwrap_err();
     assert!(error.contains("want apiVersion"), "{error}");
 }

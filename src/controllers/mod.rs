@@ -17,10 +17,11 @@ use crate::{
     api::meta::label,
     io::{
         Class, Error,
+        apply::Stored,
         clients::ControlPlane,
         health::Health,
         queue::{Key, Outcome, Queue},
-        store::Store,
+        store::{Cache, Store},
         watch::{Feed, Watch},
     },
     metrics::Metrics,
@@ -100,7 +101,7 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &
 }
 
 /// Sends one write and counts it.
-async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Metrics) -> Result<(), Error> {
+async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Metrics) -> Result<Option<Stored>, Error> {
     let op = match &write.op {
         Op::Create { .. } => "create",
         Op::Apply { status: false, .. } => "apply",
@@ -109,6 +110,7 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
         Op::Delete { .. } => "delete",
         Op::ConfirmAbsent => "confirm_absent",
         Op::ConfirmPresent { .. } => "confirm_present",
+        Op::ConfirmUnchanged { .. } => "confirm_unchanged",
     };
     let (_, kind, _) = write.object.kind.gvk();
     tracing::debug!(plane = plane.name(), op, object = %write.object, "write");
@@ -118,7 +120,7 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
         Err(error) if write.object.kind == Kind::Event => {
             // Whatever an Event says is said in a condition or a metric as well.
             tracing::debug!(%error, "Event is lost");
-            Ok(())
+            Ok(None)
         }
         done => done,
     }
@@ -133,8 +135,8 @@ async fn carry_out<N: Plane, F: Plane>(
 ) -> Result<Next, Stopped> {
     for step in &plan.steps {
         let (at, sent) = match step {
-            Step::Near(write) => (End::Near, send(near, write, metrics).await),
-            Step::Far(write) => (End::Far, send(far, write, metrics).await),
+            Step::Near(write) => (End::Near, send(near, write, metrics).await.map(drop)),
+            Step::Far(write) => (End::Far, send(far, write, metrics).await.map(drop)),
         };
         sent.map_err(|error| Stopped { at, error })?;
     }
@@ -212,12 +214,21 @@ impl<P: Plane> Watches<'_, P> {
         W::Object: Send,
         V: Send + Sync + 'static,
     {
+        self.start_into::<W, V>(selector, keep, store.clone());
+    }
+
+    fn start_into<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, cache: Arc<dyn Cache<V>>)
+    where
+        W: crate::io::watch::Watched,
+        W::Object: Send,
+        V: Send + Sync + 'static,
+    {
         let watch = Watch::<W, V> {
             connection: self.plane.connection().clone(),
             place: self.plane.name().to_owned(),
             selector: selector.to_owned(),
             keep,
-            store: store.clone(),
+            cache,
             on_fresh: self.on_fresh.clone(),
             tenant: self.tenant,
             health: self.health.clone(),

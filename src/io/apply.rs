@@ -5,18 +5,29 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 
 use super::{CALL, Class, Error, clients::ControlPlane, deadline};
 use crate::plan::{Kind, Object, Op, Plane, Write};
 
+/// The version of an object that a write made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
+}
+
 impl<P: Plane> ControlPlane<P> {
     /// Carries out `write`. To delete what is gone already is a success; to delete or patch what has changed since it was
-    /// judged is a conflict. A call without an answer has the connection renewed.
+    /// judged is a conflict. A call without an answer has the connection renewed. Answers with the version that the
+    /// write made; with nothing when the object is gone or was only looked at.
     ///
     /// # Errors
     /// With the class that says how to react; see [`Error::class`].
-    pub async fn execute(&self, write: &Write<P>) -> Result<(), Error> {
+    pub async fn execute(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
         let done = self.send(write).await;
         if matches!(done, Err(Error::Deadline { .. })) {
             self.connection().renew();
@@ -24,8 +35,11 @@ impl<P: Plane> ControlPlane<P> {
         done
     }
 
-    async fn send(&self, write: &Write<P>) -> Result<(), Error> {
+    async fn send(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
         let Write { object, op, .. } = write;
+        if object.kind.is_confidential() {
+            return self.send_confidential(object, op).await;
+        }
         let api = self.api(object);
         let name = &object.name;
         let what = |verb: &'static str| move || format!("{verb} {object} in {}", self.name());
@@ -49,16 +63,28 @@ impl<P: Plane> ControlPlane<P> {
                 let params = PatchParams { field_manager: Some((*manager).into()), ..PatchParams::default() };
                 let patched = deadline(CALL, what("patch"), api.patch(name, &params, &Patch::Merge(body))).await;
                 match patched {
-                    Err(gone) if gone.class() == Class::Gone => return Ok(()),
+                    Err(gone) if gone.class() == Class::Gone => return Ok(None),
                     patched => patched?,
                 }
             }
-            Op::Delete { uid, resource_version } => return self.delete(&api, object, uid, resource_version).await,
-            Op::ConfirmAbsent => return confirm_absent(&api, object, self.name()).await,
-            Op::ConfirmPresent { uid } => return confirm_present(&api, object, uid, self.name()).await,
+            Op::Delete { uid, resource_version } => {
+                self.delete(&api, object, uid, resource_version).await?;
+                return Ok(None);
+            }
+            Op::ConfirmAbsent => {
+                confirm_absent(&api, object, self.name()).await?;
+                return Ok(None);
+            }
+            Op::ConfirmPresent { uid } => {
+                confirm_present(&api, object, uid, None, self.name()).await?;
+                return Ok(None);
+            }
+            Op::ConfirmUnchanged { uid, generation } => {
+                confirm_present(&api, object, uid, Some(*generation), self.name()).await?;
+                return Ok(None);
+            }
         };
-        self.feed_back(object, answer);
-        Ok(())
+        Ok(Some(self.feed_back(object, answer)))
     }
 
     async fn delete(&self, api: &Api<DynamicObject>, object: &Object, uid: &str, version: &str) -> Result<(), Error> {
@@ -71,7 +97,7 @@ impl<P: Plane> ControlPlane<P> {
         let what = || format!("delete {object} in {}", self.name());
         match deadline(CALL, what, api.delete(&object.name, &params)).await {
             Ok(either) => {
-                either.map_left(|deleting| self.feed_back(object, deleting)).map_right(|_| {
+                either.map_left(|deleting| drop(self.feed_back(object, deleting))).map_right(|_| {
                     if let Some(sink) = self.sink(object.kind) {
                         sink.removed(object, uid);
                     }
@@ -84,20 +110,25 @@ impl<P: Plane> ControlPlane<P> {
     }
 
     /// The answer is newer than anything the watch has brought: whoever judges this object next must see it.
-    fn feed_back(&self, object: &Object, answer: DynamicObject) {
+    pub(super) fn feed_back(&self, object: &Object, answer: DynamicObject) -> Stored {
+        let stored = Stored {
+            uid: answer.metadata.uid.clone().unwrap_or_default(),
+            version: answer.metadata.resource_version.clone().unwrap_or_default(),
+        };
         let terminated = answer.metadata.deletion_timestamp.is_some()
             && answer.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
-        let Some(sink) = self.sink(object.kind) else { return };
+        let Some(sink) = self.sink(object.kind) else { return stored };
         if terminated {
             // The last finalizer went with this write, and the object with it; no namespace works that way.
             if object.kind != Kind::Namespace {
-                sink.removed(object, answer.metadata.uid.as_deref().unwrap_or_default());
+                sink.removed(object, &stored.uid);
             }
-            return;
+            return stored;
         }
         if let Ok(value) = serde_json::to_value(answer) {
             sink.wrote(value);
         }
+        stored
     }
 
     /// A live read, for the few decisions that a cache cannot carry.
@@ -115,6 +146,19 @@ impl<P: Plane> ControlPlane<P> {
                 .and_then(serde_json::from_value)
                 .map(Some)
                 .map_err(|e| Error::Answer { call: what(), why: e.to_string() }),
+            Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same of metadata alone.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub async fn read_metadata(&self, object: &Object) -> Result<Option<ObjectMeta>, Error> {
+        let what = || format!("get {object} in {}", self.name());
+        match deadline(CALL, what, self.api(object).get_metadata(&object.name)).await {
+            Ok(found) => Ok(Some(found.metadata)),
             Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(None),
             Err(error) => Err(error),
         }
@@ -140,10 +184,21 @@ async fn confirm_absent(api: &Api<DynamicObject>, object: &Object, place: &str) 
     }
 }
 
-async fn confirm_present(api: &Api<DynamicObject>, object: &Object, uid: &str, place: &str) -> Result<(), Error> {
+async fn confirm_present(
+    api: &Api<DynamicObject>,
+    object: &Object,
+    uid: &str,
+    generation: Option<i64>,
+    place: &str,
+) -> Result<(), Error> {
     let what = || format!("get {object} in {place}");
     match deadline(CALL, what, api.get_metadata_opt(&object.name)).await? {
-        Some(found) if found.metadata.uid.as_deref() == Some(uid) => Ok(()),
+        Some(found)
+            if found.metadata.uid.as_deref() == Some(uid)
+                && (generation.is_none() || generation == found.metadata.generation) =>
+        {
+            Ok(())
+        }
         _ => Err(Error::NotThere(format!("{object} in {place}"))),
     }
 }

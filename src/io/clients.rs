@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     marker::PhantomData,
     path::Path,
-    sync::{Arc, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
     time::{Duration, Instant},
 };
 
@@ -38,6 +38,8 @@ pub trait Sink: Send + Sync {
 pub struct Connection {
     config: Arc<Config>,
     current: Arc<RwLock<(Client, Instant)>>,
+    /// The client of payloads, while one is under way.
+    confidential: Arc<Mutex<Weak<Client>>>,
 }
 
 impl Connection {
@@ -47,7 +49,25 @@ impl Connection {
     /// One line, when `config` cannot make a client.
     pub fn new(config: Config) -> Result<Self, String> {
         let client = Client::try_from(config.clone()).map_err(|e| format!("kubeconfig: {}", root_cause(&e)))?;
-        Ok(Self { config: Arc::new(config), current: Arc::new(RwLock::new((client, Instant::now()))) })
+        Ok(Self {
+            config: Arc::new(config),
+            current: Arc::new(RwLock::new((client, Instant::now()))),
+            confidential: Arc::default(),
+        })
+    }
+
+    /// A client for calls that carry payloads of ConfigMaps and Secrets.
+    ///
+    /// Its connections live no longer than such calls are under way, for they keep in their buffers what went through
+    /// them; memory that is given back is wiped (see `main`).
+    pub(super) fn confidential(&self) -> Result<Arc<Client>, kube::Error> {
+        let mut current = self.confidential.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = current.upgrade() {
+            return Ok(client);
+        }
+        let client = Arc::new(Client::try_from((*self.config).clone())?);
+        *current = Arc::downgrade(&client);
+        Ok(client)
     }
 
     /// The client to use for the next call.

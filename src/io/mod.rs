@@ -2,9 +2,11 @@
 
 pub mod apply;
 pub mod clients;
+mod confidential;
 pub mod health;
 pub mod lease;
 pub mod queue;
+pub mod sources;
 pub mod store;
 pub mod watch;
 

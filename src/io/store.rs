@@ -82,6 +82,48 @@ impl<V> Change<'_, V> {
     }
 }
 
+/// Where a watch puts what it brings.
+pub trait Cache<V>: Send + Sync {
+    /// Whether anything is kept of the object with this key; what is not, is dropped at once.
+    fn wants(&self, key: &ObjectKey) -> bool;
+    /// A complete list at `version`.
+    fn replace(&self, objects: Vec<Incoming<V>>, version: u64);
+    /// The watch delivered this object.
+    fn observe(&self, object: Incoming<V>);
+    /// The object with this uid is gone.
+    fn forget(&self, key: &ObjectKey, uid: &str);
+    /// The watch has delivered everything up to this version.
+    fn pass(&self, version: u64);
+    /// The watch works, or does not.
+    fn set_live(&self, live: bool);
+}
+
+impl<V: Send + Sync> Cache<V> for Store<V> {
+    fn wants(&self, key: &ObjectKey) -> bool {
+        (self.wants)(key)
+    }
+
+    fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
+        Self::replace(self, objects, version);
+    }
+
+    fn observe(&self, object: Incoming<V>) {
+        Self::observe(self, object);
+    }
+
+    fn forget(&self, key: &ObjectKey, uid: &str) {
+        Self::forget(self, key, uid);
+    }
+
+    fn pass(&self, version: u64) {
+        Self::pass(self, version);
+    }
+
+    fn set_live(&self, live: bool) {
+        Self::set_live(self, live);
+    }
+}
+
 type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
 type Index<V> = fn(&ObjectKey, &V) -> Vec<String>;
 
@@ -89,6 +131,7 @@ type Index<V> = fn(&ObjectKey, &V) -> Vec<String>;
 pub struct Store<V> {
     inner: RwLock<Inner<V>>,
     index: Index<V>,
+    wants: fn(&ObjectKey) -> bool,
     synced: AtomicBool,
     /// Whether the watch is believed to bring every change.
     live: AtomicBool,
@@ -113,10 +156,16 @@ struct Slot<V> {
 impl<V> Store<V> {
     /// An empty cache; `index` gives the other names under which an object is looked for.
     pub fn new(index: Index<V>) -> Self {
+        Self::of_those(|_| true, index)
+    }
+
+    /// The same, for objects with these keys alone.
+    pub fn of_those(wants: fn(&ObjectKey) -> bool, index: Index<V>) -> Self {
         let inner = Inner { entries: HashMap::new(), by_index: HashMap::new(), unreadable: BTreeSet::new(), passed: 0 };
         Self {
             inner: RwLock::new(inner),
             index,
+            wants,
             synced: AtomicBool::new(false),
             live: AtomicBool::new(false),
             listener: OnceLock::new(),

@@ -24,7 +24,7 @@ use super::{
     deadline,
     health::{Entry, Health},
     queue::backoff,
-    store::{Incoming, ObjectKey, Store},
+    store::{Cache, Incoming, ObjectKey, Store},
 };
 use crate::{api::meta::manager, metrics::Metrics, plan::Object};
 
@@ -88,7 +88,7 @@ pub struct Watch<W: Watched, V> {
     /// What is kept of each object.
     pub keep: fn(W::Object) -> V,
     /// Where it is kept.
-    pub store: Arc<Store<V>>,
+    pub cache: Arc<dyn Cache<V>>,
     /// Called after each complete list, and when a failing watch works again: whoever failed meanwhile may try now.
     pub on_fresh: Arc<dyn Fn() + Send + Sync>,
     /// Whether this is one tenant's among many, see [`Health::tenant_watch`].
@@ -147,7 +147,7 @@ where
                     self.connection.renew();
                 }
                 let problem = self.problem(&error);
-                self.store.set_live(false);
+                self.cache.set_live(false);
                 if entry.failed(&problem) {
                     tracing::warn!(watch = entry.what(), error = %problem, class = error.label(), "watch is failing");
                 }
@@ -178,12 +178,13 @@ where
         loop {
             entry.trying();
             let page = deadline(PAGE, || self.call("list"), self.api().list(&params)).await?;
-            objects.extend(page.items.into_iter().map(|object| self.take_in(object)));
+            let wanted = page.items.into_iter().filter(|object| self.cache.wants(&ObjectKey::of(object)));
+            objects.extend(wanted.map(|object| self.take_in(object)));
             if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
                 params = params.continue_token(&token);
             } else {
                 let version = number(page.metadata.resource_version.as_deref());
-                self.store.replace(objects, version);
+                self.cache.replace(objects, version);
                 return Ok(version);
             }
         }
@@ -206,11 +207,11 @@ where
             }
             *failures = 0;
             entry.fine();
-            self.store.set_live(true);
+            self.cache.set_live(true);
             (self.on_fresh)();
         }
         entry.fine();
-        self.store.set_live(true);
+        self.cache.set_live(true);
         loop {
             let Some(event) = next(&mut stream).await.map_err(|error| self.lost(error))? else {
                 return Ok(End::Closed);
@@ -218,16 +219,18 @@ where
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
                     *version = (*version).max(number(object.meta().resource_version.as_deref()));
-                    self.store.observe(self.take_in(object));
+                    if self.cache.wants(&ObjectKey::of(&object)) {
+                        self.cache.observe(self.take_in(object));
+                    }
                 }
                 WatchEvent::Deleted(object) => {
                     *version = (*version).max(number(object.meta().resource_version.as_deref()));
-                    self.store.pass(*version);
-                    self.store.forget(&ObjectKey::of(&object), &object.uid().unwrap_or_default());
+                    self.cache.pass(*version);
+                    self.cache.forget(&ObjectKey::of(&object), &object.uid().unwrap_or_default());
                 }
                 WatchEvent::Bookmark(bookmark) => {
                     *version = (*version).max(number(Some(&bookmark.metadata.resource_version)));
-                    self.store.pass(*version);
+                    self.cache.pass(*version);
                 }
                 WatchEvent::Error(status) if status.code == 410 => return Ok(End::Expired),
                 WatchEvent::Error(status) => {
@@ -372,18 +375,18 @@ mod tests {
         let watches = Arc::new(AtomicUsize::new(0));
         let health = Health::default();
         let stop = CancellationToken::new();
+        let store = Arc::new(Store::new(|_, (): &()| Vec::new()));
         let watch = Watch::<PartialObjectMeta<Namespace>, ()> {
             connection: server(watches.clone()).await,
             place: "stub".into(),
             selector: String::new(),
             keep: |_| (),
-            store: Arc::new(Store::new(|_, ()| Vec::new())),
+            cache: store.clone(),
             on_fresh: Arc::new(|| ()),
             tenant: false,
             health: health.clone(),
             metrics: Metrics::default(),
         };
-        let store = watch.store.clone();
         watch.start(stop.clone());
         let began = Instant::now();
         while watches.load(Ordering::SeqCst) < 5 {

@@ -12,7 +12,9 @@ pub mod hub;
 pub mod instance_copy;
 mod namespace;
 pub mod ownership;
+pub mod payload;
 pub mod quantity;
+pub mod references;
 mod write;
 
 pub use namespace::NamespaceFacts;

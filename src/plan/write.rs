@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::diff;
+use crate::api::referenced::SourceKind;
 
 /// A kind of control plane. A write to one does not type-check on another.
 pub trait Plane: Send + Sync + 'static {
@@ -56,6 +57,12 @@ pub enum Kind {
     ResourceClaim,
     /// `events.k8s.io/v1` Event
     Event,
+    /// `v1` ConfigMap
+    ConfigMap,
+    /// `v1` Secret
+    Secret,
+    /// `work.karmada.io/v1alpha2` ResourceBinding
+    ResourceBinding,
 }
 
 impl Kind {
@@ -71,7 +78,15 @@ impl Kind {
             Self::SubnetClaim => ("networking.datumapis.com/v1alpha", "SubnetClaim", "subnetclaims"),
             Self::ResourceClaim => ("quota.miloapis.com/v1alpha1", "ResourceClaim", "resourceclaims"),
             Self::Event => ("events.k8s.io/v1", "Event", "events"),
+            Self::ConfigMap => ("v1", "ConfigMap", "configmaps"),
+            Self::Secret => ("v1", "Secret", "secrets"),
+            Self::ResourceBinding => ("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings"),
         }
+    }
+
+    /// Whether its objects hold what must never be shown, nor stay in memory.
+    pub fn is_confidential(self) -> bool {
+        matches!(self, Self::ConfigMap | Self::Secret)
     }
 }
 
@@ -97,8 +112,17 @@ impl fmt::Display for Object {
     }
 }
 
+impl From<SourceKind> for Kind {
+    fn from(kind: SourceKind) -> Self {
+        match kind {
+            SourceKind::ConfigMap => Self::ConfigMap,
+            SourceKind::Secret => Self::Secret,
+        }
+    }
+}
+
 /// One API call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub enum Op {
     /// POST: an object that nobody may have made before us.
     Create {
@@ -138,6 +162,50 @@ pub enum Op {
         /// Its uid.
         uid: String,
     },
+    /// The same, and that its spec is the one that was judged.
+    ConfirmUnchanged {
+        /// Its uid.
+        uid: String,
+        /// Its generation.
+        generation: i64,
+    },
+}
+
+/// Shows what is asked for, but no content of ConfigMaps and Secrets.
+impl fmt::Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |body: &Value| {
+            let mut body = body.clone();
+            for field in ["data", "binaryData", "stringData"] {
+                if let Some(values) = body.get_mut(field).and_then(Value::as_object_mut) {
+                    values.values_mut().for_each(|value| *value = json!("(not shown)"));
+                }
+            }
+            body
+        };
+        match self {
+            Self::Create { body, manager } => {
+                f.debug_struct("Create").field("body", &shown(body)).field("manager", manager).finish()
+            }
+            Self::Apply { body, manager, status } => f
+                .debug_struct("Apply")
+                .field("body", &shown(body))
+                .field("manager", manager)
+                .field("status", status)
+                .finish(),
+            Self::Merge { body, manager } => {
+                f.debug_struct("Merge").field("body", &shown(body)).field("manager", manager).finish()
+            }
+            Self::Delete { uid, resource_version } => {
+                f.debug_struct("Delete").field("uid", uid).field("resource_version", resource_version).finish()
+            }
+            Self::ConfirmAbsent => f.write_str("ConfirmAbsent"),
+            Self::ConfirmPresent { uid } => f.debug_struct("ConfirmPresent").field("uid", uid).finish(),
+            Self::ConfirmUnchanged { uid, generation } => {
+                f.debug_struct("ConfirmUnchanged").field("uid", uid).field("generation", generation).finish()
+            }
+        }
+    }
 }
 
 /// One API call on a control plane of kind `P`.
@@ -224,10 +292,16 @@ impl<P> Write<P> {
     }
 
     /// Merges `patch` into exactly the version of `live` that was judged.
-    pub fn merge<K: Resource>(kind: Kind, manager: &'static str, mut patch: Value, live: &K) -> Self {
-        patch["metadata"]["uid"] = json!(live.uid());
-        patch["metadata"]["resourceVersion"] = json!(live.resource_version());
-        Self::new(Object::of(kind, live.meta()), Op::Merge { body: patch, manager })
+    pub fn merge<K: Resource>(kind: Kind, manager: &'static str, patch: Value, live: &K) -> Self {
+        let (uid, version) = (live.uid().unwrap_or_default(), live.resource_version().unwrap_or_default());
+        Self::merge_into(Object::of(kind, live.meta()), manager, patch, &uid, &version)
+    }
+
+    /// The same for an object of which only uid and resourceVersion are kept.
+    pub fn merge_into(object: Object, manager: &'static str, mut patch: Value, uid: &str, version: &str) -> Self {
+        patch["metadata"]["uid"] = json!(uid);
+        patch["metadata"]["resourceVersion"] = json!(version);
+        Self::new(object, Op::Merge { body: patch, manager })
     }
 
     /// Deletes exactly the version of `live` that was judged. `None` when it is on its way out already.
@@ -235,17 +309,25 @@ impl<P> Write<P> {
         if live.meta().deletion_timestamp.is_some() {
             return None;
         }
-        let op = Op::Delete {
-            uid: live.uid().unwrap_or_default(),
-            resource_version: live.resource_version().unwrap_or_default(),
-        };
-        Some(Self::new(Object::of(kind, live.meta()), op))
+        let (uid, version) = (live.uid().unwrap_or_default(), live.resource_version().unwrap_or_default());
+        Some(Self::delete_version(Object::of(kind, live.meta()), &uid, &version))
+    }
+
+    /// The same for an object of which only uid and resourceVersion are kept.
+    pub fn delete_version(object: Object, uid: &str, version: &str) -> Self {
+        Self::new(object, Op::Delete { uid: uid.into(), resource_version: version.into() })
     }
 
     /// Demands that a live read finds this very object.
     pub fn confirm_present(kind: Kind, namespace: &str, name: &str, uid: &str) -> Self {
         let object = Object { kind, namespace: namespace.into(), name: name.into() };
         Self::new(object, Op::ConfirmPresent { uid: uid.into() })
+    }
+
+    /// Demands that a live read finds `live` with the spec that was judged.
+    pub fn confirm_unchanged<K: Resource>(kind: Kind, live: &K) -> Self {
+        let (uid, generation) = (live.uid().unwrap_or_default(), live.meta().generation.unwrap_or_default());
+        Self::new(Object::of(kind, live.meta()), Op::ConfirmUnchanged { uid, generation })
     }
 
     /// Demands that a live read finds no such object.

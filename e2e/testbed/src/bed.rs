@@ -41,6 +41,8 @@ pub struct Options {
     pub provider: bool,
     /// Whether cells wait for networks, and how long the stand-in for network services takes to make one.
     pub networks: Option<Duration>,
+    /// Whether cells wait for the ConfigMaps and Secrets that Instances refer to.
+    pub data: bool,
     /// Whether cells wait for quota, which a stand-in grants in each project as far as its ResourceGrants last.
     pub quota: bool,
     /// Projects behind a stand-in for Milo, the first of them on the API server of [`Testbed::project`], the others on
@@ -57,6 +59,7 @@ impl Default for Options {
             karmada: Flavour::from_env(),
             provider: true,
             networks: None,
+            data: true,
             quota: false,
             projects: Vec::new(),
             dir: None,
@@ -72,7 +75,7 @@ pub struct Testbed {
     /// The way to the projects by path, with quota or with several projects.
     pub milo: Option<Milo>,
     _providers: Vec<Provider>,
-    _stand_in: Option<StandIn>,
+    stand_in: Option<StandIn>,
     _real: Option<Real>,
     /// The project's control plane.
     pub project: ControlPlane,
@@ -94,7 +97,7 @@ impl Testbed {
     /// # Errors
     /// One line that says what is missing or did not come up.
     pub async fn start(options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
-        let Options { cells, karmada, provider, networks, quota, projects, dir } = options.clone();
+        let Options { cells, karmada, provider, networks, data: _, quota, projects, dir } = options.clone();
         if let Flavour::Real { bin, crds } = &karmada {
             Real::check(bin, crds)?;
         }
@@ -188,7 +191,7 @@ impl Testbed {
             _neighbours: neighbours,
             milo,
             _providers: providers,
-            _stand_in: stand_in,
+            stand_in,
             _real: real,
             project,
             others,
@@ -204,6 +207,11 @@ impl Testbed {
     /// What it was started with.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// The stand-in for Karmada, unless the real one runs.
+    pub fn stand_in(&self) -> Option<&StandIn> {
+        self.stand_in.as_ref()
     }
 
     /// Folder of logs, kubeconfigs and data.

@@ -81,6 +81,9 @@ impl Operator {
             let file = milo.kubeconfig(User::Operator).display().to_string();
             config = format!("discovery:\n  quotaKubeconfigPath: {file}\n  clusterName: cell-{city}\n");
         }
+        if bed.options().data {
+            config += "featureFlags:\n  enableReferencedDataGate: true\n";
+        }
         let args: Vec<&str> = ["--enable-cell-controllers=true"].iter().chain(more).copied().collect();
         Self::start(bed, binary, &format!("operator-{city}"), bed.cell(city)?, &config, &args)
     }

@@ -28,7 +28,7 @@ impl Reconciler for DeploymentController {
     async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
         let state = &self.0;
         // An Instance that cannot be read may be any of the ones we look for: unknown is not absent.
-        if !state.knows_networks() || state.instances.has_unreadable(&key.namespace) {
+        if !state.knows_all() || state.instances.has_unreadable(&key.namespace) {
             return Ok(Next::Await);
         }
         let Some(deployment) = state.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {

@@ -11,6 +11,7 @@ use crate::{
     plan::{
         Next,
         cell::{
+            data,
             instance::{self, Observed},
             networks,
         },
@@ -25,7 +26,7 @@ impl Reconciler for InstanceController {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
         let state = &self.0;
-        if !state.knows_networks() {
+        if !state.knows_all() {
             return Ok(Next::Await);
         }
         let Some(instance) = state.instances.get(&ObjectKey::new(&key.namespace, &key.name)) else {
@@ -41,11 +42,20 @@ impl Reconciler for InstanceController {
             .as_ref()
             .zip(owner.as_deref())
             .map(|(view, owner)| networks::look(view, owner, &instance.spec.network_interfaces).verdict);
-        let plan =
-            instance::plan(&Observed { instance: &instance, features: state.features, networks }, Timestamp::now());
-        for write in &plan.steps {
+        let data = state.companions.as_ref().zip(owner.as_deref()).and_then(|(companions, owner)| {
+            data::look(owner, &instance, &|token| companions.has(&key.namespace, token))
+        });
+        let observed = Observed { instance: &instance, features: state.features, networks, data };
+        let decision = instance::plan(&observed, Timestamp::now());
+        for write in &decision.plan.steps {
             send(&state.plane, write, &state.metrics).await?;
         }
-        Ok(plan.next)
+        if let Some(waited) = decision.waited {
+            state.metrics.waited_for_data(&key.namespace, waited);
+        }
+        if let Some((from, to)) = &decision.turned {
+            state.metrics.data_turned(&key.namespace, from, to);
+        }
+        Ok(decision.plan.next)
     }
 }

@@ -1,5 +1,6 @@
 //! The cell controllers: deployments that Karmada brought become Instances here.
 
+mod companions;
 mod deployment;
 mod instance;
 mod networks;
@@ -12,7 +13,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::{ResourceExt, core::PartialObjectMeta};
 use tokio_util::sync::CancellationToken;
 
-use self::{networks::Networks, quota::Quota, write_back::WriteBack};
+use self::{companions::Companions, networks::Networks, quota::Quota, write_back::WriteBack};
 use super::{Watches, namespace_facts, with};
 use crate::{
     api::{
@@ -27,7 +28,7 @@ use crate::{
         store::{Change, ObjectKey, Store},
     },
     metrics::Metrics,
-    plan::{self, Kind, NamespaceFacts, cell::Features, ownership},
+    plan::{self, Kind, NamespaceFacts, cell::Features, ownership, references::references},
 };
 
 const WORKERS: usize = 8;
@@ -44,6 +45,8 @@ pub struct Options {
     pub hub: Option<Connection>,
     /// Whether Instances wait for their networks.
     pub networks: bool,
+    /// Whether Instances wait for the data that they refer to.
+    pub data: bool,
     /// `discovery.clusterName` and the way to projects, when Instances wait for quota.
     pub quota: Option<(String, Projects)>,
 }
@@ -55,11 +58,12 @@ struct State {
     plane: ControlPlane<plan::Cell>,
     /// Namespaces that Karmada brought, with the labels that say what they mirror; by project.
     namespaces: Arc<Store<NamespaceFacts>>,
-    /// Copies that Karmada brought.
+    /// Copies that Karmada brought, by [`namespace_index`].
     deployments: Arc<Store<WorkloadDeployment>>,
-    /// By the uid of the deployment that controls them, and by [`namespace_index`].
+    /// By the uid of the deployment that controls them, by [`namespace_index`] and by [`companions::index`].
     instances: Arc<Store<Instance>>,
     networks: Option<Networks>,
+    companions: Option<Companions>,
     quota: Option<Quota>,
     write_back: Option<WriteBack>,
     deployment_queue: Arc<Queue>,
@@ -75,20 +79,23 @@ fn namespace_index(namespace: &str) -> String {
 impl Cell {
     /// Starts the watches of the cell.
     pub fn start(options: Options, health: &Health, metrics: &Metrics, stop: &CancellationToken) -> Self {
-        let Options { cell, hub, networks, quota } = options;
+        let Options { cell, hub, networks, data, quota } = options;
         metrics.quota_enabled(quota.is_some());
         let state = Arc::new(State {
             plane: ControlPlane::new("cell", cell),
             namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
                 facts.upstream().map(|(project, _)| project.to_string()).into_iter().collect()
             })),
-            deployments: Arc::new(Store::new(|_, _| Vec::new())),
+            deployments: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
                 let owner = ownership::controller_of(instance).map(|owner| owner.uid.clone());
-                owner.into_iter().chain([namespace_index(&key.namespace)]).collect()
+                let needs = references(&instance.spec);
+                let needs = needs.iter().map(|reference| companions::index(&key.namespace, &reference.token));
+                owner.into_iter().chain([namespace_index(&key.namespace)]).chain(needs).collect()
             })),
-            features: Features { networks, quota: quota.is_some() },
+            features: Features { networks, quota: quota.is_some(), data },
             networks: networks.then(Networks::default),
+            companions: data.then(Companions::default),
             quota: quota.map(|(cluster, projects)| Quota::new(cluster, projects, health, stop)),
             write_back: hub.map(|hub| WriteBack::new(ControlPlane::new("hub", hub))),
             deployment_queue: Arc::default(),
@@ -107,6 +114,9 @@ impl Cell {
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &state.namespaces);
         if let Some(networks) = &state.networks {
             networks.start(&state, &watches, health, stop);
+        }
+        if let Some(companions) = &state.companions {
+            companions.start(&state, &watches);
         }
         WriteBack::start(&state, health, stop);
         Self(state)
@@ -145,8 +155,10 @@ impl State {
     }
 
     /// Whether everything is known that making Instances and opening their gates reads.
-    fn knows_networks(&self) -> bool {
-        self.is_synced() && self.networks.as_ref().is_none_or(Networks::is_synced)
+    fn knows_all(&self) -> bool {
+        self.is_synced()
+            && self.networks.as_ref().is_none_or(Networks::is_synced)
+            && self.companions.as_ref().is_none_or(Companions::is_synced)
     }
 
     fn watches<'a>(
@@ -238,6 +250,7 @@ impl State {
             old.metadata.generation == new.metadata.generation && old.metadata.annotations == new.metadata.annotations
         });
         if !same {
+            self.count_companions(&change.key.namespace);
             self.wake_deployment(&change.key.namespace, &change.key.name);
         }
     }

@@ -6,12 +6,15 @@ use jiff::Timestamp;
 
 use super::state::Management;
 use crate::{
-    api::names,
+    api::{names, referenced::Token},
     controllers::{Reconciler, carry_out},
     io::{Error, queue::Key, store::ObjectKey},
     plan::{
         Next,
-        hub::federate::{self, Observed},
+        hub::{
+            federate::{self, Karmada, Observed},
+            resolve::View,
+        },
     },
 };
 
@@ -28,6 +31,7 @@ impl Reconciler for Federator {
         }
         let namespace_uid = project.namespace_uid(&key.namespace);
         let Some(deployment) = project.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
+            project.settle(&ObjectKey::new(&key.namespace, &key.name), true);
             let Some(uid) = namespace_uid.filter(|_| !project.deployments.has_unreadable(&key.namespace)) else {
                 return Ok(Next::Await);
             };
@@ -37,16 +41,43 @@ impl Reconciler for Federator {
             let plan = federate::plan_orphan(&key.namespace, &uid, &copy);
             return Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?);
         };
-        let plan = federate::plan(
+        // What is looked up there is looked up in the namespace that the plan derives as well.
+        let namespace = namespace_uid.as_deref().map(names::hub_namespace).unwrap_or_default();
+        let key = ObjectKey::new(&key.namespace, &key.name);
+        let source = |token: &Token| ObjectKey::new(&key.namespace, &token.name);
+        let companion = |token: &Token| hub.companion(&namespace, token);
+        let karmada = Karmada {
+            policy_lives: &|name| hub.policies.get(&ObjectKey::new(&namespace, name)).is_some(),
+            binding: &|name| hub.bindings.get(&ObjectKey::new(&namespace, name)),
+            companion: &companion,
+            cluster: &|name| hub.clusters.get(&ObjectKey::new("", name)),
+            clusters_of: &|city| {
+                let keys = hub.clusters.keys_by_index(city.as_str());
+                keys.into_iter().map(|key| key.name.to_string()).collect()
+            },
+        };
+        let decision = federate::plan(
             &Observed {
                 project: &project.name,
                 deployment: &deployment,
                 namespace_uid: namespace_uid.as_deref(),
                 hub_namespace: &|name| hub.namespaces.get(&ObjectKey::new("", name)).map(|facts| (*facts).clone()),
                 copy: &|namespace| hub.copies.get(&ObjectKey::new(namespace, &key.name)),
+                data: View {
+                    limits: self.0.limits,
+                    source: &|token| project.sources(token.kind).last(&source(token)),
+                    companion: &companion,
+                    fresh: &|token| {
+                        let copied = project.sources(token.kind).copy(&source(token));
+                        copied.zip(companion(token)).is_some_and(|(copied, companion)| copied.uid == companion.uid)
+                    },
+                },
+                karmada: hub.knows_karmada().then_some(karmada),
+                unsettled_for: project.unsettled_for(&key),
             },
             Timestamp::now(),
         );
-        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?)
+        project.settle(&key, decision.settled);
+        Ok(carry_out(&project.plane, &hub.plane, &decision.plan, &self.0.metrics).await?)
     }
 }

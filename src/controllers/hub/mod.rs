@@ -1,5 +1,6 @@
 //! The management controllers: over a set of project control planes that changes while running, and one hub.
 
+mod companion;
 mod discovery;
 mod federator;
 mod policy;
@@ -20,25 +21,31 @@ use crate::{
         health::Health,
     },
     metrics::Metrics,
+    plan::hub::resolve::Limits,
 };
 
 /// Workers per controller. A project has a share of eight of them, which hides the latency of the API servers without
 /// crowding them; all together they outnumber the projects that may be silent at a time.
 const WORKERS: usize = 32;
 
+/// Companions that are looked at at once: each may hold two payloads in memory for a moment.
+const COPIES: usize = 8;
+
 /// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.
 pub struct Hub(Arc<Management>);
 
 impl Hub {
-    /// Starts the watches of the hub. With `networks`, Workloads wait until their Networks exist.
+    /// Starts the watches of the hub. With `networks`, Workloads wait until their Networks exist. No more of a tenant's
+    /// data is copied than `limits` says.
     pub fn start(
         hub: Connection,
         networks: bool,
+        limits: Limits,
         health: &Health,
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        Self(Management::start(ControlPlane::new("hub", hub), networks, health, metrics, stop))
+        Self(Management::start(ControlPlane::new("hub", hub), networks, limits, health, metrics, stop))
     }
 
     /// Takes the only project in: its watches start, its objects are worked on, and readiness waits for it.
@@ -65,11 +72,13 @@ impl Hub {
         let federator = Arc::new(federator::Federator(self.0.clone()));
         let policy = Arc::new(policy::CityPolicy(self.0.clone()));
         let projector = Arc::new(projector::Projector(self.0.clone()));
+        let companion = Arc::new(companion::Companion(self.0.clone()));
         tokio::join!(
             super::run(workload, queues.workload.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(federator, queues.federator.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(policy, queues.policy.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(projector, queues.projector.clone(), WORKERS, metrics.clone(), stop.clone()),
+            super::run(companion, queues.companion.clone(), COPIES, metrics.clone(), stop.clone()),
         );
     }
 }

@@ -2,34 +2,45 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::{ResourceExt, core::PartialObjectMeta};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
-        karmada::PropagationPolicy,
+        karmada::{Cluster, PropagationPolicy, ResourceBinding},
         meta::{self, label},
         names::{CityCode, ProjectName},
         neighbours::{LocationBinding, Network},
+        referenced::{SourceKind, Token},
     },
     controllers::{Watches, namespace_facts, with},
     io::{
         clients::ControlPlane,
         health::Health,
         queue::Queue,
+        sources::Sources,
         store::{ObjectKey, Store},
         watch::Feed,
     },
     metrics::Metrics,
     plan::{
         self, Kind, NamespaceFacts,
-        hub::project::{self, Quarantine},
+        hub::{
+            companion::CompanionFacts,
+            federated::{BindingFacts, ClusterFacts},
+            project::{self, Quarantine},
+            resolve::Limits,
+        },
+        references::references,
     },
 };
 
@@ -45,6 +56,8 @@ pub(super) struct Management {
     aside: Mutex<BTreeMap<ObjectKey, Aside>>,
     /// Whether Workloads wait for their Networks to exist.
     networks: bool,
+    /// How much of a tenant's data may be copied.
+    pub(super) limits: Limits,
     pub(super) metrics: Metrics,
     health: Health,
     stop: CancellationToken,
@@ -81,6 +94,8 @@ pub(super) struct Queues {
     /// Here each hub namespace is a lane.
     pub(super) policy: Arc<Queue>,
     pub(super) projector: Arc<Queue>,
+    /// Here the name of a key is a token, `Kind/name`, in a project's namespace.
+    pub(super) companion: Arc<Queue>,
 }
 
 /// The hub's caches.
@@ -96,6 +111,12 @@ pub(super) struct HubState {
     /// ([`claimed_namespace_index`]), by the deployment there ([`claimed_deployment_index`]), and by the place that its
     /// projection would have ([`claimed_place_index`]).
     pub(super) instances: Arc<Store<Instance>>,
+    config_maps: Arc<Store<CompanionFacts>>,
+    secrets: Arc<Store<CompanionFacts>>,
+    /// What Karmada made of deployments and companions.
+    pub(super) bindings: Arc<Store<BindingFacts>>,
+    /// Member clusters, by city.
+    pub(super) clusters: Arc<Store<ClusterFacts>>,
 }
 
 /// One project's caches.
@@ -103,7 +124,7 @@ pub(super) struct ProjectState {
     pub(super) name: ProjectName,
     pub(super) plane: ControlPlane<plan::Project>,
     pub(super) workloads: Arc<Store<Workload>>,
-    /// By Workload uid, by [`city_index`] and by [`namespace_index`].
+    /// By Workload uid, by [`city_index`], by [`namespace_index`] and by [`source_index`].
     pub(super) deployments: Arc<Store<WorkloadDeployment>>,
     /// The city that each LocationBinding opens.
     pub(super) locations: Arc<Store<Option<CityCode>>>,
@@ -113,6 +134,14 @@ pub(super) struct ProjectState {
     pub(super) instances: Arc<Store<Instance>>,
     /// The Networks that there are; only with the network feature.
     pub(super) networks: Option<Arc<Store<()>>>,
+    config_maps: Arc<Sources>,
+    secrets: Arc<Sources>,
+    /// Whether sources are watched: from the first reference on.
+    watches_sources: AtomicBool,
+    /// Since when each deployment lacks something.
+    unsettled: Mutex<BTreeMap<ObjectKey, Instant>>,
+    /// Whether this is one tenant's among many.
+    tenant: bool,
     pub(super) stop: CancellationToken,
 }
 
@@ -124,6 +153,17 @@ pub(super) fn city_index(namespace: &str, city: &CityCode) -> String {
 /// Index value under which a store keeps the objects of a namespace.
 pub(super) fn namespace_index(namespace: &str) -> String {
     format!("namespace {namespace}")
+}
+
+/// Index value of deployments that refer to a ConfigMap or Secret.
+pub(super) fn source_index(namespace: &str, token: &Token) -> String {
+    format!("uses {namespace}/{token}")
+}
+
+/// Whether a binding's name is that of a template of ours.
+fn may_be_ours(binding: &ObjectKey) -> bool {
+    let suffixes = ["-workloaddeployment", "-configmap", "-secret"];
+    binding.namespace.starts_with("ns-") && suffixes.iter().any(|suffix| binding.name.ends_with(suffix))
 }
 
 /// Index value under which the hub's objects of a project are kept.
@@ -177,31 +217,98 @@ impl HubState {
                     claimed_place_index(&claimed.project, &claimed.namespace, &key.name),
                 ]
             })),
+            config_maps: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
+            secrets: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
+            bindings: Arc::new(Store::of_those(may_be_ours, |_, _| Vec::new())),
+            clusters: Arc::new(Store::new(|_, cluster: &ClusterFacts| {
+                cluster.city.iter().map(ToString::to_string).collect()
+            })),
         }
+    }
+
+    /// Companions of a kind, by [`namespace_index`].
+    pub(super) fn companions(&self, kind: SourceKind) -> &Arc<Store<CompanionFacts>> {
+        match kind {
+            SourceKind::ConfigMap => &self.config_maps,
+            SourceKind::Secret => &self.secrets,
+        }
+    }
+
+    /// One companion.
+    pub(super) fn companion(&self, namespace: &str, token: &Token) -> Option<Arc<CompanionFacts>> {
+        self.companions(token.kind).get(&ObjectKey::new(namespace, &token.name))
     }
 
     /// Whether everything is known that federation reads of the hub.
     pub(super) fn is_synced(&self) -> bool {
-        self.namespaces.is_synced() && self.copies.is_synced() && self.policies.is_synced()
+        self.namespaces.is_synced()
+            && self.copies.is_synced()
+            && self.policies.is_synced()
+            && SourceKind::ALL.into_iter().all(|kind| self.companions(kind).is_synced())
+    }
+
+    /// Whether what Karmada makes of things is known as it is at present.
+    pub(super) fn knows_karmada(&self) -> bool {
+        self.bindings.is_live() && self.clusters.is_live() && self.policies.is_live() && self.copies.is_live()
     }
 }
 
 impl ProjectState {
-    fn new(name: &ProjectName, plane: ControlPlane<plan::Project>, networks: bool, stop: CancellationToken) -> Self {
+    fn new(
+        name: &ProjectName,
+        plane: ControlPlane<plan::Project>,
+        networks: bool,
+        tenant: bool,
+        stop: CancellationToken,
+    ) -> Self {
         Self {
             name: name.clone(),
             plane,
             workloads: Arc::new(Store::new(|_, _| Vec::new())),
             deployments: Arc::new(Store::new(|key, wd: &WorkloadDeployment| {
                 let city = original_city(wd).map(|city| city_index(&key.namespace, &city));
-                city.into_iter().chain([wd.spec.workload_ref.uid.clone(), namespace_index(&key.namespace)]).collect()
+                let sources = references(&wd.spec.template.spec);
+                let sources = sources.iter().map(|reference| source_index(&key.namespace, &reference.token));
+                let own = [wd.spec.workload_ref.uid.clone(), namespace_index(&key.namespace)];
+                city.into_iter().chain(own).chain(sources).collect()
             })),
             locations: Arc::new(Store::new(|_, _| Vec::new())),
             namespaces: Arc::new(Store::new(|_, _| Vec::new())),
             instances: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
             networks: networks.then(|| Arc::new(Store::new(|_, ()| Vec::new()))),
+            config_maps: Arc::default(),
+            secrets: Arc::default(),
+            watches_sources: AtomicBool::new(false),
+            unsettled: Mutex::default(),
+            tenant,
             stop,
         }
+    }
+
+    /// What is known of the sources of a kind.
+    pub(super) fn sources(&self, kind: SourceKind) -> &Arc<Sources> {
+        match kind {
+            SourceKind::ConfigMap => &self.config_maps,
+            SourceKind::Secret => &self.secrets,
+        }
+    }
+
+    /// How long a deployment has been lacking something.
+    pub(super) fn unsettled_for(&self, key: &ObjectKey) -> Duration {
+        self.unsettled().get(key).map_or(Duration::ZERO, Instant::elapsed)
+    }
+
+    /// Notes whether a deployment lacks something.
+    pub(super) fn settle(&self, key: &ObjectKey, settled: bool) {
+        if settled {
+            self.unsettled().remove(key);
+        } else {
+            self.unsettled().entry(key.clone()).or_insert_with(Instant::now);
+        }
+    }
+
+    fn unsettled(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Instant>> {
+        self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether everything is known that deletion and federation read. Fan-out reads locations and networks as well,
@@ -220,6 +327,7 @@ impl Management {
     pub(super) fn start(
         hub: ControlPlane<plan::Hub>,
         networks: bool,
+        limits: Limits,
         health: &Health,
         metrics: &Metrics,
         stop: &CancellationToken,
@@ -230,6 +338,7 @@ impl Management {
             queues: Queues::default(),
             aside: Mutex::default(),
             networks,
+            limits,
             metrics: metrics.clone(),
             health: health.clone(),
             stop: stop.clone(),
@@ -252,13 +361,24 @@ impl Management {
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &this.hub.namespaces);
         let feed = Feed { keep: namespace_facts, store: this.hub.namespaces.clone() };
         this.hub.plane.feed(Kind::Namespace, Arc::new(feed));
+        let companions = format!("{}=true", label::REFERENCED_DATA);
+        let facts = |of: PartialObjectMeta<ConfigMap>| CompanionFacts::of(&of.metadata);
+        watches.start::<PartialObjectMeta<ConfigMap>, _>(&companions, facts, &this.hub.config_maps);
+        let feed = Feed { keep: facts, store: this.hub.config_maps.clone() };
+        this.hub.plane.feed(Kind::ConfigMap, Arc::new(feed));
+        let facts = |of: PartialObjectMeta<Secret>| CompanionFacts::of(&of.metadata);
+        watches.start::<PartialObjectMeta<Secret>, _>(&companions, facts, &this.hub.secrets);
+        let feed = Feed { keep: facts, store: this.hub.secrets.clone() };
+        this.hub.plane.feed(Kind::Secret, Arc::new(feed));
+        watches.objects::<ResourceBinding, _>(None, "", BindingFacts::of, &this.hub.bindings);
+        watches.objects::<Cluster, _>(None, "", ClusterFacts::of, &this.hub.clusters);
         // Without a selector: one that lacks its labels is to be told, not overlooked.
         watches.objects::<Instance, _>(Some(Kind::Instance), "", |i| i, &this.hub.instances);
         this
     }
 
     pub(super) fn engage(this: &Arc<Self>, name: &ProjectName, plane: ControlPlane<plan::Project>, tenant: bool) {
-        let project = Arc::new(ProjectState::new(name, plane, this.networks, this.stop.child_token()));
+        let project = Arc::new(ProjectState::new(name, plane, this.networks, tenant, this.stop.child_token()));
         this.listen_to_project(&project);
         if let Some(before) = this.write_projects().insert(name.clone(), project.clone()) {
             before.stop.cancel();
@@ -285,10 +405,28 @@ impl Management {
         tracing::info!(project = %name, "project engaged");
     }
 
+    /// Watches the ConfigMaps and Secrets of a project, from the first that is referred to on. Of those nobody refers to,
+    /// nothing is kept.
+    pub(super) fn watch_sources(&self, project: &ProjectState) {
+        if project.watches_sources.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let watches = Watches {
+            plane: &project.plane,
+            health: &self.health,
+            metrics: &self.metrics,
+            stop: &project.stop,
+            tenant: project.tenant,
+            on_fresh: Arc::new(|| ()),
+        };
+        watches.start_into::<PartialObjectMeta<ConfigMap>, _>("", |_| (), project.config_maps.clone());
+        watches.start_into::<PartialObjectMeta<Secret>, _>("", |_| (), project.secrets.clone());
+    }
+
     pub(super) fn disengage(&self, name: &ProjectName) {
         let Some(project) = self.write_projects().remove(name) else { return };
         project.stop.cancel();
-        for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector] {
+        for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector, &self.queues.companion] {
             queue.forget_lane(name.as_str());
         }
         self.metrics.projects(self.all_projects().len());

@@ -1,26 +1,43 @@
 //! Which change wakes whom on the management side.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use kube::ResourceExt;
 
 use super::state::{
     HUB_LANE, Management, ProjectState, claimed_deployment_index, claimed_namespace_index, copy_city, namespace_index,
-    original_city, project_index, with2,
+    original_city, project_index, source_index, with2,
 };
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
         meta::annotation,
         names::{self, CityCode},
+        referenced::{SourceKind, Token},
     },
     controllers::with,
     io::{
         queue::Key,
         store::{Change, ObjectKey},
     },
-    plan::{NamespaceFacts, hub::project},
+    plan::{
+        NamespaceFacts,
+        hub::{
+            companion::CompanionFacts,
+            federated::{BindingFacts, ClusterFacts},
+            project,
+        },
+        references::{annotated, references},
+    },
 };
+
+/// Whether a deployment's companions have no reason to look at it again.
+fn asks_for_the_same(old: &WorkloadDeployment, new: &WorkloadDeployment) -> bool {
+    old.metadata.generation == new.metadata.generation
+        && old.metadata.annotations == new.metadata.annotations
+        && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+        && old.metadata.uid == new.metadata.uid
+}
 
 impl Management {
     /// A cache of the hub is fresh: look at everything, and let what failed meanwhile try now.
@@ -38,7 +55,7 @@ impl Management {
     /// The same for a project: its own objects, and what the hub holds for it.
     pub(super) fn project_again(&self, project: &ProjectState) {
         let lane = project.name.as_str();
-        for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector] {
+        for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector, &self.queues.companion] {
             queue.retry_now(lane);
         }
         self.wake_workloads(project, None);
@@ -46,6 +63,7 @@ impl Management {
             let key = ObjectKey::of(deployment.as_ref());
             self.queues.federator.add(Key::new(lane, &key.namespace, &key.name));
             self.wake_policy_of(project, &deployment);
+            self.wake_companions_of(project, &deployment);
         }
         for namespace in self.hub.namespaces.keys_by_index(&project_index(&project.name)) {
             for key in self.hub.copies.keys_by_index(&namespace_index(&namespace.name)) {
@@ -53,6 +71,11 @@ impl Management {
             }
             for key in self.hub.policies.keys_by_index(&namespace_index(&namespace.name)) {
                 self.wake_policy_named(&key);
+            }
+            for kind in SourceKind::ALL {
+                for key in self.hub.companions(kind).keys_by_index(&namespace_index(&namespace.name)) {
+                    self.wake_companion(kind, &key);
+                }
             }
         }
         for key in self.projections_of(project) {
@@ -69,6 +92,14 @@ impl Management {
         self.hub.namespaces.listen(move |change| with(&weak, |this| this.on_hub_namespace(change)));
         let weak = Arc::downgrade(self);
         self.hub.instances.listen(move |change| with(&weak, |this| this.on_hub_instance(change)));
+        for kind in SourceKind::ALL {
+            let weak = Arc::downgrade(self);
+            self.hub.companions(kind).listen(move |change| with(&weak, |this| this.on_companion(kind, change)));
+        }
+        let weak = Arc::downgrade(self);
+        self.hub.bindings.listen(move |change| with(&weak, |this| this.on_binding(change)));
+        let weak = Arc::downgrade(self);
+        self.hub.clusters.listen(move |change| with(&weak, |this| this.on_cluster(change)));
     }
 
     pub(super) fn listen_to_project(self: &Arc<Self>, project: &Arc<ProjectState>) {
@@ -98,6 +129,13 @@ impl Management {
         project.instances.listen(move |change| {
             queue.add(Key::new(lane.as_str(), &change.key.namespace, &change.key.name));
         });
+        for kind in SourceKind::ALL {
+            let (lane, queue) = (project.name.clone(), self.queues.companion.clone());
+            project.sources(kind).listen(move |source| {
+                let token = Token { kind, name: source.name.to_string() };
+                queue.add(Key::new(lane.as_str(), &source.namespace, &token.to_string()));
+            });
+        }
         if let Some(networks) = &project.networks {
             let (weak, of) = (Arc::downgrade(self), Arc::downgrade(project));
             networks.listen(move |change| {
@@ -119,6 +157,10 @@ impl Management {
             self.queues.workload.add(Key::new(lane, &key.namespace, workload));
             self.wake_policy_of(project, deployment);
         }
+        let same = change.old.zip(change.new).is_some_and(|(old, new)| asks_for_the_same(old, new));
+        for deployment in change.old.into_iter().chain(change.new).filter(|_| !same) {
+            self.wake_companions_of(project, deployment);
+        }
         if change.old.and_then(|wd| wd.uid()) != change.new.and_then(|wd| wd.uid()) {
             self.wake_claimants(&claimed_deployment_index(&project.name, &key.namespace, &key.name));
         }
@@ -129,6 +171,87 @@ impl Management {
             self.wake_policy(&change.key.namespace, copy_city(copy));
         }
         self.wake_original(change.key);
+        let tokens = |copy: Option<&Arc<WorkloadDeployment>>| -> BTreeSet<Token> {
+            let expected = |copy: &Arc<WorkloadDeployment>| annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+            copy.map(expected).unwrap_or_default().into_iter().collect()
+        };
+        for token in tokens(change.old).symmetric_difference(&tokens(change.new)) {
+            self.wake_companion(token.kind, &ObjectKey::new(&change.key.namespace, &token.name));
+        }
+    }
+
+    fn on_companion(&self, kind: SourceKind, change: &Change<'_, CompanionFacts>) {
+        self.wake_companion(kind, change.key);
+        let users = |facts: Option<&Arc<CompanionFacts>>| -> BTreeSet<String> {
+            facts.and_then(|facts| facts.claims.clone()).unwrap_or_default()
+        };
+        let (old, new) = (users(change.old), users(change.new));
+        let of = |facts: &Arc<CompanionFacts>| (facts.uid.clone(), facts.policy.clone(), facts.terminating);
+        // A claim concerns whoever makes it, everything else all of them.
+        let concerned: BTreeSet<&String> = if change.old.map(of) == change.new.map(of) {
+            old.symmetric_difference(&new).collect()
+        } else {
+            old.union(&new).collect()
+        };
+        for user in concerned {
+            if let Some((_, name)) = user.split_once('/') {
+                self.wake_original(&ObjectKey::new(&change.key.namespace, name));
+            }
+        }
+    }
+
+    fn on_binding(&self, change: &Change<'_, BindingFacts>) {
+        let parent = |name: &str| name.strip_suffix("-workloaddeployment").map(str::to_owned);
+        for binding in change.old.into_iter().chain(change.new) {
+            let own = parent(&change.key.name).into_iter();
+            for name in own.chain(binding.required_by.iter().filter_map(|by| parent(&by.name))) {
+                self.wake_original(&ObjectKey::new(&change.key.namespace, &name));
+            }
+        }
+        let Some((kind, name)) = change.any().map(|binding| &binding.template) else { return };
+        if let Some(kind) = SourceKind::ALL.into_iter().find(|k| k.as_str() == kind) {
+            let key = ObjectKey::new(&change.key.namespace, name);
+            self.wake_companion(kind, &key);
+            let users = self.hub.companions(kind).get(&key).and_then(|facts| facts.claims.clone());
+            for (_, name) in users.iter().flatten().filter_map(|user| user.split_once('/')) {
+                self.wake_original(&ObjectKey::new(&change.key.namespace, name));
+            }
+        }
+    }
+
+    fn on_cluster(&self, change: &Change<'_, ClusterFacts>) {
+        if change.old == change.new {
+            return;
+        }
+        for key in self.hub.copies.keys() {
+            self.wake_original(&key);
+        }
+    }
+
+    /// Work on the companions that a deployment refers to, and on those that it was promised.
+    pub(super) fn wake_companions_of(&self, project: &ProjectState, deployment: &WorkloadDeployment) {
+        let namespace = deployment.namespace().unwrap_or_default();
+        let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
+        let asked = references(&deployment.spec.template.spec).into_iter().map(|reference| reference.token);
+        for token in asked.chain(promised) {
+            self.queues.companion.add(Key::new(project.name.as_str(), &namespace, &token.to_string()));
+        }
+    }
+
+    /// Everybody who refers to a source: what is known of it has changed.
+    pub(super) fn wake_users(&self, project: &ProjectState, namespace: &str, token: &Token) {
+        for deployment in project.deployments.by_index(&source_index(namespace, token)) {
+            self.queues.federator.add(Key::new(project.name.as_str(), namespace, &deployment.name_any()));
+            self.wake_companions_of(project, &deployment);
+        }
+    }
+
+    fn wake_companion(&self, kind: SourceKind, companion: &ObjectKey) {
+        let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &companion.namespace)) else { return };
+        if let Some((project, namespace)) = facts.upstream() {
+            let token = Token { kind, name: companion.name.to_string() };
+            self.queues.companion.add(Key::new(project.as_str(), namespace, &token.to_string()));
+        }
     }
 
     /// The federator's work on the original of a copy.
@@ -163,6 +286,7 @@ impl Management {
         for deployment in project.deployments.by_index(&namespace_index(namespace)) {
             self.queues.federator.add(Key::new(project.name.as_str(), namespace, &deployment.name_any()));
             self.wake_policy_of(project, &deployment);
+            self.wake_companions_of(project, &deployment);
         }
         self.wake_workloads(project, Some(namespace));
         self.wake_claimants(&claimed_namespace_index(&project.name, namespace));

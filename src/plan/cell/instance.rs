@@ -1,5 +1,7 @@
 //! One Instance: which of its gates open, and whether it is ready.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
@@ -8,7 +10,7 @@ use super::Features;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, SchedulingGate},
-        meta::{condition, finalizer, gate, manager, reason},
+        meta::{annotation, condition, finalizer, gate, manager, reason},
     },
     plan::{
         Cell, Kind, Plan, Write,
@@ -24,11 +26,30 @@ pub struct Observed<'a> {
     pub features: Features,
     /// What its own networks come to; only with the network feature.
     pub networks: Option<Verdict>,
+    /// What the data that it refers to comes to; nothing when it refers to none, or without that feature.
+    pub data: Option<Verdict>,
+}
+
+/// What is to be done for one Instance, and what is to be counted of it.
+#[derive(Debug)]
+pub struct Decision {
+    /// The writes.
+    pub plan: Plan<Write<Cell>>,
+    /// How long it has waited for its data, when its gate opens now.
+    pub waited: Option<Duration>,
+    /// Reasons of `ReferencedDataReady` before and after, when it changes.
+    pub turned: Option<(String, String)>,
+}
+
+impl From<Plan<Write<Cell>>> for Decision {
+    fn from(plan: Plan<Write<Cell>>) -> Self {
+        Self { plan, waited: None, turned: None }
+    }
 }
 
 /// Decides the write for one Instance. A gate opens only on a verdict that is recorded for the generation it opens in
 /// (invariant E); taking it away makes a new generation, of which the status then speaks.
-pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
+pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let Observed { instance, features, .. } = observed;
     if instance.metadata.deletion_timestamp.is_some() {
         // The Go operator held a finalizer for its write-back; here the write-back's own controller sees to it.
@@ -38,11 +59,11 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
             // Quota was configured once; nothing here can reach its backend now, and nobody else would let go.
             writes.extend(Write::release(Kind::Instance, manager::INSTANCE, finalizer::QUOTA, *instance));
         }
-        return Plan::writes(writes);
+        return Plan::writes(writes).into();
     }
     let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
     if let Some(open) = open_gates(observed, old) {
-        return Plan::writes(vec![open]);
+        return Decision { waited: waited(instance, now), ..Plan::writes(vec![open]).into() };
     }
     let generation = instance.metadata.generation;
     let mut conditions = Vec::new();
@@ -50,19 +71,32 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
         let verdict = Verdict::yes(reason::QUOTA_DISABLED, "quota is not configured on this cell");
         conditions.push(verdict.over(old, condition::QUOTA_GRANTED, generation, now));
     }
+    let mut turned = None;
+    if let Some(verdict) = &observed.data {
+        let before = find(old, condition::REFERENCED_DATA_READY).map_or("", |c| &c.reason);
+        turned = (before != verdict.reason).then(|| (before.to_owned(), verdict.reason.clone()));
+        conditions.push(verdict.clone().over(old, condition::REFERENCED_DATA_READY, generation, now));
+    }
     // Readiness is judged on what is about to stand.
     let known: Vec<Condition> =
         conditions.iter().chain(old.iter().filter(|c| find(&conditions, &c.type_).is_none())).cloned().collect();
     conditions.push(ready(observed, &known).over(old, condition::READY, generation, now));
     let status =
         Write::apply_status(Kind::Instance, manager::INSTANCE, &json!({ "conditions": conditions }), *instance);
-    status.into_iter().collect()
+    Decision { turned: turned.filter(|_| status.is_some()), ..status.into_iter().collect::<Plan<_>>().into() }
+}
+
+/// How long an Instance has waited behind the gate for its data.
+fn waited(instance: &Instance, now: Timestamp) -> Option<Duration> {
+    gates(instance).iter().find(|gate| gate.name == gate::REFERENCED_DATA)?;
+    let start: Timestamp = instance.annotations().get(annotation::REFERENCED_DATA_GATE_START)?.parse().ok()?;
+    Duration::try_from(now.duration_since(start)).ok()
 }
 
 /// Takes every gate away that we judge, in one patch of exactly this version, once all of them may open: each opening
 /// makes a new generation, for which everything is judged, written and written back anew.
 fn open_gates(observed: &Observed<'_>, conditions: &[Condition]) -> Option<Write<Cell>> {
-    let ours = |g: &&SchedulingGate| [gate::NETWORK, gate::QUOTA].contains(&g.name.as_str());
+    let ours = |g: &&SchedulingGate| [gate::NETWORK, gate::QUOTA, gate::REFERENCED_DATA].contains(&g.name.as_str());
     let (judged, left): (Vec<&SchedulingGate>, Vec<_>) = gates(observed.instance).iter().partition(ours);
     if judged.is_empty() || judged.iter().any(|g| shut(observed, conditions, &g.name).is_some()) {
         return None;
@@ -92,6 +126,7 @@ fn shut(observed: &Observed<'_>, conditions: &[Condition], name: &str) -> Option
             Some(c) => Some(Verdict::no(reason::PENDING_QUOTA, c.message.clone())),
             None => Some(Verdict::no(reason::PENDING_QUOTA, "waiting for quota evaluation")),
         },
+        gate::REFERENCED_DATA => observed.data.clone().filter(|verdict| verdict.status != ConditionStatus::True),
         // What we cannot judge stays shut.
         other => Some(Verdict::no(reason::SCHEDULING_GATES_PRESENT, format!("waiting for {other}"))),
     }

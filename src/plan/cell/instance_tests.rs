@@ -3,7 +3,7 @@ use crate::plan::Op;
 use serde_json::Value;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-const OFF: Features = Features { networks: false, quota: false };
+const OFF: Features = Features { networks: false, quota: false, data: false };
 
 fn instance(generation: i64, gates: &[&str], conditions: &Value) -> Instance {
     let gates: Vec<Value> = gates.iter().map(|name| json!({ "name": name })).collect();
@@ -21,7 +21,7 @@ fn condition(type_: &str, status: &str, reason: &str, generation: i64) -> Value 
 }
 
 fn seen(instance: &Instance) -> Observed<'_> {
-    Observed { instance, features: OFF, networks: None }
+    Observed { instance, features: OFF, networks: None, data: None }
 }
 
 /// Does to an Instance what a write says.
@@ -49,7 +49,7 @@ fn carry_out(instance: &mut Instance, write: Write<Cell>) -> &'static str {
 fn settle(instance: &mut Instance) -> Vec<&'static str> {
     let mut done = Vec::new();
     loop {
-        let Some(write) = plan(&seen(instance), NOW).steps.into_iter().next() else { return done };
+        let Some(write) = plan(&seen(instance), NOW).plan.steps.into_iter().next() else { return done };
         done.push(carry_out(instance, write));
         assert!(done.len() < 10, "{done:?}");
     }
@@ -73,7 +73,8 @@ fn the_gates_of_features_that_are_off_open_on_a_recorded_verdict() {
 fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) -> (Vec<String>, String) {
     let mut object = instance.clone();
     for _ in 0..5 {
-        let steps = plan(&Observed { instance: &object, features, networks: networks.cloned() }, NOW).steps;
+        let steps =
+            plan(&Observed { instance: &object, features, networks: networks.cloned(), data: None }, NOW).plan.steps;
         let Some(write) = steps.into_iter().next() else { break };
         carry_out(&mut object, write);
     }
@@ -82,7 +83,7 @@ fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) 
 
 #[test]
 fn each_gate_says_why_it_is_shut_and_the_worst_is_told() {
-    const ON: Features = Features { networks: true, quota: true };
+    const ON: Features = Features { networks: true, quota: true, data: false };
     let gated = |quota: &Value| instance(1, &["Network", "Quota"], &json!([quota]));
     let granted = condition("QuotaGranted", "True", "QuotaAvailable", 1);
     let exceeded = condition("QuotaGranted", "False", "QuotaExceeded", 1);
@@ -105,7 +106,7 @@ fn each_gate_says_why_it_is_shut_and_the_worst_is_told() {
 
 #[test]
 fn a_verdict_on_an_older_generation_opens_no_gate() {
-    const QUOTA: Features = Features { networks: false, quota: true };
+    const QUOTA: Features = Features { networks: false, quota: true, data: false };
     let of =
         |generation| instance(2, &["Quota"], &json!([condition("QuotaGranted", "True", "QuotaAvailable", generation)]));
     assert_eq!(outcome(&of(1), QUOTA, None), (vec!["Quota".to_owned()], "PendingQuota".to_owned()));
@@ -118,7 +119,7 @@ fn what_the_go_operator_held_is_released() {
     object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     object.metadata.finalizers = Some(vec![finalizer::INSTANCE.into(), finalizer::QUOTA.into(), "theirs".into()]);
     let left = |object: &Instance, features| {
-        let steps = plan(&Observed { instance: object, features, networks: None }, NOW).steps;
+        let steps = plan(&Observed { instance: object, features, networks: None, data: None }, NOW).plan.steps;
         let Some(Op::Merge { body, .. }) = steps.into_iter().next().map(|w| w.op) else { return None };
         Some(body["metadata"]["finalizers"].clone())
     };
@@ -130,10 +131,10 @@ fn what_the_go_operator_held_is_released() {
 
 #[test]
 fn gates_that_nobody_can_judge_stay_shut() {
-    let mut object = instance(1, &["Network", "Quota", "ReferencedData"], &json!([]));
+    let mut object = instance(1, &["Network", "Quota", "ReferencedData", "Licence"], &json!([]));
     settle(&mut object);
-    assert_eq!(gates(&object).iter().map(|g| g.name.as_str()).collect::<Vec<_>>(), ["ReferencedData"]);
-    assert_eq!(ready_of(&object).message, "Scheduling gates present: ReferencedData");
+    assert_eq!(gates(&object).iter().map(|g| g.name.as_str()).collect::<Vec<_>>(), ["Licence"]);
+    assert_eq!(ready_of(&object).message, "Scheduling gates present: Licence");
 }
 
 #[test]
@@ -158,4 +159,37 @@ fn readiness_follows_the_provider_and_tells_its_words() {
         settle(&mut object);
         assert_eq!((ready_of(&object).status, ready_of(&object).reason.as_str()), (status, reason), "{conditions}");
     }
+}
+
+#[test]
+fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
+    const DATA: Features = Features { networks: false, quota: false, data: true };
+    let object: Instance = serde_json::from_value(json!({
+        "metadata": {
+            "name": "i", "namespace": "ns-1", "uid": "u", "resourceVersion": "3", "generation": 1,
+            "annotations": { annotation::REFERENCED_DATA_GATE_START: "1970-01-01T00:00:00Z" },
+        },
+        "spec": {
+            "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [],
+            "controller": { "templateHash": "h", "schedulingGates": [{ "name": gate::REFERENCED_DATA }] },
+        },
+    }))
+    .unwrap();
+    let later = Timestamp::from_second(90).unwrap();
+    let decide = |verdict: Verdict| {
+        plan(&Observed { instance: &object, features: DATA, networks: None, data: Some(verdict) }, later)
+    };
+    let shut = decide(Verdict::no("AwaitingPropagation", "waiting for Secret/db to arrive"));
+    let Op::Apply { body, .. } = &shut.plan.steps[0].op else { panic!("{shut:?}") };
+    let told = body["status"]["conditions"].as_array().unwrap();
+    for type_ in ["ReferencedDataReady", "Ready"] {
+        let condition = told.iter().find(|c| c["type"] == type_).unwrap();
+        assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AwaitingPropagation")));
+        assert_eq!(condition["message"], "waiting for Secret/db to arrive");
+    }
+    assert_eq!((shut.turned, shut.waited), (Some((String::new(), "AwaitingPropagation".into())), None));
+    let open = decide(Verdict::yes("Ready", "All 1 referenced companion(s) are materialised"));
+    assert!(matches!(&open.plan.steps[0].op, Op::Merge { body, .. }
+        if body["spec"]["controller"]["schedulingGates"] == json!([]) && body["metadata"]["resourceVersion"] == "3"));
+    assert_eq!(open.waited, Some(Duration::from_secs(90)));
 }

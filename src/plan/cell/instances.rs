@@ -13,7 +13,7 @@ use crate::{
             Instance, InstanceController, InstanceSpec, InstanceTemplateSpec, LocationReference, SchedulingGate,
             WorkloadDeployment,
         },
-        meta::{condition, finalizer, gate, label, manager},
+        meta::{annotation, condition, finalizer, gate, label, manager},
         names,
     },
     plan::{
@@ -21,6 +21,7 @@ use crate::{
         condition::is_true,
         hash::{is_own_hash, template_hash},
         ownership,
+        references::references,
     },
 };
 
@@ -50,7 +51,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
     let networks = observed.networks.map(|view| networks::look(view, deployment, interfaces));
     let location = networks.as_ref().and_then(|networks| networks.location.clone());
     let step = match next_action(observed, &hash) {
-        Action::Create(ordinal) => Some(create(observed, ordinal, &hash, location.as_ref())),
+        Action::Create(ordinal) => Some(create(observed, ordinal, &hash, location.as_ref(), now)),
         Action::Delete(instance) => Write::delete(Kind::Instance, instance),
         Action::Stamp(instance) => Some(stamp(instance, &hash)),
         Action::Wait | Action::Nothing => None,
@@ -157,7 +158,13 @@ fn backfill(deployment: &WorkloadDeployment, instance: &Instance) -> Option<Writ
     Write::apply(Kind::Instance, manager::DEPLOYMENT, &namespace, &name, fields, Some(instance))
 }
 
-fn create(observed: &Observed<'_>, ordinal: u32, hash: &str, location: Option<&LocationReference>) -> Write<Cell> {
+fn create(
+    observed: &Observed<'_>,
+    ordinal: u32,
+    hash: &str,
+    location: Option<&LocationReference>,
+    now: Timestamp,
+) -> Write<Cell> {
     let deployment = observed.deployment;
     let template = &deployment.spec.template;
     let metadata = template.metadata.clone().unwrap_or_default();
@@ -166,16 +173,22 @@ fn create(observed: &Observed<'_>, ordinal: u32, hash: &str, location: Option<&L
     labels.extend(identity(deployment, ordinal));
     let mut spec = template.spec.clone();
     spec.location = location.cloned();
+    let mut gates = vec![gate::NETWORK, gate::QUOTA];
+    let mut annotations = metadata.annotations.unwrap_or_default();
+    if observed.features.data && !references(&spec).is_empty() {
+        gates.push(gate::REFERENCED_DATA);
+        annotations.insert(annotation::REFERENCED_DATA_GATE_START.into(), format!("{now:.0}"));
+    }
     spec.controller = Some(InstanceController {
         template_hash: hash.to_owned(),
-        scheduling_gates: [gate::NETWORK, gate::QUOTA].map(|name| SchedulingGate { name: name.into() }).into(),
+        scheduling_gates: gates.into_iter().map(|name| SchedulingGate { name: name.into() }).collect(),
     });
     // Stamped here, so that whoever claims quota for it need not.
     let finalizers: &[&str] = if observed.features.quota { &[finalizer::QUOTA] } else { &[] };
     let body = json!({
         "metadata": {
             "labels": labels,
-            "annotations": metadata.annotations.unwrap_or_default(),
+            "annotations": annotations,
             "finalizers": finalizers,
             "ownerReferences": ownership::controller_reference(deployment),
         },

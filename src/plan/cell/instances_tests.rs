@@ -221,9 +221,31 @@ fn quota_that_is_exceeded_counts_what_waits_for_it() {
 fn a_label_takes_no_blanks_and_quota_leaves_its_finalizer() {
     let mut wd = deployment(1, "i:1");
     wd.spec.city_code = "San Jose".into();
-    let features = Features { quota: true, networks: false };
+    let features = Features { quota: true, ..Features::default() };
     let all = plan(&Observed { deployment: &wd, instances: &[], features, networks: None }, NOW).steps;
     let Op::Create { body, .. } = &all[0].op else { panic!("{all:?}") };
     assert_eq!(body["metadata"]["labels"][label::CITY_CODE], "San-Jose");
     assert_eq!(body["metadata"]["finalizers"], json!([finalizer::QUOTA]));
+}
+
+#[test]
+fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
+    let mut wd = deployment(1, "i:1");
+    let made = |wd: &WorkloadDeployment, data: bool| {
+        let features = Features { data, ..Features::default() };
+        let observed = Observed { deployment: wd, instances: &[], features, networks: None };
+        let steps = plan(&observed, NOW).steps;
+        let body = steps.iter().find_map(|write| match &write.op {
+            Op::Create { body, .. } => Some(body.clone()),
+            _ => None,
+        });
+        let body = body.unwrap();
+        let gates = body["spec"]["controller"]["schedulingGates"].as_array().unwrap();
+        (gates.len(), body["metadata"]["annotations"].get(annotation::REFERENCED_DATA_GATE_START).cloned())
+    };
+    assert_eq!(made(&wd, true), (2, None));
+    let volume = json!({ "name": "v", "secret": { "secretName": "db" } });
+    wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
+    assert_eq!(made(&wd, false), (2, None));
+    assert_eq!(made(&wd, true), (3, Some(json!("1970-01-01T00:00:00Z"))));
 }

@@ -1,5 +1,6 @@
 //! What the cell controllers decide: from a deployment to running Instances, and their state back up.
 
+pub mod data;
 pub mod deployment_status;
 pub mod instance;
 pub mod instances;
@@ -16,4 +17,6 @@ pub struct Features {
     pub networks: bool,
     /// Whether a quota backend is configured.
     pub quota: bool,
+    /// `featureFlags.enableReferencedDataGate`.
+    pub data: bool,
 }

@@ -81,7 +81,7 @@ fn call(op: &Op) -> &'static str {
         Op::Merge { .. } => "patch",
         Op::Delete { .. } => "delete",
         Op::ConfirmAbsent => "confirm absent",
-        Op::ConfirmPresent { .. } => "confirm present",
+        Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. } => "confirm present",
     }
 }
 

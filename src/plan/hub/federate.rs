@@ -1,18 +1,25 @@
 //! A project's WorkloadDeployment -> its copy on the hub, and the copy's status -> the project.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
+use super::{
+    companion::CompanionFacts,
+    federated::{self, BindingFacts, ClusterFacts, Evidence, Finding, GRACE},
+    federated_status as status,
+    resolve::{self, Data},
+};
 use crate::{
     api::{
         compute::{WorkloadDeployment, WorkloadDeploymentStatus},
         meta::{annotation, condition, finalizer, label, manager, reason},
         names::{self, CityCode, ProjectName},
+        referenced::{self, Token},
     },
-    plan::{Hub, Kind, NamespaceFacts, Plan, Project, Step, Write, condition::Verdict, ownership},
+    plan::{Hub, Kind, NamespaceFacts, Next, Plan, Project, Step, Write, condition::Verdict, ownership},
 };
 
 /// Everything that is known about one deployment of a project.
@@ -26,44 +33,100 @@ pub struct Observed<'a> {
     /// A namespace of the hub by name.
     pub hub_namespace: &'a dyn Fn(&str) -> Option<NamespaceFacts>,
     /// The copy in a namespace of the hub.
-    pub copy: &'a dyn Fn(&str) -> Option<std::sync::Arc<WorkloadDeployment>>,
+    pub copy: &'a dyn Fn(&str) -> Option<Arc<WorkloadDeployment>>,
+    /// What it refers to.
+    pub data: resolve::View<'a>,
+    /// What Karmada made of it; absent while that is not known.
+    pub karmada: Option<Karmada<'a>>,
+    /// How long something has been lacking.
+    pub unsettled_for: Duration,
+}
+
+/// What Karmada made of the objects in the deployment's hub namespace.
+pub struct Karmada<'a> {
+    /// Whether a policy of this name is there.
+    pub policy_lives: &'a dyn Fn(&str) -> bool,
+    /// A binding by name.
+    pub binding: &'a dyn Fn(&str) -> Option<Arc<BindingFacts>>,
+    /// A companion.
+    pub companion: &'a dyn Fn(&Token) -> Option<Arc<CompanionFacts>>,
+    /// A member cluster by name.
+    pub cluster: &'a dyn Fn(&str) -> Option<Arc<ClusterFacts>>,
+    /// The clusters that carry a city's label.
+    pub clusters_of: &'a dyn Fn(&CityCode) -> Vec<String>,
+}
+
+/// What is to be done for one deployment.
+#[derive(Debug)]
+pub struct Decision {
+    /// The writes.
+    pub plan: Plan<Step<Project, Hub>>,
+    /// Whether nothing is lacking.
+    pub settled: bool,
+}
+
+impl From<Plan<Step<Project, Hub>>> for Decision {
+    fn from(plan: Plan<Step<Project, Hub>>) -> Self {
+        Self { plan, settled: true }
+    }
 }
 
 /// Decides the writes for one deployment.
-pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Step<Project, Hub>> {
+pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     if observed.deployment.metadata.deletion_timestamp.is_some() {
-        return delete(observed);
+        return delete(observed).into();
     }
     // Always derived, never believed: whoever could name another project's namespace could write into it.
     let Some(namespace) = observed.namespace_uid.map(names::hub_namespace) else {
-        return Plan::nothing(); // the namespace's own event brings us back
+        return Plan::nothing().into(); // the namespace's own event brings us back
     };
     let deployment = observed.deployment;
     let city = match CityCode::parse(&deployment.spec.city_code) {
         Ok(city) => city,
-        Err(why) => return invalid(deployment, &why, now).map(Step::Near).into_iter().collect(),
+        Err(why) => return invalid(deployment, &why, now).map(Step::Near).into_iter().collect::<Plan<_>>().into(),
     };
     let mut steps: Vec<Step<Project, Hub>> = Vec::new();
-    steps.extend(mark(deployment, &namespace).map(Step::Near));
+    let data = resolve::data(deployment, &observed.data);
+    steps.extend(mark(deployment, &namespace, &data).map(Step::Near));
     let facts = (observed.hub_namespace)(&namespace);
     if facts.as_ref().is_some_and(|ns| ns.terminating) {
-        return Plan::writes(steps); // made anew once it is gone; its event brings us back
+        return Plan::writes(steps).into(); // made anew once it is gone; its event brings us back
     }
     steps.extend(hold_namespace(observed, &namespace, facts.as_ref()).map(Step::Far));
     let copy = (observed.copy)(&namespace);
     if copy.as_ref().is_some_and(|copy| copy.metadata.deletion_timestamp.is_some()) {
-        return Plan::writes(steps); // the same
+        return Plan::writes(steps).into(); // the same
     }
-    steps.extend(hold_copy(deployment, &city, &namespace, copy.as_deref()).map(Step::Far));
-    if let Some(copy) = copy {
-        steps.extend(mirror(deployment, &copy).map(Step::Near));
-    }
-    Plan::writes(steps)
+    let finding = copy.as_deref().zip(observed.karmada.as_ref()).map(|(copy, karmada)| {
+        federated::find(&Evidence {
+            copy,
+            city: &city,
+            policy_lives: (karmada.policy_lives)(&city.policy_name()),
+            binding: karmada.binding,
+            companion: karmada.companion,
+            cluster: karmada.cluster,
+            clusters_of: karmada.clusters_of,
+        })
+    });
+    let told = observed.unsettled_for >= GRACE;
+    let hint = hint(&data, finding.as_ref()).filter(|_| told);
+    let annotations = data_annotations(&data, hint.as_deref());
+    steps.extend(hold_copy(deployment, &city, &namespace, copy.as_deref(), annotations).map(Step::Far));
+    let status = status::plan(deployment, copy.as_deref(), &data, finding.as_ref(), told, now);
+    let settled = status.settled;
+    steps.extend(status.writes.into_iter().map(Step::Near));
+    let next = if settled || told { Next::Await } else { Next::After(GRACE.saturating_sub(observed.unsettled_for)) };
+    Decision { plan: Plan { steps, next }, settled }
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.
 fn delete(observed: &Observed<'_>) -> Plan<Step<Project, Hub>> {
     let deployment = observed.deployment;
+    // The Go operator held one more; what it stood for, the claims on companions, is given up without it.
+    let leftover = Write::release(Kind::WorkloadDeployment, manager::FEDERATOR, finalizer::REFERENCED_DATA, deployment);
+    if let Some(leftover) = leftover {
+        return Plan::writes(vec![Step::Near(leftover)]);
+    }
     let release = || -> Option<Write<Project>> {
         Write::release(Kind::WorkloadDeployment, manager::FEDERATOR, finalizer::FEDERATOR, deployment)
     };
@@ -101,15 +164,53 @@ pub fn plan_orphan(namespace: &str, namespace_uid: &str, copy: &WorkloadDeployme
     Plan::writes(vec![Step::Near(confirm), Step::Far(delete)])
 }
 
-/// Finalizer and hub namespace in one write, before anything is written on the hub.
-fn mark(deployment: &WorkloadDeployment, namespace: &str) -> Option<Write<Project>> {
-    let fields = json!({ "metadata": {
-        "finalizers": [finalizer::FEDERATOR],
-        "annotations": { annotation::FEDERATION_NAMESPACE: namespace },
-    }});
+/// Finalizer and hub namespace in one write, before anything is written on the hub; and what is known of its data.
+fn mark(deployment: &WorkloadDeployment, namespace: &str, data: &Data) -> Option<Write<Project>> {
+    let mut annotations = data_annotations(data, None);
+    let stale = stale(deployment, &annotations);
+    annotations.insert(annotation::FEDERATION_NAMESPACE, namespace.to_owned());
+    let fields = json!({ "metadata": { "finalizers": [finalizer::FEDERATOR], "annotations": annotations }});
     let own = deployment.namespace().unwrap_or_default();
     let name = deployment.name_any();
-    Write::apply(Kind::WorkloadDeployment, manager::FEDERATOR, &own, &name, fields, Some(deployment))
+    Write::apply(Kind::WorkloadDeployment, manager::FEDERATOR, &own, &name, fields, Some(deployment)).or(stale)
+}
+
+/// The annotations that say which data a deployment needs; on the hub they decide what Karmada brings to the cell.
+fn data_annotations(data: &Data, hint: Option<&str>) -> BTreeMap<&'static str, String> {
+    let mut annotations = BTreeMap::new();
+    if let Some(expected) = &data.expected {
+        annotations.insert(annotation::EXPECTED_REFERENCED_DATA, referenced::to_annotation(expected));
+    }
+    if !data.skipped.is_empty() {
+        annotations.insert(annotation::SKIPPED_REFERENCED_DATA, referenced::to_annotation(&data.skipped));
+    }
+    if let Some(error) = data.refusal.as_ref().map(resolve::Refusal::to_annotation).or(hint.map(str::to_owned)) {
+        annotations.insert(annotation::REFERENCED_DATA_ERROR, error);
+    }
+    annotations
+}
+
+/// Removes such an annotation that somebody else wrote: an apply takes back only what was ours.
+fn stale<P>(live: &WorkloadDeployment, wanted: &BTreeMap<&'static str, String>) -> Option<Write<P>> {
+    let ours =
+        [annotation::EXPECTED_REFERENCED_DATA, annotation::SKIPPED_REFERENCED_DATA, annotation::REFERENCED_DATA_ERROR];
+    let surplus = ours.into_iter().filter(|key| live.annotations().contains_key(*key) && !wanted.contains_key(key));
+    let surplus: serde_json::Map<String, Value> = surplus.map(|key| (key.to_owned(), Value::Null)).collect();
+    if surplus.is_empty() {
+        return None;
+    }
+    let patch = json!({ "metadata": { "annotations": surplus } });
+    Some(Write::merge(Kind::WorkloadDeployment, manager::FEDERATOR, patch, live))
+}
+
+/// Why data does not arrive although all of it is on the hub: the cell cannot know, and its Instances are to say it.
+fn hint(data: &Data, finding: Option<&Finding>) -> Option<String> {
+    match finding {
+        Some(Finding::Lacking { cause, data: true }) if data.trouble.is_none() => {
+            Some(json!({ "reason": cause.reason, "message": cause.message }).to_string())
+        }
+        _ => None,
+    }
 }
 
 fn hold_namespace(observed: &Observed<'_>, name: &str, live: Option<&NamespaceFacts>) -> Option<Write<Hub>> {
@@ -129,7 +230,9 @@ fn hold_copy(
     city: &CityCode,
     namespace: &str,
     live: Option<&WorkloadDeployment>,
+    mut annotations: BTreeMap<&'static str, String>,
 ) -> Option<Write<Hub>> {
+    let stale = live.and_then(|live| stale(live, &annotations));
     let mut labels: BTreeMap<String, String> = deployment
         .labels()
         .iter()
@@ -138,35 +241,13 @@ fn hold_copy(
         .collect();
     labels.insert(label::TOPOLOGY_CITY.into(), city.as_str().into());
     labels.insert(label::UPSTREAM_NAMESPACE.into(), deployment.namespace().unwrap_or_default());
-    let mut annotations =
-        BTreeMap::from([(annotation::SOURCE_GENERATION, deployment.metadata.generation.unwrap_or(0).to_string())]);
-    if let Some(expected) = deployment.annotations().get(annotation::EXPECTED_REFERENCED_DATA) {
-        annotations.insert(annotation::EXPECTED_REFERENCED_DATA, expected.clone());
-    }
+    annotations.insert(annotation::SOURCE_GENERATION, deployment.metadata.generation.unwrap_or(0).to_string());
     let fields = json!({
         "metadata": { "labels": labels, "annotations": annotations },
         "spec": deployment.spec,
     });
     Write::apply(Kind::WorkloadDeployment, manager::FEDERATOR, namespace, &deployment.name_any(), fields, live)
-}
-
-/// The cell's report, in the project's terms: generations are those of the project's object.
-fn mirror(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Option<Write<Project>> {
-    let reported = copy.status.as_ref()?;
-    let observed = reported.observed_source_generation;
-    let conditions = reported
-        .conditions
-        .iter()
-        .filter(|c| c.type_ != condition::REFERENCED_DATA_READY) // the project's own, written by another controller
-        .map(|c| crate::api::compute::Condition { observed_generation: observed, ..c.clone() })
-        .collect();
-    let status = WorkloadDeploymentStatus {
-        conditions,
-        observed_generation: observed,
-        observed_source_generation: None,
-        ..reported.clone()
-    };
-    Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, &json!(status), deployment)
+        .or(stale)
 }
 
 /// A deployment that cannot be federated, said on the deployment itself.

@@ -11,7 +11,7 @@ fn deployment() -> WorkloadDeployment {
         "metadata": {
             "name": "wd", "namespace": "shop", "uid": "u1", "resourceVersion": "5", "generation": 4,
             "labels": { "app": "x", "propagationpolicy.karmada.io/permanent-id": "forged" },
-            "annotations": { "private": "stays", annotation::EXPECTED_REFERENCED_DATA: "[\"Secret/s\"]" },
+            "annotations": { "private": "stays" },
         },
         "spec": {
             "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "DFW",
@@ -58,8 +58,16 @@ fn steps(
         namespace_uid: uid,
         hub_namespace: &|name| hub.clone().filter(|_| name == "ns-n1"),
         copy: &|name| copy.clone().filter(|_| name == "ns-n1"),
+        data: resolve::View {
+            limits: resolve::Limits::default(),
+            source: &|_| resolve::Source::Unknown,
+            companion: &|_| None,
+            fresh: &|_| false,
+        },
+        karmada: None,
+        unsettled_for: Duration::ZERO,
     };
-    plan(&observed, NOW).steps
+    plan(&observed, NOW).plan.steps
 }
 
 /// The copy as the hub would hold it after our writes.
@@ -95,7 +103,6 @@ fn the_copy_says_what_a_cell_needs_and_nothing_that_steers_karmada() {
     );
     assert!(!labels.contains_key("propagationpolicy.karmada.io/permanent-id"));
     assert_eq!(copy.annotations()[annotation::SOURCE_GENERATION], "4");
-    assert_eq!(copy.annotations()[annotation::EXPECTED_REFERENCED_DATA], "[\"Secret/s\"]");
     assert!(
         !copy.annotations().contains_key("private")
             && !copy.annotations().contains_key(annotation::FEDERATION_NAMESPACE)
@@ -107,6 +114,65 @@ fn the_copy_says_what_a_cell_needs_and_nothing_that_steers_karmada() {
 fn nothing_is_written_when_nothing_differs() {
     let wd = marked();
     assert!(steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&wd))).is_empty());
+}
+
+#[test]
+fn what_data_a_cell_gets_is_not_for_the_tenant_to_say() {
+    let mut wd = marked();
+    wd.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), "[\"Secret/s\"]".into());
+    let all = steps(&wd, Some("n1"), Some(namespace()), None);
+    let cleared = json!({ annotation::EXPECTED_REFERENCED_DATA: null });
+    assert!(matches!(&all[0], Step::Near(Write { op: Op::Merge { body, .. }, .. })
+        if body["metadata"]["annotations"] == cleared));
+    assert!(!format!("{:?}", all[1]).contains("Secret/s"), "{all:?}");
+    // Nor for anybody on the hub.
+    let mut copy = copy_of(&marked());
+    copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), "[\"Secret/s\"]".into());
+    let all = steps(&marked(), Some("n1"), Some(namespace()), Some(copy));
+    assert!(
+        matches!(&all[0], Step::Far(Write { op: Op::Merge { body, .. }, .. })
+        if body["metadata"]["annotations"] == cleared),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn a_source_that_cannot_be_copied_is_told_everywhere_at_once() {
+    let mut wd = marked();
+    let volume = json!({ "name": "v", "secret": { "secretName": "db" } });
+    wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
+    let plan = plan(
+        &Observed {
+            project: &ProjectName::single(),
+            deployment: &wd,
+            namespace_uid: Some("n1"),
+            hub_namespace: &|_| Some(namespace()),
+            copy: &|_| None,
+            data: resolve::View {
+                limits: resolve::Limits::default(),
+                source: &|_| resolve::Source::Absent,
+                companion: &|_| None,
+                fresh: &|_| false,
+            },
+            karmada: None,
+            unsettled_for: Duration::ZERO,
+        },
+        NOW,
+    )
+    .plan;
+    let bodies: Vec<&Value> = plan
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Near(Write { op: Op::Apply { body, .. }, .. })
+            | Step::Far(Write { op: Op::Apply { body, .. }, .. }) => Some(body),
+            _ => None,
+        })
+        .collect();
+    let error = |body: &Value| body["metadata"]["annotations"][annotation::REFERENCED_DATA_ERROR].to_string();
+    assert!(bodies[..2].iter().all(|body| error(body).contains("SourceNotFound")), "project and hub: {bodies:?}");
+    let condition = &bodies[2]["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["reason"]), (&json!("ReferencedDataReady"), &json!("SourceNotFound")));
 }
 
 #[test]

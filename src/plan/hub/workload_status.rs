@@ -124,8 +124,13 @@ fn placement_verdict<'a>(
     if fate.wanted.is_empty() && !fate.unbound.is_empty() {
         return Verdict::no(reason::NO_MATCHING_LOCATIONS, notes(String::new()));
     }
+    // A deployment that never reached its cell has nothing but the hub's word; the cell's own comes first otherwise.
+    let lacking = [condition::AVAILABLE, condition::REFERENCED_DATA_READY, condition::FEDERATED];
     let worst = deployments
-        .filter_map(|wd| find(conditions(wd), condition::AVAILABLE).map(|c| (wd.name_any(), c)))
+        .flat_map(|wd| {
+            lacking.iter().rev().filter_map(move |type_| Some((wd.name_any(), find(conditions(wd), type_)?)))
+        })
+        .filter(|(_, c)| c.status != ConditionStatus::True)
         .max_by_key(|(name, c)| (reason::severity(&c.reason), std::cmp::Reverse(name.clone())));
     match worst {
         Some((name, c)) if reason::severity(&c.reason) > 1 => {

@@ -1,6 +1,9 @@
 //! Bindings: one per claimed template, scheduled to clusters; and those of dependencies, attached to their parents'.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
 
 use anyhow::Result;
 use kube::{ResourceExt, api::DynamicObject};
@@ -72,7 +75,7 @@ impl Federation {
         let name = binding_name(kind, &template.name_any());
         let propagates = policy.data["spec"]["propagateDeps"] == true;
         let mut finalizers = vec![BINDING_FINALIZER];
-        if propagates {
+        if propagates && self.distributes.load(Ordering::SeqCst) {
             finalizers.push(DEPENDENCIES_FINALIZER);
         }
         let body = json!({
@@ -153,7 +156,10 @@ impl Federation {
     }
 
     /// What the interpreter's script names follows its parent (facts 15 to 19).
-    pub(super) async fn distribute_dependencies(&self) -> Result<()> {
+    pub(super) async fn distribute_dependencies(&mut self) -> Result<()> {
+        if !self.distributes.load(Ordering::SeqCst) {
+            return Ok(());
+        }
         let mut wanted: BTreeMap<(String, String, String), Vec<Value>> = BTreeMap::new();
         for parent in self.hub.all("ResourceBinding") {
             let propagates = parent.data["spec"]["propagateDeps"] == true;
@@ -168,7 +174,10 @@ impl Federation {
             let Some(dependencies) = self.dependencies(kind, &template) else { continue };
             self.record_dependencies(&parent, &dependencies).await?;
             let to = &parent.data["spec"]["clusters"];
-            if clusters(to).is_empty() {
+            let named =
+                dependencies.as_array().into_iter().flatten().filter_map(|dependency| dependency["name"].as_str());
+            // One that cannot be a name holds up all the others of this parent (fact 39).
+            if clusters(to).is_empty() || named.clone().any(|name| name.contains('/') || name.is_empty()) {
                 continue;
             }
             for dependency in dependencies.as_array().into_iter().flatten() {
@@ -185,7 +194,15 @@ impl Federation {
             if let Some(template) =
                 self.hub.get(kind, namespace, name).filter(|t| t.metadata.deletion_timestamp.is_none())
             {
+                let uid = template.uid().unwrap_or_default();
+                let binding = self.hub.get("ResourceBinding", namespace, &binding_name(kind, name));
+                let version = format!("{:?}/{}", template.resource_version(), hash(&json!(required_by).to_string()));
+                // Lost, and nobody has touched the dependency or who needs it since (fact 50).
+                if binding.is_none() && self.attached.get(&uid) == Some(&version) {
+                    continue;
+                }
                 self.attach(kind, &template, required_by).await?;
+                self.attached.insert(uid, version);
             }
         }
         for binding in self.hub.all("ResourceBinding") {

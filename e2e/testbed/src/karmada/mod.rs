@@ -10,7 +10,10 @@ mod works;
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -57,13 +60,17 @@ impl Flavour {
 /// 5 marks on the member; 7 labels and annotations propagate; 8 others' additions survive, our fields are put back;
 /// 10 status comes back through the interpreter's own Lua; 12 deletion does not wait for the member; 13 a policy that
 /// goes leaves the object; 15 to 18 dependencies; 19 only of the own namespace; 29 no cluster fits; 32 Works of a
-/// deleted template wait for their cluster; 36 a dependency that comes late; 40, 41 odd dependency annotations;
-/// 42 a cluster that loses its label; 46 and 48 two affinity groups; 49 a lost binding stays lost until a touch.
+/// deleted template wait for their cluster; 33 what is there already is refused; 34, 35 claims of other policies;
+/// 36 a dependency that comes late; 37 the feature gate off; 38 no script; 39 an invalid name holds up the others;
+/// 40, 41 odd dependency annotations; 42 a cluster that loses its label; 46 and 48 two affinity groups; 49, 50 a lost
+/// binding stays lost until a touch.
 ///
 /// It does not keep: 6 and 14 (timing), 9 (endless retries), 20 (versions), 21 to 28 (migration residues),
-/// 31, 35, 37 to 39, 43 (the webhook's defaults), 44, 45, 50 to 57.
+/// 31 (the network error), 43 (the webhook's defaults), 44, 45, 51 to 57.
 #[derive(Debug)]
 pub struct StandIn {
+    distributes: Arc<AtomicBool>,
+    changed: Arc<Notify>,
     _stop: DropGuard,
 }
 
@@ -75,6 +82,10 @@ struct Federation {
     reachable: HashMap<String, bool>,
     /// Version of each template, and of its policy, when its binding was last made (fact 49).
     bound: HashMap<String, String>,
+    /// Version of each dependency, and who needed it, when its binding was last attached (fact 50).
+    attached: HashMap<String, String>,
+    /// The feature gate PropagateDeps (fact 37).
+    distributes: Arc<AtomicBool>,
     probed: Option<tokio::time::Instant>,
 }
 
@@ -85,15 +96,30 @@ impl StandIn {
         let changed = Arc::new(Notify::new());
         let hub = Plane::hub(hub, &changed, &stop);
         let cells = cells.into_iter().map(|(name, client)| (name, Plane::cell(client, &changed, &stop))).collect();
-        let federation = Federation { hub, cells, reachable: HashMap::new(), bound: HashMap::new(), probed: None };
-        let stopped = stop.clone();
+        let distributes = Arc::new(AtomicBool::new(true));
+        let federation = Federation {
+            hub,
+            cells,
+            reachable: HashMap::new(),
+            bound: HashMap::new(),
+            attached: HashMap::new(),
+            distributes: distributes.clone(),
+            probed: None,
+        };
+        let (stopped, wake) = (stop.clone(), changed.clone());
         tokio::spawn(async move {
             tokio::select! {
                 () = stopped.cancelled() => {}
                 () = federation.run(changed) => {}
             }
         });
-        Self { _stop: stop.drop_guard() }
+        Self { distributes, changed: wake, _stop: stop.drop_guard() }
+    }
+
+    /// Switches the feature gate PropagateDeps; it is on at first.
+    pub fn propagate_deps(&self, on: bool) {
+        self.distributes.store(on, Ordering::SeqCst);
+        self.changed.notify_one();
     }
 }
 

@@ -1,0 +1,110 @@
+//! References to ConfigMaps and Secrets, in the one form that annotations carry: `Kind/name`.
+
+use std::{fmt, str::FromStr};
+
+/// Longest name of a source: Karmada's binding of it is `<name>-configmap`, which must be a name as well.
+pub const MAX_SOURCE_NAME: usize = 253 - "-configmap".len();
+
+/// What can be referred to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SourceKind {
+    /// `v1` ConfigMap
+    ConfigMap,
+    /// `v1` Secret
+    Secret,
+}
+
+impl SourceKind {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::ConfigMap, Self::Secret];
+
+    /// The kind's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        }
+    }
+}
+
+/// One ConfigMap or Secret of a namespace; ConfigMaps sort first, then by name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Token {
+    /// Its kind.
+    pub kind: SourceKind,
+    /// Its name.
+    pub name: String,
+}
+
+impl Token {
+    /// A ConfigMap.
+    pub fn config_map(name: &str) -> Self {
+        Self { kind: SourceKind::ConfigMap, name: name.into() }
+    }
+
+    /// A Secret.
+    pub fn secret(name: &str) -> Self {
+        Self { kind: SourceKind::Secret, name: name.into() }
+    }
+
+    /// Whether an API server would take the name: a DNS subdomain.
+    pub fn is_valid(&self) -> bool {
+        let alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+        let label = |part: &str| {
+            part.starts_with(alphanumeric)
+                && part.ends_with(alphanumeric)
+                && part.chars().all(|c| alphanumeric(c) || c == '-')
+        };
+        self.name.len() <= 253 && self.name.split('.').all(label)
+    }
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind.as_str(), self.name)
+    }
+}
+
+impl FromStr for Token {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let (kind, name) = text.split_once('/').ok_or(())?;
+        let kind = SourceKind::ALL.into_iter().find(|k| k.as_str() == kind).ok_or(())?;
+        let token = Self { kind, name: name.into() };
+        if token.is_valid() { Ok(token) } else { Err(()) }
+    }
+}
+
+/// The value of an annotation that lists tokens, sorted and distinct.
+pub fn to_annotation<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> String {
+    let sorted: std::collections::BTreeSet<&Token> = tokens.into_iter().collect();
+    serde_json::json!(sorted.iter().map(ToString::to_string).collect::<Vec<_>>()).to_string()
+}
+
+/// The tokens in the value of an annotation. What is none is left out; a text that is no list of texts has none.
+pub fn from_annotation(text: &str) -> Vec<Token> {
+    let list: Vec<String> = serde_json::from_str(text).unwrap_or_default();
+    list.iter().filter_map(|text| text.parse().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_sort_configmaps_first_and_survive_the_annotation() {
+        let tokens = [Token::secret("a"), Token::config_map("z"), Token::config_map("b.c"), Token::secret("a")];
+        let text = to_annotation(&tokens);
+        assert_eq!(text, r#"["ConfigMap/b.c","ConfigMap/z","Secret/a"]"#);
+        assert_eq!(to_annotation(&from_annotation(&text)), text);
+    }
+
+    #[test]
+    fn what_is_no_token_is_left_out() {
+        assert!(from_annotation("not json").is_empty());
+        assert!(from_annotation(r#"{"a":1}"#).is_empty());
+        let odd = r#"["Pod/a","ConfigMap","Secret/../x","Secret/","Secret/A","Secret/-a","Secret/a..b","Secret/ok"]"#;
+        assert_eq!(from_annotation(odd), [Token::secret("ok")]);
+    }
+}

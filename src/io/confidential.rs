@@ -1,0 +1,165 @@
+//! Calls that carry the content of ConfigMaps and Secrets: over connections of their own, with answers that carry
+//! nothing but metadata, and with errors in which no value can stand.
+
+use http::{HeaderValue, Request, header::ACCEPT};
+use kube::{
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
+    core::{Request as Requests, TypeMeta},
+};
+use serde_json::Value;
+
+use super::{CALL, Class, Error, apply::Stored, clients::ControlPlane, deadline};
+use crate::{
+    api::referenced::Token,
+    plan::{
+        Kind, Object, Op, Plane,
+        payload::{Payload, Seen},
+    },
+};
+
+const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+
+impl<P: Plane> ControlPlane<P> {
+    /// Reads the content of a ConfigMap or Secret. `None` when the server says that it does not exist.
+    ///
+    /// # Errors
+    /// As every call; no value stands in any of them.
+    pub async fn read_payload(&self, namespace: &str, token: &Token) -> Result<Option<(Seen, Payload)>, Error> {
+        let object = Object { kind: token.kind.into(), namespace: namespace.into(), name: token.name.clone() };
+        let what = || format!("get {object} in {}", self.name());
+        let request = requests(&object)
+            .get(&object.name, &kube::api::GetParams::default())
+            .map_err(|e| Error::Answer { call: what(), why: e.to_string() })?;
+        match self.call(&object, "get", request).await {
+            Ok(text) => Payload::parse(object.kind == Kind::Secret, text.as_bytes())
+                .map(Some)
+                .ok_or_else(|| Error::Answer { call: what(), why: format!("it is no {}", token.kind.as_str()) }),
+            Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Carries out one write on such an object.
+    pub(super) async fn send_confidential(&self, object: &Object, op: &Op) -> Result<Option<Stored>, Error> {
+        let unbuilt = |e: kube::core::request::Error| Error::Answer {
+            call: format!("write {object} in {}", self.name()),
+            why: e.to_string(),
+        };
+        let requests = requests(object);
+        match op {
+            Op::Create { body, manager } => {
+                let params = PostParams { field_manager: Some((*manager).into()), ..PostParams::default() };
+                let request = requests.create(&params, body.to_string().into_bytes()).map_err(unbuilt)?;
+                Ok(self.remember(object, &self.call(object, "create", request).await?))
+            }
+            Op::Merge { body, manager } => {
+                let params = PatchParams { field_manager: Some((*manager).into()), ..PatchParams::default() };
+                let request = requests.patch(&object.name, &params, &Patch::Merge(body)).map_err(unbuilt)?;
+                match self.call(object, "patch", request).await {
+                    Ok(answer) => Ok(self.remember(object, &answer)),
+                    Err(gone) if gone.class() == Class::Gone => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
+            Op::Delete { uid, resource_version } => {
+                let params = DeleteParams {
+                    preconditions: Some(Preconditions {
+                        uid: Some(uid.clone()),
+                        resource_version: Some(resource_version.clone()),
+                    }),
+                    ..DeleteParams::background()
+                };
+                let request = requests.delete(&object.name, &params).map_err(unbuilt)?;
+                match self.call(object, "delete", request).await {
+                    Ok(answer) => self.deleted(object, uid, &answer),
+                    Err(gone) if gone.class() == Class::Gone => {}
+                    Err(error) => return Err(error),
+                }
+                Ok(None)
+            }
+            Op::Apply { .. } | Op::ConfirmAbsent | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. } => {
+                // No plan asks for these; an answer in full would be on its way if one did.
+                Err(Error::Answer { call: format!("{object}"), why: "not a way to treat what is confidential".into() })
+            }
+        }
+    }
+
+    async fn call(&self, object: &Object, verb: &str, mut request: Request<Vec<u8>>) -> Result<String, Error> {
+        if verb != "get" {
+            request.headers_mut().insert(ACCEPT, HeaderValue::from_static(METADATA_ONLY));
+        }
+        let what = || format!("{verb} {object} in {}", self.name());
+        let client = match self.connection().confidential() {
+            Ok(client) => client,
+            Err(source) => return Err(Error::Api { call: what(), source: Box::new(source) }),
+        };
+        let called = deadline(CALL, what, client.request_text(request)).await;
+        called.map_err(scrubbed)
+    }
+
+    fn remember(&self, object: &Object, answer: &str) -> Option<Stored> {
+        metadata(answer).map(|answer| self.feed_back(object, answer))
+    }
+
+    fn deleted(&self, object: &Object, uid: &str, answer: &str) {
+        match metadata(answer).filter(|answer| answer.metadata.uid.as_deref() == Some(uid)) {
+            Some(deleting) if deleting.metadata.finalizers.as_ref().is_some_and(|left| !left.is_empty()) => {
+                self.feed_back(object, deleting);
+            }
+            _ => {
+                if let Some(sink) = self.sink(object.kind) {
+                    sink.removed(object, uid);
+                }
+            }
+        }
+    }
+}
+
+fn requests(object: &Object) -> Requests {
+    let (_, _, plural) = object.kind.gvk();
+    Requests::new(format!("/api/v1/namespaces/{}/{plural}", object.namespace))
+}
+
+/// The object behind an answer that was asked to be metadata alone, with nothing else of it.
+fn metadata(answer: &str) -> Option<DynamicObject> {
+    let mut answer: Value = serde_json::from_str(answer).ok()?;
+    let metadata = serde_json::from_value(answer["metadata"].take()).ok()?;
+    Some(DynamicObject { types: None::<TypeMeta>, metadata, data: Value::Null })
+}
+
+/// The error without the server's words, of which nobody can say what they repeat; the fields it names are kept.
+fn scrubbed(error: Error) -> Error {
+    match error {
+        Error::Api { call, source } => {
+            let source = match *source {
+                kube::Error::Api(mut status) if !matches!(status.code, 401 | 403 | 404 | 409) => {
+                    let causes = status.details.iter().flat_map(|d| &d.causes);
+                    let fields: Vec<&str> = causes.map(|cause| cause.field.as_str()).collect();
+                    status.message = format!("{} (HTTP {}) {}", status.reason, status.code, fields.join(", "));
+                    kube::Error::Api(status)
+                }
+                other => other,
+            };
+            Error::Api { call, source: Box::new(source) }
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::Status;
+
+    #[test]
+    fn a_refusal_tells_fields_but_no_words() {
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "status": "Failure", "code": 422, "reason": "Invalid", "message": "data[a]: Invalid value: \"canary\"",
+            "details": { "causes": [{ "field": "data[a]", "message": "Invalid value: \"canary\"", "reason": "x" }] },
+        }))
+        .unwrap();
+        let error = Error::Api { call: "create".into(), source: Box::new(kube::Error::Api(Box::new(status))) };
+        let told = scrubbed(error).to_string();
+        assert!(told.contains("data[a]") && told.contains("422") && !told.contains("canary"), "{told}");
+    }
+}

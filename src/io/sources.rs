@@ -1,0 +1,236 @@
+//! What is known of the ConfigMaps and Secrets that are in use: of each, what its last reading came to.
+//!
+//! A watch of metadata tells when a reading is out of date. Nothing is kept of any other object, and no content of any.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+};
+
+use super::store::{Cache, Incoming, ObjectKey};
+use crate::plan::hub::resolve::Source;
+
+/// The sources of one kind in one project.
+#[derive(Default)]
+pub struct Sources {
+    entries: Mutex<HashMap<ObjectKey, Entry>>,
+    listener: OnceLock<Box<dyn Fn(&ObjectKey) + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct Entry {
+    /// Grows with each change that the watch tells.
+    epoch: u64,
+    /// The last reading, and the epoch in which it was begun.
+    reading: Option<(u64, Reading)>,
+    /// The companion that was seen to have what the reading has.
+    copied: Option<Copied>,
+}
+
+/// What a reading came to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reading {
+    /// Uid of what was read; empty when there was nothing.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: u64,
+    /// What it is.
+    pub source: Source,
+}
+
+/// A companion with the content of a reading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Copied {
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
+}
+
+impl Sources {
+    /// Who is told that a source in use has changed. Set once, before the watch begins.
+    pub fn listen(&self, listener: impl Fn(&ObjectKey) + Send + Sync + 'static) {
+        let _ = self.listener.set(Box::new(listener));
+    }
+
+    /// Puts a source into use, and answers with the epoch in which a reading of it begins now.
+    pub fn begin(&self, key: &ObjectKey) -> u64 {
+        self.entries().entry(key.clone()).or_default().epoch
+    }
+
+    /// Notes what a reading came to. Whether that is another thing than was known before.
+    pub fn read(&self, key: &ObjectKey, epoch: u64, reading: Reading) -> bool {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(key) else { return true };
+        let before = entry.reading.as_ref().map(|(_, reading)| reading.clone());
+        let changed = before.as_ref().map(|before| &before.source) != Some(&reading.source);
+        if before.as_ref().map(|b| (&b.uid, b.version)) != Some((&reading.uid, reading.version)) {
+            entry.copied = None;
+        }
+        entry.reading = Some((epoch, reading));
+        changed
+    }
+
+    /// What a source is, as far as is known; [`Source::Unknown`] since it last changed.
+    pub fn get(&self, key: &ObjectKey) -> Source {
+        let entries = self.entries();
+        let Some(entry) = entries.get(key) else { return Source::Unknown };
+        match &entry.reading {
+            Some((epoch, reading)) if *epoch == entry.epoch => reading.source.clone(),
+            _ => Source::Unknown,
+        }
+    }
+
+    /// The same, but what it was when last read while it has not been read anew: for whoever must not flinch at each
+    /// change.
+    pub fn last(&self, key: &ObjectKey) -> Source {
+        let entries = self.entries();
+        entries.get(key).and_then(|entry| entry.reading.as_ref()).map(|(_, r)| r.source.clone()).unwrap_or_default()
+    }
+
+    /// A companion was seen, or made, to have the content of the last reading.
+    pub fn copied(&self, key: &ObjectKey, companion: Copied) {
+        if let Some(entry) = self.entries().get_mut(key) {
+            entry.copied = Some(companion);
+        }
+    }
+
+    /// The companion that has the content of the last reading, which is the present one.
+    pub fn copy(&self, key: &ObjectKey) -> Option<Copied> {
+        let entries = self.entries();
+        let entry = entries.get(key)?;
+        entry.reading.as_ref().filter(|(epoch, _)| *epoch == entry.epoch)?;
+        entry.copied.clone()
+    }
+
+    /// A source is not in use any more.
+    pub fn forget(&self, key: &ObjectKey) {
+        self.entries().remove(key);
+    }
+
+    /// Whoever reads next is to look anew.
+    pub fn expire(&self, key: &ObjectKey) {
+        if let Some(entry) = self.entries().get_mut(key) {
+            entry.epoch += 1;
+        }
+    }
+
+    fn entries(&self) -> MutexGuard<'_, HashMap<ObjectKey, Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The watch says that a source is at this version now, or gone (`None`).
+    fn changed(&self, key: &ObjectKey, now: Option<(&str, u64)>) {
+        {
+            let mut entries = self.entries();
+            let Some(entry) = entries.get_mut(key) else { return };
+            let known = match (&entry.reading, now) {
+                (Some((_, reading)), Some((uid, version))) => reading.uid == uid && reading.version >= version,
+                (Some((_, reading)), None) => reading.source == Source::Absent,
+                (None, _) => false,
+            };
+            if known {
+                return;
+            }
+            entry.epoch += 1;
+        }
+        if let Some(listener) = self.listener.get() {
+            listener(key);
+        }
+    }
+}
+
+impl Cache<()> for Sources {
+    fn wants(&self, key: &ObjectKey) -> bool {
+        self.entries().contains_key(key)
+    }
+
+    fn replace(&self, objects: Vec<Incoming<()>>, _: u64) {
+        let listed: HashMap<&ObjectKey, (&str, u64)> =
+            objects.iter().map(|object| (&object.key, (object.uid.as_str(), object.version))).collect();
+        let keys: Vec<ObjectKey> = self.entries().keys().cloned().collect();
+        for key in keys {
+            self.changed(&key, listed.get(&key).copied());
+        }
+    }
+
+    fn observe(&self, object: Incoming<()>) {
+        self.changed(&object.key, Some((&object.uid, object.version)));
+    }
+
+    fn forget(&self, key: &ObjectKey, _: &str) {
+        self.changed(key, None);
+    }
+
+    fn pass(&self, _: u64) {}
+
+    fn set_live(&self, _: bool) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use super::*;
+
+    fn object(version: u64) -> Incoming<()> {
+        Incoming { key: ObjectKey::new("shop", "db"), uid: "u".into(), version, value: Some(()) }
+    }
+
+    fn reading(version: u64) -> Reading {
+        Reading { uid: "u".into(), version, source: Source::Present { size: 3 } }
+    }
+
+    #[test]
+    fn a_reading_stands_until_the_watch_tells_of_a_change() {
+        let sources = Sources::default();
+        let told = Arc::new(AtomicUsize::new(0));
+        let counter = told.clone();
+        sources.listen(move |_| {
+            counter.fetch_add(1, Ordering::SeqCst);
+        });
+        let key = ObjectKey::new("shop", "db");
+        assert!(!sources.wants(&key));
+        sources.observe(object(5)); // nobody uses it
+        assert_eq!((sources.get(&key), told.load(Ordering::SeqCst)), (Source::Unknown, 0));
+
+        let epoch = sources.begin(&key);
+        assert!(sources.wants(&key));
+        assert!(sources.read(&key, epoch, reading(5)));
+        sources.copied(&key, Copied { uid: "c".into(), version: "9".into() });
+        sources.observe(object(5)); // what was read
+        assert_eq!((sources.get(&key), told.load(Ordering::SeqCst)), (Source::Present { size: 3 }, 0));
+        assert!(sources.copy(&key).is_some());
+
+        sources.observe(object(6));
+        assert_eq!((sources.get(&key), told.load(Ordering::SeqCst)), (Source::Unknown, 1));
+        assert_eq!((sources.last(&key), sources.copy(&key)), (Source::Present { size: 3 }, None));
+
+        // A change that comes while it is read makes the reading old before it is noted.
+        let epoch = sources.begin(&key);
+        Cache::forget(&sources, &key, "u");
+        sources.read(&key, epoch, reading(6));
+        assert_eq!((sources.get(&key), told.load(Ordering::SeqCst)), (Source::Unknown, 2));
+    }
+
+    #[test]
+    fn a_list_tells_what_was_missed() {
+        let (sources, key) = (Sources::default(), ObjectKey::new("shop", "db"));
+        let epoch = sources.begin(&key);
+        sources.read(&key, epoch, reading(5));
+        sources.replace(vec![object(5)], 8);
+        assert_eq!(sources.get(&key), Source::Present { size: 3 });
+        sources.replace(vec![], 9);
+        assert_eq!(sources.get(&key), Source::Unknown);
+        let epoch = sources.begin(&key);
+        let absent = Reading { source: Source::Absent, ..Reading::default() };
+        assert!(sources.read(&key, epoch, absent));
+        sources.replace(vec![], 9);
+        assert_eq!(sources.get(&key), Source::Absent);
+        sources.replace(vec![object(10)], 10);
+        assert_eq!(sources.get(&key), Source::Unknown);
+    }
+}

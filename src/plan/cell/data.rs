@@ -1,0 +1,160 @@
+//! Whether the ConfigMaps and Secrets that an Instance refers to are on its cell; if not, what is missing and why.
+
+use kube::ResourceExt;
+use serde::Deserialize;
+
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        meta::{annotation, reason},
+        referenced::{self, Token},
+    },
+    plan::{condition::Verdict, references::references},
+};
+
+/// Why the management side cannot give what is referred to, as the annotation says it.
+#[derive(Deserialize)]
+struct Hint {
+    reason: String,
+    message: String,
+}
+
+/// Judges one Instance; nothing when it refers to no data. `present` looks a companion up in its namespace.
+///
+/// The deployment's annotations may be older than its template: what they do not speak of is not resolved, and the
+/// Instance waits (invariant E). Only the Go operator leaves it open whether an optional source was skipped.
+pub fn look(deployment: &WorkloadDeployment, instance: &Instance, present: &dyn Fn(&Token) -> bool) -> Option<Verdict> {
+    let references = references(&instance.spec);
+    if references.is_empty() {
+        return None;
+    }
+    let text = |key: &str| deployment.annotations().get(key).map(String::as_str);
+    let tokens = |key: &str| text(key).map(referenced::from_annotation).unwrap_or_default();
+    let (expected, skipped) =
+        (tokens(annotation::EXPECTED_REFERENCED_DATA), tokens(annotation::SKIPPED_REFERENCED_DATA));
+    let from_go = text(annotation::SOURCE_GENERATION).is_none() && text(annotation::EXPECTED_REFERENCED_DATA).is_some();
+    let hint: Option<Hint> = text(annotation::REFERENCED_DATA_ERROR).and_then(|text| serde_json::from_str(text).ok());
+    let unresolved: Vec<&Token> = references
+        .iter()
+        .filter(|r| !(expected.contains(&r.token) || r.optional && (from_go || skipped.contains(&r.token))))
+        .map(|r| &r.token)
+        .collect();
+    if !unresolved.is_empty() {
+        return Some(match hint.as_ref().and_then(|hint| Some((source_reason(&hint.reason)?, &hint.message))) {
+            Some((reason, message)) => Verdict::no(reason, message.clone()),
+            None => Verdict::no(reason::RESOLVING, format!("waiting for {} to be looked up", list(&unresolved))),
+        });
+    }
+    let needed: Vec<&Token> = references.iter().map(|r| &r.token).filter(|token| expected.contains(token)).collect();
+    let missing: Vec<&Token> = needed.iter().copied().filter(|token| !present(token)).collect();
+    Some(if missing.is_empty() {
+        Verdict::yes(reason::DATA_READY, format!("All {} referenced companion(s) are materialised", needed.len()))
+    } else {
+        let why = hint.map(|hint| format!(" ({}: {})", hint.reason, hint.message)).unwrap_or_default();
+        Verdict::no(reason::AWAITING_PROPAGATION, format!("waiting for {} to arrive{why}", list(&missing)))
+    })
+}
+
+/// A reason that may stand in a condition: what an annotation says is anybody's.
+fn source_reason(text: &str) -> Option<&'static str> {
+    [
+        reason::SOURCE_NOT_FOUND,
+        reason::SOURCE_UNAUTHORIZED,
+        reason::SOURCE_TOO_LARGE,
+        reason::SOURCE_NAME_TOO_LONG,
+        reason::SOURCE_NAME_TAKEN,
+    ]
+    .into_iter()
+    .find(|reason| *reason == text)
+}
+
+fn list(tokens: &[&Token]) -> String {
+    tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec() -> serde_json::Value {
+        json!({
+            "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [{ "name": "c", "image": "i",
+                "envFrom": [
+                    { "configMapRef": { "name": "settings" } },
+                    { "secretRef": { "name": "db" } },
+                    { "secretRef": { "name": "extra", "optional": true } },
+                ] }] } },
+            "networkInterfaces": [],
+        })
+    }
+
+    fn told(annotations: &serde_json::Value, present: &[&str]) -> (String, String) {
+        let deployment: WorkloadDeployment = serde_json::from_value(json!({
+            "metadata": { "name": "wd", "annotations": annotations },
+            "spec": {
+                "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+                "template": { "spec": spec() }, "scaleSettings": { "minReplicas": 1 },
+            },
+        }))
+        .unwrap();
+        let instance: Instance =
+            serde_json::from_value(json!({ "metadata": { "name": "i" }, "spec": spec() })).unwrap();
+        let there = |token: &Token| present.contains(&token.to_string().as_str());
+        let verdict = look(&deployment, &instance, &there).unwrap();
+        (verdict.reason, verdict.message)
+    }
+
+    #[test]
+    fn what_is_missing_is_told_and_by_whom() {
+        let ours = |expected: &str, skipped: &str, error: &str| {
+            let mut all = json!({ annotation::SOURCE_GENERATION: "1" });
+            for (key, value) in [
+                (annotation::EXPECTED_REFERENCED_DATA, expected),
+                (annotation::SKIPPED_REFERENCED_DATA, skipped),
+                (annotation::REFERENCED_DATA_ERROR, error),
+            ] {
+                if !value.is_empty() {
+                    all[key] = json!(value);
+                }
+            }
+            all
+        };
+        let both = r#"["ConfigMap/settings","Secret/db"]"#;
+        let extra = r#"["Secret/extra"]"#;
+        let not_found = r#"{"reason":"SourceNotFound","message":"there is no Secret db"}"#;
+        let forged = r#"{"reason":"Everything is fine","message":"x"}"#;
+        let hint = r#"{"reason":"DependenciesNotPropagated","message":"feature off"}"#;
+        let cases = [
+            (ours("", "", ""), vec![], "Resolving", "ConfigMap/settings, Secret/db, Secret/extra"),
+            (ours("", "", not_found), vec![], "SourceNotFound", "there is no Secret db"),
+            (ours("", "", forged), vec![], "Resolving", "settings"),
+            // The template refers to more than the annotation speaks of.
+            (ours(r#"["ConfigMap/settings"]"#, extra, ""), vec!["ConfigMap/settings"], "Resolving", "Secret/db"),
+            // Whether the optional one is to come is not known yet.
+            (ours(both, "", ""), vec!["ConfigMap/settings", "Secret/db"], "Resolving", "Secret/extra"),
+            (
+                ours(both, extra, ""),
+                vec!["ConfigMap/settings"],
+                "AwaitingPropagation",
+                "waiting for Secret/db to arrive",
+            ),
+            (ours(both, extra, hint), vec![], "AwaitingPropagation", "(DependenciesNotPropagated: feature off)"),
+            (ours(both, extra, ""), vec!["ConfigMap/settings", "Secret/db"], "Ready", "All 2"),
+            // Copies that are there serve, whatever became of their source.
+            (ours(both, extra, not_found), vec!["ConfigMap/settings", "Secret/db"], "Ready", "All 2"),
+            // The Go operator does not say what it skipped.
+            (
+                json!({ annotation::EXPECTED_REFERENCED_DATA: both }),
+                vec!["ConfigMap/settings", "Secret/db"],
+                "Ready",
+                "All 2",
+            ),
+        ];
+        for (annotations, present, reason, words) in cases {
+            let (told_reason, message) = told(&annotations, &present);
+            assert!(told_reason == reason && message.contains(words), "{annotations}: {told_reason}: {message}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! The status of a project's deployment: what the cell reports, whether it has what it was given, and its data.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{federated::Finding, resolve::Data};
+use crate::{
+    api::{
+        compute::{Condition, ConditionStatus, WorkloadDeployment, WorkloadDeploymentStatus},
+        meta::{condition, manager, reason},
+    },
+    plan::{
+        Kind, Project, Write,
+        condition::{Verdict, find},
+        event::{self, Note, Severity},
+    },
+};
+
+/// What a status comes to.
+pub(super) struct Status {
+    /// The status, when it does not stand already, and an Event when there is news of the bad kind.
+    pub(super) writes: Vec<Write<Project>>,
+    /// Whether nothing is lacking.
+    pub(super) settled: bool,
+}
+
+/// Decides the status of one deployment. What has been lacking for a moment only is not `told`: it is under way.
+pub(super) fn plan(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    data: &Data,
+    finding: Option<&Finding>,
+    told: bool,
+    now: Timestamp,
+) -> Status {
+    let empty = WorkloadDeploymentStatus::default();
+    let old = deployment.status.as_ref().unwrap_or(&empty);
+    let report = copy.and_then(|copy| copy.status.as_ref());
+    let generation = deployment.metadata.generation;
+    let before = |type_: &str| find(&old.conditions, type_).cloned();
+    let verdict = |verdict: Option<Verdict>, type_: &str| match verdict {
+        Some(verdict) => Some(verdict.over(&old.conditions, type_, generation, now)),
+        None => before(type_),
+    };
+    // A cell that is about to report brings the first word of success with it, in one write.
+    let early = report.is_none() && before(condition::FEDERATED).is_none();
+    let federated = verdict(federated(finding, told, early), condition::FEDERATED);
+    let of_data =
+        if data.refers { verdict(data_ready(data, finding, told), condition::REFERENCED_DATA_READY) } else { None };
+    let lacking = matches!(finding, Some(Finding::Lacking { .. } | Finding::Whole { excess: Some(_), .. }));
+    let settled = !lacking && data.trouble.is_none() && !(early && finding.is_some());
+    let news = federated.as_ref().filter(|new| {
+        new.status == ConditionStatus::False
+            && before(condition::FEDERATED).is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason))
+    });
+    let event = news.map(|news| {
+        let reason = cause(&news.reason);
+        let note = Note { severity: Severity::Warning, reason, action: "Federating", text: &news.message };
+        event::on(Kind::WorkloadDeployment, deployment, "workload-deployment-federator", note, now)
+    });
+    let mut status = report.map_or_else(|| old.clone(), mirrored);
+    status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
+    let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
+    if report.is_none() && own.is_empty() {
+        return Status { writes: Vec::new(), settled };
+    }
+    status.conditions.extend(own);
+    let write = Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, &json!(status), deployment);
+    Status { writes: write.into_iter().chain(event).collect(), settled }
+}
+
+/// The cell's report, in the project's terms: generations are those of the project's object.
+fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentStatus {
+    let observed = report.observed_source_generation;
+    let conditions =
+        report.conditions.iter().map(|c| Condition { observed_generation: observed, ..c.clone() }).collect();
+    WorkloadDeploymentStatus {
+        conditions,
+        observed_generation: observed,
+        observed_source_generation: None,
+        ..report.clone()
+    }
+}
+
+/// What `Federated` is to say; nothing: what it says already.
+fn federated(finding: Option<&Finding>, told: bool, early: bool) -> Option<Verdict> {
+    match finding? {
+        Finding::Whole { .. } if early && !told => None,
+        Finding::Whole { excess: Some(excess), .. } => {
+            told.then(|| Verdict::yes(reason::CLAIMED_BY_ANOTHER_POLICY, excess.clone()))
+        }
+        Finding::Whole { on, excess: None } => {
+            Some(Verdict::yes(reason::PROPAGATED, format!("{} has what the hub was given", on.join(", "))))
+        }
+        Finding::Lacking { cause, .. } => told.then(|| cause.clone()),
+    }
+}
+
+/// What `ReferencedDataReady` is to say; nothing: what it says already.
+fn data_ready(data: &Data, finding: Option<&Finding>, told: bool) -> Option<Verdict> {
+    if let Some(trouble) = &data.trouble {
+        // That a source cannot be copied is certain, and told at once; everything else may be a matter of a moment.
+        return (data.refusal.is_some() || told).then(|| trouble.clone());
+    }
+    match finding? {
+        Finding::Whole { .. } => {
+            let count = data.expected.as_ref().map_or(0, Vec::len);
+            Some(Verdict::yes(reason::DATA_READY, format!("All {count} referenced companion(s) are materialised")))
+        }
+        Finding::Lacking { cause, .. } => {
+            told.then(|| Verdict::no(reason::AWAITING_PROPAGATION, format!("{}: {}", cause.reason, cause.message)))
+        }
+    }
+}
+
+/// An Event's reason comes from a closed set.
+fn cause(text: &str) -> &'static str {
+    [
+        reason::NO_CLUSTER_FOR_CITY,
+        reason::CLUSTER_NOT_READY,
+        reason::NOT_SCHEDULED,
+        reason::NOT_APPLIED,
+        reason::BINDING_MISSING,
+        reason::CLAIMED_BY_ANOTHER_POLICY,
+        reason::DEPENDENCIES_NOT_PROPAGATED,
+    ]
+    .into_iter()
+    .find(|reason| *reason == text)
+    .unwrap_or(reason::NOT_APPLIED)
+}

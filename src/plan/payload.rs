@@ -1,0 +1,169 @@
+//! The content of a ConfigMap or Secret, on its short way from a source to its companion. It never shows itself.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+/// What is copied of a source: everything but its metadata.
+///
+/// `Debug` tells names and sizes, never values.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Payload {
+    /// A ConfigMap's texts; a Secret's values in base64.
+    data: BTreeMap<String, String>,
+    /// A ConfigMap's binary values, in base64.
+    binary: BTreeMap<String, String>,
+    /// A Secret's type.
+    type_: Option<String>,
+    immutable: bool,
+    /// Bytes of all values.
+    size: u64,
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<&String> = self.data.keys().chain(self.binary.keys()).collect();
+        f.debug_struct("Payload").field("keys", &keys).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+impl Payload {
+    /// From the object as an API server gives it; `secret` says which kind it is. `None` when it is neither: what does
+    /// not fit is not told, since it may be a value.
+    pub fn parse(secret: bool, object: &[u8]) -> Option<(Seen, Self)> {
+        let object: Object = serde_json::from_slice(object).ok()?;
+        let (data, binary) = (object.data.unwrap_or_default(), object.binary_data.unwrap_or_default());
+        let bytes = |text: &String| text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count();
+        let plain: usize = data.values().map(|text| if secret { bytes(text) } else { text.len() }).sum();
+        let encoded: usize = binary.values().map(bytes).sum();
+        let size = u64::try_from(plain + encoded).unwrap_or(u64::MAX);
+        let seen = Seen {
+            uid: object.metadata.uid,
+            version: object.metadata.resource_version,
+            labels: object.metadata.labels.unwrap_or_default(),
+        };
+        let immutable = object.immutable.unwrap_or(false);
+        Some((seen, Self { data, binary, type_: object.type_.filter(|_| secret), immutable, size }))
+    }
+
+    /// Bytes of all values, as the limits count them.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Whether an object with this content can be changed into one with that of `next`; else it must be made anew.
+    pub fn can_become(&self, next: &Self) -> bool {
+        !self.immutable && self.type_ == next.type_
+    }
+
+    /// The fields of an object with this content.
+    pub fn fields(&self) -> Map<String, Value> {
+        let mut fields = Map::new();
+        if !self.data.is_empty() {
+            fields.insert("data".into(), json!(self.data));
+        }
+        if !self.binary.is_empty() {
+            fields.insert("binaryData".into(), json!(self.binary));
+        }
+        if let Some(type_) = &self.type_ {
+            fields.insert("type".into(), json!(type_));
+        }
+        if self.immutable {
+            fields.insert("immutable".into(), json!(true));
+        }
+        fields
+    }
+
+    /// The JSON merge patch that turns this content into `next`.
+    pub fn patch_to(&self, next: &Self) -> Map<String, Value> {
+        let mut patch = Map::new();
+        for (field, old, new) in [("data", &self.data, &next.data), ("binaryData", &self.binary, &next.binary)] {
+            let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+            let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
+            let changes: Map<String, Value> =
+                gone.chain(changed.map(|(key, value)| (key.clone(), json!(value)))).collect();
+            if !changes.is_empty() {
+                patch.insert(field.into(), Value::Object(changes));
+            }
+        }
+        if next.immutable != self.immutable {
+            patch.insert("immutable".into(), json!(next.immutable));
+        }
+        patch
+    }
+}
+
+/// Which version of an object was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+// Without Debug, like everything that holds values.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Object {
+    metadata: Metadata,
+    data: Option<BTreeMap<String, String>>,
+    binary_data: Option<BTreeMap<String, String>>,
+    #[serde(rename = "type")]
+    type_: Option<String>,
+    immutable: Option<bool>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    #[serde(default)]
+    uid: String,
+    #[serde(default)]
+    resource_version: String,
+    labels: Option<BTreeMap<String, String>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn secret(object: &Value) -> Payload {
+        let mut object = object.clone();
+        object["metadata"] = json!({ "uid": "u", "resourceVersion": "7" });
+        Payload::parse(true, object.to_string().as_bytes()).unwrap().1
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_values() {
+        // "canary" in base64 has no padding, "canary!" has two.
+        assert_eq!(secret(&json!({ "data": { "a": "Y2FuYXJ5", "b": "Y2FuYXJ5IQ==" } })).size(), 6 + 7);
+        let map = json!({ "metadata": {}, "data": { "a": "four" }, "binaryData": { "b": "Y2FuYXJ5" } }).to_string();
+        assert_eq!(Payload::parse(false, map.as_bytes()).unwrap().1.size(), 4 + 6);
+        assert_eq!(Payload::default().size(), 0);
+    }
+
+    #[test]
+    fn values_are_never_shown() {
+        let payload = secret(&json!({ "data": { "password": "Y2FuYXJ5" } }));
+        assert_eq!(format!("{payload:?}"), r#"Payload { keys: ["password"], size: 6, .. }"#);
+        // Nor is what cannot be read.
+        assert!(Payload::parse(true, br#"{"metadata":{},"data":"canary"}"#).is_none());
+    }
+
+    #[test]
+    fn a_patch_carries_the_difference_alone() {
+        let old = secret(&json!({ "data": { "same": "QQ==", "changed": "Qg==", "gone": "Qw==" }, "type": "Opaque" }));
+        let new = secret(
+            &json!({ "data": { "same": "QQ==", "changed": "RA==", "new": "RQ==" }, "type": "Opaque", "immutable": true }),
+        );
+        let patch = Value::Object(old.patch_to(&new));
+        assert_eq!(patch, json!({ "data": { "changed": "RA==", "new": "RQ==", "gone": null }, "immutable": true }));
+        assert!(new.patch_to(&new).is_empty());
+        assert!(old.can_become(&new) && !new.can_become(&old));
+        assert!(!old.can_become(&secret(&json!({ "type": "kubernetes.io/tls" }))));
+    }
+}

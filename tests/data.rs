@@ -1,0 +1,344 @@
+//! Referenced data on real API servers: sharing, rotation, failures and their healing, and the causes of waits.
+//! One testbed for all; each test has namespaces, and where it disturbs the federation a city, of its own.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use common::{
+    RUNTIME, World, api, apply, condition, delete, eventually, get, list, merge, ready, template, try_apply, workload,
+};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+/// A template that uses a ConfigMap, a Secret, and a Secret to pull images with.
+fn using(references: &Value) -> Value {
+    let mut template = template("docker.io/library/nginx:1");
+    template["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] = references.clone();
+    template
+}
+
+fn all_three() -> Value {
+    let mut template = using(&json!([{ "configMapRef": { "name": "settings" } }, { "secretRef": { "name": "db" } }]));
+    template["spec"]["runtime"]["sandbox"]["imagePullSecrets"] = json!([{ "name": "registry" }]);
+    template
+}
+
+fn config_map(namespace: &str, name: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": namespace, "name": name },
+        "data": { "key": value },
+    })
+}
+
+fn secret(namespace: &str, name: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": namespace, "name": name },
+        "type": "Opaque", "stringData": { "key": value },
+    })
+}
+
+fn with(template: &Value, namespace: &str, name: &str, cities: &[&str], replicas: u32) -> Value {
+    let mut object = workload(namespace, name, cities, replicas);
+    object["spec"]["template"] = template.clone();
+    object
+}
+
+/// Waits until an object's condition has this reason, for as long as a person would; returns its message.
+async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_: &str, reason: &str) -> String {
+    let began = Instant::now();
+    let message = eventually(&format!("{kind} {name} says {type_} {reason}"), || async {
+        let object = get(client, kind, namespace, name).await.ok_or("it is not there")?;
+        let told = condition(&object, type_);
+        if told["reason"] == reason { Ok(told["message"].as_str().unwrap().to_owned()) } else { Err(told.to_string()) }
+    })
+    .await;
+    assert!(began.elapsed() < Duration::from_secs(15), "{reason}: {:?}", began.elapsed());
+    message
+}
+
+async fn value(client: &Client, kind: &str, namespace: &str, name: &str) -> Option<(String, String)> {
+    let object = get(client, kind, namespace, name).await?;
+    let text = object.data["data"]["key"].as_str()?.to_owned();
+    Some((object.uid().unwrap(), text))
+}
+
+/// Every Secret and ConfigMap that Karmada brought into a cell's namespace, with its uid.
+async fn copies(cell: &Client, hub: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for kind in ["ConfigMap", "Secret"] {
+        for object in list(cell, kind, hub).await {
+            if object.labels().contains_key("compute.datumapis.com/referenced-data") {
+                found.insert(format!("{kind}/{}", object.name_any()), object.uid().unwrap());
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn shared_data_reaches_every_city_and_leaves_exactly_those_that_stop_needing_it() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("share").await;
+        for object in [config_map(&ns, "settings", "v"), secret(&ns, "db", "s"), secret(&ns, "registry", "r")] {
+            apply(&world.project, object).await;
+        }
+        apply(&world.project, with(&all_three(), &ns, "web", &["dfw", "ord"], 1)).await;
+        apply(&world.project, with(&all_three(), &ns, "api", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 2).await;
+        ready(world, &ns, "api", 1).await;
+        let all = ["ConfigMap/settings", "Secret/db", "Secret/registry"];
+        let before: Vec<BTreeMap<String, String>> =
+            [copies(&world.dfw, &hub).await, copies(&world.ord, &hub).await].into();
+        for copies in &before {
+            assert_eq!(copies.keys().collect::<Vec<_>>(), all);
+        }
+        let on_hub = get(&world.hub, "Secret", &hub, "db").await.unwrap();
+        assert_eq!(
+            on_hub.annotations()["compute.datumapis.com/referenced-by"],
+            format!(r#"["{ns}/api-p-dfw","{ns}/web-p-dfw","{ns}/web-p-ord"]"#)
+        );
+        assert!(!on_hub.labels().contains_key("meta.datumapis.com/upstream-namespace"));
+        let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-ord").await.unwrap();
+        assert_eq!(
+            wd.annotations()["compute.datumapis.com/expected-referenced-data"],
+            r#"["ConfigMap/settings","Secret/db","Secret/registry"]"#
+        );
+        reason(&world.project, "WorkloadDeployment", &ns, "web-p-ord", "ReferencedDataReady", "Ready").await;
+        reason(&world.project, "WorkloadDeployment", &ns, "web-p-ord", "Federated", "Propagated").await;
+        reason(&world.ord, "Instance", &hub, "web-p-ord-0", "ReferencedDataReady", "Ready").await;
+
+        // One city stops needing it.
+        apply(&world.project, with(&all_three(), &ns, "web", &["dfw"], 1)).await;
+        eventually("it leaves ord", || async {
+            let left = copies(&world.ord, &hub).await;
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        assert_eq!(copies(&world.dfw, &hub).await, before[0], "the others' copies are untouched");
+        // One of two users in the same city drops one reference.
+        let fewer = using(&json!([{ "configMapRef": { "name": "settings" } }]));
+        apply(&world.project, with(&fewer, &ns, "web", &["dfw"], 1)).await;
+        eventually("web gives up its claim", || async {
+            let companion = get(&world.hub, "Secret", &hub, "db").await.ok_or("it is gone")?;
+            let by = companion.annotations()["compute.datumapis.com/referenced-by"].clone();
+            if by == format!(r#"["{ns}/api-p-dfw"]"#) { Ok(()) } else { Err(by) }
+        })
+        .await;
+        assert_eq!(copies(&world.dfw, &hub).await, before[0]);
+        for name in ["web", "api"] {
+            delete(&world.project, "Workload", &ns, name).await;
+        }
+        eventually("nothing is left", || async {
+            world.is_clean(&ns, &hub).await?;
+            for client in [&world.hub, &world.dfw, &world.ord] {
+                let left = copies(client, &hub).await;
+                if !left.is_empty() {
+                    return Err(format!("{left:?}"));
+                }
+            }
+            Ok(())
+        })
+        .await;
+    });
+}
+
+#[test]
+fn a_rotated_secret_is_on_every_cell_and_restarts_nobody_until_asked() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("rotate").await;
+        apply(&world.project, secret(&ns, "db", "old")).await;
+        let template = using(&json!([{ "secretRef": { "name": "db" } }]));
+        apply(&world.project, with(&template, &ns, "web", &["dfw", "ord"], 1)).await;
+        ready(world, &ns, "web", 2).await;
+        let instances = || async {
+            let mut uids = Vec::new();
+            for cell in [&world.dfw, &world.ord] {
+                uids.extend(list(cell, "Instance", &hub).await.into_iter().map(|i| i.uid().unwrap()));
+            }
+            uids
+        };
+        let before = (instances().await, copies(&world.dfw, &hub).await);
+        let version = get(&world.hub, "Secret", &hub, "db").await.unwrap().resource_version();
+        // A label of the source's own is no change of its content.
+        merge(&world.project, "Secret", &ns, "db", json!({ "metadata": { "labels": { "team": "a" } } })).await;
+        apply(&world.project, secret(&ns, "db", "new")).await;
+        eventually("the new value is everywhere", || async {
+            for cell in [&world.dfw, &world.ord] {
+                let (_, found) = value(cell, "Secret", &hub, "db").await.ok_or("it is not there")?;
+                if found != "bmV3" {
+                    return Err(found);
+                }
+            }
+            Ok(())
+        })
+        .await;
+        assert_ne!(get(&world.hub, "Secret", &hub, "db").await.unwrap().resource_version(), version);
+        assert_eq!((instances().await, copies(&world.dfw, &hub).await), before);
+        let mut restarted = with(&template, &ns, "web", &["dfw", "ord"], 1);
+        restarted["spec"]["template"]["metadata"]["annotations"] =
+            json!({ "compute.datumapis.com/restartedAt": "2026-11-21T00:00:00Z" });
+        apply(&world.project, restarted).await;
+        eventually("every instance is another", || async {
+            let now = instances().await;
+            if now.len() == 2 && now.iter().all(|uid| !before.0.contains(uid)) {
+                Ok(())
+            } else {
+                Err(format!("{now:?}"))
+            }
+        })
+        .await;
+        ready(world, &ns, "web", 2).await;
+        assert_eq!(copies(&world.dfw, &hub).await, before.1);
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
+
+#[test]
+fn each_failure_is_told_and_heals_by_itself() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("fail").await;
+        // The same name for both kinds, one of them missing, and one that may be missing.
+        let template = using(&json!([
+            { "configMapRef": { "name": "same" } },
+            { "secretRef": { "name": "same" } },
+            { "secretRef": { "name": "maybe", "optional": true } },
+        ]));
+        apply(&world.project, config_map(&ns, "same", "map")).await;
+        apply(&world.project, with(&template, &ns, "web", &["dfw"], 1)).await;
+        let wd = "web-p-dfw";
+        let say = |of: &'static str, type_: &'static str, want: &'static str| {
+            let (ns, hub) = (ns.clone(), hub.clone());
+            async move {
+                match of {
+                    "project" => reason(&world.project, "WorkloadDeployment", &ns, wd, type_, want).await,
+                    "instance" => reason(&world.dfw, "Instance", &hub, "web-p-dfw-0", type_, want).await,
+                    "projection" => reason(&world.project, "Instance", &ns, "web-p-dfw-0", type_, want).await,
+                    _ => reason(&world.project, "Workload", &ns, "web", type_, want).await,
+                }
+            }
+        };
+        let told = say("project", "ReferencedDataReady", "SourceNotFound").await;
+        assert!(
+            told.contains(&format!("no Secret same in namespace {ns} (asked for by container c: envFrom)")),
+            "{told}"
+        );
+        assert_eq!(say("instance", "ReferencedDataReady", "SourceNotFound").await, told);
+        assert_eq!(say("instance", "Ready", "SourceNotFound").await, told);
+        say("projection", "Ready", "SourceNotFound").await;
+        say("workload", "Available", "SourceNotFound").await;
+        assert!(get(&world.hub, "ConfigMap", &hub, "same").await.is_none(), "half of it helps nobody");
+
+        // Too large, then shrunk.
+        apply(&world.project, secret(&ns, "same", &"x".repeat(300 << 10))).await;
+        let told = say("project", "ReferencedDataReady", "SourceTooLarge").await;
+        assert!(told.contains("307200 bytes, 262144 is the limit"), "{told}");
+        say("instance", "Ready", "SourceTooLarge").await;
+        apply(&world.project, secret(&ns, "same", "small")).await;
+        ready(world, &ns, "web", 1).await;
+        let annotations = get(&world.project, "WorkloadDeployment", &ns, wd).await.unwrap().annotations().clone();
+        assert_eq!(annotations["compute.datumapis.com/skipped-referenced-data"], r#"["Secret/maybe"]"#);
+        assert!(!annotations.contains_key("compute.datumapis.com/referenced-data-error"));
+        assert_eq!(value(&world.dfw, "ConfigMap", &hub, "same").await.unwrap().1, "map");
+        assert_eq!(value(&world.dfw, "Secret", &hub, "same").await.unwrap().1, "c21hbGw=");
+
+        // The optional one turns up.
+        apply(&world.project, secret(&ns, "maybe", "there")).await;
+        eventually("it is delivered", || async {
+            value(&world.dfw, "Secret", &hub, "maybe").await.map(|_| ()).ok_or("not yet".to_owned())
+        })
+        .await;
+
+        // Deleted while in use: the copy stays, and so does the instance; the condition says it.
+        let copy = value(&world.dfw, "Secret", &hub, "same").await;
+        delete(&world.project, "Secret", &ns, "same").await;
+        say("project", "ReferencedDataReady", "SourceNotFound").await;
+        assert_eq!(value(&world.dfw, "Secret", &hub, "same").await, copy);
+        assert_eq!(
+            condition(&get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap(), "Ready")["status"],
+            "True"
+        );
+        // Created again, immutable this time, and replaced.
+        let mut immutable = secret(&ns, "same", "fixed");
+        immutable["immutable"] = json!(true);
+        apply(&world.project, immutable.clone()).await;
+        say("project", "ReferencedDataReady", "Ready").await;
+        let arrives = |text: &'static str| {
+            let hub = hub.clone();
+            async move {
+                eventually(&format!("{text} arrives"), || async {
+                    match value(&world.dfw, "Secret", &hub, "same").await {
+                        Some((_, found)) if found == text => Ok(()),
+                        other => Err(format!("{other:?}")),
+                    }
+                })
+                .await;
+            }
+        };
+        arrives("Zml4ZWQ=").await;
+        delete(&world.project, "Secret", &ns, "same").await;
+        immutable["stringData"]["key"] = json!("again");
+        apply(&world.project, immutable).await;
+        arrives("YWdhaW4=").await;
+        say("project", "ReferencedDataReady", "Ready").await;
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
+
+#[test]
+fn a_name_that_belongs_to_something_else_on_the_hub_is_told() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("taken").await;
+        apply(&world.project, workload(&ns, "first", &["dfw"], 1)).await;
+        ready(world, &ns, "first", 1).await;
+        let theirs = apply(&world.hub, config_map(&hub, "settings", "theirs")).await;
+        apply(&world.project, config_map(&ns, "settings", "ours")).await;
+        let template = using(&json!([{ "configMapRef": { "name": "settings" } }]));
+        apply(&world.project, with(&template, &ns, "web", &["dfw"], 1)).await;
+        let told =
+            reason(&world.project, "WorkloadDeployment", &ns, "web-p-dfw", "ReferencedDataReady", "SourceNameTaken")
+                .await;
+        assert!(told.contains("ConfigMap settings cannot be copied"), "{told}");
+        let now = get(&world.hub, "ConfigMap", &hub, "settings").await.unwrap();
+        assert_eq!(now.resource_version(), theirs.resource_version(), "not touched");
+        delete(&world.hub, "ConfigMap", &hub, "settings").await;
+        ready(world, &ns, "web", 1).await;
+        for name in ["web", "first"] {
+            delete(&world.project, "Workload", &ns, name).await;
+        }
+    });
+}
+
+#[test]
+fn a_source_that_may_not_be_read_is_told_and_found_when_it_may() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, _) = world.namespace("forbidden").await;
+        // The way an administrator keeps an operator from Secrets: without get, with all else.
+        let role = get(&world.project, "ClusterRole", "", "compute").await.unwrap();
+        let mut rules = role.data["rules"].clone();
+        for rule in rules.as_array_mut().unwrap() {
+            if rule["resources"] == json!(["configmaps", "secrets"]) {
+                *rule =
+                    json!({ "apiGroups": [""], "resources": ["configmaps", "secrets"], "verbs": ["list", "watch"] });
+            }
+        }
+        merge(&world.project, "ClusterRole", "", "compute", json!({ "rules": rules })).await;
+        apply(&world.project, secret(&ns, "db", "s")).await;
+        let template = using(&json!([{ "secretRef": { "name": "db" } }]));
+        apply(&world.project, with(&template, &ns, "web", &["ord"], 1)).await;
+        let told =
+            reason(&world.project, "WorkloadDeployment", &ns, "web-p-ord", "ReferencedDataReady", "SourceUnauthorized")
+                .await;
+        assert!(told.contains("Secret db") && told.contains("cannot get resource"), "{told}");
+        merge(&world.project, "ClusterRole", "", "compute", json!({ "rules": role.data["rules"] })).await;
+        ready(world, &ns, "web", 1).await;
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
