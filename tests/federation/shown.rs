@@ -175,6 +175,9 @@ fn a_hub_instance_that_belongs_nowhere_is_put_aside_and_told_once() {
                 && r.resource != "workloaddeployments/status"
                 && r.resource != "namespaces"
                 && r.resource != "propagationpolicies"
+                // The first reference of another test, and what is said of the deployment that has no city.
+                && r.verb != "list"
+                && !r.name.starts_with("known.")
         };
         let asked: Vec<Request> = audits.iter().flat_map(|audit| ours(audit, &counted)).filter(is_about_them).collect();
         assert_eq!(
