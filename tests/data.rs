@@ -6,9 +6,7 @@ mod common;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use common::{
-    RUNTIME, World, api, apply, condition, delete, eventually, get, list, merge, ready, template, try_apply, workload,
-};
+use common::{RUNTIME, World, apply, condition, delete, eventually, get, list, merge, ready, template, workload};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;

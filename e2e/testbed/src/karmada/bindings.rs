@@ -59,7 +59,8 @@ impl Federation {
                 }
                 let uid = template.uid().unwrap_or_default();
                 let version = format!("{:?}/{:?}", template.resource_version(), policy.metadata.generation.or(Some(0)));
-                let version = format!("{version}/{}", hash(&policy.data["spec"].to_string()));
+                let gate = self.distributes.load(Ordering::SeqCst);
+                let version = format!("{version}/{}/{gate}", hash(&policy.data["spec"].to_string()));
                 if self.bound.get(&uid) == Some(&version) {
                     continue;
                 }
@@ -112,8 +113,8 @@ impl Federation {
                 let named = clusters_named(group);
                 matches(cluster, group["labelSelector"].get("matchLabels"))
                     && named.is_none_or(|named| named.contains(&cluster.name_any()))
-                    // A cluster that went away keeps what it has, and gets nothing new.
-                    && (is_ready(cluster) || before.contains(&cluster.name_any()))
+                    // A cluster that went away, or is tainted, keeps what it has, and gets nothing new.
+                    && (is_ready(cluster) && !is_tainted(cluster) || before.contains(&cluster.name_any()))
             };
             let chosen = groups
                 .iter()
@@ -126,8 +127,10 @@ impl Federation {
             }
             let condition = if chosen.is_empty() {
                 let total = all.len();
+                let tainted = all.iter().filter(|cluster| is_tainted(cluster)).count();
                 let why = format!(
-                    "0/{total} clusters are available: {total} cluster(s) did not match the placement cluster affinity constraint."
+                    "0/{total} clusters are available: {tainted} cluster(s) had untolerated taint, {} cluster(s) did not match the placement cluster affinity constraint.",
+                    total - tainted
                 );
                 json!({ "type": "Scheduled", "status": "False", "reason": "NoClusterFit", "message": why })
             } else {
@@ -299,6 +302,11 @@ fn clusters_named(group: &Value) -> Option<Vec<String>> {
 pub(super) fn is_ready(cluster: &DynamicObject) -> bool {
     let conditions = cluster.data["status"]["conditions"].as_array();
     conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+}
+
+fn is_tainted(cluster: &DynamicObject) -> bool {
+    let taints = cluster.data["spec"]["taints"].as_array();
+    taints.into_iter().flatten().any(|taint| taint["effect"] == "NoSchedule")
 }
 
 fn owner(kind: &str, template: &DynamicObject) -> Value {

@@ -1,0 +1,242 @@
+//! Never a silent wait: each cause for which a deployment or its data does not arrive is provoked in a running
+//! federation, read back from the project within 15 s, and gone within 15 s of its cure.
+//!
+//! One test, one cause after the other: each disturbs the whole federation.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::time::Duration;
+
+use common::{RUNTIME, World, apply, condition, delete, eventually, get, list, merge, path, ready, template, workload};
+use kube::Client;
+use serde_json::{Value, json};
+use testbed::{Options, bed::bind_location};
+use tokio::time::Instant;
+
+/// How long a cause, and its end, may take to be told.
+const TOLD: Duration = Duration::from_secs(15);
+
+struct Stage {
+    world: World,
+    ns: String,
+    hub: String,
+}
+
+impl Stage {
+    /// Waits for a condition of a project's deployment, and returns its message.
+    async fn says(&self, name: &str, type_: &str, reason: &str) -> String {
+        let began = Instant::now();
+        loop {
+            let told = match get(&self.world.project, "WorkloadDeployment", &self.ns, name).await {
+                Some(wd) => condition(&wd, type_),
+                None => Value::Null,
+            };
+            if told["reason"] == reason {
+                return told["message"].as_str().unwrap().to_owned();
+            }
+            assert!(began.elapsed() < TOLD, "{name} does not say {type_} {reason}, but {told}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// A Workload with one instance, that uses a Secret of its own.
+    async fn start(&self, name: &str, city: &str) -> String {
+        let own = format!("{name}-data");
+        apply(&self.world.project, self.secret(&own, "v")).await;
+        let mut object = workload(&self.ns, name, &[city], 1);
+        object["spec"]["template"] = template("docker.io/library/nginx:1");
+        object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
+            json!([{ "secretRef": { "name": own } }]);
+        apply(&self.world.project, object).await;
+        format!("{name}-p-{city}")
+    }
+
+    fn secret(&self, name: &str, value: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": self.ns, "name": name },
+            "stringData": { "key": value },
+        })
+    }
+
+    /// The cure has been given: everything is well in time, and the Workload is taken away.
+    async fn cured(&self, workload: &str, deployment: &str) {
+        self.says(deployment, "Federated", "Propagated").await;
+        self.says(deployment, "ReferencedDataReady", "Ready").await;
+        ready(&self.world, &self.ns, workload, 1).await;
+        delete(&self.world.project, "Workload", &self.ns, workload).await;
+    }
+
+    async fn events(&self, deployment: &str) -> Vec<String> {
+        let all = list(&self.world.project, "Event", &self.ns).await;
+        let of = all.iter().filter(|event| event.data["regarding"]["name"] == deployment);
+        of.map(|event| event.data["reason"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn each_cause_is_told_in_time_and_goes_with_its_cure() {
+    RUNTIME.block_on(async {
+        let world = World::start_with(Options::default()).await;
+        bind_location(&world.project, "lhr").await.unwrap();
+        let (ns, hub) = world.namespace("causes").await;
+        let mut stage = Stage { world, ns, hub };
+        // The hub namespace comes with the first deployment; some stages need it before theirs.
+        stage.start("first", "dfw").await;
+        ready(&stage.world, &stage.ns, "first", 1).await;
+        no_cluster(&stage).await;
+        not_scheduled(&stage).await;
+        not_applied(&stage).await;
+        claimed_by_another(&stage).await;
+        companion_claimed_too(&stage).await;
+        interpreter_missing(&stage).await;
+        feature_off(&stage).await;
+        binding_missing(&stage).await;
+        cluster_away(&mut stage).await;
+    });
+}
+
+async fn label(hub: &Client, cluster: &str, city: &str) {
+    merge(hub, "Cluster", "", cluster, json!({ "metadata": { "labels": { "topology.datum.net/city-code": city } } }))
+        .await;
+}
+
+/// Fact 29.
+async fn no_cluster(stage: &Stage) {
+    let wd = stage.start("city", "lhr").await;
+    let told = stage.says(&wd, "Federated", "NoClusterForCity").await;
+    assert!(told.contains("topology.datum.net/city-code=lhr"), "{told}");
+    let waits = stage.says(&wd, "ReferencedDataReady", "AwaitingPropagation").await;
+    assert!(waits.contains("NoClusterForCity") && waits.contains(&told), "{waits}");
+    assert_eq!(stage.events(&wd).await, ["NoClusterForCity"]);
+    let workload = get(&stage.world.project, "Workload", &stage.ns, "city").await.unwrap();
+    assert_eq!(condition(&workload, "Available")["reason"], "NoClusterForCity");
+    label(&stage.world.hub, "cell-ord", "lhr").await;
+    stage.cured("city", &wd).await;
+    label(&stage.world.hub, "cell-ord", "ord").await;
+}
+
+/// A taint: Karmada's own words are all there is to say.
+async fn not_scheduled(stage: &Stage) {
+    let taint = json!({ "spec": { "taints": [{ "key": "maintenance", "effect": "NoSchedule" }] } });
+    merge(&stage.world.hub, "Cluster", "", "cell-ord", taint).await;
+    let wd = stage.start("tainted", "ord").await;
+    let told = stage.says(&wd, "Federated", "NotScheduled").await;
+    assert!(told.contains("untolerated taint"), "{told}");
+    merge(&stage.world.hub, "Cluster", "", "cell-ord", json!({ "spec": { "taints": null } })).await;
+    stage.cured("tainted", &wd).await;
+}
+
+/// Fact 33, of a companion.
+async fn not_applied(stage: &Stage) {
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": stage.hub, "name": "refused-data" },
+    });
+    apply(&stage.world.dfw, theirs).await;
+    let wd = stage.start("refused", "dfw").await;
+    let told = stage.says(&wd, "Federated", "NotApplied").await;
+    assert!(told.contains("Secret") && told.contains("refused-data") && told.contains("already exists"), "{told}");
+    assert!(stage.says(&wd, "ReferencedDataReady", "AwaitingPropagation").await.contains("NotApplied"));
+    delete(&stage.world.dfw, "Secret", &stage.hub, "refused-data").await;
+    stage.cured("refused", &wd).await;
+}
+
+fn policy(stage: &Stage, name: &str, selector: &Value) -> Value {
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": { "namespace": stage.hub, "name": name },
+        "spec": { "resourceSelectors": [selector], "placement": { "clusterAffinity": { "clusterNames": ["cell-ord"] } } },
+    })
+}
+
+/// Fact 34.
+async fn claimed_by_another(stage: &Stage) {
+    let selector = json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "namespace": stage.hub,
+        "name": "claimed-p-dfw",
+    });
+    apply(&stage.world.hub, policy(stage, "a-theirs", &selector)).await;
+    let wd = stage.start("claimed", "dfw").await;
+    let told = stage.says(&wd, "Federated", "ClaimedByAnotherPolicy").await;
+    assert!(told.contains("a-theirs"), "{told}");
+    delete(&stage.world.hub, "PropagationPolicy", &stage.hub, "a-theirs").await;
+    stage.cured("claimed", &wd).await;
+}
+
+/// Fact 35.
+async fn companion_claimed_too(stage: &Stage) {
+    let selector = json!({ "apiVersion": "v1", "kind": "Secret", "namespace": stage.hub, "name": "excess-data" });
+    apply(&stage.world.hub, policy(stage, "a-theirs", &selector)).await;
+    let wd = stage.start("excess", "dfw").await;
+    let told = stage.says(&wd, "Federated", "ClaimedByAnotherPolicy").await;
+    assert!(told.contains("Secret excess-data is also claimed by PropagationPolicy a-theirs"), "{told}");
+    // It is delivered all the same.
+    stage.says(&wd, "ReferencedDataReady", "Ready").await;
+    ready(&stage.world, &stage.ns, "excess", 1).await;
+    delete(&stage.world.hub, "PropagationPolicy", &stage.hub, "a-theirs").await;
+    stage.cured("excess", &wd).await;
+}
+
+/// Fact 38.
+async fn interpreter_missing(stage: &Stage) {
+    delete(&stage.world.hub, "ResourceInterpreterCustomization", "", "workloaddeployment").await;
+    let wd = stage.start("script", "dfw").await;
+    let told = stage.says(&wd, "Federated", "DependenciesNotPropagated").await;
+    assert!(told.contains("ResourceInterpreterCustomization workloaddeployment"), "{told}");
+    let text = std::fs::read_to_string(path("config/components/federation/interpreter.yaml")).unwrap();
+    testbed::manifests::apply(&stage.world.hub, &text).await.unwrap();
+    stage.cured("script", &wd).await;
+}
+
+/// Fact 37.
+async fn feature_off(stage: &Stage) {
+    let Some(karmada) = stage.world.bed.stand_in() else { return };
+    karmada.propagate_deps(false);
+    let wd = stage.start("feature", "dfw").await;
+    let told = stage.says(&wd, "Federated", "DependenciesNotPropagated").await;
+    assert!(told.contains("feature gate PropagateDeps"), "{told}");
+    eventually("the Instance on the cell says it as well", || async {
+        let instance =
+            get(&stage.world.dfw, "Instance", &stage.hub, &format!("{wd}-0")).await.ok_or("it is not there")?;
+        let waits = condition(&instance, "ReferencedDataReady");
+        let told = waits["message"].as_str().unwrap_or_default().contains("feature gate PropagateDeps");
+        if waits["reason"] == "AwaitingPropagation" && told { Ok(()) } else { Err(waits.to_string()) }
+    })
+    .await;
+    karmada.propagate_deps(true);
+    stage.cured("feature", &wd).await;
+}
+
+/// Facts 49 and 50.
+async fn binding_missing(stage: &Stage) {
+    let wd = stage.start("lost", "dfw").await;
+    ready(&stage.world, &stage.ns, "lost", 1).await;
+    delete(&stage.world.hub, "ResourceBinding", &stage.hub, "lost-p-dfw-workloaddeployment").await;
+    let told = stage.says(&wd, "Federated", "BindingMissing").await;
+    assert!(told.contains("lost-p-dfw-workloaddeployment"), "{told}");
+    let touch = json!({ "metadata": { "annotations": { "touched": "by hand" } } });
+    merge(&stage.world.hub, "WorkloadDeployment", &stage.hub, &wd, touch.clone()).await;
+    stage.says(&wd, "Federated", "Propagated").await;
+    delete(&stage.world.hub, "ResourceBinding", &stage.hub, "lost-data-secret").await;
+    let told = stage.says(&wd, "Federated", "BindingMissing").await;
+    assert!(told.contains("lost-data-secret"), "{told}");
+    merge(&stage.world.hub, "Secret", &stage.hub, "lost-data", touch).await;
+    stage.cured("lost", &wd).await;
+}
+
+/// Facts 30 and 31.
+async fn cluster_away(stage: &mut Stage) {
+    let running = stage.start("running", "ord").await;
+    ready(&stage.world, &stage.ns, "running", 1).await;
+    stage.world.bed.cells.get_mut("ord").unwrap().stop_api_server();
+    let told = stage.says(&running, "Federated", "ClusterNotReady").await;
+    assert!(told.contains("cell-ord") && told.contains("it had all before"), "{told}");
+    let new = stage.start("new", "ord").await;
+    let told = stage.says(&new, "Federated", "ClusterNotReady").await;
+    assert!(told.contains("Cluster cell-ord of city ord"), "{told}");
+    let ord = stage.world.bed.cells.get_mut("ord").unwrap();
+    ord.start_api_server().unwrap();
+    ord.wait_ready().await.unwrap();
+    stage.says(&running, "Federated", "Propagated").await;
+    stage.cured("new", &new).await;
+}
