@@ -127,7 +127,8 @@ impl Operator {
         command
             .arg(format!("--server-config={}", file.display()))
             .arg(format!("--health-probe-bind-address=127.0.0.1:{health}"))
-            .args(["--zap-encoder=console", "--zap-log-level=debug"])
+            .arg("--zap-encoder=console")
+            .args((!args.iter().any(|arg| arg.starts_with("--zap-log-level"))).then_some("--zap-log-level=debug"))
             .args(args)
             .env("NO_COLOR", "1");
         Ok(Self { process: Process::spawn(dir, name, &mut command)?, health, metrics })

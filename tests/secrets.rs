@@ -1,0 +1,139 @@
+//! A Secret's value shows nowhere: not in logs at the most verbose level, Events, statuses or metrics, and once it is
+//! copied, not in the memory of any operator.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::{
+    fs::{self, File},
+    io::{BufRead, BufReader},
+    os::unix::fs::FileExt,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use common::{RUNTIME, World, apply, bed, binary, delete, eventually, get, list, ready, template, workload};
+use kube::Client;
+use serde_json::json;
+use testbed::{Options, control_plane, operator::Operator, pki::User};
+
+/// Everything that anybody in the process can log.
+const ALL: &str = "--zap-log-level=trace,compute_operator=trace,kube=trace,kube_client=trace,hyper=trace,hyper_util=trace,rustls=trace,tower=trace";
+
+async fn world() -> World {
+    let bed = bed(Options { cells: vec!["dfw".into()], ..Options::default() }).await;
+    let mut operators = vec![
+        Operator::management(&bed, binary(), "operator-management", &[ALL]).unwrap(),
+        Operator::cell(&bed, binary(), "dfw", &[ALL]).unwrap(),
+    ];
+    for operator in &mut operators {
+        operator.wait_ready().await.unwrap();
+    }
+    let client = |plane: &control_plane::ControlPlane| {
+        let file = plane.kubeconfig(User::Admin);
+        async move { control_plane::client(&file).await.unwrap() }
+    };
+    let (project, hub) = (client(&bed.project).await, client(&bed.hub).await);
+    let dfw = client(bed.cell("dfw").unwrap()).await;
+    World { project, hub, ord: dfw.clone(), dfw, bed, operators }
+}
+
+/// The regions of a process's memory that it writes to and that hold one of these texts.
+fn found_in_memory(pid: u32, texts: &[Vec<u8>]) -> Vec<String> {
+    let memory = File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = BufReader::new(File::open(format!("/proc/{pid}/maps")).unwrap());
+    let mut found = Vec::new();
+    for line in maps.lines().map(Result::unwrap) {
+        let mut fields = line.split_whitespace();
+        let (range, rights) = (fields.next().unwrap(), fields.next().unwrap());
+        if !rights.starts_with("rw") {
+            continue;
+        }
+        let (from, to) = range.split_once('-').unwrap();
+        let (from, to) = (u64::from_str_radix(from, 16).unwrap(), u64::from_str_radix(to, 16).unwrap());
+        let mut bytes = vec![0; usize::try_from(to - from).unwrap()];
+        let read = memory.read_at(&mut bytes, from).unwrap_or(0);
+        bytes.truncate(read);
+        for text in texts {
+            if memchr::memmem::find(&bytes, text).is_some() {
+                found.push(format!("{} in {line}", String::from_utf8_lossy(text)));
+            }
+        }
+    }
+    found
+}
+
+async fn everything(client: &Client, namespace: &str, kinds: &[&str]) -> String {
+    let mut text = String::new();
+    for kind in kinds {
+        for object in list(client, kind, namespace).await {
+            text += &serde_json::to_string(&object).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn a_canary_in_a_secret_shows_nowhere_once_it_is_copied() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        let (ns, hub) = world.namespace("canary").await;
+        // Made at run time: the texts looked for must not stand in any binary.
+        let canaries = [0, 1].map(|n| format!("canary-{n}-{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)));
+        let texts: Vec<Vec<u8>> =
+            canaries.iter().flat_map(|c| [c.clone().into_bytes(), STANDARD.encode(c).into_bytes()]).collect();
+        let secret = |value: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": ns, "name": "db" },
+                "stringData": { "password": value },
+            })
+        };
+        apply(&world.project, secret(&canaries[0])).await;
+        let mut object = workload(&ns, "web", &["dfw"], 1);
+        object["spec"]["template"] = template("docker.io/library/nginx:1");
+        object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
+            json!([{ "secretRef": { "name": "db" } }]);
+        apply(&world.project, object).await;
+        ready(&world, &ns, "web", 1).await;
+        apply(&world.project, secret(&canaries[1])).await;
+        let arrived = STANDARD.encode(&canaries[1]);
+        eventually("the second value is on the cell", || async {
+            let copy = get(&world.dfw, "Secret", &hub, "db").await.ok_or("no copy")?;
+            if copy.data["data"]["password"] == json!(arrived) { Ok(()) } else { Err("the old one".to_owned()) }
+        })
+        .await;
+        let pids: Vec<u32> = world.operators.iter().map(|operator| operator.process.pid()).collect();
+        eventually("nothing of it is left in memory", || async {
+            let found: Vec<String> = pids.iter().flat_map(|pid| found_in_memory(*pid, &texts)).collect();
+            if found.is_empty() { Ok(()) } else { Err(found.join("\n")) }
+        })
+        .await;
+
+        let shows = |what: &str, text: &str| {
+            let hidden = texts.iter().all(|canary| memchr::memmem::find(text.as_bytes(), canary).is_none());
+            assert!(hidden, "{what} shows it");
+        };
+        let kinds = ["Event", "Workload", "WorkloadDeployment", "Instance", "ConfigMap"];
+        shows("the project", &everything(&world.project, &ns, &kinds).await);
+        let kinds = ["Event", "WorkloadDeployment", "Instance", "PropagationPolicy", "ResourceBinding", "ConfigMap"];
+        shows("the hub", &everything(&world.hub, &hub, &kinds).await);
+        shows(
+            "the cell",
+            &everything(&world.dfw, &hub, &["Event", "WorkloadDeployment", "Instance", "ConfigMap"]).await,
+        );
+        for operator in &world.operators {
+            shows("a metric", &operator.metrics().await.unwrap());
+            shows("/readyz", &operator.probe("/readyz").await.unwrap().1);
+        }
+        let mut logs = 0;
+        for entry in fs::read_dir(world.bed.dir()).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("operator-") && entry.path().is_file() {
+                let text = fs::read(entry.path()).unwrap();
+                logs += usize::from(memchr::memmem::find(&text, b"TRACE").is_some());
+                shows(&name, &String::from_utf8_lossy(&text));
+            }
+        }
+        assert_eq!(logs, 2, "both log at the most verbose level");
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
