@@ -24,10 +24,9 @@ const SECRETS: usize = 10;
 #[tokio::main]
 async fn main() {
     let unrelated = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(100_000);
-    let bed = Testbed::start(
-        Options { cells: vec!["dfw".into()], provider: false, ..Options::default() },
-        &|text| eprintln!("{text}"),
-    )
+    let bed = Testbed::start(Options { cells: vec!["dfw".into()], provider: false, ..Options::default() }, &|text| {
+        eprintln!("{text}")
+    })
     .await
     .unwrap();
     let (project, hub) = (bed.project.client().await.unwrap(), bed.hub.client().await.unwrap());
@@ -143,8 +142,7 @@ fn deployment(name: &str, secrets: &[String]) -> Value {
 }
 
 fn resource(kind: &str) -> ApiResource {
-    let (group, version) =
-        if kind == "WorkloadDeployment" { ("compute.datumapis.com", "v1alpha") } else { ("", "v1") };
+    let (group, version) = if kind == "WorkloadDeployment" { ("compute.datumapis.com", "v1alpha") } else { ("", "v1") };
     ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 

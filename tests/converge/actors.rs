@@ -1,6 +1,6 @@
 //! The controllers of the operator, as the model runs them: their plans on a snapshot, carried out until one write is refused.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use compute_operator::{
     api::{
@@ -9,19 +9,26 @@ use compute_operator::{
         meta::label,
         names::{self, CityCode, ProjectName},
         neighbours::ResourceClaim,
+        referenced::{SourceKind, Token},
     },
     plan::{
         Kind, NamespaceFacts, Object, Step,
-        cell::{instance, instances, quota, write_back},
-        hub::{fan_out, federate, policy, project},
+        cell::{data, instance, instances, quota, write_back},
+        hub::{
+            companion::{self, CompanionFacts, Decision, Observed, User},
+            fan_out, federate, policy, project,
+            resolve::{self, Limits, Source},
+        },
         ownership,
+        payload::Payload,
+        references::references,
     },
 };
 use kube::ResourceExt;
 
 use crate::{
     model::{Model, Refused},
-    world::{CITIES, CLUSTER, FEATURES, FOREIGN, HUB_NS, NOW, NS, Planes, World},
+    world::{CITIES, CLUSTER, FEATURES, FOREIGN, HUB_NS, NOW, NS, Planes, World, tokens},
 };
 
 /// A plane of the world.
@@ -74,8 +81,62 @@ impl World {
                 namespace_uid: Some("n1"),
                 hub_namespace: &|_| facts.clone(),
                 copy: &|ns| seen.hub.get(Kind::WorkloadDeployment, ns, &deployment.name_any()).map(Arc::new),
+                data: resolve::View {
+                    limits: Limits::default(),
+                    source: &|token| source(&seen.project, token),
+                    companion: &|token| companion(&seen.hub, token).map(Arc::new),
+                    fresh: &|token| {
+                        let data = |model: &Model, ns| {
+                            model.raw(token.kind.into(), ns, &token.name).map(|o| o["data"].clone())
+                        };
+                        data(&seen.hub, HUB_NS) == data(&seen.project, NS)
+                    },
+                },
+                karmada: None,
+                unsettled_for: Duration::ZERO,
             };
-            self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).steps, left);
+            self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).plan.steps, left);
+        }
+    }
+
+    /// The companion of each source: facts as old as the watches are, content as it is when it is read.
+    pub(super) fn act_companion(&mut self, seen: &Planes, left: &mut usize) {
+        let all: Vec<WorkloadDeployment> = seen
+            .project
+            .all(Kind::WorkloadDeployment)
+            .into_iter()
+            .filter(|wd: &WorkloadDeployment| wd.name_any() != FOREIGN)
+            .collect();
+        for token in tokens() {
+            let refers = |wd: &&WorkloadDeployment| references(&wd.spec.template.spec).iter().any(|r| r.token == token);
+            let resolved = |wd| resolve::wants_companions(wd, Limits::default(), &|token| source(&seen.project, token));
+            let users: Vec<User<'_>> =
+                all.iter().filter(refers).map(|wd| User { deployment: wd, resolved: resolved(wd) }).collect();
+            let read = |model: &Model, ns: &str| {
+                let object = model.raw(token.kind.into(), ns, &token.name)?;
+                Payload::parse(token.kind == SourceKind::Secret, object.to_string().as_bytes())
+            };
+            let content = read(&self.now.hub, HUB_NS);
+            let payload = read(&self.now.project, NS).map(|(_, payload)| payload);
+            let facts = companion(&seen.hub, &token);
+            let observed = Observed {
+                token: &token,
+                namespace: NS,
+                hub_namespace: HUB_NS,
+                hub_namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
+                users: &users,
+                deployment: &|name| all.iter().find(|wd| wd.name_any() == name).cloned().map(Arc::new),
+                copy: &|name| seen.hub.get(Kind::WorkloadDeployment, HUB_NS, name).map(Arc::new),
+                companion: facts.as_ref(),
+                binding: None,
+                is_city_policy: &|_| false,
+                fresh: false,
+                source: payload.as_ref(),
+                content: content.as_ref(),
+            };
+            if let Decision::Plan(plan) = companion::plan(&observed) {
+                self.carry_out([Place::Project, Place::Hub], plan.steps, left);
+            }
         }
     }
 
@@ -142,9 +203,17 @@ impl World {
 
     pub(super) fn act_instance(&mut self, seen: &Planes, left: &mut usize) {
         for object in seen.cell.all::<Instance>(Kind::Instance) {
-            for write in
-                instance::plan(&instance::Observed { instance: &object, features: FEATURES, networks: None }, NOW).steps
-            {
+            let owner = ownership::controller_of(&object).map(|owner| owner.name.clone()).unwrap_or_default();
+            let owner: Option<WorkloadDeployment> = seen.cell.get(Kind::WorkloadDeployment, HUB_NS, &owner);
+            let owner = owner.filter(|wd| ownership::is_controlled_by(&object, wd));
+            if owner.is_none() && object.metadata.deletion_timestamp.is_none() {
+                continue;
+            }
+            let there =
+                |token: &Token| seen.cell.objects.contains_key(&(token.kind.into(), HUB_NS.into(), token.name.clone()));
+            let data = owner.and_then(|owner| data::look(&owner, &object, &there));
+            let observed = instance::Observed { instance: &object, features: FEATURES, networks: None, data };
+            for write in instance::plan(&observed, NOW).plan.steps {
                 spend(left, &mut self.changes, self.now.cell.execute(&write));
             }
         }
@@ -245,6 +314,18 @@ impl World {
             self.carry_out([Place::Project, Place::Hub], plan.steps, left);
         }
     }
+}
+
+fn source(project: &Model, token: &Token) -> Source {
+    match project.objects.contains_key(&(token.kind.into(), NS.into(), token.name.clone())) {
+        true => Source::Present { size: 1 },
+        false => Source::Absent,
+    }
+}
+
+fn companion(hub: &Model, token: &Token) -> Option<CompanionFacts> {
+    let object = hub.raw(token.kind.into(), HUB_NS, &token.name)?;
+    Some(CompanionFacts::of(&serde_json::from_value(object["metadata"].clone()).unwrap()))
 }
 
 /// Books a write; false when the actor has died or was refused.

@@ -33,6 +33,7 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Actor::Quota),
         Just(Actor::WriteBack),
         Just(Actor::Projector),
+        Just(Actor::Companion),
     ];
     let what = prop_oneof![
         Just(Vandalism::Policy),
@@ -46,6 +47,7 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(cities, replicas, template)| Edit::Spec { cities, replicas, template }),
         proptest::sample::subsequence(vec![0, 1, 2], 0..=3).prop_map(Edit::Bind),
         Just(Edit::Delete),
+        (0..2_usize, proptest::option::of(0..3_u32)).prop_map(|(source, value)| Edit::Source { source, value }),
     ];
     // Mostly a little behind, now and then so far that whole lives have been missed.
     let age = || prop_oneof![4 => 0..6_usize, 1 => 6..60_usize];
@@ -80,6 +82,7 @@ proptest! {
     #[test]
     fn every_history_ends_as_wanted_and_stays_there(settled: bool, events in proptest::collection::vec(event(), 0..60)) {
         let mut world = play(settled, &events);
+        world.mend_sources();
         world.settle();
         world.check_end();
         prop_assert_eq!(world.round(), 0, "what has settled stays");

@@ -42,6 +42,11 @@ impl Model {
         Some(serde_json::from_value(object.json(kind, namespace, name)).unwrap())
     }
 
+    /// The object as an API server would answer with it.
+    pub fn raw(&self, kind: Kind, namespace: &str, name: &str) -> Option<Value> {
+        self.get(kind, namespace, name)
+    }
+
     pub fn all<K: DeserializeOwned>(&self, kind: Kind) -> Vec<K> {
         let of_kind = self.objects.iter().filter(|((k, _, _), _)| *k == kind);
         of_kind.map(|((k, ns, name), o)| serde_json::from_value(o.json(*k, ns, name)).unwrap()).collect()
@@ -59,6 +64,12 @@ impl Model {
                 true => Ok(false),
                 false => Err(Refused::Missing),
             },
+            Op::ConfirmUnchanged { uid, generation } => {
+                match self.objects.get(&key).is_some_and(|o| o.uid == *uid && o.generation == *generation) {
+                    true => Ok(false),
+                    false => Err(Refused::Missing),
+                }
+            }
             Op::Create { .. } if self.objects.contains_key(&key) => Err(Refused::Exists),
             Op::Create { body, .. } => {
                 self.create(key, body.clone());
@@ -108,7 +119,9 @@ impl Model {
             object.finalizers = serde_json::from_value(finalizers.clone()).unwrap();
         }
         let mut patch = patch.clone();
-        patch["metadata"] = json!({});
+        if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|field, _| field == "labels" || field == "annotations");
+        }
         overlay(&mut object.base, &patch);
         object.version = self.version;
         if patch.get("spec").is_some() {
@@ -126,7 +139,9 @@ impl Model {
     /// Somebody else's labels and annotations.
     pub fn set_metadata(&mut self, key: &Key, metadata: &Value) {
         if let Some(object) = self.objects.get_mut(key) {
-            overlay(&mut object.base["metadata"], metadata);
+            for (field, value) in metadata.as_object().unwrap() {
+                object.base["metadata"][field] = value.clone();
+            }
         }
     }
 

@@ -8,8 +8,13 @@ use compute_operator::{
         meta::{annotation, label},
         names::{self, CityCode},
         neighbours::ResourceClaim,
+        referenced::Token,
     },
-    plan::{Kind, cell::Features},
+    plan::{
+        Kind,
+        cell::Features,
+        references::{annotated, references},
+    },
 };
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -37,9 +42,10 @@ pub enum Actor {
     Quota,
     WriteBack,
     Projector,
+    Companion,
 }
 
-const ACTORS: [Actor; 8] = [
+const ACTORS: [Actor; 9] = [
     Actor::Workload,
     Actor::Federator,
     Actor::Policy,
@@ -48,17 +54,32 @@ const ACTORS: [Actor; 8] = [
     Actor::Quota,
     Actor::WriteBack,
     Actor::Projector,
+    Actor::Companion,
 ];
 
 /// What this cell gates on: in this world quota answers, and networks are somebody else's story.
-pub const FEATURES: Features = Features { networks: false, quota: true };
+pub const FEATURES: Features = Features { networks: false, quota: true, data: true };
 pub const CLUSTER: &str = "cell-1";
 
 #[derive(Clone, Debug)]
 pub enum Edit {
-    Spec { cities: Vec<usize>, replicas: i32, template: u32 },
+    Spec {
+        cities: Vec<usize>,
+        replicas: i32,
+        template: u32,
+    },
     Bind(Vec<usize>),
     Delete,
+    /// A source gets this value, or goes.
+    Source {
+        source: usize,
+        value: Option<u32>,
+    },
+}
+
+/// What templates refer to: the first both of them, the second the newer one alone.
+pub fn tokens() -> [Token; 2] {
+    [Token::config_map("settings"), Token::secret("db")]
 }
 
 /// What somebody's other hand may do.
@@ -73,10 +94,12 @@ pub enum Vandalism {
 
 /// A runtime of a size that depends on the template, so that a new template is a new claim.
 fn runtime(template: u32) -> Value {
+    let data = [json!({ "configMapRef": { "name": "settings" } }), json!({ "secretRef": { "name": "db" } })];
+    let data = &data[..=usize::try_from(template).unwrap()];
     let limits = json!({ "cpu": (template + 1).to_string(), "memory": "1Gi" });
     json!({
         "resources": { "instanceType": "t" },
-        "sandbox": { "containers": [{ "name": "c", "image": "i", "resources": { "limits": limits } }] },
+        "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": data, "resources": { "limits": limits } }] },
     })
 }
 
@@ -111,6 +134,7 @@ impl World {
         }
         now.hub.create((Kind::PropagationPolicy, HUB_NS.into(), "city-syd".into()), json!({ "spec": {} }));
         let mut world = Self { now, past: VecDeque::new(), foreign: Vec::new(), changes: 0 };
+        world.mend_sources();
         world.foreign = world.foreign_state();
         world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 0 });
         world
@@ -134,6 +158,20 @@ impl World {
                 self.now.bound = cities.iter().map(|c| CityCode::parse(CITIES[*c]).unwrap()).collect();
             }
             Edit::Delete => self.now.project.delete(&key),
+            Edit::Source { source, value } => {
+                let token = &tokens()[*source];
+                let key = (token.kind.into(), NS.to_owned(), token.name.clone());
+                match value {
+                    None => self.now.project.delete(&key),
+                    Some(value) => {
+                        let body = json!({ "data": { "key": value.to_string() } });
+                        match self.now.project.objects.contains_key(&key) {
+                            true => self.now.project.merge(&key, &body),
+                            false => self.now.project.create(key, body),
+                        }
+                    }
+                }
+            }
             Edit::Spec { cities, replicas, template } => {
                 let cities: Vec<&str> = cities.iter().map(|c| CITIES[*c]).collect();
                 let placements: Value = match cities.is_empty() {
@@ -150,6 +188,15 @@ impl World {
                     true => self.now.project.merge(&key, &json!({ "spec": spec })),
                     false => self.now.project.create(key, json!({ "spec": spec })),
                 }
+            }
+        }
+    }
+
+    /// Whoever owns the sources sees to it that they are there.
+    pub fn mend_sources(&mut self) {
+        for (source, token) in tokens().iter().enumerate() {
+            if !self.now.project.objects.contains_key(&(token.kind.into(), NS.into(), token.name.clone())) {
+                self.edit(&Edit::Source { source, value: Some(7) });
             }
         }
     }
@@ -197,6 +244,7 @@ impl World {
             Actor::Quota => self.act_quota(&seen, &mut left),
             Actor::WriteBack => self.act_write_back(&seen, &mut left),
             Actor::Projector => self.act_projector(&seen, &mut left),
+            Actor::Companion => self.act_companion(&seen, &mut left),
         }
     }
 
@@ -235,6 +283,22 @@ impl World {
                 reported.and_then(|wd| wd.status).filter(|status| Some(status) != copy.status.as_ref())
             {
                 hub.merge(&key, &json!({ "status": status }));
+            }
+        }
+        for token in tokens() {
+            let key = (Kind::from(token.kind), HUB_NS.to_owned(), token.name.clone());
+            let needs = |copy: &WorkloadDeployment| {
+                annotated(copy, annotation::EXPECTED_REFERENCED_DATA).contains(&token)
+                    && cell.objects.contains_key(&(Kind::WorkloadDeployment, HUB_NS.into(), copy.name_any()))
+            };
+            let companion = hub.raw(key.0, &key.1, &key.2).filter(|_| copies.iter().any(needs));
+            match (companion, cell.raw(key.0, &key.1, &key.2)) {
+                (Some(companion), None) => cell.create(key, json!({ "data": companion["data"] })),
+                (Some(companion), Some(copy)) if companion["data"] != copy["data"] => {
+                    cell.merge(&key, &json!({ "data": companion["data"] }));
+                }
+                (None, Some(_)) => cell.delete(&key),
+                _ => {}
             }
         }
         let names: BTreeSet<String> = copies.iter().map(|c| c.name_any()).collect();
@@ -307,6 +371,16 @@ impl World {
             let cpu = &containers[0].resources.as_ref().unwrap().limits.as_ref().unwrap()["cpu"].0;
             assert_eq!(format!("{cpu}000"), claim.spec.requests[1].amount.to_string(), "for what it is");
             assert!(claim.status.is_some(), "and it was granted before");
+            let owned = cell.objects.contains_key(&(
+                Kind::WorkloadDeployment,
+                HUB_NS.into(),
+                instance.labels()[label::WORKLOAD_DEPLOYMENT_NAME].clone(),
+            ));
+            for reference in references(&instance.spec).iter().filter(|_| owned) {
+                let token = &reference.token;
+                let there = cell.objects.contains_key(&(token.kind.into(), HUB_NS.into(), token.name.clone()));
+                assert!(there, "{} runs and its {token} is not there", instance.name_any());
+            }
         }
     }
 
@@ -340,6 +414,26 @@ impl World {
             let uid = |model: &Model, ns| model.uid(Kind::WorkloadDeployment, ns, owner).unwrap();
             assert_eq!(copy.owner_references()[0].uid, uid(hub, HUB_NS));
             assert_eq!(shown.owner_references()[0].uid, uid(project, NS));
+        }
+        for token in tokens() {
+            let kind = Kind::from(token.kind);
+            let needed: BTreeSet<String> = hub
+                .all::<WorkloadDeployment>(Kind::WorkloadDeployment)
+                .iter()
+                .filter(|wd| wd.name_any() != FOREIGN)
+                .filter(|wd| references(&wd.spec.template.spec).iter().any(|r| r.token == token))
+                .map(|wd| format!("{NS}/{}", wd.name_any()))
+                .collect();
+            let companion = hub.raw(kind, HUB_NS, &token.name);
+            assert_eq!(companion.is_some(), !needed.is_empty(), "{token} is on the hub while it is needed");
+            let copy = cell.raw(kind, HUB_NS, &token.name);
+            assert_eq!(copy.is_some(), !needed.is_empty(), "{token} is on the cell while it is needed");
+            if let (Some(companion), Some(copy)) = (companion, copy) {
+                let by = companion["metadata"]["annotations"][annotation::REFERENCED_BY].as_str().unwrap();
+                assert_eq!(serde_json::from_str::<BTreeSet<String>>(by).unwrap(), needed);
+                let source = project.raw(kind, NS, &token.name).unwrap();
+                assert_eq!((&companion["data"], &copy["data"]), (&source["data"], &source["data"]));
+            }
         }
         let Some(workload) = self.workload() else {
             assert!(deployments.is_empty() && running.is_empty());

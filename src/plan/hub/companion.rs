@@ -137,10 +137,11 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         return Decision::Plan(Plan::writes(steps));
     }
     let mut patch = Map::new();
-    let mut version = companion.version.as_str();
     if resolved && !observed.fresh {
         let (Some(source), Some((seen, content))) = (observed.source, observed.content) else { return Decision::Read };
-        version = &seen.version;
+        if (&seen.uid, &seen.version) != (&companion.uid, &companion.version) {
+            return nothing; // the watch is behind: who claims it now will be known with its next event
+        }
         let change = content.patch_to(source);
         if !content.can_become(source) && (!change.is_empty() || content != source) {
             // Immutable, or of another type: nothing but a new one can have the new content.
@@ -166,7 +167,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     }
     if !patch.is_empty() {
         let patch = Value::Object(patch);
-        steps.push(Step::Far(Write::merge_into(object, manager::COMPANION, patch, &companion.uid, version)));
+        steps.push(Step::Far(Write::merge_into(object, manager::COMPANION, patch, &companion.uid, &companion.version)));
     }
     if residue {
         steps.extend(release_binding(observed).map(Step::Far));

@@ -263,12 +263,10 @@ pub fn claim(namespace: &str, deployment: &str) -> String {
     format!("{namespace}/{deployment}")
 }
 
-/// Whether Instances of an older template may still run.
+/// Whether Instances of an older template may still run; so they may while the cell has not said otherwise.
 pub fn is_rolling(deployment: &WorkloadDeployment) -> bool {
-    deployment.status.as_ref().is_some_and(|status| {
-        status.replicas > 0
-            && (status.observed_generation < deployment.metadata.generation
-                || status.updated_replicas < status.replicas)
+    deployment.status.as_ref().is_none_or(|status| {
+        status.observed_generation < deployment.metadata.generation || status.updated_replicas < status.replicas
     })
 }
 
