@@ -62,7 +62,9 @@ fn event() -> impl Strategy<Value = Event> {
 fn play(settled: bool, events: &[Event]) -> World {
     let mut world = World::new();
     if settled {
-        world.settle(); // with everything running there is more to lose
+        // With everything running, on all the data there is, there is more to lose.
+        world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 1 });
+        world.settle();
     }
     for event in events {
         match event {
