@@ -25,7 +25,7 @@ const SECRETS: usize = 10;
 async fn main() {
     let unrelated = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(100_000);
     let bed = Testbed::start(Options { cells: vec!["dfw".into()], provider: false, ..Options::default() }, &|text| {
-        eprintln!("{text}")
+        eprintln!("{text}");
     })
     .await
     .unwrap();

@@ -11,6 +11,7 @@ use crate::{io::clients::Source, plan::hub::resolve::Limits};
 
 /// Everything the process needs to know, checked. Tests and overlays build the same struct.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // switches of the contract, each its own
 pub struct Config {
     /// The cluster the process runs in: the one project of single mode, or the cell.
     pub kubeconfig: Source,

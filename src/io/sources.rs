@@ -14,8 +14,10 @@ use crate::plan::hub::resolve::Source;
 #[derive(Default)]
 pub struct Sources {
     entries: Mutex<HashMap<ObjectKey, Entry>>,
-    listener: OnceLock<Box<dyn Fn(&ObjectKey) + Send + Sync>>,
+    listener: OnceLock<Listener>,
 }
+
+type Listener = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 
 #[derive(Default)]
 struct Entry {

@@ -80,9 +80,9 @@ impl Payload {
         let mut patch = Map::new();
         for (field, old, new) in [("data", &self.data, &next.data), ("binaryData", &self.binary, &next.binary)] {
             let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-            let changed = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
+            let fresh = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
             let changes: Map<String, Value> =
-                gone.chain(changed.map(|(key, value)| (key.clone(), json!(value)))).collect();
+                gone.chain(fresh.map(|(key, value)| (key.clone(), json!(value)))).collect();
             if !changes.is_empty() {
                 patch.insert(field.into(), Value::Object(changes));
             }

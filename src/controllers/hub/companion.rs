@@ -190,7 +190,8 @@ impl Work<'_> {
             let creates = matches!(write.op, Op::Create { .. });
             let stored = match send(hub, write, metrics).await {
                 Err(error) if creates && error.class() == Class::Conflict && self.is_taken().await? => {
-                    return self.put_aside();
+                    self.put_aside();
+                    return Ok(());
                 }
                 sent => sent?,
             };
@@ -226,12 +227,11 @@ impl Work<'_> {
         Ok(found.is_some_and(|found| !is_companion(&found)))
     }
 
-    fn put_aside(&self) -> Result<(), Error> {
+    fn put_aside(&self) {
         let sources = self.project.sources(self.token.kind);
         let epoch = sources.begin(&self.source);
         if sources.read(&self.source, epoch, Reading { source: Source::Taken, ..Reading::default() }) {
             self.all.wake_users(self.project, self.namespace, &self.token);
         }
-        Ok(())
     }
 }

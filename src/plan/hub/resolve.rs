@@ -148,7 +148,6 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
         return Some((reason::SOURCE_NOT_FOUND, text));
     }
     match source {
-        Source::Unknown => None,
         Source::Absent => Some((
             reason::SOURCE_NOT_FOUND,
             format!(
@@ -171,7 +170,7 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
             reason::SOURCE_TOO_LARGE,
             format!("{kind} {name} has {size} bytes, {} is the limit {}: make it smaller", limits.per_object, asked()),
         )),
-        Source::Present { .. } => None,
+        Source::Unknown | Source::Present { .. } => None,
     }
 }
 

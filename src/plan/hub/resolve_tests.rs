@@ -24,6 +24,7 @@ fn present(size: u64) -> Source {
 }
 
 #[test]
+#[allow(clippy::type_complexity)]
 fn each_failure_says_what_where_and_how_to_mend_it() {
     let long = "x".repeat(250);
     let limits = Limits { per_object: 100, aggregate: 150 };

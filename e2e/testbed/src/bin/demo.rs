@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Parser;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use kube::{
@@ -107,11 +107,16 @@ async fn run(args: &Args) -> Result<bool> {
     for (project, _, budget) in TENANTS {
         prepare(&view.projects[project], budget).await?;
     }
-    progress("applying config/samples/workload.yaml in project shop: two instances in each of dfw and ord");
+    progress(
+        "applying config/samples/workload.yaml in project shop: a ConfigMap, a Secret, and a Workload that uses both,",
+    );
+    progress("with two instances in each of dfw and ord");
     progress("applying a smaller one in project lab: one instance in dfw");
     let applied = Instant::now();
     for (project, name, _) in TENANTS {
-        manifests::apply_value(&view.projects[project], workload(name)?).await?;
+        for object in sample(name)? {
+            manifests::apply_value(&view.projects[project], object).await?;
+        }
     }
     let mut screen = Screen { live: std::io::stdout().is_terminal() && !args.json, applied, ..Screen::default() };
     let over = screen.watch(&view, |seen| seen.over_quota.is_some()).await?;
@@ -149,16 +154,18 @@ async fn prepare(project: &Client, budget: i64) -> Result<()> {
 }
 
 /// The sample for its own name; for any other a smaller one, in one city.
-fn workload(name: &str) -> Result<Value> {
+fn sample(name: &str) -> Result<Vec<Value>> {
     let text = std::fs::read_to_string(binaries::root().join("config/samples/workload.yaml"))?;
-    let mut workload = manifests::documents(&text)?.pop().context("config/samples/workload.yaml is empty")?;
-    workload["metadata"]["namespace"] = json!(NAMESPACE);
-    if workload["metadata"]["name"] != name {
-        workload["metadata"]["name"] = json!(name);
-        workload["spec"]["placements"][0]["cityCodes"] = json!(["dfw"]);
-        workload["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = json!(1);
+    let mut objects = manifests::documents(&text)?;
+    for object in &mut objects {
+        object["metadata"]["namespace"] = json!(NAMESPACE);
+        if object["kind"] == "Workload" && object["metadata"]["name"] != name {
+            object["metadata"]["name"] = json!(name);
+            object["spec"]["placements"][0]["cityCodes"] = json!(["dfw"]);
+            object["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = json!(1);
+        }
     }
-    Ok(workload)
+    Ok(objects)
 }
 
 /// What the demo looks at.
@@ -205,8 +212,10 @@ impl View {
         let mut seen = Seen { complete: true, ..Seen::default() };
         let hub = list(&self.hub, "WorkloadDeployment").await?;
         let mut on_cells = BTreeMap::new();
+        let mut data = BTreeMap::new();
         for (city, cell) in &self.cells {
             on_cells.insert(city, list(cell, "Instance").await?);
+            data.insert(city, companions(cell).await?);
         }
         let (mut ready, mut over) = (0, Vec::new());
         for (project, workload, _) in TENANTS {
@@ -227,6 +236,11 @@ impl View {
                 seen.rows.push(["  WorkloadDeployment".into(), place.clone(), name.clone(), deployment(&wd)]);
                 let copy = of(&hub, &name).map_or("-".into(), |wd| deployment(&wd));
                 seen.rows.push(["  WorkloadDeployment".into(), "hub".into(), name.clone(), copy]);
+                let namespace = wd.annotations().get("compute.datumapis.com/federation-namespace");
+                let arrived = namespace.and_then(|ns| data[city].get(ns)).cloned().unwrap_or_default();
+                seen.complete &= arrived.len() == 2;
+                let said = if arrived.is_empty() { "-".into() } else { format!("{} arrived", arrived.join(", ")) };
+                seen.rows.push(["    its data".into(), format!("cell {city}"), name.clone(), said]);
                 for instance in instances.iter().filter(|i| i.name_any().starts_with(&name)) {
                     let (runs, said) = condition(instance, "Ready");
                     ready += usize::from(runs);
@@ -367,11 +381,13 @@ fn invite(bed: &Testbed) {
      kubectl --kubeconfig {shop} -n {NAMESPACE} get workload {workload} \\
        -o jsonpath='{{.status.placements[0].conditions[0].message}}'
 
-  3. Ask for a network that does not exist, and read that too (and nothing that runs is touched):
+  3. Refer to a Secret that does not exist, read what the tenant then reads (and what runs, runs on), and create it:
      kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
-       -p '[{{\"op\":\"replace\",\"path\":\"/spec/template/spec/networkInterfaces/0/network/name\",\"value\":\"nowhere\"}}]'
-     kubectl --kubeconfig {shop} -n {NAMESPACE} get workload {workload} \\
-       -o jsonpath='{{.status.conditions[0].message}}'
+       -p '[{{\"op\":\"add\",\"path\":\"/spec/template/spec/runtime/sandbox/containers/0/envFrom/-\",\"value\":{{\"secretRef\":{{\"name\":\"token\"}}}}}}]'
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get workloaddeployments \\
+       -o jsonpath='{{.items[0].status.conditions[?(@.type==\"ReferencedDataReady\")].message}}'
+     kubectl --kubeconfig {shop} -n {NAMESPACE} create secret generic token --from-literal=key=value
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances --watch
 
   4. Delete it, and see that nothing is left of it, neither on the hub nor of its quota:
      kubectl --kubeconfig {shop} -n {NAMESPACE} delete workload {workload}
@@ -380,6 +396,21 @@ fn invite(bed: &Testbed) {
 ",
         of(&bed.hub)
     );
+}
+
+/// The ConfigMaps and Secrets that the operator brought to a cell, by namespace.
+async fn companions(cell: &Client) -> Result<BTreeMap<String, Vec<String>>> {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let ours = ListParams::default().labels("compute.datumapis.com/referenced-data=true");
+    for kind in ["ConfigMap", "Secret"] {
+        let api: Api<DynamicObject> =
+            Api::all_with(cell.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)));
+        for object in api.list_metadata(&ours).await?.items {
+            let name = format!("{kind} {}", object.name_any());
+            found.entry(object.namespace().unwrap_or_default()).or_default().push(name);
+        }
+    }
+    Ok(found)
 }
 
 async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {

@@ -85,6 +85,7 @@ impl Wanted {
             _ => Flavour::StandIn,
         };
         Options {
+            data: true,
             cells: self.cells.clone(),
             karmada,
             provider: !self.no_provider,
