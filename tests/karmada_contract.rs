@@ -395,3 +395,125 @@ fn fact_49_a_lost_binding_stays_lost_until_its_template_is_touched() {
         assert_ne!(there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid(), before);
     });
 }
+
+#[test]
+fn fact_33_what_is_on_the_member_already_is_not_taken_over() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.deployed().await;
+        let theirs = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "data", "namespace": ns }, "data": { "k": "theirs" } });
+        apply(&hub.dfw, theirs).await;
+        hub.config(&ns, "data", "ours").await;
+        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
+        let attached = hub
+            .binding(&ns, "data-configmap", "it is refused", |b| condition(b, "FullyApplied")["status"] == "False")
+            .await;
+        let told = attached.data["status"]["aggregatedStatus"][0]["appliedMessage"].as_str().unwrap();
+        assert!(told.contains("already exists"), "{told}");
+        assert_eq!(there(&hub.dfw, "ConfigMap", &ns, "data").await.data["data"]["k"], "theirs");
+    });
+}
+
+#[test]
+fn facts_34_and_35_a_claim_of_another_policy_decides_over_a_template_and_adds_to_a_dependency() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        let mut other = policy(&ns, "dfw", &json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { CITY: "ord" } } } }));
+        other["metadata"]["name"] = json!("a-other");
+        other["spec"]["resourceSelectors"] = json!([
+            { "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "namespace": ns, "name": "taken" },
+            { "apiVersion": "v1", "kind": "ConfigMap", "namespace": ns, "name": "data" },
+        ]);
+        apply(&hub.hub, other).await;
+        hub.policy(&ns, "dfw").await;
+        hub.template(&ns, "taken", "dfw", "").await;
+        there(&hub.ord, "WorkloadDeployment", &ns, "taken").await;
+        let taken = there(&hub.hub, "WorkloadDeployment", &ns, "taken").await;
+        assert_eq!(taken.annotations()["propagationpolicy.karmada.io/name"], "a-other");
+        assert!(get(&hub.dfw, "WorkloadDeployment", &ns, "taken").await.is_none());
+        hub.config(&ns, "data", "v").await;
+        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
+        there(&hub.dfw, "ConfigMap", &ns, "data").await;
+        there(&hub.ord, "ConfigMap", &ns, "data").await;
+    });
+}
+
+#[test]
+fn fact_37_without_the_feature_gate_nobody_takes_dependencies_up() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let Some(karmada) = hub.bed.stand_in() else { return };
+        karmada.propagate_deps(false);
+        let ns = hub.deployed().await;
+        hub.config(&ns, "data", "v").await;
+        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
+        let parent = hub
+            .binding(&ns, "wd-workloaddeployment", "all is True", |b| condition(b, "FullyApplied")["status"] == "True")
+            .await;
+        assert_eq!(parent.data["spec"]["propagateDeps"], true);
+        assert!(!parent.annotations().contains_key("resourcebinding.karmada.io/dependencies"));
+        assert!(!parent.finalizers().iter().any(|f| f == "karmada.io/binding-dependencies-distributor"));
+        karmada.propagate_deps(true);
+        there(&hub.dfw, "ConfigMap", &ns, "data").await;
+    });
+}
+
+#[test]
+fn fact_38_without_its_script_a_deployment_has_no_dependencies_on_record() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let script = get(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment").await.unwrap();
+        let without = json!({ "spec": { "customizations": { "dependencyInterpretation": null } } });
+        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", without).await;
+        let ns = hub.deployed().await;
+        hub.config(&ns, "data", "v").await;
+        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
+        let parent = hub
+            .binding(&ns, "wd-workloaddeployment", "all is True", |b| condition(b, "FullyApplied")["status"] == "True")
+            .await;
+        assert!(!parent.annotations().contains_key("resourcebinding.karmada.io/dependencies"));
+        let back = json!({ "spec": script.data["spec"] });
+        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", back).await;
+        there(&hub.dfw, "ConfigMap", &ns, "data").await;
+    });
+}
+
+#[test]
+fn fact_39_an_invalid_name_among_the_dependencies_holds_up_the_others() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let script = get(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment").await.unwrap();
+        let careless = "function GetDependencies(o) return { { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = '../x' }, { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = 'data' } } end";
+        let patch = json!({ "spec": { "customizations": { "dependencyInterpretation": { "luaScript": careless } } } });
+        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", patch).await;
+        let ns = hub.deployed().await;
+        hub.config(&ns, "data", "v").await;
+        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data","ConfigMap/../x"]"#).await;
+        hub.binding(&ns, "wd-workloaddeployment", "it is on record", |b| {
+            b.annotations().get("resourcebinding.karmada.io/dependencies").is_some_and(|text| text.contains("../x"))
+        })
+        .await;
+        assert!(get(&hub.dfw, "ConfigMap", &ns, "data").await.is_none());
+        // Our script drops it, and the others arrive.
+        let back = json!({ "spec": script.data["spec"] });
+        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", back).await;
+        there(&hub.dfw, "ConfigMap", &ns, "data").await;
+    });
+}
+
+#[test]
+fn fact_50_a_lost_attached_binding_stays_lost_until_the_dependency_is_touched() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.deployed().await;
+        hub.config(&ns, "data", "v").await;
+        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
+        let before = there(&hub.dfw, "ConfigMap", &ns, "data").await;
+        delete(&hub.hub, "ResourceBinding", &ns, "data-configmap").await;
+        gone(&hub.dfw, "ConfigMap", &ns, "data").await;
+        let touch = json!({ "metadata": { "annotations": { "touched": "yes" } } });
+        merge(&hub.hub, "ConfigMap", &ns, "data", touch).await;
+        assert_ne!(there(&hub.dfw, "ConfigMap", &ns, "data").await.uid(), before.uid());
+    });
+}
