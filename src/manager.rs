@@ -10,7 +10,7 @@ use crate::{
     config::{Config, Discovery},
     controllers::{
         cell::{self, Cell},
-        hub::Hub,
+        hub::{self, Hub},
     },
     io::{
         clients::{self, Connection, Projects, Source},
@@ -111,7 +111,13 @@ async fn start_management(
     metrics: &Metrics,
     stop: &CancellationToken,
 ) -> Result<Hub, Failure> {
-    let hub = Hub::start(hub, config.networks, config.limits, health, metrics, stop);
+    let options = hub::Options {
+        networks: config.networks,
+        limits: config.limits,
+        city_guard: config.city_guard,
+        sweep: config.sweep,
+    };
+    let hub = Hub::start(hub, options, health, metrics, stop);
     match &config.discovery {
         Discovery::Single => hub.engage(&ProjectName::single(), local),
         Discovery::Milo { discovery, projects, internal } => {

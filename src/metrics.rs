@@ -35,6 +35,11 @@ struct Inner {
     companions_expected: Family<Namespace, Gauge>,
     data_wait: Family<Namespace, Histogram>,
     data_turns: Family<Turn, Counter>,
+    repairs: Counter,
+    guards_given_up: Counter,
+    phases: Family<PhaseLabel, Gauge>,
+    reaped: Counter,
+    stranded: Gauge,
     projects: Gauge,
     leader: Gauge,
 }
@@ -102,6 +107,11 @@ struct Turn {
     to_reason: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         let mut registry = Registry::default();
@@ -125,6 +135,11 @@ impl Default for Metrics {
             Histogram::new(exponential_buckets(0.005, 2.0, 16))
         });
         let data_turns = Family::default();
+        let repairs = Counter::default();
+        let guards_given_up = Counter::default();
+        let phases = Family::default();
+        let reaped = Counter::default();
+        let stranded = Gauge::default();
         let projects = Gauge::default();
         let leader = Gauge::default();
         registry.register("controller_runtime_reconcile", "Reconciles by controller and result", reconciles.clone());
@@ -183,6 +198,31 @@ impl Default for Metrics {
             "Changes of reason of ReferencedDataReady on Instances",
             data_turns.clone(),
         );
+        registry.register(
+            "compute_federation_repairs",
+            "Templates touched because their binding or Work on the hub was removed",
+            repairs.clone(),
+        );
+        registry.register(
+            "compute_federation_guard_given_up",
+            "City policies that went although companions were still claimed by them",
+            guards_given_up.clone(),
+        );
+        registry.register(
+            "compute_federation_policies",
+            "City policies by how far they are on their way from claims to dependencies",
+            phases.clone(),
+        );
+        registry.register(
+            "compute_federation_bindings_reaped",
+            "Bindings removed because their companion was gone",
+            reaped.clone(),
+        );
+        registry.register(
+            "compute_federation_stranded_namespaces",
+            "Hub namespaces of projects that do not exist",
+            stranded.clone(),
+        );
         registry.register("compute_projects_engaged", "Project control planes that are watched", projects.clone());
         registry.register("leader_election_master_status", "Whether this process leads", leader.clone());
         Self(Arc::new(Inner {
@@ -203,6 +243,11 @@ impl Default for Metrics {
             companions_expected,
             data_wait,
             data_turns,
+            repairs,
+            guards_given_up,
+            phases,
+            reaped,
+            stranded,
             projects,
             leader,
         }))
@@ -295,6 +340,31 @@ impl Metrics {
     pub fn data_turned(&self, namespace: &str, from: &str, to: &str) {
         let turn = Turn { namespace: namespace.into(), from_reason: from.into(), to_reason: to.into() };
         self.0.data_turns.get_or_create(&turn).inc();
+    }
+
+    /// A template was touched, so that Karmada makes anew what was removed.
+    pub fn repaired(&self) {
+        self.0.repairs.inc();
+    }
+
+    /// A city policy goes although companions are still claimed by it.
+    pub fn guard_given_up(&self) {
+        self.0.guards_given_up.inc();
+    }
+
+    /// So many city policies are in this phase.
+    pub fn policies(&self, phase: &'static str, count: usize) {
+        self.0.phases.get_or_create(&PhaseLabel { phase }).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// A binding without its companion was removed.
+    pub fn reaped(&self) {
+        self.0.reaped.inc();
+    }
+
+    /// So many hub namespaces belong to projects that do not exist.
+    pub fn stranded(&self, count: usize) {
+        self.0.stranded.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// So many projects are watched.

@@ -49,18 +49,38 @@ pub struct ResourceSelector {
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyPlacement {
-    /// One group of clusters.
+    /// One group of clusters; or
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
+    /// several, of which the first that fits counts (facts 46 to 48).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cluster_affinities: Option<Vec<ClusterAffinityTerm>>,
 }
 
-/// A group of clusters.
+/// A group of clusters. An empty one is all of them.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAffinity {
     /// Labels that the Cluster must carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_selector: Option<MatchLabels>,
+    /// Names of Clusters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cluster_names: Vec<String>,
+    /// Names of Clusters that are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<String>,
+}
+
+/// A group of clusters among others.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterAffinityTerm {
+    /// Its name, by which Karmada notes where it is.
+    pub affinity_name: String,
+    /// The group.
+    #[serde(flatten)]
+    pub group: ClusterAffinity,
 }
 
 /// A label selector of equalities.

@@ -37,6 +37,8 @@ pub mod label {
     pub const INSTANCE_NAMESPACE: &str = "compute.datumapis.com/instance-namespace";
     /// On companions, the copies of ConfigMaps and Secrets that deployments use: `"true"`. Scopes our watches to them.
     pub const REFERENCED_DATA: &str = "compute.datumapis.com/referenced-data";
+    /// On a hub namespace: [`super::PROTECTED`] makes Karmada refuse its deletion (karmada-behaviour, fact 53).
+    pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
     /// On what a policy has claimed: the policy's own id (karmada-behaviour, fact 1).
     pub const KARMADA_CLAIM: &str = "propagationpolicy.karmada.io/permanent-id";
     /// On city policies: the value is [`super::MANAGED_BY`]. Scopes our watch of policies to our own.
@@ -45,6 +47,9 @@ pub mod label {
 
 /// Value of [`label::MANAGED_BY`].
 pub const MANAGED_BY: &str = "compute-operator";
+
+/// Value of [`label::DELETION_PROTECTED`].
+pub const PROTECTED: &str = "Always";
 
 /// Annotation keys.
 pub mod annotation {
@@ -70,8 +75,17 @@ pub mod annotation {
     pub const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
     /// Beside it: the policy's namespace.
     pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
+    /// On a Cluster: `"true"` says that what runs there is to move to another cluster of its city.
+    pub const DRAIN: &str = "compute.datumapis.com/drain";
+    /// On a hub WorkloadDeployment or companion: how often, and when last, it was touched so that Karmada makes anew what
+    /// somebody removed: `<times>@<unix seconds>` (facts 49, 50, 55).
+    pub const REPAIRED: &str = "compute.datumapis.com/repaired";
+    /// On a hub namespace: `"true"` stops every deletion by sweeps there.
+    pub const PAUSE: &str = "compute.datumapis.com/pause-cleanup";
     /// On a binding: the placement it was scheduled by (fact 27).
     pub const APPLIED_PLACEMENT: &str = "policy.karmada.io/applied-placement";
+    /// What the labels of a binding begin with whose template others depend on (fact 15).
+    pub const DEPENDED_BY: &str = "resourcebinding.karmada.io/depended-by-";
     /// On a parent's binding: what its template depends on, as Karmada understood it (fact 15).
     pub const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
 }
@@ -100,6 +114,8 @@ pub mod manager {
     pub const FEDERATOR: &str = "compute-operator-federator";
     /// City policies on the hub.
     pub const CITY_POLICY: &str = "compute-operator-city-policy";
+    /// Touches on the hub, by which Karmada makes anew what somebody removed.
+    pub const REPAIR: &str = "compute-operator-repair";
     /// Companions on the hub.
     pub const COMPANION: &str = "compute-operator-companion";
     /// Cell: Instances of a WorkloadDeployment, and its status.
@@ -233,6 +249,16 @@ pub mod reason {
     pub const NO_CLUSTER_FOR_CITY: &str = "NoClusterForCity";
     /// The city's cluster does not answer.
     pub const CLUSTER_NOT_READY: &str = "ClusterNotReady";
+    /// The cluster that has it has lost the city's label; it stays where it is.
+    pub const CITY_LABEL_LOST: &str = "CityLabelLost";
+    /// Event: something that was removed is made anew.
+    pub const REPAIRED: &str = "Repaired";
+    /// Event: a policy goes although companions are still claimed by it.
+    pub const GUARD_GIVEN_UP: &str = "CompanionsStillClaimed";
+    /// Event: a hub namespace belongs to a project that does not exist.
+    pub const STRANDED: &str = "Stranded";
+    /// Event: a policy of the Go operator has come a step nearer to dependencies.
+    pub const MIGRATION_STEP: &str = "MigrationStep";
     /// Karmada found no place, for another reason.
     pub const NOT_SCHEDULED: &str = "NotScheduled";
     /// The cluster refuses it, or has not taken it.

@@ -3,18 +3,19 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use serde::Deserialize;
 
 use super::{Invalid, flags};
-use crate::plan::hub::resolve::Limits;
+use crate::plan::hub::{resolve::Limits, sweep::Sweep};
 
 /// What etcd takes, as Kubernetes sets it up.
 const MAX_OBJECT: u64 = 1 << 20;
 
 /// What the file comes to.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) milo: bool,
@@ -25,6 +26,26 @@ pub(super) struct File {
     pub(super) cluster_name: Option<String>,
     pub(super) data: bool,
     pub(super) limits: Limits,
+    pub(super) city_guard: bool,
+    pub(super) sweep: Sweep,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self {
+            metrics: None,
+            milo: false,
+            internal: false,
+            discovery_kubeconfig: None,
+            project_kubeconfig: None,
+            quota_kubeconfig: None,
+            cluster_name: None,
+            data: false,
+            limits: Limits::default(),
+            city_guard: true,
+            sweep: Sweep::default(),
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -37,6 +58,17 @@ struct WorkloadOperator {
     discovery: Discovery,
     feature_flags: FeatureFlags,
     referenced_data: ReferencedData,
+    city_guard: Option<bool>,
+    cleanup: Cleanup,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Cleanup {
+    sweep_interval_seconds: Option<u64>,
+    max_bindings_per_sweep: Option<usize>,
+    stranded_grace_seconds: Option<u64>,
+    pause: bool,
 }
 
 #[derive(Debug, Deserialize)]
@@ -141,6 +173,25 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         cluster_name: (!discovery.cluster_name.is_empty()).then(|| discovery.cluster_name.clone()),
         data: file.feature_flags.enable_referenced_data_gate,
         limits,
+        city_guard: file.city_guard.unwrap_or(true),
+        sweep: sweep(&file.cleanup)?,
+    })
+}
+
+fn sweep(given: &Cleanup) -> Result<Sweep, String> {
+    let default = Sweep::default();
+    if given.sweep_interval_seconds == Some(0) {
+        return Err("cleanup.sweepIntervalSeconds 0: want at least 1; pause: true stops every deletion".into());
+    }
+    Ok(Sweep {
+        interval: given.sweep_interval_seconds.map_or(default.interval, Duration::from_secs),
+        max_bindings: given.max_bindings_per_sweep.unwrap_or(default.max_bindings),
+        stranded_grace: match given.stranded_grace_seconds {
+            None => default.stranded_grace,
+            Some(0) => None, // told, and left alone
+            Some(seconds) => Some(Duration::from_secs(seconds)),
+        },
+        paused: given.pause,
     })
 }
 

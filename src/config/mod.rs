@@ -7,7 +7,10 @@ use std::{fmt, net::SocketAddr};
 
 pub use flags::{Command, Flags, LogFormat};
 
-use crate::{io::clients::Source, plan::hub::resolve::Limits};
+use crate::{
+    io::clients::Source,
+    plan::hub::{resolve::Limits, sweep::Sweep},
+};
 
 /// Everything the process needs to know, checked. Tests and overlays build the same struct.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,10 @@ pub struct Config {
     pub data: bool,
     /// How much of a tenant's data the management controllers copy.
     pub limits: Limits,
+    /// Whether what runs in a city stays where it is when its cluster loses the city's label.
+    pub city_guard: bool,
+    /// How the management controllers find what is left behind.
+    pub sweep: Sweep,
     /// Where the management controllers find their projects.
     pub discovery: Discovery,
     /// The quota that Instances of a cell wait for.
@@ -163,6 +170,8 @@ impl Config {
             networks,
             data: file.data,
             limits: file.limits,
+            city_guard: file.city_guard,
+            sweep: file.sweep,
             discovery,
             quota,
             leader_election: leader_elect.then(|| lease_namespace(leader_elect_namespace)),

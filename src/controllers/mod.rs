@@ -14,7 +14,7 @@ use tokio::{task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::meta::label,
+    api::meta::{annotation, label},
     io::{
         Class, Error,
         apply::Stored,
@@ -22,7 +22,7 @@ use crate::{
         health::Health,
         queue::{Key, Outcome, Queue},
         store::{Cache, Store},
-        watch::{Feed, Watch},
+        watch::{Feed, PAGE_SIZE, Watch},
     },
     metrics::Metrics,
     plan::{Kind, NamespaceFacts, Next, Op, Plan, Plane, Step, Write},
@@ -174,8 +174,11 @@ fn with<T>(weak: &Weak<T>, act: impl FnOnce(&Arc<T>)) {
 fn namespace_facts(namespace: PartialObjectMeta<Namespace>) -> NamespaceFacts {
     let meta = namespace.metadata;
     let mut labels = meta.labels.unwrap_or_default();
-    labels.retain(|key, _| key == label::UPSTREAM_CLUSTER || key == label::UPSTREAM_NAMESPACE);
-    NamespaceFacts { uid: meta.uid.unwrap_or_default(), labels, terminating: meta.deletion_timestamp.is_some() }
+    let kept = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::DELETION_PROTECTED];
+    labels.retain(|key, _| kept.contains(&key.as_str()));
+    let paused = meta.annotations.iter().flatten().any(|(k, v)| k == annotation::PAUSE && v == "true");
+    let terminating = meta.deletion_timestamp.is_some();
+    NamespaceFacts { uid: meta.uid.unwrap_or_default(), labels, terminating, paused }
 }
 
 /// What all watches of one control plane share.
@@ -214,10 +217,10 @@ impl<P: Plane> Watches<'_, P> {
         W::Object: Send,
         V: Send + Sync + 'static,
     {
-        self.start_into::<W, V>(selector, keep, store.clone());
+        self.start_into::<W, V>(selector, PAGE_SIZE, keep, store.clone());
     }
 
-    fn start_into<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, cache: Arc<dyn Cache<V>>)
+    fn start_into<W, V>(&self, selector: &str, page: u32, keep: fn(W::Object) -> V, cache: Arc<dyn Cache<V>>)
     where
         W: crate::io::watch::Watched,
         W::Object: Send,
@@ -230,6 +233,7 @@ impl<P: Plane> Watches<'_, P> {
             keep,
             cache,
             on_fresh: self.on_fresh.clone(),
+            page,
             tenant: self.tenant,
             health: self.health.clone(),
             metrics: self.metrics.clone(),

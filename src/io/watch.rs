@@ -36,8 +36,8 @@ const SILENCE: Duration = Duration::from_secs(45);
 const PROOF: Duration = Duration::from_secs(1);
 /// Longest wait for one page of a list.
 const PAGE: Duration = Duration::from_secs(30);
-/// Objects per page.
-const PAGE_SIZE: u32 = 500;
+/// Objects per page of a list, where all are kept.
+pub const PAGE_SIZE: u32 = 500;
 /// Longest wait between two attempts.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The same for one tenant among many: hundreds that are away must not be asked all the time.
@@ -91,6 +91,8 @@ pub struct Watch<W: Watched, V> {
     pub cache: Arc<dyn Cache<V>>,
     /// Called after each complete list, and when a failing watch works again: whoever failed meanwhile may try now.
     pub on_fresh: Arc<dyn Fn() + Send + Sync>,
+    /// Objects per page of a list: few where hardly any of them are kept.
+    pub page: u32,
     /// Whether this is one tenant's among many, see [`Health::tenant_watch`].
     pub tenant: bool,
     /// Readiness and liveness.
@@ -173,7 +175,7 @@ where
     }
 
     async fn list(&self, entry: &Entry) -> Result<u64, Error> {
-        let mut params = ListParams::default().labels(&self.selector).limit(PAGE_SIZE);
+        let mut params = ListParams::default().labels(&self.selector).limit(self.page);
         let mut objects = Vec::new();
         loop {
             entry.trying();
@@ -383,6 +385,7 @@ mod tests {
             keep: |_| (),
             cache: store.clone(),
             on_fresh: Arc::new(|| ()),
+            page: PAGE_SIZE,
             tenant: false,
             health: health.clone(),
             metrics: Metrics::default(),

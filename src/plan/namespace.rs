@@ -13,6 +13,8 @@ pub struct NamespaceFacts {
     pub labels: BTreeMap<String, String>,
     /// Whether it is on its way out.
     pub terminating: bool,
+    /// Whether somebody has stopped the deletions of sweeps in it.
+    pub paused: bool,
 }
 
 impl NamespaceFacts {

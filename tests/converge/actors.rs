@@ -73,7 +73,7 @@ impl World {
             let facts = namespace.map(|ns| NamespaceFacts {
                 uid: "h".into(),
                 labels: serde_json::from_value(ns.content()["metadata"]["labels"].clone()).unwrap_or_default(),
-                terminating: false,
+                ..NamespaceFacts::default()
             });
             let observed = federate::Observed {
                 project: &ProjectName::single(),
@@ -94,6 +94,7 @@ impl World {
                 },
                 karmada: None,
                 unsettled_for: Duration::ZERO,
+                may_touch: true,
             };
             self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).plan.steps, left);
         }
@@ -162,10 +163,8 @@ impl World {
                     && wd.spec.city_code == city.as_str()
                     && wd.metadata.deletion_timestamp.is_none()
             });
-            // The watch of policies is scoped to ours.
             let policy: Option<PropagationPolicy> = seen.hub.get(Kind::PropagationPolicy, HUB_NS, &city.policy_name());
-            let policy = policy.filter(ownership::is_managed);
-            let plan = policy::plan(&policy::Observed {
+            let observed = policy::Observed {
                 namespace: HUB_NS,
                 city: &city,
                 copies: copies.iter().filter(here).count(),
@@ -173,8 +172,13 @@ impl World {
                 complete: true,
                 namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
                 policy: policy.as_ref(),
-            });
-            for write in plan.steps {
+                clusters: None,
+                guard: false,
+                by_need: false,
+                claimed: 0,
+                unneeded_for: Duration::ZERO,
+            };
+            for write in policy::plan(&observed, NOW).plan.steps {
                 spend(left, &mut self.changes, self.now.hub.execute(&write));
             }
         }

@@ -20,6 +20,7 @@ use crate::{
         Next, Object, Op, Step,
         hub::{
             companion::{self, CompanionFacts, Decision, Observed, User},
+            policy,
             resolve::{Source, wants_companions},
         },
         ownership,
@@ -116,10 +117,12 @@ impl Work<'_> {
         source: Option<&Payload>,
         content: Option<&(Seen, Payload)>,
     ) -> Decision {
-        let Management { hub, limits, .. } = self.all;
+        let Management { hub, options, .. } = self.all;
         let last = |token: &Token| self.project.sources(token.kind).last(&ObjectKey::new(self.namespace, &token.name));
-        let users: Vec<User<'_>> =
-            users.iter().map(|wd| User { deployment: wd, resolved: wants_companions(wd, *limits, &last) }).collect();
+        let users: Vec<User<'_>> = users
+            .iter()
+            .map(|wd| User { deployment: wd, resolved: wants_companions(wd, options.limits, &last) })
+            .collect();
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
         let binding = names::binding_name(self.token.kind.as_str(), &self.token.name);
         companion::plan(&Observed {
@@ -134,7 +137,8 @@ impl Work<'_> {
             binding: hub.bindings.get(&ObjectKey::new(&self.hub_namespace, &binding)).as_deref(),
             is_city_policy: &|name| {
                 let policy = hub.policies.get(&ObjectKey::new(&self.hub_namespace, name));
-                policy.is_some_and(|policy| ownership::is_managed(policy.as_ref()))
+                // One that still selects companions would claim it again.
+                policy.is_some_and(|p| ownership::is_managed(p.as_ref()) && !policy::selects_companions(&p.spec))
             },
             fresh,
             source,
@@ -166,7 +170,7 @@ impl Work<'_> {
         if sources.read(&self.source, epoch, reading) {
             self.all.wake_users(self.project, self.namespace, &self.token);
         }
-        Ok(payload.filter(|payload| payload.size() <= self.all.limits.per_object))
+        Ok(payload.filter(|payload| payload.size() <= self.all.options.limits.per_object))
     }
 
     /// Sends the writes. `fresh`: whether the companion had the source's content before; `read`: the version of it that

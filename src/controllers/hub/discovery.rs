@@ -14,7 +14,7 @@ use crate::{
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
-        store::{Change, Store},
+        store::{Change, ObjectKey, Store},
     },
     plan,
 };
@@ -57,6 +57,8 @@ pub(super) fn start(
     let store: Arc<Store<Facts>> = Arc::new(Store::new(|_, _| Vec::new()));
     let weak = Arc::downgrade(management);
     store.listen(move |change| on_project(&weak, &projects, change));
+    let known = store.clone();
+    management.know_projects(move |name| known.is_live() && known.get(&ObjectKey::new("", name.as_str())).is_none());
     let plane: ControlPlane<plan::Project> = ControlPlane::new("discovery", discovery);
     let watches =
         Watches { plane: &plane, health, metrics: &management.metrics, stop, tenant: false, on_fresh: Arc::new(|| ()) };

@@ -15,6 +15,7 @@ use crate::{
             federate::{self, Karmada, Observed},
             resolve::View,
         },
+        ownership,
     },
 };
 
@@ -47,14 +48,14 @@ impl Reconciler for Federator {
         let source = |token: &Token| ObjectKey::new(&key.namespace, &token.name);
         let companion = |token: &Token| hub.companion(&namespace, token);
         let karmada = Karmada {
-            policy_lives: &|name| hub.policies.get(&ObjectKey::new(&namespace, name)).is_some(),
+            policy_lives: &|name| {
+                let policy = hub.policies.get(&ObjectKey::new(&namespace, name));
+                policy.is_some_and(|policy| ownership::is_managed(policy.as_ref()))
+            },
             binding: &|name| hub.bindings.get(&ObjectKey::new(&namespace, name)),
             companion: &companion,
             cluster: &|name| hub.clusters.get(&ObjectKey::new("", name)),
-            clusters_of: &|city| {
-                let keys = hub.clusters.keys_by_index(city.as_str());
-                keys.into_iter().map(|key| key.name.to_string()).collect()
-            },
+            clusters_of: &|city| hub.clusters_of(city),
         };
         let decision = federate::plan(
             &Observed {
@@ -64,7 +65,7 @@ impl Reconciler for Federator {
                 hub_namespace: &|name| hub.namespaces.get(&ObjectKey::new("", name)).map(|facts| (*facts).clone()),
                 copy: &|namespace| hub.copies.get(&ObjectKey::new(namespace, &key.name)),
                 data: View {
-                    limits: self.0.limits,
+                    limits: self.0.options.limits,
                     source: &|token| project.sources(token.kind).last(&source(token)),
                     companion: &companion,
                     fresh: &|token| {
@@ -74,10 +75,15 @@ impl Reconciler for Federator {
                 },
                 karmada: hub.knows_karmada().then_some(karmada),
                 unsettled_for: project.unsettled_for(&key),
+                may_touch: project.may_touch(&key),
             },
             Timestamp::now(),
         );
         project.settle(&key, decision.settled);
+        if decision.touches {
+            project.touched(&key);
+            self.0.metrics.repaired();
+        }
         Ok(carry_out(&project.plane, &hub.plane, &decision.plan, &self.0.metrics).await?)
     }
 }

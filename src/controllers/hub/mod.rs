@@ -6,6 +6,7 @@ mod federator;
 mod policy;
 mod projector;
 mod state;
+mod sweep;
 mod wake;
 mod workload;
 
@@ -21,7 +22,7 @@ use crate::{
         health::Health,
     },
     metrics::Metrics,
-    plan::hub::resolve::Limits,
+    plan::hub::{resolve::Limits, sweep::Sweep},
 };
 
 /// Workers per controller. A project has a share of eight of them, which hides the latency of the API servers without
@@ -31,21 +32,32 @@ const WORKERS: usize = 32;
 /// Companions that are looked at at once: each may hold two payloads in memory for a moment.
 const COPIES: usize = 8;
 
+/// What the management side is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Whether Workloads wait until their Networks exist.
+    pub networks: bool,
+    /// How much of a tenant's data may be copied.
+    pub limits: Limits,
+    /// Whether what runs in a city stays where it is when its cluster loses the city's label.
+    pub city_guard: bool,
+    /// How what is left behind is found.
+    pub sweep: Sweep,
+}
+
 /// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.
 pub struct Hub(Arc<Management>);
 
 impl Hub {
-    /// Starts the watches of the hub. With `networks`, Workloads wait until their Networks exist. No more of a tenant's
-    /// data is copied than `limits` says.
+    /// Starts the watches of the hub.
     pub fn start(
         hub: Connection,
-        networks: bool,
-        limits: Limits,
+        options: Options,
         health: &Health,
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        Self(Management::start(ControlPlane::new("hub", hub), networks, limits, health, metrics, stop))
+        Self(Management::start(ControlPlane::new("hub", hub), options, health, metrics, stop))
     }
 
     /// Takes the only project in: its watches start, its objects are worked on, and readiness waits for it.
@@ -79,6 +91,7 @@ impl Hub {
             super::run(policy, queues.policy.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(projector, queues.projector.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(companion, queues.companion.clone(), COPIES, metrics.clone(), stop.clone()),
+            sweep::run(&self.0, stop),
         );
     }
 }

@@ -1,15 +1,21 @@
 //! The PropagationPolicy of each city in each hub namespace. The key is not an object but a namespace and a city.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
 
 use super::state::{Management, city_index};
 use crate::{
-    api::names::CityCode,
+    api::names::{self, CityCode},
     controllers::{Reconciler, send},
     io::{Error, queue::Key, store::ObjectKey},
     plan::{
         Next,
-        hub::policy::{self, Observed},
+        hub::{
+            federated::BindingFacts,
+            guard::Clusters,
+            policy::{self, Decision, Observed},
+        },
     },
 };
 
@@ -20,13 +26,27 @@ impl Reconciler for CityPolicy {
     const NAME: &'static str = "city-policy";
 
     async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+        let Some(decision) = self.decide(key) else { return Ok(Next::Await) };
+        if decision.gave_up {
+            self.0.metrics.guard_given_up();
+        }
+        for write in &decision.plan.steps {
+            send(&self.0.hub.plane, write, &self.0.metrics).await?;
+        }
+        self.0.count_phases();
+        Ok(decision.plan.next)
+    }
+}
+
+impl CityPolicy {
+    fn decide(&self, key: &Key) -> Option<Decision> {
         let hub = &self.0.hub;
-        let Ok(city) = CityCode::parse(&key.name) else { return Ok(Next::Await) };
+        let Ok(city) = CityCode::parse(&key.name) else { return None };
         if !hub.is_synced() {
-            return Ok(Next::Await); // a fresh cache brings every key back
+            return None; // a fresh cache brings every key back
         }
         let namespace = &key.namespace;
-        let Some(facts) = hub.namespaces.get(&ObjectKey::new("", namespace)) else { return Ok(Next::Await) };
+        let Some(facts) = hub.namespaces.get(&ObjectKey::new("", namespace)) else { return None };
         let mirrored = facts.upstream().and_then(|(project, own)| Some((self.0.project(project.as_str())?, own)));
         let (wanted, complete) = match mirrored {
             Some((project, own)) => {
@@ -36,19 +56,42 @@ impl Reconciler for CityPolicy {
             }
             None => (false, false),
         };
-        let policy = hub.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
-        let plan = policy::plan(&Observed {
+        let name = city.policy_name();
+        let policy = hub.policies.get(&ObjectKey::new(namespace, &name));
+        let copies = hub.copies.keys_by_index(&city_index(namespace, &city));
+        let guard = self.0.options.city_guard;
+        let known = hub.knows_karmada();
+        let bindings: Vec<Arc<BindingFacts>> = copies
+            .iter()
+            .filter(|_| guard)
+            .filter_map(|copy| {
+                let binding = names::binding_name("WorkloadDeployment", &copy.name);
+                hub.bindings.get(&ObjectKey::new(namespace, &binding))
+            })
+            .collect();
+        let clusters = Clusters {
+            bindings: &bindings,
+            cluster: &|name| hub.clusters.get(&ObjectKey::new("", name)),
+            clusters_of: &|city| hub.clusters_of(city),
+        };
+        let phase = policy.as_ref().map(|policy| policy::Phase::of(&policy.spec));
+        let mut observed = Observed {
             namespace,
             city: &city,
-            copies: hub.copies.by_index(&city_index(namespace, &city)).len(),
+            copies: copies.len(),
             wanted,
             complete: complete && !hub.copies.has_unreadable(namespace),
             namespace_lives: !facts.terminating,
             policy: policy.as_deref(),
-        });
-        for write in &plan.steps {
-            send(&hub.plane, write, &self.0.metrics).await?;
-        }
-        Ok(plan.next)
+            clusters: (guard && known).then_some(clusters),
+            guard,
+            by_need: phase == Some(policy::Phase::Both) && known && hub.is_all_by_need(namespace),
+            claimed: 0,
+            unneeded_for: Duration::ZERO,
+        };
+        let unneeded = policy::is_unneeded(&observed);
+        observed.unneeded_for = self.0.unneeded_for(namespace, &city, unneeded && policy.is_some());
+        observed.claimed = if unneeded { hub.claimed_by(namespace, &name) } else { 0 };
+        Some(policy::plan(&observed, Timestamp::now()))
     }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -13,12 +13,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::{ResourceExt, core::PartialObjectMeta};
 use tokio_util::sync::CancellationToken;
 
+use super::Options;
 use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
         karmada::{Cluster, PropagationPolicy, ResourceBinding},
-        meta::{self, label},
-        names::{CityCode, ProjectName},
+        meta::{annotation, label},
+        names::{self, CityCode, ProjectName},
         neighbours::{LocationBinding, Network},
         referenced::{SourceKind, Token},
     },
@@ -37,10 +38,10 @@ use crate::{
         hub::{
             companion::CompanionFacts,
             federated::{BindingFacts, ClusterFacts},
+            policy::Phase,
             project::{self, Quarantine},
-            resolve::Limits,
         },
-        references::references,
+        references::{annotated, references},
     },
 };
 
@@ -54,14 +55,29 @@ pub(super) struct Management {
     pub(super) queues: Queues,
     /// Hub Instances that cannot be shown in a project.
     aside: Mutex<BTreeMap<ObjectKey, Aside>>,
-    /// Whether Workloads wait for their Networks to exist.
-    networks: bool,
-    /// How much of a tenant's data may be copied.
-    pub(super) limits: Limits,
+    /// Since when nobody has needed a city's policy: by hub namespace and city.
+    unneeded: Mutex<BTreeMap<(String, CityCode), Instant>>,
+    pub(super) options: Options,
+    /// Whether a project is known not to exist; set where projects are discovered.
+    gone: OnceLock<Box<dyn Fn(&ProjectName) -> bool + Send + Sync>>,
     pub(super) metrics: Metrics,
     health: Health,
     stop: CancellationToken,
 }
+
+/// What is known of a deployment that lacks something.
+struct Lack {
+    since: Instant,
+    /// When it was touched last, so that Karmada makes anew what is lacking, and how often.
+    touched: Option<Instant>,
+    touches: u32,
+}
+
+/// Objects per page where nearly all are passed over.
+const PAGE: u32 = 100;
+
+/// How long to wait after the first touch that did not help.
+const TOUCH_AGAIN: Duration = Duration::from_secs(5);
 
 /// How long a hub Instance must have had no place to be put aside: its deployment may come after it, and go before it.
 const HOPELESS: Duration = Duration::from_secs(5);
@@ -105,7 +121,7 @@ pub(super) struct HubState {
     pub(super) namespaces: Arc<Store<NamespaceFacts>>,
     /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
     pub(super) copies: Arc<Store<WorkloadDeployment>>,
-    /// City policies of ours, by [`namespace_index`].
+    /// Policies with the names that ours have, by [`namespace_index`].
     pub(super) policies: Arc<Store<PropagationPolicy>>,
     /// What the cells wrote back: by the project it claims to belong to ([`project_index`]), by the namespace there
     /// ([`claimed_namespace_index`]), by the deployment there ([`claimed_deployment_index`]), and by the place that its
@@ -113,7 +129,7 @@ pub(super) struct HubState {
     pub(super) instances: Arc<Store<Instance>>,
     config_maps: Arc<Store<CompanionFacts>>,
     secrets: Arc<Store<CompanionFacts>>,
-    /// What Karmada made of deployments and companions.
+    /// What Karmada made of deployments and companions, by [`namespace_index`].
     pub(super) bindings: Arc<Store<BindingFacts>>,
     /// Member clusters, by city.
     pub(super) clusters: Arc<Store<ClusterFacts>>,
@@ -138,8 +154,8 @@ pub(super) struct ProjectState {
     secrets: Arc<Sources>,
     /// Whether sources are watched: from the first reference on.
     watches_sources: AtomicBool,
-    /// Since when each deployment lacks something.
-    unsettled: Mutex<BTreeMap<ObjectKey, Instant>>,
+    /// Deployments that lack something.
+    unsettled: Mutex<BTreeMap<ObjectKey, Lack>>,
     /// Whether this is one tenant's among many.
     tenant: bool,
     pub(super) stop: CancellationToken,
@@ -158,6 +174,11 @@ pub(super) fn namespace_index(namespace: &str) -> String {
 /// Index value of deployments that refer to a ConfigMap or Secret.
 pub(super) fn source_index(namespace: &str, token: &Token) -> String {
     format!("uses {namespace}/{token}")
+}
+
+/// Whether a policy's name is that of a city policy.
+fn may_be_city_policy(policy: &ObjectKey) -> bool {
+    policy.namespace.starts_with("ns-") && policy.name.starts_with("city-")
 }
 
 /// Whether a binding's name is that of a template of ours.
@@ -207,7 +228,7 @@ impl HubState {
                 let city = copy_city(copy).map(|city| city_index(&key.namespace, &city));
                 city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
-            policies: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
+            policies: Arc::new(Store::of_those(may_be_city_policy, |key, _| vec![namespace_index(&key.namespace)])),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
                 let Ok(claimed) = project::identify(instance) else { return Vec::new() };
                 vec![
@@ -219,7 +240,7 @@ impl HubState {
             })),
             config_maps: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
             secrets: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
-            bindings: Arc::new(Store::of_those(may_be_ours, |_, _| Vec::new())),
+            bindings: Arc::new(Store::of_those(may_be_ours, |key, _| vec![namespace_index(&key.namespace)])),
             clusters: Arc::new(Store::new(|_, cluster: &ClusterFacts| {
                 cluster.city.iter().map(ToString::to_string).collect()
             })),
@@ -245,6 +266,35 @@ impl HubState {
             && self.copies.is_synced()
             && self.policies.is_synced()
             && SourceKind::ALL.into_iter().all(|kind| self.companions(kind).is_synced())
+    }
+
+    /// The clusters that carry a city's label.
+    pub(super) fn clusters_of(&self, city: &CityCode) -> Vec<String> {
+        self.clusters.keys_by_index(city.as_str()).into_iter().map(|key| key.name.to_string()).collect()
+    }
+
+    /// Whether every companion of a namespace is brought to each deployment that expects it by its need (fact 23).
+    pub(super) fn is_all_by_need(&self, namespace: &str) -> bool {
+        self.copies.by_index(&namespace_index(namespace)).iter().all(|copy| {
+            let parent = names::binding_name("WorkloadDeployment", &copy.name_any());
+            annotated(copy, annotation::EXPECTED_REFERENCED_DATA).iter().all(|token| {
+                let name = names::binding_name(token.kind.as_str(), &token.name);
+                let binding = self.bindings.get(&ObjectKey::new(namespace, &name));
+                let by = |binding: &BindingFacts| binding.required_by.iter().any(|by| by.name == parent);
+                binding.is_some_and(|binding| by(&binding))
+            })
+        })
+    }
+
+    /// How many companions, and bindings of such, a policy claims.
+    pub(super) fn claimed_by(&self, namespace: &str, policy: &str) -> usize {
+        let index = namespace_index(namespace);
+        let companions = SourceKind::ALL.into_iter().flat_map(|kind| self.companions(kind).by_index(&index));
+        let companions = companions.filter(|companion| companion.policy.as_deref() == Some(policy)).count();
+        let of_companion = |binding: &BindingFacts| {
+            binding.template.0 != "WorkloadDeployment" && binding.policy.as_deref() == Some(policy)
+        };
+        companions + self.bindings.by_index(&index).iter().filter(|binding| of_companion(binding)).count()
     }
 
     /// Whether what Karmada makes of things is known as it is at present.
@@ -295,7 +345,21 @@ impl ProjectState {
 
     /// How long a deployment has been lacking something.
     pub(super) fn unsettled_for(&self, key: &ObjectKey) -> Duration {
-        self.unsettled().get(key).map_or(Duration::ZERO, Instant::elapsed)
+        self.unsettled().get(key).map_or(Duration::ZERO, |lack| lack.since.elapsed())
+    }
+
+    /// Whether what a deployment lacks may be touched: at once the first time, and then with growing patience.
+    pub(super) fn may_touch(&self, key: &ObjectKey) -> bool {
+        let all = self.unsettled();
+        let Some(lack) = all.get(key) else { return true };
+        lack.touched.is_none_or(|last| last.elapsed() > TOUCH_AGAIN * 2_u32.pow(lack.touches.min(5)))
+    }
+
+    /// It was touched.
+    pub(super) fn touched(&self, key: &ObjectKey) {
+        if let Some(lack) = self.unsettled().get_mut(key) {
+            (lack.touched, lack.touches) = (Some(Instant::now()), lack.touches + 1);
+        }
     }
 
     /// Notes whether a deployment lacks something.
@@ -303,11 +367,12 @@ impl ProjectState {
         if settled {
             self.unsettled().remove(key);
         } else {
-            self.unsettled().entry(key.clone()).or_insert_with(Instant::now);
+            let new = || Lack { since: Instant::now(), touched: None, touches: 0 };
+            self.unsettled().entry(key.clone()).or_insert_with(new);
         }
     }
 
-    fn unsettled(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Instant>> {
+    fn unsettled(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Lack>> {
         self.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -326,8 +391,7 @@ impl ProjectState {
 impl Management {
     pub(super) fn start(
         hub: ControlPlane<plan::Hub>,
-        networks: bool,
-        limits: Limits,
+        options: Options,
         health: &Health,
         metrics: &Metrics,
         stop: &CancellationToken,
@@ -337,8 +401,9 @@ impl Management {
             projects: RwLock::default(),
             queues: Queues::default(),
             aside: Mutex::default(),
-            networks,
-            limits,
+            unneeded: Mutex::default(),
+            options,
+            gone: OnceLock::new(),
             metrics: metrics.clone(),
             health: health.clone(),
             stop: stop.clone(),
@@ -355,8 +420,8 @@ impl Management {
         };
         let scope = label::UPSTREAM_NAMESPACE;
         watches.objects::<WorkloadDeployment, _>(Some(Kind::WorkloadDeployment), scope, |wd| wd, &this.hub.copies);
-        let ours = format!("{}={}", label::MANAGED_BY, meta::MANAGED_BY);
-        watches.objects::<PropagationPolicy, _>(Some(Kind::PropagationPolicy), &ours, |p| p, &this.hub.policies);
+        // Without a selector: the Go operator's carry no label of ours, and are taken over.
+        watches.objects::<PropagationPolicy, _>(Some(Kind::PropagationPolicy), "", |p| p, &this.hub.policies);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &this.hub.namespaces);
         let feed = Feed { keep: namespace_facts, store: this.hub.namespaces.clone() };
@@ -378,7 +443,7 @@ impl Management {
     }
 
     pub(super) fn engage(this: &Arc<Self>, name: &ProjectName, plane: ControlPlane<plan::Project>, tenant: bool) {
-        let project = Arc::new(ProjectState::new(name, plane, this.networks, tenant, this.stop.child_token()));
+        let project = Arc::new(ProjectState::new(name, plane, this.options.networks, tenant, this.stop.child_token()));
         this.listen_to_project(&project);
         if let Some(before) = this.write_projects().insert(name.clone(), project.clone()) {
             before.stop.cancel();
@@ -419,8 +484,8 @@ impl Management {
             tenant: project.tenant,
             on_fresh: Arc::new(|| ()),
         };
-        watches.start_into::<PartialObjectMeta<ConfigMap>, _>("", |_| (), project.config_maps.clone());
-        watches.start_into::<PartialObjectMeta<Secret>, _>("", |_| (), project.secrets.clone());
+        watches.start_into::<PartialObjectMeta<ConfigMap>, _>("", PAGE, |_| (), project.config_maps.clone());
+        watches.start_into::<PartialObjectMeta<Secret>, _>("", PAGE, |_| (), project.secrets.clone());
     }
 
     pub(super) fn disengage(&self, name: &ProjectName) {
@@ -453,6 +518,27 @@ impl Management {
         self.projects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
+    /// Says how to tell that a project does not exist.
+    pub(super) fn know_projects(&self, gone: impl Fn(&ProjectName) -> bool + Send + Sync + 'static) {
+        let _ = self.gone.set(Box::new(gone));
+    }
+
+    /// Whether a project is known not to exist; one that is merely not engaged may.
+    pub(super) fn is_gone(&self, name: &ProjectName) -> bool {
+        !self.is_engaged(name) && self.gone.get().is_some_and(|gone| gone(name))
+    }
+
+    /// How long nobody has needed a city's policy.
+    pub(super) fn unneeded_for(&self, namespace: &str, city: &CityCode, unneeded: bool) -> Duration {
+        let mut all = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (namespace.to_owned(), city.clone());
+        if !unneeded {
+            all.remove(&key);
+            return Duration::ZERO;
+        }
+        all.entry(key).or_insert_with(Instant::now).elapsed()
+    }
+
     /// Puts a hub Instance aside. What is missing at first may be on its way, so this says when to look again, and
     /// only then, once, that it is to be told.
     pub(super) fn set_aside(&self, instance: &Instance, why: Quarantine) -> Verdict {
@@ -478,6 +564,14 @@ impl Management {
         let mut aside = self.aside.lock().unwrap_or_else(PoisonError::into_inner);
         if aside.remove(key).is_some() {
             self.count_aside(&aside);
+        }
+    }
+
+    /// Keeps the gauge of how far policies are on their way from claims to dependencies.
+    pub(super) fn count_phases(&self) {
+        let policies = self.hub.policies.values();
+        for phase in Phase::ALL {
+            self.metrics.policies(phase.label(), policies.iter().filter(|p| Phase::of(&p.spec) == phase).count());
         }
     }
 

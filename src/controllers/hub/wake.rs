@@ -185,6 +185,11 @@ impl Management {
         let users = |facts: Option<&Arc<CompanionFacts>>| -> BTreeSet<String> {
             facts.and_then(|facts| facts.claims.clone()).unwrap_or_default()
         };
+        if change.old.map(|facts| &facts.policy) != change.new.map(|facts| &facts.policy) {
+            for key in self.hub.policies.keys_by_index(&namespace_index(&change.key.namespace)) {
+                self.wake_policy_named(&key);
+            }
+        }
         let (old, new) = (users(change.old), users(change.new));
         let of = |facts: &Arc<CompanionFacts>| (facts.uid.clone(), facts.policy.clone(), facts.terminating);
         // A claim concerns whoever makes it, everything else all of them.
@@ -201,6 +206,13 @@ impl Management {
     }
 
     fn on_binding(&self, change: &Change<'_, BindingFacts>) {
+        let place =
+            |facts: &Arc<BindingFacts>| (facts.clusters.clone(), facts.required_by.clone(), facts.policy.clone());
+        if change.old.map(place) != change.new.map(place) {
+            for key in self.hub.policies.keys_by_index(&namespace_index(&change.key.namespace)) {
+                self.wake_policy_named(&key);
+            }
+        }
         let parent = |name: &str| name.strip_suffix("-workloaddeployment").map(str::to_owned);
         for binding in change.old.into_iter().chain(change.new) {
             let own = parent(&change.key.name).into_iter();
@@ -226,6 +238,9 @@ impl Management {
         for key in self.hub.copies.keys() {
             self.wake_original(&key);
         }
+        for key in self.hub.policies.keys() {
+            self.wake_policy_named(&key);
+        }
     }
 
     /// Work on the companions that a deployment refers to, and on those that it was promised.
@@ -246,7 +261,7 @@ impl Management {
         }
     }
 
-    fn wake_companion(&self, kind: SourceKind, companion: &ObjectKey) {
+    pub(super) fn wake_companion(&self, kind: SourceKind, companion: &ObjectKey) {
         let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &companion.namespace)) else { return };
         if let Some((project, namespace)) = facts.upstream() {
             let token = Token { kind, name: companion.name.to_string() };

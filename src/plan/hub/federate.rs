@@ -8,18 +8,23 @@ use serde_json::{Value, json};
 
 use super::{
     companion::CompanionFacts,
-    federated::{self, BindingFacts, ClusterFacts, Evidence, Finding, GRACE},
+    federated::{self, BindingFacts, ClusterFacts, Evidence, Finding, GRACE, Touch},
     federated_status as status,
     resolve::{self, Data},
 };
 use crate::{
     api::{
         compute::{WorkloadDeployment, WorkloadDeploymentStatus},
-        meta::{annotation, condition, finalizer, label, manager, reason},
+        meta::{self, annotation, condition, finalizer, label, manager, reason},
         names::{self, CityCode, ProjectName},
         referenced::{self, Token},
     },
-    plan::{Hub, Kind, NamespaceFacts, Next, Plan, Project, Step, Write, condition::Verdict, ownership},
+    plan::{
+        Hub, Kind, NamespaceFacts, Next, Object, Plan, Project, Step, Write,
+        condition::Verdict,
+        event::{self, Note, Severity},
+        ownership,
+    },
 };
 
 /// Everything that is known about one deployment of a project.
@@ -40,6 +45,8 @@ pub struct Observed<'a> {
     pub karmada: Option<Karmada<'a>>,
     /// How long something has been lacking.
     pub unsettled_for: Duration,
+    /// Whether what is lacking may be touched now, see [`federated::Touch`].
+    pub may_touch: bool,
 }
 
 /// What Karmada made of the objects in the deployment's hub namespace.
@@ -63,11 +70,13 @@ pub struct Decision {
     pub plan: Plan<Step<Project, Hub>>,
     /// Whether nothing is lacking.
     pub settled: bool,
+    /// Whether something is touched, so that Karmada makes anew what was removed.
+    pub touches: bool,
 }
 
 impl From<Plan<Step<Project, Hub>>> for Decision {
     fn from(plan: Plan<Step<Project, Hub>>) -> Self {
-        Self { plan, settled: true }
+        Self { plan, settled: true, touches: false }
     }
 }
 
@@ -115,8 +124,19 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let status = status::plan(deployment, copy.as_deref(), &data, finding.as_ref(), told, now);
     let settled = status.settled;
     steps.extend(status.writes.into_iter().map(Step::Near));
-    let next = if settled || told { Next::Await } else { Next::After(GRACE.saturating_sub(observed.unsettled_for)) };
-    Decision { plan: Plan { steps, next }, settled }
+    let mut next =
+        if settled || told { Next::Await } else { Next::After(GRACE.saturating_sub(observed.unsettled_for)) };
+    let lost = match &finding {
+        Some(Finding::Lacking { touch: Some(touch), .. }) if told => Some(touch),
+        _ => None,
+    };
+    let repair = lost.filter(|_| observed.may_touch).map(|lost| repair(observed, copy.as_deref(), lost, now));
+    let touches = repair.as_ref().is_some_and(|steps| !steps.is_empty());
+    if lost.is_some() {
+        next = Next::After(GRACE); // no event tells that it did not help
+    }
+    steps.extend(repair.into_iter().flatten());
+    Decision { plan: Plan { steps, next }, settled, touches }
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.
@@ -164,6 +184,38 @@ pub fn plan_orphan(namespace: &str, namespace_uid: &str, copy: &WorkloadDeployme
     Plan::writes(vec![Step::Near(confirm), Step::Far(delete)])
 }
 
+/// Touches what Karmada has lost the binding or Work of; a deletion that is under way is left alone.
+fn repair(
+    observed: &Observed<'_>,
+    copy: Option<&WorkloadDeployment>,
+    lost: &Touch,
+    now: Timestamp,
+) -> Vec<Step<Project, Hub>> {
+    let Some(copy) = copy else { return Vec::new() };
+    let patch = json!({ "metadata": { "annotations": { annotation::REPAIRED: now.as_second().to_string() } } });
+    let (touch, what): (Write<Hub>, String) = match lost {
+        Touch::Copy => {
+            let what = format!("WorkloadDeployment {}", copy.name_any());
+            (Write::merge(Kind::WorkloadDeployment, manager::REPAIR, patch, copy), what)
+        }
+        Touch::Companion(token) => {
+            let companion = (observed.data.companion)(token).filter(|companion| !companion.terminating);
+            let Some(companion) = companion else { return Vec::new() };
+            let object = Object {
+                kind: token.kind.into(),
+                namespace: copy.namespace().unwrap_or_default(),
+                name: token.name.clone(),
+            };
+            (Write::merge_into(object, manager::REPAIR, patch, &companion.uid, &companion.version), token.to_string())
+        }
+    };
+    let text = format!("{what} lost what Karmada had made of it on the hub, and was touched to have it made anew");
+    let note = Note { severity: Severity::Warning, reason: reason::REPAIRED, action: "Repairing", text: &text };
+    let controller = "workload-deployment-federator";
+    let event = event::on(Kind::WorkloadDeployment, observed.deployment, controller, note, now);
+    vec![Step::Far(touch), Step::Near(event)]
+}
+
 /// Finalizer and hub namespace in one write, before anything is written on the hub; and what is known of its data.
 fn mark(deployment: &WorkloadDeployment, namespace: &str, data: &Data) -> Option<Write<Project>> {
     let mut annotations = data_annotations(data, None);
@@ -206,7 +258,7 @@ fn stale<P>(live: &WorkloadDeployment, wanted: &BTreeMap<&'static str, String>) 
 /// Why data does not arrive although all of it is on the hub: the cell cannot know, and its Instances are to say it.
 fn hint(data: &Data, finding: Option<&Finding>) -> Option<String> {
     match finding {
-        Some(Finding::Lacking { cause, data: true }) if data.trouble.is_none() => {
+        Some(Finding::Lacking { cause, data: true, .. }) if data.trouble.is_none() => {
             Some(json!({ "reason": cause.reason, "message": cause.message }).to_string())
         }
         _ => None,
@@ -217,6 +269,7 @@ fn hold_namespace(observed: &Observed<'_>, name: &str, live: Option<&NamespaceFa
     let labels = BTreeMap::from([
         (label::UPSTREAM_CLUSTER.to_owned(), observed.project.label_value()),
         (label::UPSTREAM_NAMESPACE.to_owned(), observed.deployment.namespace().unwrap_or_default()),
+        (label::DELETION_PROTECTED.to_owned(), meta::PROTECTED.to_owned()),
     ]);
     if live.is_some_and(|live| labels.iter().all(|(key, value)| live.labels.get(key) == Some(value))) {
         return None;

@@ -36,11 +36,15 @@ fn deleting() -> WorkloadDeployment {
 }
 
 fn namespace() -> NamespaceFacts {
-    let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
+    let labels = [
+        (label::UPSTREAM_CLUSTER, "cluster-single"),
+        (label::UPSTREAM_NAMESPACE, "shop"),
+        (label::DELETION_PROTECTED, "Always"),
+    ];
     NamespaceFacts {
         uid: "h1".into(),
         labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
-        terminating: false,
+        ..NamespaceFacts::default()
     }
 }
 
@@ -66,6 +70,7 @@ fn steps(
         },
         karmada: None,
         unsettled_for: Duration::ZERO,
+        may_touch: true,
     };
     plan(&observed, NOW).plan.steps
 }
@@ -156,6 +161,7 @@ fn a_source_that_cannot_be_copied_is_told_everywhere_at_once() {
             },
             karmada: None,
             unsettled_for: Duration::ZERO,
+            may_touch: true,
         },
         NOW,
     )

@@ -95,19 +95,23 @@ pub struct ClusterFacts {
     pub city: Option<CityCode>,
     /// Whether it answers; if not, in Karmada's words.
     pub ready: Result<(), String>,
+    /// Whether somebody has said that what is there is to move elsewhere.
+    pub draining: bool,
 }
 
 impl ClusterFacts {
     /// From a Cluster.
     pub fn of(cluster: Cluster) -> Self {
         let city = cluster.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok());
-        let conditions = cluster.status.unwrap_or_default().conditions;
+        let conditions = cluster.status.clone().unwrap_or_default().conditions;
         let ready = match conditions.into_iter().find(|c| c.type_ == "Ready") {
             Some(c) if c.status == "True" => Ok(()),
             Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
             None => Err("it has not joined yet".to_owned()),
         };
-        Self { city, ready }
+        let draining =
+            cluster.metadata.annotations.iter().flatten().any(|(k, v)| k == annotation::DRAIN && v == "true");
+        Self { city, ready, draining }
     }
 }
 
@@ -136,8 +140,8 @@ pub enum Finding {
     Whole {
         /// The clusters that have it.
         on: Vec<String>,
-        /// What is to be told all the same: something may be where nobody needs it.
-        excess: Option<String>,
+        /// What is to be told all the same.
+        note: Option<Note>,
     },
     /// Something is not there: the cause.
     Lacking {
@@ -145,21 +149,45 @@ pub enum Finding {
         cause: Verdict,
         /// Whether it is the data that is lacking, not the deployment itself.
         data: bool,
+        /// What Karmada makes anew once it is touched, when something was removed that it does not miss by itself.
+        touch: Option<Touch>,
     },
+}
+
+/// Something that harms nobody yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// What, and how to mend it.
+    pub message: String,
+}
+
+/// A template whose binding or Work was removed (facts 49, 50, 55).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Touch {
+    /// The deployment's copy.
+    Copy,
+    /// A companion.
+    Companion(Token),
 }
 
 /// Judges one deployment.
 pub fn find(evidence: &Evidence<'_>) -> Finding {
     let copy = evidence.copy;
     let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
-    let deployment = |reason: &str, text: String| Finding::Lacking { cause: Verdict::no(reason, text), data: false };
+    let deployment = |reason: &str, text: String, touch: Option<Touch>| Finding::Lacking {
+        cause: Verdict::no(reason, text),
+        data: false,
+        touch,
+    };
     let own_policy = evidence.city.policy_name();
     if let Some(other) = copy.annotations().get(annotation::POLICY_NAME).filter(|policy| **policy != own_policy) {
         let text = format!(
             "WorkloadDeployment {namespace}/{name} is claimed by PropagationPolicy {other}, not by {own_policy}: it goes \
              where that policy sends it; remove that policy, or its selector"
         );
-        return deployment(reason::CLAIMED_BY_ANOTHER_POLICY, text);
+        return deployment(reason::CLAIMED_BY_ANOTHER_POLICY, text, None);
     }
     let binding_name = names::binding_name("WorkloadDeployment", &name);
     let Some(binding) = (evidence.binding)(&binding_name).filter(|binding| !binding.terminating) else {
@@ -168,27 +196,52 @@ pub fn find(evidence: &Evidence<'_>) -> Finding {
         } else {
             format!("PropagationPolicy {namespace}/{own_policy} is not there yet")
         };
-        return deployment(reason::BINDING_MISSING, text);
+        return deployment(reason::BINDING_MISSING, text, evidence.policy_lives.then_some(Touch::Copy));
     };
     if let Some(cause) = unscheduled(evidence, &binding) {
-        return Finding::Lacking { cause, data: false };
+        return Finding::Lacking { cause, data: false, touch: None };
     }
     let what = format!("WorkloadDeployment {namespace}/{name}");
     for cluster in &binding.clusters {
-        if let Some(cause) = not_applied(evidence, &binding, cluster, &what) {
-            return Finding::Lacking { cause, data: false };
+        if let Some((cause, lost)) = not_applied(evidence, &binding, cluster, &what) {
+            return Finding::Lacking { cause, data: false, touch: lost.then_some(Touch::Copy) };
         }
     }
-    find_data(evidence, &binding, &namespace)
+    match find_data(evidence, &binding, &namespace) {
+        Finding::Whole { on, note: None } => {
+            let note = label_lost(evidence, &on);
+            Finding::Whole { on, note }
+        }
+        other => other,
+    }
+}
+
+/// A cluster that has the deployment without carrying its city's label: the guard holds it there.
+fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
+    let strange = on.iter().find_map(|name| {
+        let cluster = (evidence.cluster)(name)?;
+        (cluster.city.as_ref() != Some(evidence.city)).then_some((name, cluster.city.clone()))
+    });
+    let (name, label) = strange?;
+    let carries = label.map_or("does not carry it".to_owned(), |city| format!("says {city}"));
+    let message = format!(
+        "Cluster {name} has it, but its label {}, which should be {}, {carries}: put the label back, or annotate the \
+         Cluster with {}=true to move the city",
+        label::TOPOLOGY_CITY,
+        evidence.city,
+        annotation::DRAIN
+    );
+    Some(Note { reason: reason::CITY_LABEL_LOST, message })
 }
 
 /// The same of what the deployment depends on.
 fn find_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -> Finding {
-    let data = |reason: &str, text: String| Finding::Lacking { cause: Verdict::no(reason, text), data: true };
+    let data =
+        |reason: &str, text: String| Finding::Lacking { cause: Verdict::no(reason, text), data: true, touch: None };
     let binding_name = names::binding_name(&binding.template.0, &binding.template.1);
     let expected = annotated(evidence.copy, annotation::EXPECTED_REFERENCED_DATA);
     if expected.is_empty() {
-        return Finding::Whole { on: binding.clusters.clone(), excess: None };
+        return Finding::Whole { on: binding.clusters.clone(), note: None };
     }
     let at = format!("ResourceBinding {namespace}/{binding_name}");
     let known = match &binding.dependencies {
@@ -217,7 +270,11 @@ fn find_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -
         let attached_name = names::binding_name(kind, name);
         let Some(attached) = (evidence.binding)(&attached_name).filter(|binding| !binding.terminating) else {
             let text = format!("Karmada has no ResourceBinding {namespace}/{attached_name} for {kind} {name}");
-            return data(reason::BINDING_MISSING, text);
+            return Finding::Lacking {
+                cause: Verdict::no(reason::BINDING_MISSING, text),
+                data: true,
+                touch: Some(Touch::Companion(token.clone())),
+            };
         };
         let required = attached.required_by.iter().find(|by| by.name == binding_name);
         let targets = |cluster: &String| required.is_some_and(|by| by.clusters.iter().any(|c| &c.name == cluster));
@@ -230,18 +287,23 @@ fn find_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -
         }
         let what = format!("{kind} {namespace}/{name}");
         for cluster in &binding.clusters {
-            if let Some(cause) = not_applied(evidence, &attached, cluster, &what) {
-                return Finding::Lacking { cause, data: true };
+            if let Some((cause, lost)) = not_applied(evidence, &attached, cluster, &what) {
+                let touch = lost.then(|| Touch::Companion(token.clone()));
+                return Finding::Lacking { cause, data: true, touch };
             }
         }
         if let Some(policy) = (evidence.companion)(token).and_then(|companion| companion.policy.clone()) {
             excess.push(format!("{kind} {name} is also claimed by PropagationPolicy {policy}"));
         }
     }
-    let excess = (!excess.is_empty()).then(|| {
-        format!("{}, which may send it where no deployment needs it: remove that policy's selector", excess.join(", "))
+    let note = (!excess.is_empty()).then(|| {
+        let message = format!(
+            "{}, which may send it where no deployment needs it: remove that policy's selector",
+            excess.join(", ")
+        );
+        Note { reason: reason::CLAIMED_BY_ANOTHER_POLICY, message }
     });
-    Finding::Whole { on: binding.clusters.clone(), excess }
+    Finding::Whole { on: binding.clusters.clone(), note }
 }
 
 fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdict> {
@@ -269,27 +331,28 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdic
     }
 }
 
-/// Why one cluster does not have what one binding brings.
-fn not_applied(evidence: &Evidence<'_>, binding: &BindingFacts, cluster: &str, what: &str) -> Option<Verdict> {
+/// Why one cluster does not have what one binding brings; and whether its Work may have been removed.
+fn not_applied(evidence: &Evidence<'_>, binding: &BindingFacts, cluster: &str, what: &str) -> Option<(Verdict, bool)> {
     let state = (evidence.cluster)(cluster).map(|facts| facts.ready.clone());
     let applied = binding.applied.get(cluster);
     match (state, applied) {
         (None, _) => {
             let text = format!("{what} is to go to Cluster {cluster}, which is not there any more");
-            Some(Verdict::no(reason::CLUSTER_NOT_READY, text))
+            Some((Verdict::no(reason::CLUSTER_NOT_READY, text), false))
         }
         (Some(Err(why)), _) => {
             let had = if applied == Some(&Ok(())) { "; it had all before" } else { "" };
-            Some(Verdict::no(reason::CLUSTER_NOT_READY, format!("Cluster {cluster} is not ready: {why}{had}")))
+            let text = format!("Cluster {cluster} is not ready: {why}{had}");
+            Some((Verdict::no(reason::CLUSTER_NOT_READY, text), false))
         }
         (Some(Ok(())), Some(Ok(()))) => None,
         (Some(Ok(())), Some(Err(why))) => {
             let why = if why.is_empty() { "Karmada does not say why" } else { why };
-            Some(Verdict::no(reason::NOT_APPLIED, format!("{what} is not on Cluster {cluster}: {why}")))
+            Some((Verdict::no(reason::NOT_APPLIED, format!("{what} is not on Cluster {cluster}: {why}")), false))
         }
         (Some(Ok(())), None) => {
             let text = format!("{what} is not on Cluster {cluster}: Karmada has not reported about it");
-            Some(Verdict::no(reason::NOT_APPLIED, text))
+            Some((Verdict::no(reason::NOT_APPLIED, text), true))
         }
     }
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{federated::Finding, resolve::Data};
 use crate::{
     api::{
-        compute::{Condition, ConditionStatus, WorkloadDeployment, WorkloadDeploymentStatus},
+        compute::{Condition, WorkloadDeployment, WorkloadDeploymentStatus},
         meta::{condition, manager, reason},
     },
     plan::{
@@ -47,10 +47,10 @@ pub(super) fn plan(
     let federated = verdict(federated(finding, told, early), condition::FEDERATED);
     let of_data =
         if data.refers { verdict(data_ready(data, finding, told), condition::REFERENCED_DATA_READY) } else { None };
-    let lacking = matches!(finding, Some(Finding::Lacking { .. } | Finding::Whole { excess: Some(_), .. }));
+    let lacking = matches!(finding, Some(Finding::Lacking { .. } | Finding::Whole { note: Some(_), .. }));
     let settled = !lacking && data.trouble.is_none() && !(early && finding.is_some());
     let news = federated.as_ref().filter(|new| {
-        new.status == ConditionStatus::False
+        new.reason != reason::PROPAGATED
             && before(condition::FEDERATED).is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason))
     });
     let event = news.map(|news| {
@@ -86,10 +86,8 @@ fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentStatus {
 fn federated(finding: Option<&Finding>, told: bool, early: bool) -> Option<Verdict> {
     match finding? {
         Finding::Whole { .. } if early && !told => None,
-        Finding::Whole { excess: Some(excess), .. } => {
-            told.then(|| Verdict::yes(reason::CLAIMED_BY_ANOTHER_POLICY, excess.clone()))
-        }
-        Finding::Whole { on, excess: None } => {
+        Finding::Whole { note: Some(note), .. } => told.then(|| Verdict::yes(note.reason, note.message.clone())),
+        Finding::Whole { on, note: None } => {
             Some(Verdict::yes(reason::PROPAGATED, format!("{} has what the hub was given", on.join(", "))))
         }
         Finding::Lacking { cause, .. } => told.then(|| cause.clone()),
@@ -123,6 +121,7 @@ fn cause(text: &str) -> &'static str {
         reason::BINDING_MISSING,
         reason::CLAIMED_BY_ANOTHER_POLICY,
         reason::DEPENDENCIES_NOT_PROPAGATED,
+        reason::CITY_LABEL_LOST,
     ]
     .into_iter()
     .find(|reason| *reason == text)

@@ -52,7 +52,7 @@ fn world() -> World {
         },
         "status": { "aggregatedStatus": applied },
     }));
-    let cluster = |city: &str| ClusterFacts { city: CityCode::parse(city).ok(), ready: Ok(()) };
+    let cluster = |city: &str| ClusterFacts { city: CityCode::parse(city).ok(), ready: Ok(()), draining: false };
     World {
         copy,
         bindings: [(PARENT.to_owned(), parent), ("db-secret".to_owned(), attached)].into(),
@@ -79,11 +79,15 @@ fn look(world: &World) -> Finding {
 
 #[test]
 fn all_is_well() {
-    assert_eq!(look(&world()), Finding::Whole { on: vec!["cell-dfw".into()], excess: None });
+    assert_eq!(look(&world()), Finding::Whole { on: vec!["cell-dfw".into()], note: None });
     let mut excess = world();
     excess.companion.policy = Some("theirs".into());
-    let Finding::Whole { excess: Some(text), .. } = look(&excess) else { panic!() };
-    assert!(text.contains("Secret db is also claimed by PropagationPolicy theirs"), "{text}");
+    let Finding::Whole { note: Some(note), .. } = look(&excess) else { panic!() };
+    assert!(note.message.contains("Secret db is also claimed by PropagationPolicy theirs"), "{note:?}");
+    let mut relabelled = world();
+    relabelled.clusters.get_mut("cell-dfw").unwrap().city = None;
+    let Finding::Whole { note: Some(note), .. } = look(&relabelled) else { panic!() };
+    assert!(note.reason == "CityLabelLost" && note.message.contains("Cluster cell-dfw"), "{note:?}");
 }
 
 #[test]
@@ -94,7 +98,7 @@ fn each_cause_is_told_from_its_evidence() {
         parent.clusters.clear();
         parent.scheduled = Some((false, "NoClusterFit".into(), "0/2 clusters are available".into()));
     };
-    let cases: [(&str, &dyn Fn(&mut World), &str, &[&str], bool); 14] = [
+    let cases: [(&str, &dyn Fn(&mut World), &str, &[&str], bool); 15] = [
         (
             "no cluster (29)",
             &|w| {
@@ -203,6 +207,15 @@ fn each_cause_is_told_from_its_evidence() {
             false,
         ),
         (
+            "work lost (55)",
+            &|w| {
+                w.bindings.get_mut(PARENT).unwrap().applied.clear();
+            },
+            "NotApplied",
+            &["has not reported about it"],
+            false,
+        ),
+        (
             "policy lost",
             &|w| {
                 w.bindings.remove(PARENT);
@@ -225,7 +238,13 @@ fn each_cause_is_told_from_its_evidence() {
     for (name, change, reason, words, of_data) in cases {
         let mut world = world();
         change(&mut world);
-        let Finding::Lacking { cause, data } = look(&world) else { panic!("{name}") };
+        let Finding::Lacking { cause, data, touch } = look(&world) else { panic!("{name}") };
+        let cured = match name {
+            "binding lost (49)" | "work lost (55)" => Some(Touch::Copy),
+            "attached binding lost (50)" => Some(Touch::Companion(Token::secret("db"))),
+            _ => None,
+        };
+        assert_eq!(touch, cured, "{name}");
         assert_eq!((cause.reason.as_str(), data), (reason, of_data), "{name}: {}", cause.message);
         for word in words {
             assert!(cause.message.contains(word), "{name}: {}", cause.message);

@@ -1,19 +1,35 @@
 //! Deployments of a city in a hub namespace -> the city's PropagationPolicy there.
+//!
+//! A policy of the Go operator also selects companions, and would claim each for its city alone (fact 21). It is led to
+//! dependencies in steps that take no copy away (facts 23, 24; the naive single step does, fact 25): first
+//! `propagateDeps` with the selectors kept; once every companion is brought to every consumer by its need, the selectors
+//! go. What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what stands, so it
+//! may be cut anywhere.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
-use serde_json::json;
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
 
+use super::guard::{self, Clusters};
 use crate::{
     api::{
-        karmada::{
-            ClusterAffinity, MatchLabels, PolicyPlacement, PropagationPolicy, PropagationPolicySpec, ResourceSelector,
-        },
-        meta::{self, GROUP, VERSION, label, manager},
+        karmada::{MatchLabels, PolicyPlacement, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
+        meta::{self, GROUP, VERSION, label, manager, reason},
         names::CityCode,
+        referenced::SourceKind,
     },
-    plan::{Hub, Kind, Plan, Write, ownership},
+    plan::{
+        Hub, Kind, Next, Op, Plan, Write,
+        event::{self, Note, Severity},
+        ownership,
+    },
 };
+
+/// How long a policy that nobody needs waits for companions that it still claims.
+pub const GIVE_UP: Duration = Duration::from_mins(2);
+/// How often it looks meanwhile, beside the events.
+const LOOK: Duration = Duration::from_secs(5);
 
 /// Everything that is known about one city in one hub namespace.
 pub struct Observed<'a> {
@@ -29,94 +45,189 @@ pub struct Observed<'a> {
     pub complete: bool,
     /// Whether the namespace is there, and stays.
     pub namespace_lives: bool,
-    /// The policy, when it is ours.
+    /// The policy of the city's name.
     pub policy: Option<&'a PropagationPolicy>,
+    /// Where the city's deployments are, with the city guard; nothing without it, or while that is not known.
+    pub clusters: Option<Clusters<'a>>,
+    /// Whether the city guard is on.
+    pub guard: bool,
+    /// Whether every companion in the namespace is known to be brought to all its consumers by their need.
+    pub by_need: bool,
+    /// Companions, and bindings of such, that the policy claims.
+    pub claimed: usize,
+    /// How long nobody has needed it.
+    pub unneeded_for: Duration,
+}
+
+/// What is to be done about one policy.
+#[derive(Debug)]
+pub struct Decision {
+    /// The writes.
+    pub plan: Plan<Write<Hub>>,
+    /// Whether it goes although companions are still claimed by it, to be counted.
+    pub gave_up: bool,
+}
+
+impl From<Plan<Write<Hub>>> for Decision {
+    fn from(plan: Plan<Write<Hub>>) -> Self {
+        Self { plan, gave_up: false }
+    }
+}
+
+/// Whether nobody needs the policy: known to be so, not merely not known otherwise.
+pub fn is_unneeded(observed: &Observed<'_>) -> bool {
+    !observed.wanted && observed.copies == 0 && observed.complete
 }
 
 /// Decides the writes for one city.
 ///
-/// A policy that goes before its last deployment would leave the deployment on the cell (karmada-behaviour, fact 13),
-/// so it goes only when the hub holds none and nobody wants one.
-pub fn plan(observed: &Observed<'_>) -> Plan<Write<Hub>> {
-    let write = if observed.wanted || observed.copies > 0 {
-        observed.namespace_lives.then(|| hold(observed)).flatten()
-    } else if observed.complete {
-        observed
-            .policy
-            .filter(|policy| ownership::is_managed(*policy))
-            .and_then(|p| Write::delete(Kind::PropagationPolicy, p))
-    } else {
-        None
-    };
-    write.into_iter().collect()
+/// A policy that goes before its last deployment would leave the deployment on the cell (fact 13), and so it would with a
+/// companion that it claims.
+pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
+    if observed.wanted || observed.copies > 0 {
+        return if observed.namespace_lives { hold(observed, now).into() } else { Plan::nothing().into() };
+    }
+    let ours = observed.policy.filter(|policy| is_unneeded(observed) && ownership::is_managed(*policy));
+    let Some(policy) = ours else { return Plan::nothing().into() };
+    let Some(delete) = Write::delete(Kind::PropagationPolicy, policy) else { return Plan::nothing().into() };
+    if observed.claimed == 0 {
+        return Plan::writes(vec![delete]).into();
+    }
+    if observed.unneeded_for < GIVE_UP {
+        return Plan { steps: Vec::new(), next: Next::After(LOOK) }.into();
+    }
+    let text = format!(
+        "the last deployment of {} has gone {} s ago, and {} companion(s) are still claimed by this policy: it goes all \
+         the same, and they may stay on the city's cluster",
+        observed.city,
+        observed.unneeded_for.as_secs(),
+        observed.claimed
+    );
+    let note = Note { severity: Severity::Warning, reason: reason::GUARD_GIVEN_UP, action: "Deleting", text: &text };
+    let event = event::on(Kind::PropagationPolicy, policy, "city-policy", note, now);
+    Decision { plan: Plan::writes(vec![event, delete]), gave_up: true }
 }
 
-fn hold(observed: &Observed<'_>) -> Option<Write<Hub>> {
-    if observed.policy.is_some_and(|p| p.metadata.deletion_timestamp.is_some()) {
-        return None; // made anew when it is gone; its event brings us back
+/// How far a policy is on its way from claims to dependencies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// It selects companions, and brings nothing by need.
+    Claims,
+    /// It does both.
+    Both,
+    /// It selects deployments alone, whose data follows them.
+    Dependencies,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Claims, Self::Both, Self::Dependencies];
+
+    /// The metric's label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Claims => "claims",
+            Self::Both => "both",
+            Self::Dependencies => "dependencies",
+        }
     }
-    let city = || MatchLabels {
+
+    /// Of a policy that stands.
+    pub fn of(spec: &PropagationPolicySpec) -> Self {
+        match (selects_companions(spec), spec.propagate_deps) {
+            (true, false) => Self::Claims,
+            (true, true) => Self::Both,
+            (false, _) => Self::Dependencies,
+        }
+    }
+}
+
+/// Whether a policy claims companions.
+pub fn selects_companions(spec: &PropagationPolicySpec) -> bool {
+    let companion = |kind: &str| SourceKind::ALL.iter().any(|source| source.as_str() == kind);
+    spec.resource_selectors.iter().any(|selector| companion(&selector.kind))
+}
+
+fn hold(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Hub>> {
+    let live = observed.policy;
+    if live.is_some_and(|p| p.metadata.deletion_timestamp.is_some()) {
+        return Plan::nothing(); // made anew when it is gone; its event brings us back
+    }
+    let before = live.map(|policy| Phase::of(&policy.spec));
+    let keeps_selectors = match before {
+        Some(Phase::Claims) => true,
+        Some(Phase::Both) => !observed.by_need,
+        _ => false,
+    };
+    let standing = live.map(|policy| &policy.spec.placement);
+    let placement = match (&observed.clusters, standing) {
+        (Some(clusters), _) => guard::placement(observed.city, standing, clusters),
+        // Nobody knows where the city is: what guards it stays as it is.
+        (None, Some(standing)) if observed.guard => standing.clone(),
+        (None, _) => guard::plain(observed.city),
+    };
+    let city = MatchLabels {
         match_labels: BTreeMap::from([(label::TOPOLOGY_CITY.to_owned(), observed.city.as_str().to_owned())]),
     };
-    let spec = PropagationPolicySpec {
-        // Companions follow as dependencies; a policy that selected them would claim them for its city alone (fact 21).
-        resource_selectors: vec![ResourceSelector {
-            api_version: format!("{GROUP}/{VERSION}"),
-            kind: "WorkloadDeployment".into(),
-            namespace: Some(observed.namespace.into()),
-            label_selector: Some(city()),
-        }],
-        propagate_deps: true,
-        placement: PolicyPlacement { cluster_affinity: Some(ClusterAffinity { label_selector: Some(city()) }) },
+    let deployments = ResourceSelector {
+        api_version: format!("{GROUP}/{VERSION}"),
+        kind: "WorkloadDeployment".into(),
+        namespace: Some(observed.namespace.into()),
+        label_selector: Some(city),
     };
+    let kept = live.into_iter().flat_map(|policy| &policy.spec.resource_selectors);
+    let kept = kept.filter(|selector| keeps_selectors && selector.kind != "WorkloadDeployment").cloned();
+    let spec = PropagationPolicySpec {
+        resource_selectors: [deployments].into_iter().chain(kept).collect(),
+        propagate_deps: true,
+        placement,
+    };
+    let phase = Phase::of(&spec);
+    let mut steps: Vec<Write<Hub>> = Vec::new();
+    let form = live.and_then(|live| change_of_form(live, &spec.placement));
     let fields = json!({ "metadata": { "labels": { label::MANAGED_BY: meta::MANAGED_BY } }, "spec": spec });
     let name = observed.city.policy_name();
-    Write::apply(Kind::PropagationPolicy, manager::CITY_POLICY, observed.namespace, &name, fields, observed.policy)
+    match form {
+        // One form excludes the other, and whoever wrote the old one holds on to it: the next look applies the rest.
+        Some(form) => steps.push(form),
+        None => steps.extend(Write::apply(
+            Kind::PropagationPolicy,
+            manager::CITY_POLICY,
+            observed.namespace,
+            &name,
+            fields,
+            live,
+        )),
+    }
+    let writes = steps.iter().any(|write| matches!(write.op, Op::Apply { .. }));
+    if let (Some(before), Some(live)) = (before.filter(|before| *before != phase && writes), live) {
+        let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
+        let note =
+            Note { severity: Severity::Normal, reason: reason::MIGRATION_STEP, action: "Migrating", text: &text };
+        steps.push(event::on(Kind::PropagationPolicy, live, "city-policy", note, now));
+    }
+    Plan::writes(steps)
+}
+
+/// The patch that turns a placement of one form into the other (fact 47: nothing moves by it).
+fn change_of_form(live: &PropagationPolicy, wanted: &PolicyPlacement) -> Option<Write<Hub>> {
+    let standing = &live.spec.placement;
+    let mut placement = Map::new();
+    if standing.cluster_affinity.is_some() && wanted.cluster_affinities.is_some() {
+        placement.insert("clusterAffinity".into(), Value::Null);
+        placement.insert("clusterAffinities".into(), json!(wanted.cluster_affinities));
+    }
+    if standing.cluster_affinities.is_some() && wanted.cluster_affinity.is_some() {
+        placement.insert("clusterAffinities".into(), Value::Null);
+        placement.insert("clusterAffinity".into(), json!(wanted.cluster_affinity));
+    }
+    if placement.is_empty() {
+        return None;
+    }
+    let patch = json!({ "spec": { "placement": placement } });
+    Some(Write::merge(Kind::PropagationPolicy, manager::CITY_POLICY, patch, live))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plan::Op;
-
-    fn observed<'a>(city: &'a CityCode, policy: Option<&'a PropagationPolicy>) -> Observed<'a> {
-        Observed { namespace: "ns-1", city, copies: 0, wanted: false, complete: true, namespace_lives: true, policy }
-    }
-
-    fn held(city: &CityCode) -> PropagationPolicy {
-        let plan = plan(&Observed { wanted: true, ..observed(city, None) });
-        let Op::Apply { body, .. } = &plan.steps[0].op else { panic!("{plan:?}") };
-        let mut policy: PropagationPolicy = serde_json::from_value(body.clone()).unwrap();
-        policy.metadata.uid = Some("u".into());
-        policy.metadata.resource_version = Some("7".into());
-        policy
-    }
-
-    #[test]
-    fn it_comes_with_the_first_and_goes_with_the_last() {
-        let dfw = CityCode::parse("dfw").unwrap();
-        let policy = held(&dfw);
-        assert!(policy.spec.propagate_deps && policy.spec.resource_selectors.len() == 1);
-        let cases = [
-            ("wanted, there", Observed { wanted: true, ..observed(&dfw, Some(&policy)) }, 0),
-            ("copies left", Observed { copies: 1, ..observed(&dfw, Some(&policy)) }, 0),
-            ("copies left, policy lost", Observed { copies: 1, ..observed(&dfw, None) }, 1),
-            ("not all projects seen", Observed { complete: false, ..observed(&dfw, Some(&policy)) }, 0),
-            ("last one gone", observed(&dfw, Some(&policy)), 1),
-            ("namespace not there yet", Observed { wanted: true, namespace_lives: false, ..observed(&dfw, None) }, 0),
-        ];
-        for (name, observed, writes) in cases {
-            assert_eq!(plan(&observed).steps.len(), writes, "{name}");
-        }
-        let gone = plan(&observed(&dfw, Some(&policy)));
-        assert_eq!(gone.steps[0].op, Op::Delete { uid: "u".into(), resource_version: "7".into() });
-    }
-
-    #[test]
-    fn a_namesake_of_somebody_else_is_left_alone() {
-        let dfw = CityCode::parse("dfw").unwrap();
-        let mut policy = held(&dfw);
-        policy.metadata.labels = None;
-        assert!(plan(&observed(&dfw, Some(&policy))).steps.is_empty());
-    }
-}
+#[path = "policy_tests.rs"]
+mod tests;

@@ -1,0 +1,207 @@
+//! Every few minutes: companions that nobody uses, bindings without their companion, and namespaces of projects that are
+//! gone. Events find nearly all of it at once; this finds what was missed, and what was left when a process died.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{Api, Resource, api::ListParams, core::PartialObjectMeta};
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::state::Management;
+use crate::{
+    api::{
+        karmada::ResourceBinding,
+        meta::{label, reason},
+        names::ProjectName,
+        referenced::{SourceKind, Token},
+    },
+    controllers::send,
+    io::{
+        Class, Error, deadline,
+        store::{Incoming, ObjectKey},
+        watch::PAGE_SIZE,
+    },
+    plan::{
+        Kind, NamespaceFacts, Object, Write,
+        event::{self, Note, Severity},
+        hub::{companion::CompanionFacts, sweep},
+    },
+};
+
+/// Hub namespaces of projects that do not exist: since when, and whether it has been told.
+type Stranded = BTreeMap<String, (Instant, bool)>;
+
+/// Sweeps until `stop`.
+pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
+    let every = all.options.sweep.interval;
+    let mut stranded = Stranded::new();
+    let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _ = ticks.tick() => {}
+        }
+        if let Err(error) = once(all, &mut stranded).await {
+            tracing::warn!(%error, class = error.label(), "sweep was given up");
+        }
+    }
+}
+
+async fn once(all: &Arc<Management>, stranded: &mut Stranded) -> Result<(), Error> {
+    if !all.hub.is_synced() || !all.hub.bindings.is_synced() {
+        return Ok(()); // nobody knows what is in use
+    }
+    // A list that fails ends the sweep: what is not seen is not gone.
+    let mut companions = BTreeSet::new();
+    companions.extend(collect::<ConfigMap>(all, SourceKind::ConfigMap).await?);
+    companions.extend(collect::<Secret>(all, SourceKind::Secret).await?);
+    reap(all, &companions).await?;
+    look_for_stranded(all, stranded).await
+}
+
+/// Lists the companions of a kind, and has each looked at whom no event may have brought up.
+async fn collect<K>(all: &Arc<Management>, kind: SourceKind) -> Result<Vec<(String, Token)>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
+    let mut found = Vec::new();
+    for companion in list::<K>(all, ours).await? {
+        let facts = CompanionFacts::of(&companion.metadata);
+        let key = ObjectKey::of(&companion);
+        found.push((key.namespace.to_string(), Token { kind, name: key.name.to_string() }));
+        let paused = all.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).is_none_or(|ns| ns.paused);
+        all.hub.companions(kind).observe(Incoming::new(&companion, Some(facts)));
+        if !paused && !all.options.sweep.paused {
+            all.wake_companion(kind, &key);
+        }
+    }
+    Ok(found)
+}
+
+/// Removes bindings whose companion is gone.
+async fn reap(all: &Arc<Management>, companions: &BTreeSet<(String, Token)>) -> Result<(), Error> {
+    let mut left = all.options.sweep.max_bindings;
+    for binding in list::<ResourceBinding>(all, ListParams::default()).await? {
+        let key = ObjectKey::of(&binding);
+        let Some(token) = sweep::companion_of(&key.name) else { continue };
+        let Some(namespace) = all.hub.namespaces.get(&ObjectKey::new("", &key.namespace)) else { continue };
+        let facts = all.hub.bindings.get(&key);
+        let gone = !companions.contains(&(key.namespace.to_string(), token.clone()));
+        let deleting = binding.metadata.deletion_timestamp.is_some();
+        if !gone || deleting || !is_mirror(&namespace) || !sweep::is_of_companion(&binding.metadata, facts.as_deref()) {
+            continue;
+        }
+        if namespace.paused || all.options.sweep.paused {
+            tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");
+            continue;
+        }
+        if left == 0 {
+            tracing::warn!(
+                limit = all.options.sweep.max_bindings,
+                "more bindings without their companions than one sweep may remove"
+            );
+            return Ok(());
+        }
+        left -= 1;
+        for write in sweep::reap(&key.namespace, &binding.metadata, &token) {
+            match send(&all.hub.plane, &write, &all.metrics).await {
+                // It is there after all, or has changed: the next sweep sees.
+                Err(error) if error.class() == Class::Conflict => break,
+                sent => drop(sent?),
+            }
+            if write.object.kind == Kind::ResourceBinding {
+                all.metrics.reaped();
+                tracing::info!(binding = %key, "binding without its companion is removed");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn is_mirror(namespace: &NamespaceFacts) -> bool {
+    namespace.upstream().is_some()
+}
+
+/// Hub namespaces of projects that do not exist. One that is merely not known yet (discovery not read) is none.
+async fn look_for_stranded(all: &Arc<Management>, stranded: &mut Stranded) -> Result<(), Error> {
+    let mut present = BTreeSet::new();
+    for key in all.hub.namespaces.keys() {
+        let Some(facts) = all.hub.namespaces.get(&key) else { continue };
+        let Some((project, _)) = facts.upstream() else { continue };
+        if facts.terminating || !all.is_gone(&project) {
+            continue;
+        }
+        present.insert(key.name.to_string());
+        let (since, told) = *stranded.entry(key.name.to_string()).or_insert((Instant::now(), false));
+        if !told {
+            tell(all, &key.name, &facts, &project).await?;
+            stranded.insert(key.name.to_string(), (since, true));
+            continue; // never on one look
+        }
+        let due = all.options.sweep.stranded_grace.is_some_and(|grace| since.elapsed() >= grace);
+        if due && !facts.paused && !all.options.sweep.paused {
+            remove(all, &key.name, &facts).await?;
+        }
+    }
+    stranded.retain(|name, _| present.contains(name));
+    all.metrics.stranded(present.len());
+    Ok(())
+}
+
+async fn tell(all: &Arc<Management>, name: &str, facts: &NamespaceFacts, project: &ProjectName) -> Result<(), Error> {
+    let what = match all.options.sweep.stranded_grace {
+        Some(grace) => format!("it is removed in {} s, with all that it holds", grace.as_secs()),
+        None => "it is left as it is".to_owned(),
+    };
+    let text = format!("project {project}, whose objects this namespace holds, does not exist: {what}");
+    tracing::warn!(namespace = name, %project, "hub namespace is stranded");
+    let mut namespace = k8s_openapi::api::core::v1::Namespace::default();
+    namespace.metadata.name = Some(name.to_owned());
+    namespace.metadata.uid = Some(facts.uid.clone());
+    let note = Note { severity: Severity::Warning, reason: reason::STRANDED, action: "Sweeping", text: &text };
+    let event = event::on(Kind::Namespace, &namespace, "sweep", note, Timestamp::now());
+    send(&all.hub.plane, &event, &all.metrics).await?;
+    Ok(())
+}
+
+/// Removes a hub namespace; its protection is lifted for that alone (fact 53).
+async fn remove(all: &Arc<Management>, name: &str, facts: &NamespaceFacts) -> Result<(), Error> {
+    let object = Object { kind: Kind::Namespace, namespace: String::new(), name: name.to_owned() };
+    let Some(live) = all.hub.plane.read_metadata(&object).await? else { return Ok(()) };
+    let version = live.resource_version.unwrap_or_default();
+    let patch = serde_json::json!({ "metadata": { "labels": { label::DELETION_PROTECTED: null } } });
+    let lift = Write::merge_into(object.clone(), crate::api::meta::manager::FEDERATOR, patch, &facts.uid, &version);
+    let Some(lifted) = send(&all.hub.plane, &lift, &all.metrics).await? else { return Ok(()) };
+    send(&all.hub.plane, &Write::delete_version(object, &lifted.uid, &lifted.version), &all.metrics).await?;
+    tracing::warn!(namespace = name, "stranded hub namespace is removed");
+    Ok(())
+}
+
+/// The metadata of all objects of a kind on the hub.
+async fn list<K>(all: &Arc<Management>, params: ListParams) -> Result<Vec<PartialObjectMeta<K>>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let api: Api<K> = Api::all(all.hub.plane.connection().client());
+    let what = || format!("list {} in {}", K::plural(&()), all.hub.plane.name());
+    let mut params = params.limit(PAGE_SIZE);
+    let mut items = Vec::new();
+    loop {
+        let page = deadline(crate::io::CALL * 3, what, api.list_metadata(&params)).await?;
+        items.extend(page.items.into_iter().map(|mut item| {
+            item.metadata.managed_fields = None;
+            item
+        }));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(items),
+        }
+    }
+}

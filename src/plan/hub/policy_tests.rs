@@ -1,0 +1,162 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::plan::{
+    Op,
+    hub::federated::{BindingFacts, ClusterFacts},
+};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn observed<'a>(city: &'a CityCode, policy: Option<&'a PropagationPolicy>) -> Observed<'a> {
+    Observed {
+        namespace: "ns-1",
+        city,
+        copies: 0,
+        wanted: false,
+        complete: true,
+        namespace_lives: true,
+        policy,
+        clusters: None,
+        guard: false,
+        by_need: false,
+        claimed: 0,
+        unneeded_for: Duration::ZERO,
+    }
+}
+
+fn dfw() -> CityCode {
+    CityCode::parse("dfw").unwrap()
+}
+
+/// The policy as it stands after this write.
+fn after(live: Option<&PropagationPolicy>, write: &Write<Hub>) -> PropagationPolicy {
+    let (Op::Apply { body, .. } | Op::Merge { body, .. }) = &write.op else { panic!("{write:?}") };
+    let mut policy = live.map_or_else(|| json!({}), |live| json!(live));
+    overlay(&mut policy, body);
+    policy["metadata"]["uid"] = json!("u");
+    policy["metadata"]["resourceVersion"] = json!("7");
+    serde_json::from_value(policy).unwrap()
+}
+
+fn overlay(under: &mut Value, over: &Value) {
+    match (under.as_object_mut(), over) {
+        (Some(fields), Value::Object(over)) => {
+            for (field, value) in over {
+                match value {
+                    Value::Null => drop(fields.remove(field)),
+                    value => overlay(fields.entry(field).or_insert(json!({})), value),
+                }
+            }
+        }
+        _ => *under = over.clone(),
+    }
+}
+
+fn held(city: &CityCode) -> PropagationPolicy {
+    let decision = plan(&Observed { wanted: true, ..observed(city, None) }, NOW);
+    after(None, &decision.plan.steps[0])
+}
+
+#[test]
+fn it_comes_with_the_first_and_goes_with_the_last() {
+    let dfw = dfw();
+    let policy = held(&dfw);
+    assert!(policy.spec.propagate_deps && policy.spec.resource_selectors.len() == 1);
+    let cases = [
+        ("wanted, there", Observed { wanted: true, ..observed(&dfw, Some(&policy)) }, 0),
+        ("copies left", Observed { copies: 1, ..observed(&dfw, Some(&policy)) }, 0),
+        ("copies left, policy lost", Observed { copies: 1, ..observed(&dfw, None) }, 1),
+        ("not all projects seen", Observed { complete: false, ..observed(&dfw, Some(&policy)) }, 0),
+        ("last one gone", observed(&dfw, Some(&policy)), 1),
+        ("namespace not there yet", Observed { wanted: true, namespace_lives: false, ..observed(&dfw, None) }, 0),
+    ];
+    for (name, observed, writes) in cases {
+        assert_eq!(plan(&observed, NOW).plan.steps.len(), writes, "{name}");
+    }
+    let gone = plan(&observed(&dfw, Some(&policy)), NOW).plan;
+    assert_eq!(gone.steps[0].op, Op::Delete { uid: "u".into(), resource_version: "7".into() });
+}
+
+#[test]
+fn a_namesake_of_somebody_else_is_left_alone() {
+    let dfw = dfw();
+    let mut policy = held(&dfw);
+    policy.metadata.labels = None;
+    assert!(plan(&observed(&dfw, Some(&policy)), NOW).plan.steps.is_empty());
+}
+
+#[test]
+fn it_waits_for_companions_that_it_claims_and_not_for_ever() {
+    let dfw = dfw();
+    let policy = held(&dfw);
+    let claimed = Observed { claimed: 2, ..observed(&dfw, Some(&policy)) };
+    let waits = plan(&claimed, NOW);
+    assert!(waits.plan.steps.is_empty() && waits.plan.next == Next::After(LOOK) && !waits.gave_up);
+    let late = plan(&Observed { unneeded_for: GIVE_UP, ..claimed }, NOW);
+    assert!(late.gave_up && late.plan.steps.len() == 2, "told, and gone: {late:?}");
+}
+
+/// A policy as the Go operator wrote it.
+fn of_go() -> PropagationPolicy {
+    let companion = |kind: &str| json!({ "apiVersion": "v1", "kind": kind, "labelSelector": { "matchLabels": { label::REFERENCED_DATA: "true" } } });
+    let city = json!({ "matchLabels": { label::TOPOLOGY_CITY: "dfw" } });
+    serde_json::from_value(json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": { "name": "city-dfw", "namespace": "ns-1", "uid": "u", "resourceVersion": "1" },
+        "spec": {
+            "resourceSelectors": [
+                { "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "labelSelector": city },
+                companion("ConfigMap"), companion("Secret"),
+            ],
+            "placement": { "clusterAffinity": { "labelSelector": city } },
+        },
+    }))
+    .unwrap()
+}
+
+#[test]
+fn a_policy_of_the_go_operator_is_led_to_dependencies_without_taking_anything_away() {
+    let dfw = dfw();
+    let look = |policy: &PropagationPolicy, by_need: bool| {
+        plan(&Observed { wanted: true, by_need, ..observed(&dfw, Some(policy)) }, NOW).plan.steps
+    };
+    let old = of_go();
+    assert_eq!(Phase::of(&old.spec), Phase::Claims);
+    // Even if every consumer seemed to be served already, the selectors stay in the first step (fact 25).
+    let first = look(&old, true);
+    let both = after(Some(&old), &first[0]);
+    assert_eq!((Phase::of(&both.spec), both.spec.resource_selectors.len()), (Phase::Both, 3));
+    assert!(
+        matches!(&first[1].op, Op::Create { body, .. } if body["note"] == "companions of dfw: from claims to both")
+    );
+    assert!(look(&both, false).is_empty(), "waits until all are served by need");
+    let second = look(&both, true);
+    let done = after(Some(&both), &second[0]);
+    assert_eq!((Phase::of(&done.spec), done.spec.resource_selectors.len()), (Phase::Dependencies, 1));
+    assert!(look(&done, true).is_empty() && look(&done, false).is_empty());
+}
+
+#[test]
+fn a_plain_policy_gets_its_guard_in_place_and_gives_it_back() {
+    let dfw = dfw();
+    let policy = held(&dfw);
+    let on = [Arc::new(BindingFacts { clusters: vec!["cell-dfw".into()], ..BindingFacts::default() })];
+    let cluster = |_: &str| {
+        Some(Arc::new(ClusterFacts { city: Some(CityCode::parse("dfw").unwrap()), ready: Ok(()), draining: false }))
+    };
+    let clusters_of = |_: &CityCode| vec!["cell-dfw".to_owned()];
+    let clusters = || Clusters { bindings: &on, cluster: &cluster, clusters_of: &clusters_of };
+    let look = |policy: &PropagationPolicy, clusters: Option<Clusters<'_>>, guard: bool| {
+        plan(&Observed { wanted: true, clusters, guard, ..observed(&dfw, Some(policy)) }, NOW).plan.steps
+    };
+    let steps = look(&policy, Some(clusters()), true);
+    let guarded = after(Some(&policy), &steps[0]);
+    let placement = &guarded.spec.placement;
+    assert!(steps.len() == 1 && placement.cluster_affinity.is_none(), "one form excludes the other: {steps:?}");
+    assert_eq!(placement.cluster_affinities.as_ref().unwrap()[1].group.cluster_names, ["cell-dfw"]);
+    assert!(look(&guarded, Some(clusters()), true).is_empty());
+    assert!(look(&guarded, None, true).is_empty(), "while nothing is known, the guard stands");
+    let plain = after(Some(&guarded), &look(&guarded, None, false)[0]);
+    assert_eq!(plain.spec.placement, policy.spec.placement, "switched off");
+}
