@@ -43,6 +43,8 @@ pub struct Options {
     pub networks: Option<Duration>,
     /// Whether cells wait for the ConfigMaps and Secrets that Instances refer to.
     pub data: bool,
+    /// More of the manager's config file, in YAML.
+    pub management: String,
     /// Whether cells wait for quota, which a stand-in grants in each project as far as its ResourceGrants last.
     pub quota: bool,
     /// Projects behind a stand-in for Milo, the first of them on the API server of [`Testbed::project`], the others on
@@ -60,6 +62,7 @@ impl Default for Options {
             provider: true,
             networks: None,
             data: true,
+            management: String::new(),
             quota: false,
             projects: Vec::new(),
             dir: None,
@@ -97,7 +100,7 @@ impl Testbed {
     /// # Errors
     /// One line that says what is missing or did not come up.
     pub async fn start(options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
-        let Options { cells, karmada, provider, networks, data: _, quota, projects, dir } = options.clone();
+        let Options { cells, karmada, provider, networks, quota, projects, dir, .. } = options.clone();
         if let Flavour::Real { bin, crds } = &karmada {
             Real::check(bin, crds)?;
         }
@@ -134,7 +137,7 @@ impl Testbed {
         }
         let mut real = None;
         match &karmada {
-            Flavour::StandIn => install(&hub, &root, &["karmada"]).await?,
+            Flavour::StandIn => install(&hub, &root, &["karmada", "e2e/testbed/crds/protection.yaml"]).await?,
             Flavour::Real { bin, crds } => {
                 progress("starting Karmada");
                 real = Some(Real::start(&dir, bin, crds, &hub, &etcd.url).await?);
@@ -207,6 +210,18 @@ impl Testbed {
     /// What it was started with.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Ends the stand-in for Karmada and starts another, which remembers nothing (fact 56).
+    pub async fn restart_stand_in(&mut self) -> Result<()> {
+        if self.stand_in.take().is_some() {
+            let mut clients = Vec::new();
+            for cell in self.cells.values() {
+                clients.push((cell.name().to_owned(), cell.client().await?));
+            }
+            self.stand_in = Some(StandIn::start(self.hub.client().await?, clients));
+        }
+        Ok(())
     }
 
     /// The stand-in for Karmada, unless the real one runs.

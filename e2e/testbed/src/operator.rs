@@ -63,10 +63,10 @@ pub struct Operator {
 impl Operator {
     /// Management controllers over the testbed's projects and hub.
     pub fn management(bed: &Testbed, binary: &Path, name: &str, more: &[&str]) -> Result<Self> {
-        let mut config = String::new();
+        let mut config = bed.options().management.clone();
         if let Some(milo) = bed.milo.as_ref().filter(|_| !bed.options().projects.is_empty()) {
             let file = milo.kubeconfig(User::Operator).display().to_string();
-            config = format!(
+            config += &format!(
                 "discovery:\n  mode: milo\n  discoveryKubeconfigPath: {file}\n  projectKubeconfigPath: {file}\n"
             );
         }

@@ -352,7 +352,9 @@ impl ProjectState {
     pub(super) fn may_touch(&self, key: &ObjectKey) -> bool {
         let all = self.unsettled();
         let Some(lack) = all.get(key) else { return true };
-        lack.touched.is_none_or(|last| last.elapsed() > TOUCH_AGAIN * 2_u32.pow(lack.touches.min(5)))
+        // Several hands may be at work; only what is touched in vain again and again is left alone for longer.
+        let patience = TOUCH_AGAIN * 2_u32.pow(lack.touches.saturating_sub(3).min(6));
+        lack.touched.is_none_or(|last| last.elapsed() > patience)
     }
 
     /// It was touched.

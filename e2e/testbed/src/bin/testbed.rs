@@ -86,6 +86,7 @@ impl Wanted {
         };
         Options {
             data: true,
+            management: String::new(),
             cells: self.cells.clone(),
             karmada,
             provider: !self.no_provider,

@@ -110,17 +110,26 @@ impl Federation {
                 None => vec![&placement["clusterAffinity"]],
             };
             let fits = |group: &Value, cluster: &DynamicObject| {
-                let named = clusters_named(group);
+                let name = cluster.name_any();
+                let excluded = group["exclude"].as_array().is_some_and(|list| list.contains(&json!(name)));
                 matches(cluster, group["labelSelector"].get("matchLabels"))
-                    && named.is_none_or(|named| named.contains(&cluster.name_any()))
+                    && !excluded
+                    && clusters_named(group).is_none_or(|named| named.contains(&name))
                     // A cluster that went away, or is tainted, keeps what it has, and gets nothing new.
                     && (is_ready(cluster) && !is_tainted(cluster) || before.contains(&cluster.name_any()))
             };
-            let chosen = groups
+            // It goes on from the group that it is in, and never back (fact 48).
+            let observed = binding.data["status"]["schedulerObservingAffinityName"].as_str();
+            let from = groups.iter().position(|group| group["affinityName"].as_str() == observed).unwrap_or(0);
+            let (group, chosen) = groups[from..]
                 .iter()
-                .map(|group| all.iter().filter(|c| fits(group, c)).map(|c| c.name_any()).collect::<Vec<_>>())
-                .find(|chosen| !chosen.is_empty())
-                .unwrap_or_default();
+                .map(|group| (group, all.iter().filter(|c| fits(group, c)).map(|c| c.name_any()).collect::<Vec<_>>()))
+                .find(|(_, chosen)| !chosen.is_empty())
+                .map_or((None, Vec::new()), |(group, chosen)| (group["affinityName"].as_str(), chosen));
+            if group.is_some() && group != observed {
+                let status = json!({ "schedulerObservingAffinityName": group });
+                self.hub.merge_status("ResourceBinding", &binding, &status).await?;
+            }
             if chosen != before {
                 let list: Vec<Value> = chosen.iter().map(|name| json!({ "name": name })).collect();
                 self.hub.merge("ResourceBinding", &binding, &json!({ "spec": { "clusters": list } })).await?;
@@ -265,12 +274,13 @@ impl Federation {
     }
 
     /// A binding that goes takes its Works along; their end it does not wait for (facts 12, 32).
-    pub(super) async fn release_bindings(&self) -> Result<()> {
+    pub(super) async fn release_bindings(&mut self) -> Result<()> {
         for binding in self.hub.all("ResourceBinding") {
             if binding.metadata.deletion_timestamp.is_none() {
                 continue;
             }
             for work in self.works_of(&binding) {
+                self.worked.remove(&(work.namespace().unwrap_or_default(), work.name_any()));
                 if work.metadata.deletion_timestamp.is_none() {
                     self.hub.delete("Work", &work.namespace().unwrap_or_default(), &work.name_any()).await?;
                 }

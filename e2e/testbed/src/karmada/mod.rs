@@ -62,11 +62,14 @@ impl Flavour {
 /// goes leaves the object; 15 to 18 dependencies; 19 only of the own namespace; 29 no cluster fits; 32 Works of a
 /// deleted template wait for their cluster; 33 what is there already is refused; 34, 35 claims of other policies;
 /// 36 a dependency that comes late; 37 the feature gate off; 38 no script; 39 an invalid name holds up the others;
-/// 40, 41 odd dependency annotations; 42 a cluster that loses its label; 46 and 48 two affinity groups; 49, 50 a lost
-/// binding stays lost until a touch.
+/// 40, 41 odd dependency annotations; 42 a cluster that loses its label; 46 and 48 two affinity groups, of which a binding goes on from where it is;
+/// 49, 50 a lost binding stays lost until a touch; 51, 52 claims outlive policies and labels; 53 protection (by an
+/// admission policy); 54 copies are put back; 55 a lost Work stays lost until a touch or 56 a restart; 57 namespaces of
+/// members come back.
 ///
-/// It does not keep: 6 and 14 (timing), 9 (endless retries), 20 (versions), 21 to 28 (migration residues),
-/// 31 (the network error), 43 (the webhook's defaults), 44, 45, 51 to 57.
+/// Of the way from claims to dependencies it keeps 21 to 24, 26 and 27: claims are exclusive and sticky, and what they
+/// leave in a binding stays there. It does not keep 25 (copies that are deleted when all is changed at once) nor 28.
+/// Nor: 6 and 14 (timing), 9 (endless retries), 20 (versions), 31 (the network error), 43 (the webhook's defaults), 44, 45.
 #[derive(Debug)]
 pub struct StandIn {
     distributes: Arc<AtomicBool>,
@@ -84,6 +87,8 @@ struct Federation {
     bound: HashMap<String, String>,
     /// Version of each dependency, and who needed it, when its binding was last attached (fact 50).
     attached: HashMap<String, String>,
+    /// What each Work said when it was made last (fact 55).
+    worked: HashMap<(String, String), String>,
     /// The feature gate PropagateDeps (fact 37).
     distributes: Arc<AtomicBool>,
     probed: Option<tokio::time::Instant>,
@@ -103,6 +108,7 @@ impl StandIn {
             reachable: HashMap::new(),
             bound: HashMap::new(),
             attached: HashMap::new(),
+            worked: HashMap::new(),
             distributes: distributes.clone(),
             probed: None,
         };

@@ -45,7 +45,7 @@ impl Federation {
     }
 
     /// A Work per binding and cluster, and per namespace and cluster (facts 3, 4).
-    pub(super) async fn make_works(&self) -> Result<()> {
+    pub(super) async fn make_works(&mut self) -> Result<()> {
         let mut wanted = BTreeSet::new();
         for namespace in self.hub.all("Namespace") {
             let name = namespace.name_any();
@@ -53,7 +53,7 @@ impl Federation {
             if own || namespace.metadata.deletion_timestamp.is_some() {
                 continue;
             }
-            for cluster in self.cells.keys() {
+            for cluster in &self.cells.keys().cloned().collect::<Vec<_>>() {
                 wanted.insert(self.hold_work(cluster, "Namespace", &namespace, &format!("/{name}")).await?);
             }
         }
@@ -79,6 +79,7 @@ impl Federation {
         for work in self.hub.all("Work") {
             let key = (work.namespace().unwrap_or_default(), work.name_any());
             if work.metadata.deletion_timestamp.is_none() && !wanted.contains(&key) {
+                self.worked.remove(&key);
                 self.hub.delete("Work", &key.0, &key.1).await?;
             }
         }
@@ -86,7 +87,7 @@ impl Federation {
     }
 
     async fn hold_work(
-        &self,
+        &mut self,
         cluster: &str,
         kind: &str,
         template: &DynamicObject,
@@ -99,12 +100,17 @@ impl Federation {
         let live = self.hub.get("Work", &namespace, &name);
         let same = live.as_ref().is_some_and(|live| live.data["spec"]["workload"]["manifests"][0] == manifest);
         let going = live.as_ref().is_some_and(|live| live.metadata.deletion_timestamp.is_some());
-        if !same && !going {
+        let key = (namespace.clone(), name.clone());
+        let said = hash(&manifest.to_string());
+        // Lost, and the template has not been touched since (fact 55). Namespaces come back by themselves (fact 57).
+        let lost = live.is_none() && kind != "Namespace" && self.worked.get(&key) == Some(&said);
+        if !same && !going && !lost {
             let body = json!({
                 "metadata": { "finalizers": [WORK_FINALIZER], "annotations": { "stand-in/binding": binding } },
                 "spec": { "workload": { "manifests": [manifest] } },
             });
             self.hub.apply("Work", &namespace, &name, body).await?;
+            self.worked.insert(key, said);
         }
         Ok((namespace, name))
     }
