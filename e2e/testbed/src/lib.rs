@@ -6,6 +6,7 @@ pub mod audit;
 pub mod bed;
 pub mod binaries;
 pub mod control_plane;
+pub mod gate;
 pub mod karmada;
 pub mod manifests;
 pub mod neighbours;
@@ -13,5 +14,6 @@ pub mod operator;
 pub mod pki;
 pub mod process;
 pub mod provider;
+mod proxy;
 
 pub use bed::{Options, Testbed, eventually};

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     Federation,
+    bindings::binding_name,
     cache::{TEMPLATES, matches},
 };
 
@@ -33,6 +34,38 @@ impl Federation {
                 }
             }
             self.hub.release("PropagationPolicy", &policy, POLICY_FINALIZER).await?;
+        }
+        Ok(())
+    }
+
+    /// A template that its policy selects no more: the claim stays with it (fact 24), unless nothing needs the template
+    /// by then. Its binding is then made anew, and what it brought with it (fact 25).
+    pub(super) async fn drop_unselected(&self) -> Result<()> {
+        for kind in ["ConfigMap", "Secret"] {
+            for template in self.hub.all(kind) {
+                let annotations = template.annotations();
+                let (Some(name), Some(namespace)) = (annotations.get(POLICY_NAME), annotations.get(POLICY_NAMESPACE))
+                else {
+                    continue;
+                };
+                let Some(policy) = self.hub.get("PropagationPolicy", namespace, name) else { continue };
+                if policy.metadata.deletion_timestamp.is_some() || selects(&policy, kind, &template) {
+                    continue;
+                }
+                let binding_name = binding_name(kind, &template.name_any());
+                let binding = self.hub.get("ResourceBinding", namespace, &binding_name);
+                let needed = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_some_and(|l| !l.is_empty());
+                if binding.as_ref().is_some_and(|binding| needed(binding)) {
+                    continue;
+                }
+                let unclaim = json!({ "metadata": {
+                    "labels": { POLICY_ID: null }, "annotations": { POLICY_NAME: null, POLICY_NAMESPACE: null },
+                }});
+                self.hub.merge(kind, &template, &unclaim).await?;
+                if binding.is_some() {
+                    self.hub.delete("ResourceBinding", namespace, &binding_name).await?;
+                }
+            }
         }
         Ok(())
     }

@@ -68,7 +68,7 @@ impl Flavour {
 /// members come back.
 ///
 /// Of the way from claims to dependencies it keeps 21 to 24, 26 and 27: claims are exclusive and sticky, and what they
-/// leave in a binding stays there. It does not keep 25 (copies that are deleted when all is changed at once) nor 28.
+/// leave in a binding stays there; 25, where all is changed at once, copies are made anew each time. It does not keep 28.
 /// Nor: 6 and 14 (timing), 9 (endless retries), 20 (versions), 31 (the network error), 43 (the webhook's defaults), 44, 45.
 #[derive(Debug)]
 pub struct StandIn {
@@ -149,6 +149,7 @@ impl Federation {
     async fn pass(&mut self) -> Result<()> {
         self.probe_clusters().await?;
         self.release_policies().await?;
+        self.drop_unselected().await?;
         self.claim_templates().await?;
         self.bind_templates().await?;
         self.schedule().await?;

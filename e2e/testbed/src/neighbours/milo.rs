@@ -8,35 +8,19 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use bytes::Bytes;
-use http::{Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
-use hyper::{body::Incoming, service::service_fn};
-use hyper_util::{
-    rt::{TokioExecutor, TokioIo},
-    server::conn::auto::Builder,
-};
-use kube::{
-    Client, Config,
-    client::Body,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use kube::Client;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio_rustls::{
-    TlsAcceptor,
-    rustls::{
-        ServerConfig,
-        crypto::aws_lc_rs,
-        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    },
-};
 use tokio_util::sync::CancellationToken;
 
 use super::Worker;
 use crate::{
     control_plane::ControlPlane,
     pki::{self, User},
+    proxy::{Answer, accept, pass_on, pass_through, tls},
 };
 
 /// What becomes of requests for a project.
@@ -94,7 +78,9 @@ impl Milo {
         }
         let tls = tls(dir)?;
         let served = table.clone();
-        let worker = Worker::start(async move { accept(listener, tls, served).await });
+        let worker = Worker::start(async move {
+            accept(listener, tls, move |connection, request| serve(served.clone(), connection, request)).await;
+        });
         Ok(Self { _worker: worker, table, dir: dir.into() })
     }
 
@@ -118,50 +104,6 @@ impl Milo {
             project.reach = reach;
             project.connections.drain(..).for_each(|connection| connection.cancel());
         }
-    }
-}
-
-/// A client that adds nothing to what it passes on.
-async fn pass_through(plane: &ControlPlane) -> Result<Client> {
-    let file = Kubeconfig::read_from(plane.kubeconfig(User::Admin))?;
-    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
-    config.auth_info = kube::config::AuthInfo::default();
-    config.default_retry = false;
-    Ok(Client::try_from(config)?)
-}
-
-fn tls(dir: &Path) -> Result<TlsAcceptor> {
-    let chain = CertificateDer::pem_file_iter(dir.join("server.crt"))?.collect::<Result<Vec<_>, _>>()?;
-    let key = PrivateKeyDer::from_pem_file(dir.join("server.key"))?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()?
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .context("server certificate")?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
-}
-
-type Answer = UnsyncBoxBody<Bytes, kube::Error>;
-
-async fn accept(listener: TcpListener, tls: TlsAcceptor, table: Arc<Table>) {
-    // Connections end with the listener: each is a child of this task.
-    let mut connections = tokio::task::JoinSet::new();
-    loop {
-        while connections.try_join_next().is_some() {}
-        let Ok((stream, _)) = listener.accept().await else { continue };
-        let (tls, table) = (tls.clone(), table.clone());
-        connections.spawn(async move {
-            let Ok(stream) = tls.accept(stream).await else { return };
-            let cut = CancellationToken::new();
-            let own = cut.clone();
-            let service = service_fn(move |request| serve(table.clone(), own.clone(), request));
-            let builder = Builder::new(TokioExecutor::new());
-            tokio::select! {
-                () = cut.cancelled() => {}
-                _ = builder.serve_connection(TokioIo::new(stream), service) => {}
-            }
-        });
     }
 }
 
@@ -193,16 +135,6 @@ async fn serve(
         Some((_, Reach::Silent)) => std::future::pending().await,
         Some((client, Reach::Served)) => pass_on(&client, request, path).await,
     }
-}
-
-async fn pass_on(client: &Client, request: Request<Incoming>, path: &str) -> Result<Response<Answer>> {
-    let (mut head, body) = request.into_parts();
-    head.uri = path.parse::<Uri>()?;
-    head.version = http::Version::HTTP_11;
-    head.headers.remove(http::header::HOST);
-    let body = body.collect().await?.to_bytes().to_vec();
-    let answer = client.send(Request::from_parts(head, Body::from(body))).await?;
-    Ok(answer.map(BodyExt::boxed_unsync))
 }
 
 fn refusal(code: StatusCode, reason: &str, project: &str) -> Response<Answer> {

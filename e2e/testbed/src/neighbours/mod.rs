@@ -28,7 +28,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    fn start(work: impl Future<Output = ()> + Send + 'static) -> Self {
+    pub(crate) fn start(work: impl Future<Output = ()> + Send + 'static) -> Self {
         let stop = CancellationToken::new();
         let stopped = stop.clone();
         tokio::spawn(async move {
