@@ -52,7 +52,14 @@ impl Cut {
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let mut manager = Operator::with_config(world.bed.dir(), binary(), "cut", SWEEPS, &flags).unwrap();
-        manager.wait_ready().await.unwrap();
+        tokio::select! {
+            ready = manager.wait_ready() => ready.unwrap(),
+            () = async {
+                while !self.budget.is_spent() {
+                    sleep(Duration::from_millis(10)).await; // it may be over before it is ready
+                }
+            } => {}
+        }
         manager
     }
 }

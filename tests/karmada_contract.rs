@@ -406,7 +406,10 @@ fn fact_33_what_is_on_the_member_already_is_not_taken_over() {
         hub.config(&ns, "data", "ours").await;
         hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
         let attached = hub
-            .binding(&ns, "data-configmap", "it is refused", |b| condition(b, "FullyApplied")["status"] == "False")
+            .binding(&ns, "data-configmap", "it is refused", |b| {
+                let told = &b.data["status"]["aggregatedStatus"][0]["appliedMessage"];
+                condition(b, "FullyApplied")["status"] == "False" && told.is_string()
+            })
             .await;
         let told = attached.data["status"]["aggregatedStatus"][0]["appliedMessage"].as_str().unwrap();
         assert!(told.contains("already exists"), "{told}");
