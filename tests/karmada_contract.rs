@@ -520,3 +520,153 @@ fn fact_50_a_lost_attached_binding_stays_lost_until_the_dependency_is_touched() 
         assert_ne!(there(&hub.dfw, "ConfigMap", &ns, "data").await.uid(), before.uid());
     });
 }
+
+/// A policy that claims companions as well as deployments, as the Go operator's do.
+fn claiming(ns: &str, city: &str, by_need: bool) -> Value {
+    let mut policy =
+        policy(ns, city, &json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { CITY: city } } } }));
+    policy["spec"]["propagateDeps"] = json!(by_need);
+    let companions = json!({ "apiVersion": "v1", "kind": "ConfigMap", "namespace": ns, "name": "shared" });
+    policy["spec"]["resourceSelectors"].as_array_mut().unwrap().push(companions);
+    policy
+}
+
+#[test]
+fn facts_21_to_27_the_way_from_claims_to_dependencies() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        for city in ["dfw", "ord"] {
+            apply(&hub.hub, claiming(&ns, city, false)).await;
+            hub.template(&ns, &format!("wd-{city}"), city, r#"["ConfigMap/shared"]"#).await;
+        }
+        hub.config(&ns, "shared", "v").await;
+        // 21: the first claims it for good.
+        let copy = there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid();
+        there(&hub.ord, "WorkloadDeployment", &ns, "wd-ord").await;
+        assert!(get(&hub.ord, "ConfigMap", &ns, "shared").await.is_none());
+        // 23: by need as well, and nothing moves.
+        for city in ["dfw", "ord"] {
+            apply(&hub.hub, claiming(&ns, city, true)).await;
+        }
+        there(&hub.ord, "ConfigMap", &ns, "shared").await;
+        assert_eq!(there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid(), copy);
+        let both = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_some_and(|list| list.len() == 2);
+        let binding = hub.binding(&ns, "shared-configmap", "both need it", both).await;
+        assert_eq!(binding.data["spec"]["clusters"], json!([{ "name": "cell-dfw" }]));
+        // 24: the selectors go, the claim stays.
+        for city in ["dfw", "ord"] {
+            hub.policy(&ns, city).await;
+        }
+        delete(&hub.hub, "WorkloadDeployment", &ns, "wd-ord").await;
+        gone(&hub.ord, "ConfigMap", &ns, "shared").await;
+        assert_eq!(there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid(), copy);
+        let left = get(&hub.hub, "ResourceBinding", &ns, "shared-configmap").await.unwrap();
+        assert_eq!(left.data["spec"]["clusters"], json!([{ "name": "cell-dfw" }]));
+        // 27: healed by hand, first the template, then the binding.
+        let claim = "propagationpolicy.karmada.io";
+        let marks = json!({
+            "labels": { format!("{claim}/permanent-id"): null },
+            "annotations": {
+                format!("{claim}/name"): null, format!("{claim}/namespace"): null,
+                "policy.karmada.io/applied-placement": null,
+            },
+        });
+        merge(&hub.hub, "ConfigMap", &ns, "shared", json!({ "metadata": marks })).await;
+        let healed = json!({ "metadata": marks, "spec": { "clusters": null, "placement": null } });
+        merge(&hub.hub, "ResourceBinding", &ns, "shared-configmap", healed).await;
+        assert_eq!(there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid(), copy);
+        // And 16 holds from then on; without the healing it would have stayed there (26).
+        delete(&hub.hub, "WorkloadDeployment", &ns, "wd-dfw").await;
+        gone(&hub.dfw, "ConfigMap", &ns, "shared").await;
+    });
+}
+
+#[test]
+fn fact_48_a_label_that_moves_moves_nothing_behind_two_groups() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        let groups = json!({ "clusterAffinities": [
+            { "affinityName": "city", "labelSelector": { "matchLabels": { CITY: "ord" } } },
+            { "affinityName": "holding", "clusterNames": ["cell-ord"] },
+        ]});
+        apply(&hub.hub, policy(&ns, "ord", &groups)).await;
+        hub.template(&ns, "wd", "ord", "").await;
+        let safe = there(&hub.ord, "WorkloadDeployment", &ns, "wd").await.uid();
+        let city = |city: Value| json!({ "metadata": { "labels": { CITY: city } } });
+        merge(&hub.hub, "Cluster", "", "cell-ord", city(Value::Null)).await;
+        hub.binding(&ns, "wd-workloaddeployment", "it is in the second group", |b| {
+            b.data["status"]["schedulerObservingAffinityName"] == "holding"
+        })
+        .await;
+        merge(&hub.hub, "Cluster", "", "cell-dfw", city(json!("ord"))).await;
+        hub.template(&ns, "new", "ord", "").await;
+        there(&hub.dfw, "WorkloadDeployment", &ns, "new").await;
+        assert_eq!(there(&hub.ord, "WorkloadDeployment", &ns, "wd").await.uid(), safe);
+        merge(&hub.hub, "Cluster", "", "cell-dfw", city(json!("dfw"))).await;
+        merge(&hub.hub, "Cluster", "", "cell-ord", city(json!("ord"))).await;
+    });
+}
+
+#[test]
+fn facts_51_to_57_what_other_hands_do() {
+    RUNTIME.block_on(async {
+        let mut hub = hub().await;
+        let ns = hub.deployed().await;
+        let uid = || async { there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid() };
+        let before = uid().await;
+        // 51
+        delete(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
+        gone(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
+        hub.policy(&ns, "dfw").await;
+        let claimed = |b: &DynamicObject| b.annotations().contains_key("propagationpolicy.karmada.io/name");
+        hub.binding(&ns, "wd-workloaddeployment", "the claim is renewed", claimed).await;
+        assert_eq!(uid().await, before);
+        // 52
+        hub.policy(&ns, "ord").await;
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "labels": { CITY: "ord" } } })).await;
+        eventually("the change has travelled", || async {
+            let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
+            if copy.labels()[CITY] == "ord" { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        assert_eq!(uid().await, before, "it stays in the old city");
+        // 53
+        let protect = |value: Value| json!({ "metadata": { "labels": { "resourcetemplate.karmada.io/deletion-protected": value } } });
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", protect(json!("Always"))).await;
+        let refused = common::api(&hub.hub, "WorkloadDeployment", &ns).delete("wd", &kube::api::DeleteParams::default()).await;
+        assert!(refused.is_err());
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", protect(Value::Null)).await;
+        // 54
+        delete(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        eventually("it is put back", || async {
+            let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
+            if copy.uid() == before { Err("the same".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        // 57
+        delete(&hub.dfw, "Namespace", "", &ns).await;
+        let second = uid().await;
+        eventually("it comes back with its namespace", || async {
+            let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;
+            if copy.uid() == second { Err("the same".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        // 55
+        for work in list(&hub.hub, "Work", "karmada-es-cell-dfw").await {
+            let manifest = &work.data["spec"]["workload"]["manifests"][0];
+            if manifest["kind"] == "WorkloadDeployment" && manifest["metadata"]["namespace"] == json!(ns) {
+                delete(&hub.hub, "Work", "karmada-es-cell-dfw", &work.name_any()).await;
+            }
+        }
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        assert!(get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.is_none(), "not by itself");
+        // 56: a restart brings it back.
+        if hub.bed.stand_in().is_some() {
+            hub.bed.restart_stand_in().await.unwrap();
+            there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        }
+    });
+}
