@@ -40,6 +40,7 @@ struct Inner {
     phases: Family<PhaseLabel, Gauge>,
     reaped: Counter,
     stranded: Gauge,
+    mislabelled: Gauge,
     projects: Gauge,
     leader: Gauge,
 }
@@ -140,6 +141,7 @@ impl Default for Metrics {
         let phases = Family::default();
         let reaped = Counter::default();
         let stranded = Gauge::default();
+        let mislabelled = Gauge::default();
         let projects = Gauge::default();
         let leader = Gauge::default();
         registry.register("controller_runtime_reconcile", "Reconciles by controller and result", reconciles.clone());
@@ -223,6 +225,11 @@ impl Default for Metrics {
             "Hub namespaces of projects that do not exist",
             stranded.clone(),
         );
+        registry.register(
+            "compute_federation_mislabelled_clusters",
+            "Clusters that hold a city without carrying its label",
+            mislabelled.clone(),
+        );
         registry.register("compute_projects_engaged", "Project control planes that are watched", projects.clone());
         registry.register("leader_election_master_status", "Whether this process leads", leader.clone());
         Self(Arc::new(Inner {
@@ -248,6 +255,7 @@ impl Default for Metrics {
             phases,
             reaped,
             stranded,
+            mislabelled,
             projects,
             leader,
         }))
@@ -365,6 +373,11 @@ impl Metrics {
     /// So many hub namespaces belong to projects that do not exist.
     pub fn stranded(&self, count: usize) {
         self.0.stranded.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// So many clusters hold a city without carrying its label.
+    pub fn mislabelled(&self, clusters: usize) {
+        self.0.mislabelled.set(i64::try_from(clusters).unwrap_or(i64::MAX));
     }
 
     /// So many projects are watched.

@@ -366,3 +366,52 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         assert!(get(&world.dfw, "Secret", &hub, "db").await.is_some(), "what is in use stays");
     });
 }
+
+#[test]
+fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace() {
+    RUNTIME.block_on(async {
+        let options = Options {
+            cells: vec!["dfw".into()],
+            projects: vec!["alpha".into(), "beta".into()],
+            management: format!("{SWEEPS}  strandedGraceSeconds: 3\n"),
+            ..Options::default()
+        };
+        let mut world = World::start_with(options).await;
+        let beta = world.bed.others["beta"].client().await.unwrap();
+        let (kept, lost) = (world.namespace_in(&world.project, "kept").await, world.namespace_in(&beta, "lost").await);
+        apply(&world.project, workload("kept", "web", &["dfw"], 1)).await;
+        apply(&beta, workload("lost", "web", &["dfw"], 1)).await;
+        for hub in [&kept, &lost] {
+            eventually("it runs", || async {
+                get(&world.dfw, "Instance", hub, "web-p-dfw-0").await.map(|_| ()).ok_or("not yet".to_owned())
+            })
+            .await;
+        }
+        // Gone while nobody looks: nothing of it is finalised.
+        world.operators[0].process.kill();
+        delete(&world.project, "Project", "", "beta").await;
+        let started = Instant::now();
+        world.operators[0] = manager(&world).await;
+        eventually("it is told", || async {
+            let told = list(&world.hub, "Event", "default")
+                .await
+                .into_iter()
+                .any(|event| event.data["reason"] == "Stranded" && event.data["regarding"]["name"] == json!(lost));
+            let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
+            let counted = text.contains("compute_federation_stranded_namespaces 1");
+            if told && counted { Ok(()) } else { Err(format!("told: {told}, counted: {counted}")) }
+        })
+        .await;
+        assert!(get(&world.hub, "Namespace", "", &lost).await.is_some() || started.elapsed() > Duration::from_secs(3));
+        for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw)] {
+            eventually(&format!("it is gone from {place}"), || async {
+                let left = get(client, "Namespace", "", &lost).await;
+                if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+            })
+            .await;
+        }
+        assert!(started.elapsed() > Duration::from_secs(3), "not before its grace");
+        assert!(get(&world.dfw, "Instance", &kept, "web-p-dfw-0").await.is_some(), "the other project's runs on");
+        delete(&world.project, "Workload", "kept", "web").await;
+    });
+}

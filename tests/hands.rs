@@ -82,6 +82,19 @@ fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
         label(&world.hub, "cell-dfw", None).await;
         let told = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
         assert!(told.contains("Cluster cell-dfw has it") && told.contains("does not carry it"), "{told}");
+        eventually("it is told on the Cluster, and counted", || async {
+            let events = list(&world.hub, "Event", "default").await;
+            let on = |event: &kube::api::DynamicObject| {
+                event.data["regarding"]["name"] == "cell-dfw" && event.data["reason"] == "CityLabelLost"
+            };
+            let counted = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
+            if events.iter().any(on) && counted.contains("compute_federation_mislabelled_clusters 1") {
+                Ok(())
+            } else {
+                Err(format!("{} events", events.len()))
+            }
+        })
+        .await;
         label(&world.hub, "cell-dfw", Some("lhr")).await;
         eventually("the wrong label is told", || async {
             let told = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;

@@ -63,6 +63,8 @@ pub enum Kind {
     Secret,
     /// `work.karmada.io/v1alpha2` ResourceBinding
     ResourceBinding,
+    /// `cluster.karmada.io/v1alpha1` Cluster; only ever spoken of in Events
+    Cluster,
 }
 
 impl Kind {
@@ -81,6 +83,7 @@ impl Kind {
             Self::ConfigMap => ("v1", "ConfigMap", "configmaps"),
             Self::Secret => ("v1", "Secret", "secrets"),
             Self::ResourceBinding => ("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings"),
+            Self::Cluster => ("cluster.karmada.io/v1alpha1", "Cluster", "clusters"),
         }
     }
 

@@ -11,6 +11,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
 use kube::{ResourceExt, core::PartialObjectMeta};
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::Options;
@@ -58,6 +59,8 @@ pub(super) struct Management {
     /// Since when nobody has needed a city's policy: by hub namespace and city.
     unneeded: Mutex<BTreeMap<(String, CityCode), Instant>>,
     pub(super) options: Options,
+    /// A Cluster's label has changed.
+    pub(super) relabelled: Notify,
     /// Whether a project is known not to exist; set where projects are discovered.
     gone: OnceLock<Box<dyn Fn(&ProjectName) -> bool + Send + Sync>>,
     pub(super) metrics: Metrics,
@@ -405,6 +408,7 @@ impl Management {
             aside: Mutex::default(),
             unneeded: Mutex::default(),
             options,
+            relabelled: Notify::new(),
             gone: OnceLock::new(),
             metrics: metrics.clone(),
             health: health.clone(),

@@ -8,16 +8,16 @@ use std::{
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Resource, api::ListParams, core::PartialObjectMeta};
+use kube::{Api, Resource, ResourceExt, api::ListParams, core::PartialObjectMeta};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::state::Management;
+use super::state::{Management, copy_city};
 use crate::{
     api::{
-        karmada::ResourceBinding,
-        meta::{label, reason},
-        names::ProjectName,
+        karmada::{Cluster, ClusterSpec, ResourceBinding},
+        meta::{annotation, label, reason},
+        names::{self, ProjectName},
         referenced::{SourceKind, Token},
     },
     controllers::send,
@@ -40,13 +40,19 @@ type Stranded = BTreeMap<String, (Instant, bool)>;
 pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
     let every = all.options.sweep.interval;
     let mut stranded = Stranded::new();
+    let mut mislabelled = BTreeMap::new();
     let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
+            () = all.relabelled.notified() => {
+                look_at_labels(all, &mut mislabelled).await;
+                continue;
+            }
             _ = ticks.tick() => {}
         }
+        look_at_labels(all, &mut mislabelled).await;
         if let Err(error) = once(all, &mut stranded).await {
             tracing::warn!(%error, class = error.label(), "sweep was given up");
         }
@@ -63,6 +69,44 @@ async fn once(all: &Arc<Management>, stranded: &mut Stranded) -> Result<(), Erro
     companions.extend(collect::<Secret>(all, SourceKind::Secret).await?);
     reap(all, &companions).await?;
     look_for_stranded(all, stranded).await
+}
+
+/// Clusters that hold a city without carrying its label: counted, and told on the Cluster when it is news.
+async fn look_at_labels(all: &Arc<Management>, told: &mut BTreeMap<String, String>) {
+    if !all.hub.knows_karmada() {
+        return;
+    }
+    let mut now = BTreeMap::new();
+    for copy in all.hub.copies.values() {
+        let Some(city) = copy_city(&copy) else { continue };
+        let binding = names::binding_name("WorkloadDeployment", &copy.name_any());
+        let key = ObjectKey::new(&copy.namespace().unwrap_or_default(), &binding);
+        for cluster in all.hub.bindings.get(&key).iter().flat_map(|binding| binding.clusters.iter()) {
+            let facts = all.hub.clusters.get(&ObjectKey::new("", cluster));
+            if facts.is_some_and(|facts| facts.city.as_ref() != Some(&city)) {
+                now.insert(cluster.clone(), city.to_string());
+            }
+        }
+    }
+    all.metrics.mislabelled(now.len());
+    for (name, city) in &now {
+        if told.get(name) == Some(city) {
+            continue;
+        }
+        let text = format!(
+            "the label {} is not {city}, and what runs there of that city stays: put the label back, or annotate the \
+             Cluster with {}=true to move the city",
+            label::TOPOLOGY_CITY,
+            annotation::DRAIN
+        );
+        let cluster = Cluster::new(name, ClusterSpec {});
+        let note =
+            Note { severity: Severity::Warning, reason: reason::CITY_LABEL_LOST, action: "Guarding", text: &text };
+        let event = event::on(Kind::Cluster, &cluster, "city-guard", note, Timestamp::now());
+        let _ = send(&all.hub.plane, &event, &all.metrics).await; // a lost Event is no error
+        tracing::warn!(cluster = name, city, "cluster holds a city without its label");
+    }
+    *told = now;
 }
 
 /// Lists the companions of a kind, and has each looked at whom no event may have brought up.

@@ -235,6 +235,7 @@ impl Management {
         if change.old == change.new {
             return;
         }
+        self.relabelled.notify_one();
         for key in self.hub.copies.keys() {
             self.wake_original(&key);
         }
