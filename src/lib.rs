@@ -8,7 +8,8 @@
 //!  names       observed     cache,     apply; one file     leadership,
 //!              -> writes    apply      per controller      orderly end
 //!                             ^
-//!              metrics -------+         config (flags, file) and admin (/readyz, /metrics) serve the manager
+//!              metrics -------+         config (flags, file) and admin (/readyz, /metrics) serve the manager;
+//!                                       migration is a command of its own
 //! ```
 //!
 //! A request travels through it like this. A tenant applies a `Workload`; `io::watch` puts it into a store and wakes
@@ -32,4 +33,5 @@ pub mod controllers;
 pub mod io;
 pub mod manager;
 pub mod metrics;
+pub mod migration;
 pub mod plan;

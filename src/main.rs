@@ -4,8 +4,10 @@ use std::{alloc::System, path::Path, process::ExitCode};
 
 use compute_operator::{
     api::crds,
-    config::{Command, Config, Flags, Invalid, LogFormat},
+    config::{Command, Config, Flags, Invalid, LogFormat, Migration},
+    io::clients::{self, Connection, Source},
     manager::{self, Failure},
+    migration,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -29,6 +31,9 @@ fn main() -> ExitCode {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => bad_config(&error),
         };
+    }
+    if let Some(Command::Migration(Migration::Status { federation_kubeconfig, federation_context })) = flags.command {
+        return migration_status(&Source { path: Some(federation_kubeconfig), context: federation_context });
     }
     match configure(flags) {
         Ok(config) => run(config),
@@ -76,6 +81,24 @@ fn run(config: Config) -> ExitCode {
             tracing::error!(%error, "ending");
             ExitCode::FAILURE
         }
+    }
+}
+
+fn migration_status(hub: &Source) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return bad_config(&format!("cannot start: {error}")),
+    };
+    let read = runtime.block_on(async {
+        let hub = Connection::new(clients::load(hub).await?)?;
+        migration::status(&hub).await.map_err(|e| e.to_string())
+    });
+    match read {
+        Ok(table) => {
+            print!("{table}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => bad_config(&error),
     }
 }
 

@@ -114,6 +114,7 @@ async fn start_management(
     let options = hub::Options {
         networks: config.networks,
         limits: config.limits,
+        propagation: config.propagation,
         city_guard: config.city_guard,
         sweep: config.sweep,
     };

@@ -294,6 +294,62 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
     });
 }
 
+/// What `compute-operator migration status` prints.
+fn status(world: &World) -> String {
+    let hub = world.bed.hub.kubeconfig(testbed::pki::User::Operator);
+    let mut command = std::process::Command::new(binary());
+    let out = command.args(["migration", "status", "--federation-kubeconfig"]).arg(hub).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
+    RUNTIME.block_on(async {
+        let mut world = World::start().await;
+        if world.bed.stand_in().is_none() {
+            return; // by hand there
+        }
+        let (ns, hub) = world.namespace("rollback").await;
+        apply(&world.project, secret(&ns)).await;
+        apply(&world.project, using(&ns, &["dfw", "ord"])).await;
+        ready(&world, &ns, "web", 2).await;
+        assert!(status(&world).contains("2 of 2 are done"), "{}", status(&world));
+        let copy = get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid();
+        world.operators[0].process.kill();
+        let way = ["--referenced-data-propagation=selectors"];
+        world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &way).unwrap();
+        world.operators[0].wait_ready().await.unwrap();
+        let warned = eventually("it is told what will be lost", || async {
+            let events = list(&world.hub, "Event", &hub).await;
+            let warning = events.iter().find(|event| event.data["reason"] == "DataWillBeLost");
+            warning
+                .map(|event| event.data["note"].as_str().unwrap().to_owned())
+                .ok_or(format!("{} events", events.len()))
+        })
+        .await;
+        assert!(warned.contains("ord loses Secret/db, which stays with city-dfw"), "{warned}");
+        assert!(get(&world.ord, "Secret", &hub, "db").await.is_some(), "not before the warning has stood");
+        eventually("ord has lost it", || async {
+            if get(&world.ord, "Secret", &hub, "db").await.is_none() { Ok(()) } else { Err(status(&world)) }
+        })
+        .await;
+        eventually("its deployment says why", || async {
+            let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-ord").await.ok_or("gone")?;
+            let told = condition(&wd, "Federated");
+            if told["reason"] == "ClaimedByAnotherPolicy" { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        assert!(status(&world).contains("0 of 2 are done"), "{}", status(&world));
+        world.operators[0].process.kill();
+        world.operators[0] = manager(&world).await;
+        eventually("all is by need again", || migrated(&world, &hub)).await;
+        assert_eq!(get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid(), copy, "the winner's copy never moved");
+        assert!(status(&world).contains("2 of 2 are done"), "{}", status(&world));
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
+
 #[test]
 fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
     RUNTIME.block_on(async {

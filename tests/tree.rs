@@ -32,7 +32,7 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// What a module may use; the picture in `src/lib.rs` in the form of a table.
-const LAYERS: [(&str, &[&str]); 9] = [
+const LAYERS: [(&str, &[&str]); 10] = [
     ("api", &["api"]),
     ("metrics", &[]),
     ("plan", &["api", "plan"]),
@@ -40,6 +40,7 @@ const LAYERS: [(&str, &[&str]); 9] = [
     ("controllers", &["api", "plan", "io", "metrics", "controllers"]),
     ("config", &["plan", "io", "config"]),
     ("admin", &["io", "metrics"]),
+    ("migration", &["api", "plan", "io", "migration"]),
     ("manager", &["api", "config", "controllers", "io", "metrics", "admin"]),
     ("lib", &[]),
 ];

@@ -257,6 +257,8 @@ pub mod reason {
     pub const GUARD_GIVEN_UP: &str = "CompanionsStillClaimed";
     /// Event: a hub namespace belongs to a project that does not exist.
     pub const STRANDED: &str = "Stranded";
+    /// Event: going back to claims takes data away from a city.
+    pub const DATA_WILL_BE_LOST: &str = "DataWillBeLost";
     /// Event: a policy of the Go operator has come a step nearer to dependencies.
     pub const MIGRATION_STEP: &str = "MigrationStep";
     /// Karmada found no place, for another reason.

@@ -16,6 +16,7 @@ const MAX_OBJECT: u64 = 1 << 20;
 
 /// What the file comes to.
 #[derive(Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools)] // switches of the contract, each its own
 pub(super) struct File {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) milo: bool,

@@ -41,6 +41,10 @@ pub struct Flags {
     /// Feature gates, NAME=BOOL separated by commas: NetworkingIntegration
     #[arg(long, value_name = "GATES", default_value = "")]
     pub feature_gates: String,
+    /// How ConfigMaps and Secrets reach the cells. `selectors` is the way back to the Go operator: each then reaches one
+    /// city alone
+    #[arg(long, value_name = "WAY", default_value = "dependencies")]
+    pub referenced_data_propagation: PropagationFlag,
     /// Development defaults for logs: console, debug
     #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
     pub zap_devel: bool,
@@ -70,6 +74,32 @@ pub enum Command {
         #[arg(long, default_value = "crds")]
         dir: PathBuf,
     },
+    /// The way from the Go operator's claims to dependencies
+    #[command(subcommand)]
+    Migration(Migration),
+}
+
+/// What can be asked of the migration.
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
+pub enum Migration {
+    /// Print how far each city's policy is
+    Status {
+        /// Kubeconfig of the hub, Karmada's API server
+        #[arg(long, value_name = "FILE")]
+        federation_kubeconfig: PathBuf,
+        /// Context in it [default: its current one]
+        #[arg(long, value_name = "NAME")]
+        federation_context: Option<String>,
+    },
+}
+
+/// How ConfigMaps and Secrets reach the cells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PropagationFlag {
+    /// They follow the deployments that need them.
+    Dependencies,
+    /// Each is claimed by one city's policy.
+    Selectors,
 }
 
 /// Form of the logs.

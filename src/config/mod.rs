@@ -5,11 +5,11 @@ mod flags;
 
 use std::{fmt, net::SocketAddr};
 
-pub use flags::{Command, Flags, LogFormat};
+pub use flags::{Command, Flags, LogFormat, Migration};
 
 use crate::{
     io::clients::Source,
-    plan::hub::{resolve::Limits, sweep::Sweep},
+    plan::hub::{policy::Propagation, resolve::Limits, sweep::Sweep},
 };
 
 /// Everything the process needs to know, checked. Tests and overlays build the same struct.
@@ -31,6 +31,8 @@ pub struct Config {
     pub data: bool,
     /// How much of a tenant's data the management controllers copy.
     pub limits: Limits,
+    /// How the management controllers bring companions to the cells.
+    pub propagation: Propagation,
     /// Whether what runs in a city stays where it is when its cluster loses the city's label.
     pub city_guard: bool,
     /// How the management controllers find what is left behind.
@@ -108,6 +110,7 @@ impl Config {
             health_probe_bind_address,
             server_config,
             feature_gates,
+            referenced_data_propagation,
             zap_devel,
             zap_encoder,
             zap_log_level,
@@ -170,6 +173,10 @@ impl Config {
             networks,
             data: file.data,
             limits: file.limits,
+            propagation: match referenced_data_propagation {
+                flags::PropagationFlag::Dependencies => Propagation::Dependencies,
+                flags::PropagationFlag::Selectors => Propagation::Selectors,
+            },
             city_guard: file.city_guard,
             sweep: file.sweep,
             discovery,

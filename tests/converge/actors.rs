@@ -177,6 +177,8 @@ impl World {
                 by_need: false,
                 claimed: 0,
                 unneeded_for: Duration::ZERO,
+                propagation: policy::Propagation::Dependencies,
+                losses: None,
             };
             for write in policy::plan(&observed, NOW).plan.steps {
                 spend(left, &mut self.changes, self.now.hub.execute(&write));

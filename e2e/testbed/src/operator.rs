@@ -66,8 +66,8 @@ impl Operator {
         let mut config = bed.options().management.clone();
         if let Some(milo) = bed.milo.as_ref().filter(|_| !bed.options().projects.is_empty()) {
             let file = milo.kubeconfig(User::Operator).display().to_string();
-            config += &format!(
-                "discovery:\n  mode: milo\n  discoveryKubeconfigPath: {file}\n  projectKubeconfigPath: {file}\n"
+            config = format!(
+                "{config}discovery:\n  mode: milo\n  discoveryKubeconfigPath: {file}\n  projectKubeconfigPath: {file}\n"
             );
         }
         let args: Vec<&str> = ["--enable-management-controllers=true"].iter().chain(more).copied().collect();

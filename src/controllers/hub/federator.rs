@@ -13,6 +13,7 @@ use crate::{
         Next,
         hub::{
             federate::{self, Karmada, Observed},
+            policy::Phase,
             resolve::View,
         },
         ownership,
@@ -51,6 +52,10 @@ impl Reconciler for Federator {
             policy_lives: &|name| {
                 let policy = hub.policies.get(&ObjectKey::new(&namespace, name));
                 policy.is_some_and(|policy| ownership::is_managed(policy.as_ref()))
+            },
+            by_claims: &|name| {
+                let policy = hub.policies.get(&ObjectKey::new(&namespace, name));
+                policy.is_some_and(|policy| Phase::of(&policy.spec) == Phase::Claims)
             },
             binding: &|name| hub.bindings.get(&ObjectKey::new(&namespace, name)),
             companion: &companion,

@@ -22,7 +22,7 @@ use crate::{
         health::Health,
     },
     metrics::Metrics,
-    plan::hub::{resolve::Limits, sweep::Sweep},
+    plan::hub::{policy::Propagation, resolve::Limits, sweep::Sweep},
 };
 
 /// Workers per controller. A project has a share of eight of them, which hides the latency of the API servers without
@@ -39,6 +39,8 @@ pub struct Options {
     pub networks: bool,
     /// How much of a tenant's data may be copied.
     pub limits: Limits,
+    /// How companions are brought to the cells.
+    pub propagation: Propagation,
     /// Whether what runs in a city stays where it is when its cluster loses the city's label.
     pub city_guard: bool,
     /// How what is left behind is found.

@@ -14,7 +14,7 @@ use crate::{
         hub::{
             federated::BindingFacts,
             guard::Clusters,
-            policy::{self, Decision, Observed},
+            policy::{self, Decision, Observed, Propagation},
         },
     },
 };
@@ -41,12 +41,12 @@ impl Reconciler for CityPolicy {
 impl CityPolicy {
     fn decide(&self, key: &Key) -> Option<Decision> {
         let hub = &self.0.hub;
-        let Ok(city) = CityCode::parse(&key.name) else { return None };
+        let city = CityCode::parse(&key.name).ok()?;
         if !hub.is_synced() {
             return None; // a fresh cache brings every key back
         }
         let namespace = &key.namespace;
-        let Some(facts) = hub.namespaces.get(&ObjectKey::new("", namespace)) else { return None };
+        let facts = hub.namespaces.get(&ObjectKey::new("", namespace))?;
         let mirrored = facts.upstream().and_then(|(project, own)| Some((self.0.project(project.as_str())?, own)));
         let (wanted, complete) = match mirrored {
             Some((project, own)) => {
@@ -88,10 +88,19 @@ impl CityPolicy {
             by_need: phase == Some(policy::Phase::Both) && known && hub.is_all_by_need(namespace),
             claimed: 0,
             unneeded_for: Duration::ZERO,
+            propagation: self.0.options.propagation,
+            losses: None,
         };
+        if observed.propagation == Propagation::Selectors && phase == Some(policy::Phase::Both) && known {
+            observed.losses = hub.losses(namespace).map(|losses| (losses, self.0.warned_for(namespace)));
+        }
         let unneeded = policy::is_unneeded(&observed);
         observed.unneeded_for = self.0.unneeded_for(namespace, &city, unneeded && policy.is_some());
         observed.claimed = if unneeded { hub.claimed_by(namespace, &name) } else { 0 };
-        Some(policy::plan(&observed, Timestamp::now()))
+        let decision = policy::plan(&observed, Timestamp::now());
+        if decision.warned {
+            self.0.warned(namespace);
+        }
+        Some(decision)
     }
 }

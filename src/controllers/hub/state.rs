@@ -56,17 +56,21 @@ pub(super) struct Management {
     pub(super) queues: Queues,
     /// Hub Instances that cannot be shown in a project.
     aside: Mutex<BTreeMap<ObjectKey, Aside>>,
+    /// When it was told what a hub namespace will lose on the way back to claims.
+    warned: Mutex<BTreeMap<String, Instant>>,
     /// Since when nobody has needed a city's policy: by hub namespace and city.
     unneeded: Mutex<BTreeMap<(String, CityCode), Instant>>,
     pub(super) options: Options,
     /// A Cluster's label has changed.
     pub(super) relabelled: Notify,
     /// Whether a project is known not to exist; set where projects are discovered.
-    gone: OnceLock<Box<dyn Fn(&ProjectName) -> bool + Send + Sync>>,
+    gone: OnceLock<IsGone>,
     pub(super) metrics: Metrics,
     health: Health,
     stop: CancellationToken,
 }
+
+type IsGone = Box<dyn Fn(&ProjectName) -> bool + Send + Sync>;
 
 /// What is known of a deployment that lacks something.
 struct Lack {
@@ -289,6 +293,22 @@ impl HubState {
         })
     }
 
+    /// What the cities of a namespace would lose if companions were brought by claims alone: of each companion, every city
+    /// that expects it but the one whose policy claims it. Nothing while some companion is not claimed yet.
+    pub(super) fn losses(&self, namespace: &str) -> Option<Vec<String>> {
+        let mut losses = BTreeSet::new();
+        for copy in self.copies.by_index(&namespace_index(namespace)) {
+            let Some(city) = copy_city(&copy) else { continue };
+            for token in annotated(&copy, annotation::EXPECTED_REFERENCED_DATA) {
+                let policy = self.companion(namespace, &token)?.policy.clone()?;
+                if policy != city.policy_name() {
+                    losses.insert(format!("{city} loses {token}, which stays with {policy}"));
+                }
+            }
+        }
+        Some(losses.into_iter().collect())
+    }
+
     /// How many companions, and bindings of such, a policy claims.
     pub(super) fn claimed_by(&self, namespace: &str, policy: &str) -> usize {
         let index = namespace_index(namespace);
@@ -407,6 +427,7 @@ impl Management {
             queues: Queues::default(),
             aside: Mutex::default(),
             unneeded: Mutex::default(),
+            warned: Mutex::default(),
             options,
             relabelled: Notify::new(),
             gone: OnceLock::new(),
@@ -522,6 +543,17 @@ impl Management {
 
     pub(super) fn all_projects(&self) -> Vec<Arc<ProjectState>> {
         self.projects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// It is told now what a hub namespace will lose.
+    pub(super) fn warned(&self, namespace: &str) {
+        let mut all = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(namespace.to_owned()).or_insert_with(Instant::now);
+    }
+
+    /// How long ago it was told.
+    pub(super) fn warned_for(&self, namespace: &str) -> Option<Duration> {
+        self.warned.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).map(Instant::elapsed)
     }
 
     /// Says how to tell that a project does not exist.

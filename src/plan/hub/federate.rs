@@ -53,6 +53,8 @@ pub struct Observed<'a> {
 pub struct Karmada<'a> {
     /// Whether a policy of this name is there.
     pub policy_lives: &'a dyn Fn(&str) -> bool,
+    /// Whether a policy of this name brings companions by its claims alone.
+    pub by_claims: &'a dyn Fn(&str) -> bool,
     /// A binding by name.
     pub binding: &'a dyn Fn(&str) -> Option<Arc<BindingFacts>>,
     /// A companion.
@@ -111,6 +113,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
             copy,
             city: &city,
             policy_lives: (karmada.policy_lives)(&city.policy_name()),
+            by_claims: (karmada.by_claims)(&city.policy_name()),
             binding: karmada.binding,
             companion: karmada.companion,
             cluster: karmada.cluster,

@@ -103,14 +103,13 @@ impl ClusterFacts {
     /// From a Cluster.
     pub fn of(cluster: Cluster) -> Self {
         let city = cluster.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok());
-        let conditions = cluster.status.clone().unwrap_or_default().conditions;
+        let draining = cluster.annotations().get(annotation::DRAIN).is_some_and(|drain| drain == "true");
+        let conditions = cluster.status.unwrap_or_default().conditions;
         let ready = match conditions.into_iter().find(|c| c.type_ == "Ready") {
             Some(c) if c.status == "True" => Ok(()),
             Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
             None => Err("it has not joined yet".to_owned()),
         };
-        let draining =
-            cluster.metadata.annotations.iter().flatten().any(|(k, v)| k == annotation::DRAIN && v == "true");
         Self { city, ready, draining }
     }
 }
@@ -123,6 +122,8 @@ pub struct Evidence<'a> {
     pub city: &'a CityCode,
     /// Whether the city's policy is there.
     pub policy_lives: bool,
+    /// Whether companions are brought by claims alone.
+    pub by_claims: bool,
     /// A binding in the hub namespace, by name.
     pub binding: &'a dyn Fn(&str) -> Option<std::sync::Arc<BindingFacts>>,
     /// A companion in the hub namespace.
@@ -240,6 +241,9 @@ fn find_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -
         |reason: &str, text: String| Finding::Lacking { cause: Verdict::no(reason, text), data: true, touch: None };
     let binding_name = names::binding_name(&binding.template.0, &binding.template.1);
     let expected = annotated(evidence.copy, annotation::EXPECTED_REFERENCED_DATA);
+    if evidence.by_claims {
+        return find_claimed(evidence, binding, namespace, &expected);
+    }
     if expected.is_empty() {
         return Finding::Whole { on: binding.clusters.clone(), note: None };
     }
@@ -304,6 +308,26 @@ fn find_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -
         Note { reason: reason::CLAIMED_BY_ANOTHER_POLICY, message }
     });
     Finding::Whole { on: binding.clusters.clone(), note }
+}
+
+/// The same where each companion goes to the one city whose policy claims it.
+fn find_claimed(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[Token]) -> Finding {
+    for token in expected {
+        let (kind, name) = (token.kind.as_str(), &token.name);
+        let own = (evidence.binding)(&names::binding_name(kind, name));
+        let lacks =
+            binding.clusters.iter().find(|cluster| own.as_ref().is_none_or(|own| !own.clusters.contains(cluster)));
+        let Some(cluster) = lacks else { continue };
+        let by = (evidence.companion)(token).and_then(|companion| companion.policy.clone());
+        let by = by.map_or("no policy".to_owned(), |policy| format!("PropagationPolicy {policy}"));
+        let text = format!(
+            "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
+             cities needs --referenced-data-propagation=dependencies"
+        );
+        let cause = Verdict::no(reason::CLAIMED_BY_ANOTHER_POLICY, text);
+        return Finding::Lacking { cause, data: true, touch: None };
+    }
+    Finding::Whole { on: binding.clusters.clone(), note: None }
 }
 
 fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdict> {

@@ -67,6 +67,7 @@ fn look(world: &World) -> Finding {
         copy: &world.copy,
         city: &CityCode::parse("dfw").unwrap(),
         policy_lives: world.policy,
+        by_claims: false,
         binding: &|name| world.bindings.get(name).cloned().map(Arc::new),
         companion: &|_| Some(Arc::new(world.companion.clone())),
         cluster: &|name| world.clusters.get(name).cloned().map(Arc::new),

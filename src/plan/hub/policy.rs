@@ -32,6 +32,7 @@ pub const GIVE_UP: Duration = Duration::from_mins(2);
 const LOOK: Duration = Duration::from_secs(5);
 
 /// Everything that is known about one city in one hub namespace.
+#[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct Observed<'a> {
     /// The hub namespace.
     pub namespace: &'a str,
@@ -57,7 +58,25 @@ pub struct Observed<'a> {
     pub claimed: usize,
     /// How long nobody has needed it.
     pub unneeded_for: Duration,
+    /// How companions are to be brought to the cells.
+    pub propagation: Propagation,
+    /// On the way back to claims: what some city will lose by it, in words, and how long ago that was told. Nothing while
+    /// it is not known.
+    pub losses: Option<(Vec<String>, Option<Duration>)>,
 }
+
+/// How companions are brought to the cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Propagation {
+    /// They follow the deployments that need them.
+    #[default]
+    Dependencies,
+    /// The Go operator's way, for going back to it: each is claimed by one city's policy, and reaches that city alone.
+    Selectors,
+}
+
+/// How long a warning stands before data is taken away on the way back to claims.
+pub const WARNED: Duration = Duration::from_secs(30);
 
 /// What is to be done about one policy.
 #[derive(Debug)]
@@ -66,11 +85,13 @@ pub struct Decision {
     pub plan: Plan<Write<Hub>>,
     /// Whether it goes although companions are still claimed by it, to be counted.
     pub gave_up: bool,
+    /// Whether it is told now what will be lost.
+    pub warned: bool,
 }
 
 impl From<Plan<Write<Hub>>> for Decision {
     fn from(plan: Plan<Write<Hub>>) -> Self {
-        Self { plan, gave_up: false }
+        Self { plan, gave_up: false, warned: false }
     }
 }
 
@@ -85,7 +106,7 @@ pub fn is_unneeded(observed: &Observed<'_>) -> bool {
 /// companion that it claims.
 pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     if observed.wanted || observed.copies > 0 {
-        return if observed.namespace_lives { hold(observed, now).into() } else { Plan::nothing().into() };
+        return if observed.namespace_lives { hold(observed, now) } else { Plan::nothing().into() };
     }
     let ours = observed.policy.filter(|policy| is_unneeded(observed) && ownership::is_managed(*policy));
     let Some(policy) = ours else { return Plan::nothing().into() };
@@ -105,7 +126,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     );
     let note = Note { severity: Severity::Warning, reason: reason::GUARD_GIVEN_UP, action: "Deleting", text: &text };
     let event = event::on(Kind::PropagationPolicy, policy, "city-policy", note, now);
-    Decision { plan: Plan::writes(vec![event, delete]), gave_up: true }
+    Decision { plan: Plan::writes(vec![event, delete]), gave_up: true, warned: false }
 }
 
 /// How far a policy is on its way from claims to dependencies.
@@ -148,16 +169,27 @@ pub fn selects_companions(spec: &PropagationPolicySpec) -> bool {
     spec.resource_selectors.iter().any(|selector| companion(&selector.kind))
 }
 
-fn hold(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Hub>> {
+fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let live = observed.policy;
     if live.is_some_and(|p| p.metadata.deletion_timestamp.is_some()) {
-        return Plan::nothing(); // made anew when it is gone; its event brings us back
+        return Plan::nothing().into(); // made anew when it is gone; its event brings us back
     }
     let before = live.map(|policy| Phase::of(&policy.spec));
-    let keeps_selectors = match before {
-        Some(Phase::Claims) => true,
-        Some(Phase::Both) => !observed.by_need,
-        _ => false,
+    let phase = match (observed.propagation, before) {
+        (Propagation::Dependencies, None | Some(Phase::Dependencies)) => Phase::Dependencies,
+        (Propagation::Dependencies, Some(Phase::Both)) if observed.by_need => Phase::Dependencies,
+        (Propagation::Dependencies, _) | (Propagation::Selectors, Some(Phase::Dependencies)) => Phase::Both,
+        (Propagation::Selectors, None | Some(Phase::Claims)) => Phase::Claims,
+        (Propagation::Selectors, Some(Phase::Both)) => match &observed.losses {
+            None => Phase::Both,
+            Some((losses, _)) if losses.is_empty() => Phase::Claims,
+            Some((losses, None)) => return warn(observed, losses, now),
+            Some((_, Some(told))) if *told >= WARNED => Phase::Claims,
+            Some((_, Some(told))) => {
+                let next = Next::After(WARNED.saturating_sub(*told));
+                return Plan { steps: Vec::new(), next }.into();
+            }
+        },
     };
     let standing = live.map(|policy| &policy.spec.placement);
     let placement = match (&observed.clusters, standing) {
@@ -175,14 +207,11 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Hub>> {
         namespace: Some(observed.namespace.into()),
         label_selector: Some(city),
     };
-    let kept = live.into_iter().flat_map(|policy| &policy.spec.resource_selectors);
-    let kept = kept.filter(|selector| keeps_selectors && selector.kind != "WorkloadDeployment").cloned();
     let spec = PropagationPolicySpec {
-        resource_selectors: [deployments].into_iter().chain(kept).collect(),
-        propagate_deps: true,
+        resource_selectors: [deployments].into_iter().chain(companions(observed, phase)).collect(),
+        propagate_deps: phase != Phase::Claims,
         placement,
     };
-    let phase = Phase::of(&spec);
     let mut steps: Vec<Write<Hub>> = Vec::new();
     let form = live.and_then(|live| change_of_form(live, &spec.placement));
     let fields = json!({ "metadata": { "labels": { label::MANAGED_BY: meta::MANAGED_BY } }, "spec": spec });
@@ -206,7 +235,41 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Hub>> {
             Note { severity: Severity::Normal, reason: reason::MIGRATION_STEP, action: "Migrating", text: &text };
         steps.push(event::on(Kind::PropagationPolicy, live, "city-policy", note, now));
     }
-    Plan::writes(steps)
+    Plan::writes(steps).into()
+}
+
+/// The selectors of companions: those that stand, or the Go operator's.
+fn companions(observed: &Observed<'_>, phase: Phase) -> Vec<ResourceSelector> {
+    if phase == Phase::Dependencies {
+        return Vec::new();
+    }
+    let live = observed.policy.into_iter().flat_map(|policy| &policy.spec.resource_selectors);
+    let kept: Vec<ResourceSelector> = live.filter(|selector| selector.kind != "WorkloadDeployment").cloned().collect();
+    if !kept.is_empty() {
+        return kept;
+    }
+    let labels = MatchLabels { match_labels: [(label::REFERENCED_DATA.to_owned(), "true".to_owned())].into() };
+    let selector = |kind: SourceKind| ResourceSelector {
+        api_version: "v1".into(),
+        kind: kind.as_str().into(),
+        namespace: Some(observed.namespace.into()),
+        label_selector: Some(labels.clone()),
+    };
+    SourceKind::ALL.map(selector).into()
+}
+
+/// Says what some city will lose, before it does (fact 28).
+fn warn(observed: &Observed<'_>, losses: &[String], now: Timestamp) -> Decision {
+    let Some(live) = observed.policy else { return Plan::nothing().into() };
+    let text = format!(
+        "in {} s, by --referenced-data-propagation=selectors, data is taken away: {}; to keep it, go back to dependencies",
+        WARNED.as_secs(),
+        losses.join("; ")
+    );
+    let note =
+        Note { severity: Severity::Warning, reason: reason::DATA_WILL_BE_LOST, action: "Migrating", text: &text };
+    let event = event::on(Kind::PropagationPolicy, live, "city-policy", note, now);
+    Decision { plan: Plan { steps: vec![event], next: Next::After(WARNED) }, gave_up: false, warned: true }
 }
 
 /// The patch that turns a placement of one form into the other (fact 47: nothing moves by it).

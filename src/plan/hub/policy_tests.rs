@@ -22,6 +22,8 @@ fn observed<'a>(city: &'a CityCode, policy: Option<&'a PropagationPolicy>) -> Ob
         by_need: false,
         claimed: 0,
         unneeded_for: Duration::ZERO,
+        propagation: Propagation::Dependencies,
+        losses: None,
     }
 }
 
@@ -159,4 +161,28 @@ fn a_plain_policy_gets_its_guard_in_place_and_gives_it_back() {
     assert!(look(&guarded, None, true).is_empty(), "while nothing is known, the guard stands");
     let plain = after(Some(&guarded), &look(&guarded, None, false)[0]);
     assert_eq!(plain.spec.placement, policy.spec.placement, "switched off");
+}
+
+#[test]
+fn the_way_back_to_claims_names_what_will_be_lost_before_it_is() {
+    let dfw = dfw();
+    let look = |policy: &PropagationPolicy, losses: Option<(Vec<String>, Option<Duration>)>| {
+        let propagation = Propagation::Selectors;
+        plan(&Observed { wanted: true, propagation, losses, ..observed(&dfw, Some(policy)) }, NOW)
+    };
+    let policy = held(&dfw);
+    let first = look(&policy, None).plan.steps;
+    let both = after(Some(&policy), &first[0]);
+    assert_eq!((Phase::of(&both.spec), both.spec.resource_selectors.len()), (Phase::Both, 3));
+    assert!(look(&both, None).plan.steps.is_empty(), "what would be lost is not known yet");
+    let losses = vec!["ord loses Secret/db".to_owned()];
+    let warning = look(&both, Some((losses.clone(), None)));
+    assert!(warning.warned && format!("{:?}", warning.plan.steps).contains("ord loses Secret/db"));
+    assert!(look(&both, Some((losses.clone(), Some(Duration::from_secs(1))))).plan.steps.is_empty());
+    let done = after(Some(&both), &look(&both, Some((losses, Some(WARNED)))).plan.steps[0]);
+    assert_eq!(Phase::of(&done.spec), Phase::Claims);
+    assert_eq!(Phase::of(&after(Some(&both), &look(&both, Some((vec![], None))).plan.steps[0]).spec), Phase::Claims);
+    // And forth again.
+    let again = plan(&Observed { wanted: true, ..observed(&dfw, Some(&done)) }, NOW).plan.steps;
+    assert_eq!(Phase::of(&after(Some(&done), &again[0]).spec), Phase::Both);
 }
