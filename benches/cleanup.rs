@@ -84,8 +84,9 @@ async fn main() {
         for request in &requests {
             *kinds.entry(format!("{} {}", request.verb, request.resource)).or_insert(0) += 1;
         }
-        let each = requests.len() as f64 / (deployments + companions) as f64;
-        println!("{name}: {} requests, {each:.2} for each deployment or companion: {kinds:?}", requests.len());
+        let each = requests.len() * 100 / (deployments + companions);
+        let (all, whole, part) = (requests.len(), each / 100, each % 100);
+        println!("{name}: {all} requests, {whole}.{part:02} for each deployment or companion: {kinds:?}");
     }
 }
 

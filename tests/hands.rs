@@ -245,8 +245,9 @@ fn what_other_hands_take_away_comes_back_and_the_rest_is_not_touched() {
             says(&world, &ns, "web-p-dfw", "Propagated").await;
             ready(&world, &ns, "web", 2).await;
         }
-        // At random, some at once.
-        for _ in 0..12 {
+        // At random, some at once; `HANDS=500` goes on for minutes.
+        let hands = std::env::var("HANDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+        for _ in 0..hands {
             let fact = HANDS[fastrand::usize(..HANDS.len())].fact;
             lay(&mut world, &hub, fact).await;
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..1500))).await;

@@ -77,8 +77,8 @@ pub mod annotation {
     pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
     /// On a Cluster: `"true"` says that what runs there is to move to another cluster of its city.
     pub const DRAIN: &str = "compute.datumapis.com/drain";
-    /// On a hub WorkloadDeployment or companion: how often, and when last, it was touched so that Karmada makes anew what
-    /// somebody removed: `<times>@<unix seconds>` (facts 49, 50, 55).
+    /// On a hub WorkloadDeployment or companion: when it was last touched so that Karmada makes anew what somebody removed
+    /// (facts 49, 50, 55), in unix seconds.
     pub const REPAIRED: &str = "compute.datumapis.com/repaired";
     /// On a hub namespace: `"true"` stops every deletion by sweeps there.
     pub const PAUSE: &str = "compute.datumapis.com/pause-cleanup";
@@ -243,6 +243,8 @@ pub mod reason {
     pub const SOURCE_NAME_TOO_LONG: &str = "SourceNameTooLong";
     /// Where the companion is to be, there is an object of that name that is not ours.
     pub const SOURCE_NAME_TAKEN: &str = "SourceNameTaken";
+    /// The hub takes no copy of a source.
+    pub const SOURCE_REFUSED: &str = "SourceRefused";
     /// The cell has what the hub was given.
     pub const PROPAGATED: &str = "Propagated";
     /// No cluster carries the city's label.
@@ -290,7 +292,7 @@ pub mod reason {
             | QUOTA_NO_BUDGET => 3,
             "ReferencedDataNotReady" | AWAITING_PROPAGATION | RESOLVING => 4,
             "ImageUnavailable" | "InstanceCrashing" | "ConfigurationError" | SOURCE_NOT_FOUND | SOURCE_TOO_LARGE
-            | SOURCE_UNAUTHORIZED | SOURCE_NAME_TOO_LONG | SOURCE_NAME_TAKEN => 5,
+            | SOURCE_UNAUTHORIZED | SOURCE_NAME_TOO_LONG | SOURCE_NAME_TAKEN | SOURCE_REFUSED => 5,
             NO_CLUSTER_FOR_CITY
             | CLUSTER_NOT_READY
             | NOT_SCHEDULED

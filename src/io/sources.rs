@@ -4,7 +4,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
+    sync::{
+        Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use super::store::{Cache, Incoming, ObjectKey};
@@ -15,6 +18,8 @@ use crate::plan::hub::resolve::Source;
 pub struct Sources {
     entries: Mutex<HashMap<ObjectKey, Entry>>,
     listener: OnceLock<Listener>,
+    /// Whether the watch fails, so that nobody tells of changes.
+    failing: AtomicBool,
 }
 
 type Listener = Box<dyn Fn(&ObjectKey) + Send + Sync>;
@@ -50,6 +55,11 @@ pub struct Copied {
 }
 
 impl Sources {
+    /// Whether the watch fails. Meanwhile a reading is only as good as it is young.
+    pub fn is_failing(&self) -> bool {
+        self.failing.load(Ordering::Acquire)
+    }
+
     /// Who is told that a source in use has changed. Set once, before the watch begins.
     pub fn listen(&self, listener: impl Fn(&ObjectKey) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
@@ -166,7 +176,9 @@ impl Cache<()> for Sources {
 
     fn pass(&self, _: u64) {}
 
-    fn set_live(&self, _: bool) {}
+    fn set_live(&self, live: bool) {
+        self.failing.store(!live, Ordering::Release);
+    }
 }
 
 #[cfg(test)]

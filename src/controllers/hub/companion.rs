@@ -6,7 +6,10 @@ use std::{sync::Arc, time::Duration};
 
 use kube::core::ObjectMeta;
 
-use super::state::{Management, ProjectState, source_index};
+use super::{
+    project_state::ProjectState,
+    state::{Management, source_index},
+};
 use crate::{
     api::{compute::WorkloadDeployment, meta::label, names, referenced::Token},
     controllers::{Reconciler, send},
@@ -76,7 +79,8 @@ impl Work<'_> {
             sources.forget(&self.source);
         } else {
             self.all.watch_sources(self.project);
-            if !matches!(sources.get(&self.source), Source::Absent | Source::Present { .. }) {
+            let known = matches!(sources.get(&self.source), Source::Absent | Source::Present { .. });
+            if !known || sources.is_failing() {
                 payload = self.read_source().await?;
             }
         }
@@ -105,7 +109,9 @@ impl Work<'_> {
             }
         };
         self.carry_out(&steps, fresh, content.as_ref().map(|(seen, _)| seen)).await?;
-        let waits = matches!(sources.last(&self.source), Source::Unauthorized(_) | Source::Taken);
+        let last = sources.last(&self.source);
+        let waits =
+            matches!(last, Source::Unauthorized(_) | Source::Taken | Source::Refused(_)) || sources.is_failing();
         Ok(if waits && !users.is_empty() { Next::After(RETRY) } else { Next::Await })
     }
 
@@ -194,7 +200,11 @@ impl Work<'_> {
             let creates = matches!(write.op, Op::Create { .. });
             let stored = match send(hub, write, metrics).await {
                 Err(error) if creates && error.class() == Class::Conflict && self.is_taken().await? => {
-                    self.put_aside();
+                    self.put_aside(Source::Taken);
+                    return Ok(());
+                }
+                Err(error) if error.class() == Class::Invalid => {
+                    self.put_aside(Source::Refused(error.to_string()));
                     return Ok(());
                 }
                 sent => sent?,
@@ -231,10 +241,10 @@ impl Work<'_> {
         Ok(found.is_some_and(|found| !is_companion(&found)))
     }
 
-    fn put_aside(&self) {
+    fn put_aside(&self, source: Source) {
         let sources = self.project.sources(self.token.kind);
         let epoch = sources.begin(&self.source);
-        if sources.read(&self.source, epoch, Reading { source: Source::Taken, ..Reading::default() }) {
+        if sources.read(&self.source, epoch, Reading { source, ..Reading::default() }) {
             self.all.wake_users(self.project, self.namespace, &self.token);
         }
     }

@@ -1,9 +1,12 @@
 //! The management controllers: over a set of project control planes that changes while running, and one hub.
 
+mod aside;
 mod companion;
 mod discovery;
 mod federator;
+mod hub_state;
 mod policy;
+mod project_state;
 mod projector;
 mod state;
 mod sweep;

@@ -5,7 +5,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::state::{HUB_LANE, Management, ProjectState, Verdict, claimed_place_index};
+use super::{
+    aside::Verdict,
+    project_state::ProjectState,
+    state::{HUB_LANE, Management, claimed_place_index},
+};
 use crate::{
     api::{compute::Instance, names},
     controllers::{End, Reconciler, carry_out, send},
@@ -105,7 +109,7 @@ impl Projector {
         };
         match (carry_out(&project.plane, &self.0.hub.plane, &plan, &self.0.metrics).await, here) {
             (Ok(next), Some(instance)) => {
-                self.0.no_longer_aside(&ObjectKey::of(instance.as_ref()));
+                self.0.aside.remove(&ObjectKey::of(instance.as_ref()));
                 Ok(next)
             }
             // To try again what is refused for what it says would be to ask for ever.
@@ -135,7 +139,7 @@ impl Projector {
     }
 
     async fn set_aside(&self, instance: &Instance, why: Quarantine) -> Result<Next, Error> {
-        match self.0.set_aside(instance, why) {
+        match self.0.aside.put(instance, why) {
             Verdict::Known => Ok(Next::Await),
             Verdict::LookAgain(after) => Ok(Next::After(after)),
             Verdict::News => {

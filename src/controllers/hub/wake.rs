@@ -4,9 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use kube::ResourceExt;
 
+use super::project_state::ProjectState;
 use super::state::{
-    HUB_LANE, Management, ProjectState, claimed_deployment_index, claimed_namespace_index, copy_city, namespace_index,
-    original_city, project_index, source_index, with2,
+    HUB_LANE, Management, claimed_deployment_index, claimed_namespace_index, copy_city, namespace_index, original_city,
+    project_index, source_index, with2,
 };
 use crate::{
     api::{
@@ -290,7 +291,7 @@ impl Management {
 
     fn on_hub_instance(&self, change: &Change<'_, Instance>) {
         if change.new.is_none() {
-            self.no_longer_aside(change.key);
+            self.aside.remove(change.key);
         }
         // Both: a label that changed may leave a projection behind where it pointed before.
         for instance in change.old.into_iter().chain(change.new) {

@@ -63,6 +63,7 @@ fn source_reason(text: &str) -> Option<&'static str> {
         reason::SOURCE_TOO_LARGE,
         reason::SOURCE_NAME_TOO_LONG,
         reason::SOURCE_NAME_TAKEN,
+        reason::SOURCE_REFUSED,
     ]
     .into_iter()
     .find(|reason| *reason == text)

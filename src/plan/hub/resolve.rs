@@ -48,6 +48,8 @@ pub enum Source {
     Unauthorized(String),
     /// Where its companion is to be, there is something that is not ours.
     Taken,
+    /// The hub takes no copy of it; in its API server's words, as far as they cannot repeat a value.
+    Refused(String),
     /// It was read.
     Present {
         /// Bytes of its values.
@@ -166,6 +168,10 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
                 asked()
             ),
         )),
+        Source::Refused(why) => {
+            let text = format!("the hub takes no copy of {kind} {name} {}: {why}", asked());
+            Some((reason::SOURCE_REFUSED, text))
+        }
         Source::Present { size } if *size > limits.per_object => Some((
             reason::SOURCE_TOO_LARGE,
             format!("{kind} {name} has {size} bytes, {} is the limit {}: make it smaller", limits.per_object, asked()),
