@@ -108,9 +108,17 @@ async fn no_cluster(stage: &Stage) {
     assert!(told.contains("topology.datum.net/city-code=lhr"), "{told}");
     let waits = stage.says(&wd, "ReferencedDataReady", "AwaitingPropagation").await;
     assert!(waits.contains("NoClusterForCity") && waits.contains(&told), "{waits}");
-    assert_eq!(stage.events(&wd).await, ["NoClusterForCity"]);
-    let workload = get(&stage.world.project, "Workload", &stage.ns, "city").await.unwrap();
-    assert_eq!(condition(&workload, "Available")["reason"], "NoClusterForCity");
+    eventually("it is told once as an Event, and on the Workload", || async {
+        let events = stage.events(&wd).await;
+        let workload = get(&stage.world.project, "Workload", &stage.ns, "city").await.ok_or("no workload")?;
+        let told = condition(&workload, "Available");
+        if events == ["NoClusterForCity"] && told["reason"] == "NoClusterForCity" {
+            Ok(())
+        } else {
+            Err(format!("{events:?} {told}"))
+        }
+    })
+    .await;
     label(&stage.world.hub, "cell-ord", "lhr").await;
     stage.cured("city", &wd).await;
     label(&stage.world.hub, "cell-ord", "ord").await;

@@ -5,25 +5,11 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{RUNTIME, World, apply, delete, eventually, list, ready, template, workload};
-use kube::{Client, ResourceExt};
+use common::{RUNTIME, World, apply, copies, delete, eventually, ready, template, workload};
 use serde_json::json;
 use testbed::Options;
 
 const CITIES: [&str; 10] = ["dfw", "ord", "lhr", "fra", "ams", "sin", "syd", "nrt", "gru", "jnb"];
-
-/// What Karmada brought of ours to a cell, with its uids.
-async fn copies(cell: &Client, hub: &str) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for kind in ["ConfigMap", "Secret"] {
-        for object in list(cell, kind, hub).await {
-            if object.labels().contains_key("compute.datumapis.com/referenced-data") {
-                found.insert(format!("{kind}/{}", object.name_any()), object.uid().unwrap());
-            }
-        }
-    }
-    found
-}
 
 #[test]
 fn data_shared_by_ten_cities_reaches_all_and_leaves_those_that_stop_needing_it() {

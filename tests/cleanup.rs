@@ -417,6 +417,11 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
             let same = now.as_ref().and_then(|now| now.resource_version()) == object.resource_version();
             assert!(same, "{kind} {} was touched", object.name_any());
         }
+        let log = std::fs::read_to_string(world.operators[0].process.log()).unwrap();
+        for name in ["corrupt", "empty"] {
+            let told = |line: &&str| line.contains("companion is kept") && line.contains(&format!("{hub}/{name}"));
+            assert_eq!(log.lines().filter(told).count(), 1, "{name} is reported once");
+        }
         let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.unwrap();
         assert_eq!(condition(&wd, "ReferencedDataReady")["reason"], "Ready");
         assert!(get(&world.dfw, "Secret", &hub, "db").await.is_some(), "what is in use stays");

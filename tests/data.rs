@@ -6,7 +6,9 @@ mod common;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use common::{RUNTIME, World, apply, condition, delete, eventually, get, list, merge, ready, template, workload};
+use common::{
+    RUNTIME, World, apply, condition, copies, delete, eventually, get, list, merge, ready, template, workload,
+};
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -61,19 +63,6 @@ async fn value(client: &Client, kind: &str, namespace: &str, name: &str) -> Opti
     let object = get(client, kind, namespace, name).await?;
     let text = object.data["data"]["key"].as_str()?.to_owned();
     Some((object.uid().unwrap(), text))
-}
-
-/// Every Secret and ConfigMap that Karmada brought into a cell's namespace, with its uid.
-async fn copies(cell: &Client, hub: &str) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for kind in ["ConfigMap", "Secret"] {
-        for object in list(cell, kind, hub).await {
-            if object.labels().contains_key("compute.datumapis.com/referenced-data") {
-                found.insert(format!("{kind}/{}", object.name_any()), object.uid().unwrap());
-            }
-        }
-    }
-    found
 }
 
 #[test]

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::LazyLock,
     time::Duration,
@@ -221,6 +222,19 @@ pub async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, mu
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
+}
+
+/// Every Secret and ConfigMap that Karmada brought into a cell's namespace, with its uid.
+pub async fn copies(cell: &Client, hub: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for kind in ["ConfigMap", "Secret"] {
+        for object in list(cell, kind, hub).await {
+            if object.labels().contains_key("compute.datumapis.com/referenced-data") {
+                found.insert(format!("{kind}/{}", object.name_any()), object.uid().unwrap());
+            }
+        }
+    }
+    found
 }
 
 /// Waits until the Workload has this many ready instances, and no others.

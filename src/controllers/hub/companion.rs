@@ -79,7 +79,9 @@ impl Work<'_> {
             sources.forget(&self.source);
         } else {
             self.all.watch_sources(self.project);
-            let known = matches!(sources.get(&self.source), Source::Absent | Source::Present { .. });
+            // What the hub refused it would refuse again, until the source is another.
+            let known =
+                matches!(sources.get(&self.source), Source::Absent | Source::Present { .. } | Source::Refused(_));
             if !known || sources.is_failing() {
                 payload = self.read_source().await?;
             }
@@ -110,8 +112,7 @@ impl Work<'_> {
         };
         self.carry_out(&steps, fresh, content.as_ref().map(|(seen, _)| seen)).await?;
         let last = sources.last(&self.source);
-        let waits =
-            matches!(last, Source::Unauthorized(_) | Source::Taken | Source::Refused(_)) || sources.is_failing();
+        let waits = matches!(last, Source::Unauthorized(_) | Source::Taken) || sources.is_failing();
         Ok(if waits && !users.is_empty() { Next::After(RETRY) } else { Next::Await })
     }
 

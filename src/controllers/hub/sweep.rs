@@ -21,11 +21,7 @@ use crate::{
         referenced::{SourceKind, Token},
     },
     controllers::send,
-    io::{
-        Class, Error, deadline,
-        store::{Incoming, ObjectKey},
-        watch::PAGE_SIZE,
-    },
+    io::{Class, Error, deadline, store::ObjectKey, watch::PAGE_SIZE},
     plan::{
         Kind, NamespaceFacts, Object, Write,
         event::{self, Note, Severity},
@@ -33,42 +29,49 @@ use crate::{
     },
 };
 
-/// Hub namespaces of projects that do not exist: since when, and whether it has been told.
-type Stranded = BTreeMap<String, (Instant, bool)>;
+/// What earlier sweeps have seen.
+#[derive(Default)]
+struct Memory {
+    /// Hub namespaces of projects that do not exist: since when, and whether it has been told.
+    stranded: BTreeMap<String, (Instant, bool)>,
+    /// Clusters that hold a city without its label, and the city.
+    mislabelled: BTreeMap<String, String>,
+    /// Uids of companions of which nobody can say who uses them.
+    unclaimed: BTreeSet<String>,
+}
 
 /// Sweeps until `stop`.
 pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
     let every = all.options.sweep.interval;
-    let mut stranded = Stranded::new();
-    let mut mislabelled = BTreeMap::new();
+    let mut memory = Memory::default();
     let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
             () = all.relabelled.notified() => {
-                look_at_labels(all, &mut mislabelled).await;
+                look_at_labels(all, &mut memory.mislabelled).await;
                 continue;
             }
             _ = ticks.tick() => {}
         }
-        look_at_labels(all, &mut mislabelled).await;
-        if let Err(error) = once(all, &mut stranded).await {
+        look_at_labels(all, &mut memory.mislabelled).await;
+        if let Err(error) = once(all, &mut memory).await {
             tracing::warn!(%error, class = error.label(), "sweep was given up");
         }
     }
 }
 
-async fn once(all: &Arc<Management>, stranded: &mut Stranded) -> Result<(), Error> {
+async fn once(all: &Arc<Management>, memory: &mut Memory) -> Result<(), Error> {
     if !all.hub.is_synced() || !all.hub.bindings.is_synced() {
         return Ok(()); // nobody knows what is in use
     }
     // A list that fails ends the sweep: what is not seen is not gone.
     let mut companions = BTreeSet::new();
-    companions.extend(collect::<ConfigMap>(all, SourceKind::ConfigMap).await?);
-    companions.extend(collect::<Secret>(all, SourceKind::Secret).await?);
+    companions.extend(collect::<ConfigMap>(all, SourceKind::ConfigMap, &mut memory.unclaimed).await?);
+    companions.extend(collect::<Secret>(all, SourceKind::Secret, &mut memory.unclaimed).await?);
     reap(all, &companions).await?;
-    look_for_stranded(all, stranded).await
+    look_for_stranded(all, &mut memory.stranded).await
 }
 
 /// Clusters that hold a city without carrying its label: counted, and told on the Cluster when it is news.
@@ -110,7 +113,11 @@ async fn look_at_labels(all: &Arc<Management>, told: &mut BTreeMap<String, Strin
 }
 
 /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
-async fn collect<K>(all: &Arc<Management>, kind: SourceKind) -> Result<Vec<(String, Token)>, Error>
+async fn collect<K>(
+    all: &Arc<Management>,
+    kind: SourceKind,
+    unclaimed: &mut BTreeSet<String>,
+) -> Result<Vec<(String, Token)>, Error>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
@@ -120,8 +127,11 @@ where
         let facts = CompanionFacts::of(&companion.metadata);
         let key = ObjectKey::of(&companion);
         found.push((key.namespace.to_string(), Token { kind, name: key.name.to_string() }));
+        let claimed = facts.claims.as_ref().is_some_and(|claims| !claims.is_empty());
+        if !claimed && unclaimed.insert(facts.uid.clone()) {
+            tracing::warn!(companion = %key, kind = kind.as_str(), "companion is kept: its referenced-by is empty, or cannot be read");
+        }
         let paused = all.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).is_none_or(|ns| ns.paused);
-        all.hub.companions(kind).observe(Incoming::new(&companion, Some(facts)));
         if !paused && !all.options.sweep.paused {
             all.wake_companion(kind, &key);
         }
@@ -174,7 +184,10 @@ fn is_mirror(namespace: &NamespaceFacts) -> bool {
 }
 
 /// Hub namespaces of projects that do not exist. One that is merely not known yet (discovery not read) is none.
-async fn look_for_stranded(all: &Arc<Management>, stranded: &mut Stranded) -> Result<(), Error> {
+async fn look_for_stranded(
+    all: &Arc<Management>,
+    stranded: &mut BTreeMap<String, (Instant, bool)>,
+) -> Result<(), Error> {
     let mut present = BTreeSet::new();
     for key in all.hub.namespaces.keys() {
         let Some(facts) = all.hub.namespaces.get(&key) else { continue };

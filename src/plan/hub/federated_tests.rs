@@ -85,6 +85,8 @@ fn all_is_well() {
     excess.companion.policy = Some("theirs".into());
     let Finding::Whole { note: Some(note), .. } = look(&excess) else { panic!() };
     assert!(note.message.contains("Secret db is also claimed by PropagationPolicy theirs"), "{note:?}");
+    excess.companion.policy = Some("city-ord".into());
+    assert!(matches!(look(&excess), Finding::Whole { note: None, .. }), "a migration is under way");
     let mut relabelled = world();
     relabelled.clusters.get_mut("cell-dfw").unwrap().city = None;
     let Finding::Whole { note: Some(note), .. } = look(&relabelled) else { panic!() };
