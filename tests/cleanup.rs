@@ -23,6 +23,9 @@ use testbed::{
 };
 use tokio::time::{Instant, sleep};
 
+/// One testbed at a time: each is a dozen processes, and these tests look closely at what happens when.
+static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 const SWEEPS: &str = "cleanup:\n  sweepIntervalSeconds: 1\n";
 
 /// A manager whose writes are counted, and stop at a budget.
@@ -98,6 +101,7 @@ async fn left(world: &World, ns: &str, hub: &str) -> Result<(), String> {
 #[test]
 fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
     RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
         let options = Options { management: SWEEPS.into(), ..Options::default() };
         let mut world = World::start_with(options).await;
         let (ns, hub) = world.namespace("cascade").await;
@@ -238,6 +242,7 @@ async fn migrated(world: &World, hub: &str) -> Result<(), String> {
 #[test]
 fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
     RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
         let options = Options { management: SWEEPS.into(), ..Options::default() };
         let mut world = World::start_with(options).await;
         if world.bed.stand_in().is_none() {
@@ -306,6 +311,7 @@ fn status(world: &World) -> String {
 #[test]
 fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
     RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
         let mut world = World::start().await;
         if world.bed.stand_in().is_none() {
             return; // by hand there
@@ -353,6 +359,7 @@ fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
 #[test]
 fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
     RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
         let options = Options { cells: vec!["dfw".into()], management: SWEEPS.into(), ..Options::default() };
         let mut world = World::start_with(options).await;
         let (ns, hub) = world.namespace("sweep").await;
@@ -431,6 +438,7 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
 #[test]
 fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace() {
     RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
         let options = Options {
             cells: vec!["dfw".into()],
             projects: vec!["alpha".into(), "beta".into()],

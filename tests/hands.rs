@@ -15,7 +15,10 @@ use kube::{
 };
 use serde_json::{Value, json};
 use testbed::{Options, operator::Operator};
-use tokio::time::Instant;
+use tokio::{sync::Mutex, time::Instant};
+
+/// One testbed at a time: each is a dozen processes, and these tests look closely at what happens when.
+static ONE: Mutex<()> = Mutex::const_new(());
 
 const CITY: &str = "topology.datum.net/city-code";
 
@@ -71,6 +74,7 @@ async fn guarded(world: &World, hub: &str, city: &str, clusters: &[&str]) {
 #[test]
 fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
     RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
         let mut world = World::start().await;
         let (ns, hub) = world.namespace("guard").await;
         start(&world, &ns, &["dfw", "ord"]).await;
@@ -141,6 +145,7 @@ fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
 #[test]
 fn without_the_guard_a_lost_label_takes_everything_away() {
     RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
         let options =
             Options { cells: vec!["dfw".into()], management: "cityGuard: false\n".into(), ..Options::default() };
         let world = World::start_with(options).await;
@@ -213,6 +218,7 @@ async fn lay(world: &mut World, hub: &str, fact: u32) {
 #[test]
 fn what_other_hands_take_away_comes_back_and_the_rest_is_not_touched() {
     RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
         let mut world = World::start().await;
         if world.bed.stand_in().is_none() {
             return; // restarting Karmada's own processes is not for this test

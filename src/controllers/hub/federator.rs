@@ -33,7 +33,7 @@ impl Reconciler for Federator {
         }
         let namespace_uid = project.namespace_uid(&key.namespace);
         let Some(deployment) = project.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
-            project.settle(&ObjectKey::new(&key.namespace, &key.name), true);
+            project.settle(&ObjectKey::new(&key.namespace, &key.name), None);
             let Some(uid) = namespace_uid.filter(|_| !project.deployments.has_unreadable(&key.namespace)) else {
                 return Ok(Next::Await);
             };
@@ -62,6 +62,7 @@ impl Reconciler for Federator {
             cluster: &|name| hub.clusters.get(&ObjectKey::new("", name)),
             clusters_of: &|city| hub.clusters_of(city),
         };
+        let unsettled_by = project.unsettled_by(&key);
         let decision = federate::plan(
             &Observed {
                 project: &project.name,
@@ -80,11 +81,12 @@ impl Reconciler for Federator {
                 },
                 karmada: hub.knows_karmada().then_some(karmada),
                 unsettled_for: project.unsettled_for(&key),
+                unsettled_by: unsettled_by.as_deref(),
                 may_touch: project.may_touch(&key),
             },
             Timestamp::now(),
         );
-        project.settle(&key, decision.settled);
+        project.settle(&key, decision.lack.as_deref());
         if decision.touches {
             project.touched(&key);
             self.0.metrics.repaired();

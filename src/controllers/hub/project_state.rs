@@ -28,6 +28,8 @@ use crate::{
 
 /// What is known of a deployment that lacks something.
 struct Lack {
+    /// In one word.
+    reason: String,
     since: Instant,
     /// When it was touched last, so that Karmada makes anew what is lacking, and how often.
     touched: Option<Instant>,
@@ -129,13 +131,23 @@ impl ProjectState {
         }
     }
 
-    /// Notes whether a deployment lacks something.
-    pub(super) fn settle(&self, key: &ObjectKey, settled: bool) {
-        if settled {
-            self.unsettled().remove(key);
-        } else {
-            let new = || Lack { since: Instant::now(), touched: None, touches: 0 };
-            self.unsettled().entry(key.clone()).or_insert_with(new);
+    /// What a deployment has been lacking.
+    pub(super) fn unsettled_by(&self, key: &ObjectKey) -> Option<String> {
+        self.unsettled().get(key).map(|lack| lack.reason.clone())
+    }
+
+    /// Notes what a deployment lacks.
+    pub(super) fn settle(&self, key: &ObjectKey, lack: Option<&str>) {
+        let mut all = self.unsettled();
+        let Some(reason) = lack else {
+            all.remove(key);
+            return;
+        };
+        let now = Instant::now();
+        let new = || Lack { reason: reason.to_owned(), since: now, touched: None, touches: 0 };
+        let known = all.entry(key.clone()).or_insert_with(new);
+        if known.reason != reason {
+            (known.reason, known.since) = (reason.to_owned(), now);
         }
     }
 

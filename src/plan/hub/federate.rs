@@ -45,6 +45,8 @@ pub struct Observed<'a> {
     pub karmada: Option<Karmada<'a>>,
     /// How long something has been lacking.
     pub unsettled_for: Duration,
+    /// What it has been lacking, as [`Decision::lack`] said.
+    pub unsettled_by: Option<&'a str>,
     /// Whether what is lacking may be touched now, see [`federated::Touch`].
     pub may_touch: bool,
 }
@@ -70,15 +72,15 @@ pub struct Karmada<'a> {
 pub struct Decision {
     /// The writes.
     pub plan: Plan<Step<Project, Hub>>,
-    /// Whether nothing is lacking.
-    pub settled: bool,
+    /// What is lacking, in one word.
+    pub lack: Option<String>,
     /// Whether something is touched, so that Karmada makes anew what was removed.
     pub touches: bool,
 }
 
 impl From<Plan<Step<Project, Hub>>> for Decision {
     fn from(plan: Plan<Step<Project, Hub>>) -> Self {
-        Self { plan, settled: true, touches: false }
+        Self { plan, lack: None, touches: false }
     }
 }
 
@@ -120,15 +122,17 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
             clusters_of: karmada.clusters_of,
         })
     });
-    let told = observed.unsettled_for >= GRACE;
+    let lack = status::lack(deployment, copy.as_deref(), &data, finding.as_ref());
+    // Each cause has a grace of its own: on the way back to health others pass by.
+    let lasts = lack.as_deref() == observed.unsettled_by;
+    let elapsed = if lasts { observed.unsettled_for } else { Duration::ZERO };
+    let told = lack.is_some() && elapsed >= GRACE;
     let hint = hint(&data, finding.as_ref()).filter(|_| told);
     let annotations = data_annotations(&data, hint.as_deref());
     steps.extend(hold_copy(deployment, &city, &namespace, copy.as_deref(), annotations).map(Step::Far));
     let status = status::plan(deployment, copy.as_deref(), &data, finding.as_ref(), told, now);
-    let settled = status.settled;
-    steps.extend(status.writes.into_iter().map(Step::Near));
-    let mut next =
-        if settled || told { Next::Await } else { Next::After(GRACE.saturating_sub(observed.unsettled_for)) };
+    steps.extend(status.into_iter().map(Step::Near));
+    let mut next = if lack.is_none() || told { Next::Await } else { Next::After(GRACE.saturating_sub(elapsed)) };
     let lost = match &finding {
         Some(Finding::Lacking { touch: Some(touch), .. }) if told => Some(touch),
         _ => None,
@@ -139,7 +143,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
         next = Next::After(GRACE); // no event tells that it did not help
     }
     steps.extend(repair.into_iter().flatten());
-    Decision { plan: Plan { steps, next }, settled, touches }
+    Decision { plan: Plan { steps, next }, lack, touches }
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.

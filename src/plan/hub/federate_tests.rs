@@ -70,6 +70,7 @@ fn steps(
         },
         karmada: None,
         unsettled_for: Duration::ZERO,
+        unsettled_by: None,
         may_touch: true,
     };
     plan(&observed, NOW).plan.steps
@@ -161,6 +162,7 @@ fn a_source_that_cannot_be_copied_is_told_everywhere_at_once() {
             },
             karmada: None,
             unsettled_for: Duration::ZERO,
+            unsettled_by: None,
             may_touch: true,
         },
         NOW,

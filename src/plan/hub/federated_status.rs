@@ -16,15 +16,31 @@ use crate::{
     },
 };
 
-/// What a status comes to.
-pub(super) struct Status {
-    /// The status, when it does not stand already, and an Event when there is news of the bad kind.
-    pub(super) writes: Vec<Write<Project>>,
-    /// Whether nothing is lacking.
-    pub(super) settled: bool,
+/// What a deployment lacks, in one word; nothing when all is as it should be.
+pub(super) fn lack(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    data: &Data,
+    finding: Option<&Finding>,
+) -> Option<String> {
+    match finding {
+        Some(Finding::Lacking { cause, .. }) => return Some(cause.reason.clone()),
+        Some(Finding::Whole { note: Some(note), .. }) => return Some(note.reason.to_owned()),
+        _ => {}
+    }
+    if let Some(trouble) = &data.trouble {
+        return Some(trouble.reason.clone());
+    }
+    (finding.is_some() && is_early(deployment, copy)).then(|| "NotReported".to_owned())
 }
 
-/// Decides the status of one deployment. What has been lacking for a moment only is not `told`: it is under way.
+/// Whether the cell is about to report for the first time: it brings the first word of success with it, in one write.
+fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) -> bool {
+    let told = deployment.status.as_ref().is_some_and(|s| find(&s.conditions, condition::FEDERATED).is_some());
+    !told && copy.is_none_or(|copy| copy.status.is_none())
+}
+
+/// Decides the status of one deployment, and an Event when there is news of the bad kind. What has been lacking for a moment only is not `told`: it is under way.
 pub(super) fn plan(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
@@ -32,7 +48,7 @@ pub(super) fn plan(
     finding: Option<&Finding>,
     told: bool,
     now: Timestamp,
-) -> Status {
+) -> Vec<Write<Project>> {
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let report = copy.and_then(|copy| copy.status.as_ref());
@@ -42,13 +58,10 @@ pub(super) fn plan(
         Some(verdict) => Some(verdict.over(&old.conditions, type_, generation, now)),
         None => before(type_),
     };
-    // A cell that is about to report brings the first word of success with it, in one write.
-    let early = report.is_none() && before(condition::FEDERATED).is_none();
+    let early = is_early(deployment, copy);
     let federated = verdict(federated(finding, told, early), condition::FEDERATED);
     let of_data =
         if data.refers { verdict(data_ready(data, finding, told), condition::REFERENCED_DATA_READY) } else { None };
-    let lacking = matches!(finding, Some(Finding::Lacking { .. } | Finding::Whole { note: Some(_), .. }));
-    let settled = !lacking && data.trouble.is_none() && !(early && finding.is_some());
     let news = federated.as_ref().filter(|new| {
         new.reason != reason::PROPAGATED
             && before(condition::FEDERATED).is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason))
@@ -62,11 +75,11 @@ pub(super) fn plan(
     status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
     let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
     if report.is_none() && own.is_empty() {
-        return Status { writes: Vec::new(), settled };
+        return Vec::new();
     }
     status.conditions.extend(own);
     let write = Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, &json!(status), deployment);
-    Status { writes: write.into_iter().chain(event).collect(), settled }
+    write.into_iter().chain(event).collect()
 }
 
 /// The cell's report, in the project's terms: generations are those of the project's object.
