@@ -31,12 +31,14 @@ pub struct Clusters<'a> {
 pub fn placement(city: &CityCode, live: Option<&PolicyPlacement>, clusters: &Clusters<'_>) -> PolicyPlacement {
     let leaving = leaving(city, clusters);
     let selector = MatchLabels { match_labels: [(label::TOPOLOGY_CITY.to_owned(), city.as_str().to_owned())].into() };
+    let holding = holding(live, &leaving, clusters);
+    // Once somebody holds the city, the label alone sends nothing elsewhere: one that is moved in a single step, or
+    // swapped with another, would take the city along before the second group could speak.
     let by_label = ClusterAffinity {
         label_selector: Some(selector),
+        cluster_names: holding.clone(),
         exclude: leaving.iter().cloned().collect(),
-        ..ClusterAffinity::default()
     };
-    let holding = holding(live, &leaving, clusters);
     if holding.is_empty() {
         return PolicyPlacement { cluster_affinity: Some(by_label), cluster_affinities: None };
     }

@@ -34,6 +34,8 @@ fn decide(world: &World, live: Option<&PolicyPlacement>, on: &[&[&str]]) -> (Vec
         (None, Some(terms)) => {
             assert!(terms.len() == 2 && terms[0].group.label_selector.is_some(), "the label comes first");
             assert!(terms[1].group.label_selector.is_none() && !terms[1].group.cluster_names.is_empty());
+            let held = &terms[1].group.cluster_names;
+            assert_eq!(&terms[0].group.cluster_names, held, "the label alone sends nothing elsewhere");
             (terms[0].group.exclude.clone(), terms[1].group.cluster_names.clone())
         }
         other => panic!("Karmada takes one or the other: {other:?}"),
