@@ -120,13 +120,6 @@ impl Sources {
         self.entries().remove(key);
     }
 
-    /// Whoever reads next is to look anew.
-    pub fn expire(&self, key: &ObjectKey) {
-        if let Some(entry) = self.entries().get_mut(key) {
-            entry.epoch += 1;
-        }
-    }
-
     fn entries(&self) -> MutexGuard<'_, HashMap<ObjectKey, Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -38,11 +38,7 @@ impl Payload {
         let plain: usize = data.values().map(|text| if secret { bytes(text) } else { text.len() }).sum();
         let encoded: usize = binary.values().map(bytes).sum();
         let size = u64::try_from(plain + encoded).unwrap_or(u64::MAX);
-        let seen = Seen {
-            uid: object.metadata.uid,
-            version: object.metadata.resource_version,
-            labels: object.metadata.labels.unwrap_or_default(),
-        };
+        let seen = Seen { uid: object.metadata.uid, version: object.metadata.resource_version };
         let immutable = object.immutable.unwrap_or(false);
         Some((seen, Self { data, binary, type_: object.type_.filter(|_| secret), immutable, size }))
     }
@@ -101,8 +97,6 @@ pub struct Seen {
     pub uid: String,
     /// Its resourceVersion.
     pub version: String,
-    /// Its labels.
-    pub labels: BTreeMap<String, String>,
 }
 
 // Without Debug, like everything that holds values.
@@ -124,7 +118,6 @@ struct Metadata {
     uid: String,
     #[serde(default)]
     resource_version: String,
-    labels: Option<BTreeMap<String, String>>,
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ fn far(step: &Step<Project, Hub>) -> &Op {
 
 #[allow(clippy::unnecessary_wraps)] // as it is held
 fn seen(value: &str, more: &Value) -> Option<(Seen, Payload)> {
-    Some((Seen { uid: "c".into(), version: "7".into(), ..Seen::default() }, payload(value, more)))
+    Some((Seen { uid: "c".into(), version: "7".into() }, payload(value, more)))
 }
 
 #[test]
