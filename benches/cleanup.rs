@@ -1,22 +1,21 @@
 //! How long it takes, and what it costs, until nothing is left of many deployments that share companions.
 //!
 //! `cargo bench --bench cleanup [-- <deployments> <companions>]` (2,000 and 500 unless said otherwise), on real API servers.
+//! With more companions than deployments each uses so many, and what a sweep of an idle hub costs is the thing to look at.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
-use std::{path::Path, time::Duration};
+mod common;
 
+use std::time::Duration;
+
+use common::{NAMESPACE, count, create, deployment, manager, memory, namespace, resource, secret, wait};
 use futures::{StreamExt, stream};
 use kube::{
-    Api, Client,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, PostParams},
+    Api,
+    api::{DeleteParams, DynamicObject, ListParams},
 };
-use serde_json::{Value, json};
-use testbed::{Options, Testbed, audit::Audit, operator::Operator};
+use testbed::{Options, Testbed, audit::Audit};
 use tokio::time::{Instant, sleep};
-
-const NAMESPACE: &str = "shop";
-/// Companions that each deployment uses.
-const EACH: usize = 2;
 
 #[tokio::main]
 async fn main() {
@@ -31,14 +30,17 @@ async fn main() {
     let bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
     let (project, hub) = (bed.project.client().await.unwrap(), bed.hub.client().await.unwrap());
     let cell = bed.cell("dfw").unwrap().client().await.unwrap();
-    let binary = Path::new(env!("CARGO_BIN_EXE_compute-operator"));
-    let mut manager = Operator::management(&bed, binary, "operator-management", &["--zap-log-level=info"]).unwrap();
-    manager.wait_ready().await.unwrap();
+    let operator = manager(&bed).await;
 
-    create(&project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } })).await;
-    stream::iter(0..companions).for_each_concurrent(32, |n| create(&project, secret(n))).await;
+    create(&project, namespace(NAMESPACE)).await;
+    let data = |n: usize| format!("data-{}", n % companions);
+    stream::iter(0..companions).for_each_concurrent(32, |n| create(&project, secret(&data(n), 100))).await;
     let began = Instant::now();
-    stream::iter(0..deployments).for_each_concurrent(32, |n| create(&project, deployment(n, companions))).await;
+    let each = companions.div_ceil(deployments).max(2);
+    let using = |n: usize| (0..each).map(|m| data(n * each + m)).collect::<Vec<_>>();
+    stream::iter(0..deployments)
+        .for_each_concurrent(32, |n| create(&project, deployment(&format!("wd-{n}"), &using(n))))
+        .await;
     wait("all is on the cell", || async {
         count(&cell, "WorkloadDeployment").await == deployments && count(&cell, "Secret").await == companions
     })
@@ -60,6 +62,8 @@ async fn main() {
     let lists: Vec<String> =
         mark.requests().unwrap().iter().map(|request| format!("{} {}", request.verb, request.resource)).collect();
     println!("one sweep of the idle hub: {}", lists.join(", "));
+    let mib = |field| f64::from(memory(&operator, field)) / 1024.0;
+    println!("the manager has {:.1} MiB resident, {:.1} at its peak", mib("VmRSS"), mib("VmHWM"));
 
     let marks = [Audit::mark(&bed.project), Audit::mark(&bed.hub)];
     let began = Instant::now();
@@ -88,65 +92,4 @@ async fn main() {
         let (all, whole, part) = (requests.len(), each / 100, each % 100);
         println!("{name}: {all} requests, {whole}.{part:02} for each deployment or companion: {kinds:?}");
     }
-}
-
-async fn wait<F: Future<Output = bool>>(what: &str, check: impl Fn() -> F) {
-    let deadline = Instant::now() + Duration::from_mins(8);
-    while !check().await {
-        assert!(Instant::now() < deadline, "{what}: not within 8 minutes");
-        sleep(Duration::from_millis(200)).await;
-    }
-}
-
-/// Objects of ours: those that the operator brought, where others may be.
-async fn count(client: &Client, kind: &str) -> usize {
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind));
-    let ours = if kind == "Secret" { "compute.datumapis.com/referenced-data=true" } else { "" };
-    api.list_metadata(&ListParams::default().labels(ours)).await.unwrap().items.len()
-}
-
-fn secret(n: usize) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": NAMESPACE, "name": format!("data-{n}") },
-        "stringData": { "key": "x".repeat(100) },
-    })
-}
-
-fn deployment(n: usize, companions: usize) -> Value {
-    let uses: Vec<Value> = (0..EACH)
-        .map(|m| json!({ "secretRef": { "name": format!("data-{}", (n * EACH + m) % companions) } }))
-        .collect();
-    json!({
-        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
-        "metadata": { "name": format!("wd-{n}"), "namespace": NAMESPACE },
-        "spec": {
-            "workloadRef": { "name": "bench", "uid": "00000000-0000-0000-0000-000000000001" },
-            "placementName": "p", "cityCode": "dfw", "scaleSettings": { "minReplicas": 1 },
-            "template": { "spec": {
-                "runtime": {
-                    "resources": { "instanceType": "datumcloud/d1-standard-2" },
-                    "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": uses }] },
-                },
-                "networkInterfaces": [{ "network": { "name": "default" } }],
-            }},
-        },
-    })
-}
-
-fn resource(kind: &str) -> ApiResource {
-    let (group, version) = match kind {
-        "WorkloadDeployment" => ("compute.datumapis.com", "v1alpha"),
-        "ResourceBinding" => ("work.karmada.io", "v1alpha2"),
-        _ => ("", "v1"),
-    };
-    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
-}
-
-async fn create(client: &Client, object: Value) {
-    let kind = object["kind"].as_str().unwrap().to_owned();
-    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource(&kind)),
-        None => Api::all_with(client.clone(), &resource(&kind)),
-    };
-    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
 }

@@ -38,6 +38,7 @@ struct Inner {
     repairs: Counter,
     guards_given_up: Counter,
     phases: Family<PhaseLabel, Gauge>,
+    refused: Gauge,
     reaped: Counter,
     stranded: Gauge,
     mislabelled: Gauge,
@@ -140,6 +141,7 @@ impl Default for Metrics {
         let guards_given_up = Counter::default();
         let phases = Family::default();
         let reaped = Counter::default();
+        let refused = Gauge::default();
         let stranded = Gauge::default();
         let mislabelled = Gauge::default();
         let projects = Gauge::default();
@@ -216,6 +218,11 @@ impl Default for Metrics {
             phases.clone(),
         );
         registry.register(
+            "compute_federation_migration_refused",
+            "1 while city policies stay with claims because Karmada does not bring dependencies",
+            refused.clone(),
+        );
+        registry.register(
             "compute_federation_bindings_reaped",
             "Bindings removed because their companion was gone",
             reaped.clone(),
@@ -253,6 +260,7 @@ impl Default for Metrics {
             repairs,
             guards_given_up,
             phases,
+            refused,
             reaped,
             stranded,
             mislabelled,
@@ -363,6 +371,11 @@ impl Metrics {
     /// So many city policies are in this phase.
     pub fn policies(&self, phase: &'static str, count: usize) {
         self.0.phases.get_or_create(&PhaseLabel { phase }).set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    /// Whether the way from claims to dependencies is refused.
+    pub fn migration_refused(&self, refused: bool) {
+        self.0.refused.set(i64::from(refused));
     }
 
     /// A binding without its companion was removed.

@@ -2,15 +2,15 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use kube::{Api, Client, ResourceExt, api::ListParams};
+use kube::{ResourceExt, api::ListParams};
 
 use crate::{
-    api::{
-        karmada::{PropagationPolicy, ResourceBinding},
-        meta::annotation,
+    api::karmada::{PropagationPolicy, ResourceBinding},
+    io::{Error, clients::Connection, list},
+    plan::{
+        hub::{federated::BindingFacts, policy::Phase},
+        ownership,
     },
-    io::{self, Error, clients::Connection},
-    plan::{hub::policy::Phase, ownership},
 };
 
 /// One city in one hub namespace.
@@ -30,18 +30,50 @@ struct Row {
 /// When the hub does not answer, or does not allow it.
 pub async fn status(hub: &Connection) -> Result<String, Error> {
     let client = hub.client();
-    let policies = list::<PropagationPolicy>(&client).await?;
-    let bindings = list::<ResourceBinding>(&client).await?;
-    Ok(table(&rows(&policies, &bindings)))
+    let mut policies = Vec::new();
+    list::objects(&client, "hub", ListParams::default(), |policy: PropagationPolicy| policies.push(policy)).await?;
+    let mut bindings = Bindings::default();
+    list::objects(&client, "hub", ListParams::default(), |binding| bindings.add(binding)).await?;
+    Ok(format!("{}{}\n", table(&rows(&policies, &bindings.claimed)), bindings.verdict()))
 }
 
-fn rows(policies: &[PropagationPolicy], bindings: &[ResourceBinding]) -> Vec<Row> {
-    let mut claimed: BTreeMap<(String, String), usize> = BTreeMap::new();
-    for binding in bindings.iter().filter(|binding| binding.spec.resource.kind != "WorkloadDeployment") {
-        if let Some(policy) = binding.annotations().get(annotation::POLICY_NAME) {
-            *claimed.entry((binding.namespace().unwrap_or_default(), policy.clone())).or_default() += 1;
+/// What the bindings of the hub come to.
+#[derive(Default)]
+struct Bindings {
+    /// Those of companions, by namespace and name of the policy that claims them.
+    claimed: BTreeMap<(String, String), usize>,
+    /// Deployments that ask for what they depend on.
+    asking: usize,
+    /// Bindings that show that they are answered.
+    answered: usize,
+}
+
+impl Bindings {
+    fn add(&mut self, binding: ResourceBinding) {
+        let namespace = binding.namespace().unwrap_or_default();
+        let facts = BindingFacts::of(binding);
+        let of_deployment = facts.template.0 == "WorkloadDeployment";
+        self.asking += usize::from(of_deployment && facts.propagates);
+        self.answered += usize::from(facts.shows_dependencies());
+        if let Some(policy) = facts.policy.filter(|_| !of_deployment) {
+            *self.claimed.entry((namespace, policy)).or_default() += 1;
         }
     }
+
+    fn verdict(&self) -> String {
+        match self {
+            Self { answered: 1.., .. } => "Karmada brings dependencies".to_owned(),
+            Self { asking: 0, .. } => "Karmada has not been asked for dependencies yet".to_owned(),
+            Self { asking, .. } => format!(
+                "Karmada does not bring dependencies, which {asking} deployment(s) ask for: policies stay with their claims \
+                 until it does. Enable the feature gate PropagateDeps of karmada-controller-manager, and apply \
+                 config/components/federation to the hub"
+            ),
+        }
+    }
+}
+
+fn rows(policies: &[PropagationPolicy], claimed: &BTreeMap<(String, String), usize>) -> Vec<Row> {
     let ours = policies.iter().filter(|policy| policy.name_any().starts_with("city-"));
     let mut rows: Vec<Row> = ours
         .map(|policy| {
@@ -77,29 +109,12 @@ fn table(rows: &[Row]) -> String {
     text
 }
 
-async fn list<K>(client: &Client) -> Result<Vec<K>, Error>
-where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-{
-    let what = || format!("list {} in hub", K::plural(&()));
-    let api: Api<K> = Api::all(client.clone());
-    let mut params = ListParams::default().limit(io::watch::PAGE_SIZE);
-    let mut items = Vec::new();
-    loop {
-        let page = io::deadline(io::CALL * 3, what, api.list(&params)).await?;
-        items.extend(page.items);
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(items),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::meta::{annotation, finalizer};
 
     #[test]
     fn the_table_says_how_far_each_city_is() {
@@ -114,17 +129,40 @@ mod tests {
         let mut old = policy("city-ord", &["WorkloadDeployment", "Secret"], false);
         old.metadata.labels = None;
         let all = [policy("city-dfw", &["WorkloadDeployment"], true), old, policy("theirs", &[], false)];
-        let binding: ResourceBinding = serde_json::from_value(json!({
-            "metadata": { "namespace": "ns-1", "name": "db-secret", "annotations": { annotation::POLICY_NAME: "city-ord" } },
-            "spec": { "resource": { "kind": "Secret", "name": "db" } },
-        }))
-        .unwrap();
+        let mut bindings = Bindings::default();
+        bindings.add(binding("Secret", &json!({ annotation::POLICY_NAME: "city-ord" })));
         let expected = "\
 NAMESPACE  POLICY    PHASE         MANAGED  CLAIMED
 ns-1       city-dfw  dependencies  yes      0
 ns-1       city-ord  claims        not yet  1
 1 of 2 are done
 ";
-        assert_eq!(table(&rows(&all, &[binding])), expected);
+        assert_eq!(table(&rows(&all, &bindings.claimed)), expected);
+    }
+
+    fn binding(kind: &str, annotations: &serde_json::Value) -> ResourceBinding {
+        serde_json::from_value(json!({
+            "metadata": { "namespace": "ns-1", "name": "b", "annotations": annotations },
+            "spec": { "resource": { "kind": kind, "name": "db" }, "propagateDeps": kind == "WorkloadDeployment" },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn it_says_whether_karmada_brings_dependencies() {
+        let mut bindings = Bindings::default();
+        bindings.add(binding("Secret", &json!({})));
+        assert_eq!(bindings.verdict(), "Karmada has not been asked for dependencies yet");
+        bindings.add(binding("WorkloadDeployment", &json!({})));
+        assert!(bindings.verdict().starts_with("Karmada does not bring dependencies, which 1 "));
+        let mut left = binding("WorkloadDeployment", &json!({ annotation::DEPENDENCIES: "[]" }));
+        bindings.add(left.clone());
+        assert!(
+            bindings.verdict().starts_with("Karmada does not bring dependencies, which 2 "),
+            "the record is an old one"
+        );
+        left.metadata.finalizers = Some(vec![finalizer::KARMADA_DEPENDENCIES.into()]);
+        bindings.add(left);
+        assert_eq!(bindings.verdict(), "Karmada brings dependencies");
     }
 }

@@ -1,102 +1,21 @@
-//! Nothing leaks and nothing in use is taken away, wherever the manager dies: deletion, and the way from claims to
-//! dependencies, cut after each single write in turn; sweeps beside other people's objects.
+//! Nothing leaks, wherever the manager dies: deletion cut after each single write in turn; sweeps beside other people's
+//! objects.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod common;
 
-use std::{
-    collections::BTreeMap,
-    path::Path,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::time::Duration;
 
 use common::{
-    RUNTIME, World, apply, binary, condition, delete, eventually, get, list, merge, ready, template, workload,
+    RUNTIME, World, apply, binary, condition, delete, deployment, eventually, get, list, merge, ready,
+    shop::{Cut, ONE, SWEEPS, left, manager, secret, using},
+    workload,
 };
-use kube::{Client, ResourceExt};
+use http::Method;
+use kube::ResourceExt;
 use serde_json::{Value, json};
-use testbed::{
-    Options,
-    gate::{Budget, Gate},
-    operator::Operator,
-};
+use testbed::{Options, operator::Operator};
 use tokio::time::{Instant, sleep};
-
-/// One testbed at a time: each is a dozen processes, and these tests look closely at what happens when.
-static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-
-const SWEEPS: &str = "cleanup:\n  sweepIntervalSeconds: 1\n";
-
-/// A manager whose writes are counted, and stop at a budget.
-struct Cut {
-    budget: Arc<Budget>,
-    project: Gate,
-    hub: Gate,
-}
-
-impl Cut {
-    async fn new(world: &World) -> Self {
-        let budget = Arc::new(Budget::default());
-        let dir = world.bed.dir();
-        let project = Gate::start(dir, &world.bed.project, &budget).await.unwrap();
-        let hub = Gate::start(dir, &world.bed.hub, &budget).await.unwrap();
-        Self { budget, project, hub }
-    }
-
-    /// Starts the manager with so many writes left.
-    async fn start(&self, world: &World, writes: i64) -> Operator {
-        self.budget.set(writes);
-        let flag = |name: &str, file: &Path| format!("--{name}={}", file.display());
-        let flags = [
-            "--enable-management-controllers".to_owned(),
-            flag("kubeconfig", self.project.kubeconfig()),
-            flag("federation-kubeconfig", self.hub.kubeconfig()),
-        ];
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let mut manager = Operator::with_config(world.bed.dir(), binary(), "cut", SWEEPS, &flags).unwrap();
-        tokio::select! {
-            ready = manager.wait_ready() => ready.unwrap(),
-            () = async {
-                while !self.budget.is_spent() {
-                    sleep(Duration::from_millis(10)).await; // it may be over before it is ready
-                }
-            } => {}
-        }
-        manager
-    }
-}
-
-async fn manager(world: &World) -> Operator {
-    let mut manager = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
-    manager.wait_ready().await.unwrap();
-    manager
-}
-
-fn secret(ns: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": ns, "name": "db" }, "data": { "k": "dg==" },
-    })
-}
-
-fn using(ns: &str, cities: &[&str]) -> Value {
-    let mut object = workload(ns, "web", cities, 1);
-    object["spec"]["template"] = template("docker.io/library/nginx:1");
-    object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
-        json!([{ "secretRef": { "name": "db" } }]);
-    object
-}
-
-/// What is left of ours on hub and cells, the hub namespace aside.
-async fn left(world: &World, ns: &str, hub: &str) -> Result<(), String> {
-    world.is_clean(ns, hub).await?;
-    for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw), ("ord", &world.ord)] {
-        if get(client, "Secret", hub, "db").await.is_some() {
-            return Err(format!("{place}: Secret db"));
-        }
-    }
-    Ok(())
-}
 
 #[test]
 fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
@@ -147,222 +66,42 @@ fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
     });
 }
 
-/// The city's policy as the Go operator writes it: it claims companions for its city.
-fn of_go(hub: &str, city: &str) -> Value {
-    let label = json!({ "matchLabels": { "topology.datum.net/city-code": city } });
-    let companions = json!({ "matchLabels": { "compute.datumapis.com/referenced-data": "true" } });
-    json!({
-        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
-        "metadata": { "namespace": hub, "name": format!("city-{city}") },
-        "spec": {
-            "resourceSelectors": [
-                { "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "namespace": hub, "labelSelector": label },
-                { "apiVersion": "v1", "kind": "ConfigMap", "namespace": hub, "labelSelector": companions },
-                { "apiVersion": "v1", "kind": "Secret", "namespace": hub, "labelSelector": companions },
-            ],
-            "placement": { "clusterAffinity": { "labelSelector": label } },
-        },
-    })
-}
-
-/// Puts the hub into the state that the Go operator leaves: one city has the Secret by its policy's claim, the other
-/// waits for ever (fact 21).
-async fn as_go_left_it(world: &World, ns: &str, hub: &str) {
-    apply(&world.project, secret(ns)).await;
-    let waiting = using(ns, &["dfw", "ord"]);
-    apply(&world.project, waiting).await;
-    let mut first = manager(world).await;
-    ready(world, ns, "web", 2).await;
-    first.process.kill();
-    for city in ["dfw", "ord"] {
-        delete(&world.hub, "PropagationPolicy", hub, &format!("city-{city}")).await;
-    }
-    eventually("the policies are gone", || async {
-        let policies = list(&world.hub, "PropagationPolicy", hub).await.len();
-        if policies == 0 { Ok(()) } else { Err(policies.to_string()) }
-    })
-    .await;
-    for city in ["dfw", "ord"] {
-        apply(&world.hub, of_go(hub, city)).await;
-    }
-    eventually("dfw has it by claim, and ord has lost it", || async {
-        let binding = get(&world.hub, "ResourceBinding", hub, "db-secret").await.ok_or("no binding")?;
-        let spec = &binding.data["spec"];
-        let by_need = spec["requiredBy"].as_array().is_some_and(|list| !list.is_empty());
-        let ord = get(&world.ord, "Secret", hub, "db").await;
-        let dfw = get(&world.dfw, "Secret", hub, "db").await;
-        let claimed = spec["clusters"] == json!([{ "name": "cell-dfw" }]);
-        if claimed && !by_need && ord.is_none() && dfw.is_some() { Ok(()) } else { Err(spec.to_string()) }
-    })
-    .await;
-}
-
-/// Looks at the copy in use without rest, and notes each thing that ever stood there.
-fn watch_copy(cell: Client, hub: &str) -> (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>) {
-    let seen = Arc::new(Mutex::new(BTreeMap::new()));
-    let (notes, hub) = (seen.clone(), hub.to_owned());
-    let task = tokio::spawn(async move {
-        loop {
-            let state = match get(&cell, "Secret", &hub, "db").await {
-                Some(copy) => (copy.uid().unwrap(), copy.data["data"].to_string()),
-                None => ("none".to_owned(), String::new()),
-            };
-            notes.lock().unwrap().insert(state.0, state.1);
-            sleep(Duration::from_millis(5)).await;
-        }
-    });
-    (seen, task)
-}
-
-/// What facts 15 and 27 ask for: everybody has it, by need alone.
-async fn migrated(world: &World, hub: &str) -> Result<(), String> {
-    for city in ["dfw", "ord"] {
-        let policy = get(&world.hub, "PropagationPolicy", hub, &format!("city-{city}")).await.ok_or("no policy")?;
-        let spec = &policy.data["spec"];
-        let selectors = spec["resourceSelectors"].as_array().map_or(0, Vec::len);
-        if selectors != 1 || spec["propagateDeps"] != true {
-            return Err(spec.to_string());
-        }
-    }
-    let companion = get(&world.hub, "Secret", hub, "db").await.ok_or("no companion")?;
-    let binding = get(&world.hub, "ResourceBinding", hub, "db-secret").await.ok_or("no binding")?;
-    let claim = "propagationpolicy.karmada.io/permanent-id";
-    let spec = &binding.data["spec"];
-    let free = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
-    let clean = !companion.labels().contains_key(claim)
-        && !binding.annotations().contains_key("propagationpolicy.karmada.io/name")
-        && free(&spec["clusters"])
-        && spec["placement"].is_null()
-        && spec["requiredBy"].as_array().is_some_and(|list| list.len() == 2);
-    let there =
-        get(&world.dfw, "Secret", hub, "db").await.is_some() && get(&world.ord, "Secret", hub, "db").await.is_some();
-    if clean && there { Ok(()) } else { Err(format!("{spec} {:?}", companion.annotations())) }
-}
-
 #[test]
-fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
+fn a_claim_made_between_the_decision_and_the_deletion_wins() {
     RUNTIME.block_on(async {
         let _alone = ONE.lock().await;
-        let options = Options { management: SWEEPS.into(), ..Options::default() };
+        let options = Options { cells: vec!["dfw".into()], management: SWEEPS.into(), ..Options::default() };
         let mut world = World::start_with(options).await;
-        if world.bed.stand_in().is_none() {
-            return; // by hand there
-        }
-        let (ns, hub) = world.namespace("migrate").await;
+        let (ns, hub) = world.namespace("race").await;
         let cut = Cut::new(&world).await;
         world.operators[0].process.kill();
-        for writes in 1.. {
-            as_go_left_it(&world, &ns, &hub).await;
-            let (seen, watching) = watch_copy(world.dfw.clone(), &hub);
-            sleep(Duration::from_millis(50)).await;
-            let mut dying = cut.start(&world, writes).await;
-            let began = Instant::now();
-            while !cut.budget.is_spent() && migrated(&world, &hub).await.is_err() {
-                assert!(
-                    began.elapsed() < common::PATIENCE,
-                    "neither dead nor done: {:?}",
-                    migrated(&world, &hub).await
-                );
-                sleep(Duration::from_millis(20)).await;
-            }
-            let done = !cut.budget.is_spent();
-            dying.process.kill();
-            let mut next = manager(&world).await;
-            eventually(&format!("done after a death at write {writes}"), || migrated(&world, &hub)).await;
-            watching.abort();
-            let seen = seen.lock().unwrap().clone();
-            assert_eq!(seen.len(), 1, "the copy in use is the same throughout: {seen:?}");
-            delete(&world.project, "Workload", &ns, "web").await;
-            eventually("all is cleared for the next round", || left(&world, &ns, &hub)).await;
-            next.process.kill();
-            if done {
-                assert!(writes > 5, "{writes} writes are no migration");
-                break;
-            }
-        }
-        // The same eye notices what the naive way does: everything in one step (fact 25).
-        as_go_left_it(&world, &ns, &hub).await;
-        let (seen, watching) = watch_copy(world.dfw.clone(), &hub);
-        sleep(Duration::from_millis(50)).await;
-        for city in ["dfw", "ord"] {
-            let mut policy = of_go(&hub, city);
-            policy["spec"]["propagateDeps"] = json!(true);
-            policy["spec"]["resourceSelectors"].as_array_mut().unwrap().truncate(1);
-            apply(&world.hub, policy).await;
-        }
-        eventually("the copy was taken away", || async {
-            let seen = seen.lock().unwrap().clone();
-            if seen.len() > 1 { Ok(()) } else { Err(format!("{seen:?}")) }
-        })
-        .await;
-        watching.abort();
-    });
-}
-
-/// What `compute-operator migration status` prints.
-fn status(world: &World) -> String {
-    let hub = world.bed.hub.kubeconfig(testbed::pki::User::Operator);
-    let mut command = std::process::Command::new(binary());
-    let out = command.args(["migration", "status", "--federation-kubeconfig"]).arg(hub).output().unwrap();
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).unwrap()
-}
-
-#[test]
-fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
-    RUNTIME.block_on(async {
-        let _alone = ONE.lock().await;
-        let mut world = World::start().await;
-        if world.bed.stand_in().is_none() {
-            return; // by hand there
-        }
-        let (ns, hub) = world.namespace("rollback").await;
+        world.operators[0] = cut.start(&world, i64::MAX).await;
         apply(&world.project, secret(&ns)).await;
-        apply(&world.project, using(&ns, &["dfw", "ord"])).await;
-        ready(&world, &ns, "web", 2).await;
-        assert!(status(&world).contains("2 of 2 are done"), "{}", status(&world));
-        let uid_on =
-            |cell: Client, hub: String| async move { get(&cell, "Secret", &hub, "db").await.and_then(|s| s.uid()) };
-        let copies = [uid_on(world.dfw.clone(), hub.clone()).await, uid_on(world.ord.clone(), hub.clone()).await];
-        world.operators[0].process.kill();
-        let way = ["--referenced-data-propagation=selectors"];
-        world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &way).unwrap();
-        world.operators[0].wait_ready().await.unwrap();
-        let warned = eventually("it is told what will be lost", || async {
-            let events = list(&world.hub, "Event", &hub).await;
-            let warning = events.iter().find(|event| event.data["reason"] == "DataWillBeLost");
-            warning
-                .map(|event| event.data["note"].as_str().unwrap().to_owned())
-                .ok_or(format!("{} events", events.len()))
-        })
-        .await;
-        // Whichever policy came first has claimed it.
-        let ord_loses = warned.contains("ord loses Secret/db, which stays with city-dfw");
-        assert!(ord_loses || warned.contains("dfw loses Secret/db, which stays with city-ord"), "{warned}");
-        let (loser, city, winner, kept) = if ord_loses {
-            (world.ord.clone(), "ord", world.dfw.clone(), &copies[0])
-        } else {
-            (world.dfw.clone(), "dfw", world.ord.clone(), &copies[1])
-        };
-        assert!(get(&loser, "Secret", &hub, "db").await.is_some(), "not before the warning has stood");
-        eventually("the other city has lost it", || async {
-            if get(&loser, "Secret", &hub, "db").await.is_none() { Ok(()) } else { Err(status(&world)) }
-        })
-        .await;
-        eventually("its deployment says why", || async {
-            let name = format!("web-p-{city}");
-            let wd = get(&world.project, "WorkloadDeployment", &ns, &name).await.ok_or("gone")?;
-            let told = condition(&wd, "Federated");
-            if told["reason"] == "ClaimedByAnotherPolicy" { Ok(()) } else { Err(told.to_string()) }
-        })
-        .await;
-        assert!(status(&world).contains("0 of 2 are done"), "{}", status(&world));
-        world.operators[0].process.kill();
-        world.operators[0] = manager(&world).await;
-        eventually("all is by need again", || migrated(&world, &hub)).await;
-        assert_eq!(&uid_on(winner, hub.clone()).await, kept, "the winner's copy never moved");
-        assert!(status(&world).contains("2 of 2 are done"), "{}", status(&world));
+        apply(&world.project, using(&ns, &["dfw"])).await;
+        ready(&world, &ns, "web", 1).await;
+        let before = get(&world.hub, "Secret", &hub, "db").await.unwrap();
+        let hold = cut.hub.hold();
+        hold.next(Method::DELETE, "/secrets/db");
         delete(&world.project, "Workload", &ns, "web").await;
+        hold.caught().await;
+        // Nobody claims it any more, as far as the manager knows. Now somebody does.
+        let mut late = deployment(&ns, "late", "dfw");
+        late["spec"]["template"] = using(&ns, &["dfw"])["spec"]["template"].clone();
+        apply(&world.project, late).await;
+        let claim = json!({ "metadata": { "annotations": { "compute.datumapis.com/referenced-by": format!("[\"{ns}/late\"]") } } });
+        merge(&world.hub, "Secret", &hub, "db", claim).await;
+        hold.release();
+        eventually("it runs with its data", || async {
+            let wd = get(&world.project, "WorkloadDeployment", &ns, "late").await.ok_or("no deployment")?;
+            let told = condition(&wd, "ReferencedDataReady");
+            let there = get(&world.dfw, "Secret", &hub, "db").await.is_some();
+            if told["status"] == "True" && there { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        let after = get(&world.hub, "Secret", &hub, "db").await.unwrap();
+        assert_eq!(after.uid(), before.uid(), "the claim has won: the companion is the same");
+        delete(&world.project, "WorkloadDeployment", &ns, "late").await;
+        eventually("nothing is left", || left(&world, &ns, &hub)).await;
     });
 }
 
@@ -376,6 +115,7 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         apply(&world.project, secret(&ns)).await;
         apply(&world.project, using(&ns, &["dfw"])).await;
         ready(&world, &ns, "web", 1).await;
+        let in_use = get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid();
         world.operators[0].process.kill();
         // Left behind by a death long ago: a companion whose user is gone, and a binding without its companion.
         let ours = "compute.datumapis.com/referenced-data";
@@ -414,6 +154,9 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         let pause = |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
         merge(&world.hub, "Namespace", "", &hub, pause(json!("true"))).await;
         world.operators[0] = manager(&world).await;
+        // Two of them: nothing elects a leader here.
+        world.operators.push(Operator::management(&world.bed, binary(), "second-management", &[]).unwrap());
+        world.operators.last_mut().unwrap().wait_ready().await.unwrap();
         eventually("it says that it is paused", || async {
             let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
             if log.contains("clean-up is paused") { Ok(()) } else { Err("not yet".to_owned()) }
@@ -441,7 +184,8 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         }
         let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.unwrap();
         assert_eq!(condition(&wd, "ReferencedDataReady")["reason"], "Ready");
-        assert!(get(&world.dfw, "Secret", &hub, "db").await.is_some(), "what is in use stays");
+        let copy = get(&world.dfw, "Secret", &hub, "db").await;
+        assert_eq!(copy.and_then(|copy| copy.uid()), in_use, "what is in use stays");
     });
 }
 

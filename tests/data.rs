@@ -303,6 +303,32 @@ fn a_name_that_belongs_to_something_else_on_the_hub_is_told() {
 }
 
 #[test]
+fn a_copy_that_the_hub_refuses_is_told_until_the_source_is_another() {
+    RUNTIME.block_on(async {
+        let world = World::shared().await;
+        let (ns, hub) = world.namespace("refused").await;
+        // Its copy names no service account, and no API server takes such a token.
+        let mut token = secret(&ns, "token", "t");
+        token["type"] = json!("kubernetes.io/service-account-token");
+        token["metadata"]["annotations"] = json!({ "kubernetes.io/service-account.name": "default" });
+        apply(&world.project, token).await;
+        let template = using(&json!([{ "secretRef": { "name": "token" } }]));
+        apply(&world.project, with(&template, &ns, "web", &["dfw"], 1)).await;
+        let wd = "web-p-dfw";
+        let told = reason(&world.project, "WorkloadDeployment", &ns, wd, "ReferencedDataReady", "SourceRefused").await;
+        assert!(
+            told.contains("the hub takes no copy of Secret token") && told.contains("service-account.name"),
+            "{told}"
+        );
+        assert!(get(&world.hub, "Secret", &hub, "token").await.is_none());
+        delete(&world.project, "Secret", &ns, "token").await;
+        apply(&world.project, secret(&ns, "token", "plain")).await;
+        ready(world, &ns, "web", 1).await;
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
+
+#[test]
 fn a_source_that_may_not_be_read_is_told_and_found_when_it_may() {
     RUNTIME.block_on(async {
         let world = World::shared().await;

@@ -112,6 +112,9 @@ pub struct ResourceBindingSpec {
     /// Where it goes on its own account.
     #[serde(default)]
     pub clusters: Vec<TargetCluster>,
+    /// Whether what the template depends on is to follow it.
+    #[serde(default)]
+    pub propagate_deps: bool,
     /// Where others need it (fact 15).
     #[serde(default)]
     pub required_by: Vec<BindingSnapshot>,

@@ -257,12 +257,16 @@ pub mod reason {
     pub const REPAIRED: &str = "Repaired";
     /// Event: a policy goes although companions are still claimed by it.
     pub const GUARD_GIVEN_UP: &str = "CompanionsStillClaimed";
+    /// Event: a policy that nobody needs waits for companions that it claims.
+    pub const AWAITING_COMPANIONS: &str = "AwaitingCompanions";
     /// Event: a hub namespace belongs to a project that does not exist.
     pub const STRANDED: &str = "Stranded";
     /// Event: going back to claims takes data away from a city.
     pub const DATA_WILL_BE_LOST: &str = "DataWillBeLost";
     /// Event: a policy of the Go operator has come a step nearer to dependencies.
     pub const MIGRATION_STEP: &str = "MigrationStep";
+    /// Event: Karmada on this hub does not bring dependencies, so that policies of the Go operator stay as they are.
+    pub const MIGRATION_REFUSED: &str = "MigrationRefused";
     /// Karmada found no place, for another reason.
     pub const NOT_SCHEDULED: &str = "NotScheduled";
     /// The cluster refuses it, or has not taken it.

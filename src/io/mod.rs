@@ -5,6 +5,7 @@ pub mod clients;
 mod confidential;
 pub mod health;
 pub mod lease;
+pub mod list;
 pub mod queue;
 pub mod sources;
 pub mod store;

@@ -1,6 +1,8 @@
 //! A federation for a whole test binary, and the few ways tests look at it.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+pub mod shop;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},

@@ -178,6 +178,8 @@ impl World {
                 by_need: false,
                 claimed: 0,
                 unneeded_for: Duration::ZERO,
+                wait_is_told: false,
+                probe: policy::Probe::Passed,
                 propagation: policy::Propagation::Dependencies,
                 losses: None,
             };

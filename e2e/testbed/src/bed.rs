@@ -212,6 +212,11 @@ impl Testbed {
         &self.options
     }
 
+    /// Ends the stand-in for Karmada: from now on nobody does its work.
+    pub fn stop_stand_in(&mut self) {
+        self.stand_in = None;
+    }
+
     /// Ends the stand-in for Karmada and starts another, which remembers nothing (fact 56).
     pub async fn restart_stand_in(&mut self) -> Result<()> {
         if self.stand_in.take().is_some() {

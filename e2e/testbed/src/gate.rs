@@ -1,11 +1,11 @@
 //! A door in front of a control plane that falls shut after so many writes: what the process behind it has written by
-//! then stands, and what it would have done next never happens.
+//! then stands, and what it would have done next never happens. It can also hold up a single request.
 
 use std::{
     net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
 };
@@ -14,7 +14,7 @@ use anyhow::Result;
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use kube::Client;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, sync::Notify};
 
 use crate::{
     control_plane::ControlPlane,
@@ -48,10 +48,50 @@ impl Budget {
     }
 }
 
+/// A request that is stopped on its way until somebody lets it go on.
+#[derive(Debug, Default)]
+pub struct Hold {
+    wanted: Mutex<Option<(Method, String)>>,
+    caught: Notify,
+    released: Notify,
+}
+
+impl Hold {
+    /// Stops the next request of this method whose path ends so.
+    pub fn next(&self, method: Method, path: &str) {
+        *self.wanted.lock().unwrap_or_else(PoisonError::into_inner) = Some((method, path.to_owned()));
+    }
+
+    /// Waits until it has been stopped.
+    pub async fn caught(&self) {
+        self.caught.notified().await;
+    }
+
+    /// Lets it go on.
+    pub fn release(&self) {
+        self.released.notify_one();
+    }
+
+    async fn stop(&self, request: &Request<Incoming>) {
+        {
+            let mut wanted = self.wanted.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_it = |(method, path): &mut (Method, String)| {
+                request.method() == *method && request.uri().path().ends_with(path.as_str())
+            };
+            if wanted.take_if(is_it).is_none() {
+                return;
+            }
+        }
+        self.caught.notify_one();
+        self.released.notified().await;
+    }
+}
+
 /// The gate; it ends when dropped.
 #[derive(Debug)]
 pub struct Gate {
     kubeconfig: PathBuf,
+    hold: Arc<Hold>,
     _worker: Worker,
 }
 
@@ -62,10 +102,18 @@ impl Gate {
         let port = listener.local_addr()?.port();
         let kubeconfig = pki::kubeconfig(dir, &format!("gate-{}", plane.name()), port, User::Operator)?;
         let (tls, client, budget) = (proxy::tls(dir)?, proxy::pass_through(plane).await?, budget.clone());
+        let hold = Arc::new(Hold::default());
+        let stops = hold.clone();
         let worker = Worker::start(async move {
-            proxy::accept(listener, tls, move |_, request| serve(client.clone(), budget.clone(), request)).await;
+            let serve = move |_, request| serve(client.clone(), budget.clone(), stops.clone(), request);
+            proxy::accept(listener, tls, serve).await;
         });
-        Ok(Self { kubeconfig, _worker: worker })
+        Ok(Self { kubeconfig, hold, _worker: worker })
+    }
+
+    /// Requests can be stopped on their way.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
     }
 
     /// The operator's way through it.
@@ -74,7 +122,13 @@ impl Gate {
     }
 }
 
-async fn serve(client: Client, budget: Arc<Budget>, request: Request<Incoming>) -> Result<Response<Answer>> {
+async fn serve(
+    client: Client,
+    budget: Arc<Budget>,
+    hold: Arc<Hold>,
+    request: Request<Incoming>,
+) -> Result<Response<Answer>> {
+    hold.stop(&request).await;
     let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
     let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(request.method());
     if !writes || path.contains("/leases") {

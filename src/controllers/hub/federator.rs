@@ -53,9 +53,9 @@ impl Reconciler for Federator {
                 let policy = hub.policies.get(&ObjectKey::new(&namespace, name));
                 policy.is_some_and(|policy| ownership::is_managed(policy.as_ref()))
             },
-            by_claims: &|name| {
+            phase: &|name| {
                 let policy = hub.policies.get(&ObjectKey::new(&namespace, name));
-                policy.is_some_and(|policy| Phase::of(&policy.spec) == Phase::Claims)
+                policy.map_or(Phase::Dependencies, |policy| Phase::of(&policy.spec))
             },
             binding: &|name| hub.bindings.get(&ObjectKey::new(&namespace, name)),
             companion: &companion,

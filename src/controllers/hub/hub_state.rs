@@ -106,6 +106,11 @@ impl HubState {
         self.companions(token.kind).get(&ObjectKey::new(namespace, &token.name))
     }
 
+    /// What Karmada made of a deployment's copy.
+    pub(super) fn binding_of(&self, namespace: &str, copy: &str) -> Option<Arc<BindingFacts>> {
+        self.bindings.get(&ObjectKey::new(namespace, &names::binding_name("WorkloadDeployment", copy)))
+    }
+
     /// Whether everything is known that federation reads of the hub.
     pub(super) fn is_synced(&self) -> bool {
         self.namespaces.is_synced()

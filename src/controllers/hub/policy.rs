@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::state::{Management, city_index};
 use crate::{
-    api::names::{self, CityCode},
+    api::names::CityCode,
     controllers::{Reconciler, send},
     io::{Error, queue::Key, store::ObjectKey},
     plan::{
@@ -14,7 +14,7 @@ use crate::{
         hub::{
             federated::BindingFacts,
             guard::Clusters,
-            policy::{self, Decision, Observed, Propagation},
+            policy::{self, Decision, News, Observed, Phase, Probe, Propagation},
         },
     },
 };
@@ -27,13 +27,20 @@ impl Reconciler for CityPolicy {
 
     async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
         let Some(decision) = self.decide(key) else { return Ok(Next::Await) };
-        if decision.gave_up {
-            self.0.metrics.guard_given_up();
-        }
         for write in &decision.plan.steps {
             send(&self.0.hub.plane, write, &self.0.metrics).await?;
         }
-        self.0.count_phases();
+        // Told only once it is sent.
+        match decision.news {
+            Some(News::Waits) => self.0.wait_told(&key.namespace, &key.name),
+            Some(News::GaveUp) => self.0.metrics.guard_given_up(),
+            Some(News::Warned) => self.0.warned(&key.namespace),
+            Some(News::Refused) => self.0.migration_refused(),
+            None => {}
+        }
+        if !decision.plan.steps.is_empty() {
+            self.0.count_phases();
+        }
         Ok(decision.plan.next)
     }
 }
@@ -61,20 +68,14 @@ impl CityPolicy {
         let copies = hub.copies.keys_by_index(&city_index(namespace, &city));
         let guard = self.0.options.city_guard;
         let known = hub.knows_karmada();
-        let bindings: Vec<Arc<BindingFacts>> = copies
-            .iter()
-            .filter(|_| guard)
-            .filter_map(|copy| {
-                let binding = names::binding_name("WorkloadDeployment", &copy.name);
-                hub.bindings.get(&ObjectKey::new(namespace, &binding))
-            })
-            .collect();
+        let bindings: Vec<Arc<BindingFacts>> =
+            copies.iter().filter(|_| guard).filter_map(|copy| hub.binding_of(namespace, &copy.name)).collect();
         let clusters = Clusters {
             bindings: &bindings,
             cluster: &|name| hub.clusters.get(&ObjectKey::new("", name)),
             clusters_of: &|city| hub.clusters_of(city),
         };
-        let phase = policy.as_ref().map(|policy| policy::Phase::of(&policy.spec));
+        let phase = policy.as_ref().map(|policy| Phase::of(&policy.spec));
         let mut observed = Observed {
             namespace,
             city: &city,
@@ -85,22 +86,25 @@ impl CityPolicy {
             policy: policy.as_deref(),
             clusters: (guard && known).then_some(clusters),
             guard,
-            by_need: phase == Some(policy::Phase::Both) && known && hub.is_all_by_need(namespace),
+            by_need: phase == Some(Phase::Both) && known && hub.is_all_by_need(namespace),
             claimed: 0,
             unneeded_for: Duration::ZERO,
+            wait_is_told: false,
             propagation: self.0.options.propagation,
+            probe: Probe::Elsewhere,
             losses: None,
         };
-        if observed.propagation == Propagation::Selectors && phase == Some(policy::Phase::Both) && known {
+        let moving = matches!(phase, Some(Phase::Claims | Phase::Both));
+        if observed.propagation == Propagation::Dependencies && moving && known {
+            observed.probe = self.0.probe(namespace, &city);
+        }
+        if observed.propagation == Propagation::Selectors && phase == Some(Phase::Both) && known {
             observed.losses = hub.losses(namespace).map(|losses| (losses, self.0.warned_for(namespace)));
         }
         let unneeded = policy::is_unneeded(&observed);
-        observed.unneeded_for = self.0.unneeded_for(namespace, &city, unneeded && policy.is_some());
+        (observed.unneeded_for, observed.wait_is_told) =
+            self.0.unneeded_for(namespace, &city, unneeded && policy.is_some());
         observed.claimed = if unneeded { hub.claimed_by(namespace, &name) } else { 0 };
-        let decision = policy::plan(&observed, Timestamp::now());
-        if decision.warned {
-            self.0.warned(namespace);
-        }
-        Some(decision)
+        Some(policy::plan(&observed, Timestamp::now()))
     }
 }

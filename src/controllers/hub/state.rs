@@ -11,7 +11,7 @@ use kube::{ResourceExt, core::PartialObjectMeta};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{Options, aside::AsideRegistry, hub_state::HubState, project_state::ProjectState};
+use super::{Options, aside::AsideRegistry, hub_state::HubState, probe::ProbeMemory, project_state::ProjectState};
 use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
@@ -47,8 +47,10 @@ pub(super) struct Management {
     pub(super) aside: AsideRegistry,
     /// When it was told what a hub namespace will lose on the way back to claims.
     warned: Mutex<BTreeMap<String, Instant>>,
-    /// Since when nobody has needed a city's policy: by hub namespace and city.
-    unneeded: Mutex<BTreeMap<(String, CityCode), Instant>>,
+    /// Since when nobody has needed a city's policy, and whether it has been told why it stays: by hub namespace and city.
+    unneeded: Mutex<BTreeMap<(String, CityCode), (Instant, bool)>>,
+    /// Whether Karmada brings dependencies.
+    pub(super) probing: ProbeMemory,
     pub(super) options: Options,
     /// A Cluster's label has changed.
     pub(super) relabelled: Notify,
@@ -136,6 +138,7 @@ impl Management {
             aside: AsideRegistry::new(metrics),
             unneeded: Mutex::default(),
             warned: Mutex::default(),
+            probing: ProbeMemory::default(),
             options,
             relabelled: Notify::new(),
             gone: OnceLock::new(),
@@ -274,22 +277,34 @@ impl Management {
         !self.is_engaged(name) && self.gone.get().is_some_and(|gone| gone(name))
     }
 
-    /// How long nobody has needed a city's policy.
-    pub(super) fn unneeded_for(&self, namespace: &str, city: &CityCode, unneeded: bool) -> Duration {
+    /// How long nobody has needed a city's policy, and whether it has been told why it stays.
+    pub(super) fn unneeded_for(&self, namespace: &str, city: &CityCode, unneeded: bool) -> (Duration, bool) {
         let mut all = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (namespace.to_owned(), city.clone());
         if !unneeded {
             all.remove(&key);
-            return Duration::ZERO;
+            return (Duration::ZERO, false);
         }
-        all.entry(key).or_insert_with(Instant::now).elapsed()
+        let (since, told) = all.entry(key).or_insert_with(|| (Instant::now(), false));
+        (since.elapsed(), *told)
+    }
+
+    /// It is told now why the policy of this hub namespace and city stays.
+    pub(super) fn wait_told(&self, namespace: &str, city: &str) {
+        let mut all = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |key: &(String, CityCode)| key.0 == namespace && key.1.as_str() == city;
+        all.iter_mut().filter(|(key, _)| of(key)).for_each(|(_, (_, told))| *told = true);
     }
 
     /// Keeps the gauge of how far policies are on their way from claims to dependencies.
     pub(super) fn count_phases(&self) {
-        let policies = self.hub.policies.values();
-        for phase in Phase::ALL {
-            self.metrics.policies(phase.label(), policies.iter().filter(|p| Phase::of(&p.spec) == phase).count());
+        let mut counts = Phase::ALL.map(|phase| (phase, 0));
+        for policy in self.hub.policies.values() {
+            let of = Phase::of(&policy.spec);
+            counts.iter_mut().filter(|(phase, _)| *phase == of).for_each(|(_, count)| *count += 1);
+        }
+        for (phase, count) in counts {
+            self.metrics.policies(phase.label(), count);
         }
     }
 

@@ -12,6 +12,7 @@ use super::state::{
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
+        karmada::PropagationPolicy,
         meta::annotation,
         names::{self, CityCode},
         referenced::{SourceKind, Token},
@@ -26,8 +27,10 @@ use crate::{
         hub::{
             companion::CompanionFacts,
             federated::{BindingFacts, ClusterFacts},
+            policy::Phase,
             project,
         },
+        ownership,
         references::{annotated, references},
     },
 };
@@ -43,6 +46,7 @@ fn asks_for_the_same(old: &WorkloadDeployment, new: &WorkloadDeployment) -> bool
 impl Management {
     /// A cache of the hub is fresh: look at everything, and let what failed meanwhile try now.
     pub(super) fn everything_again(&self) {
+        self.count_phases();
         self.queues.policy.retry_all_now();
         self.queues.projector.retry_now(HUB_LANE);
         for project in self.all_projects() {
@@ -88,7 +92,7 @@ impl Management {
         let weak = Arc::downgrade(self);
         self.hub.copies.listen(move |change| with(&weak, |this| this.on_copy(change)));
         let weak = Arc::downgrade(self);
-        self.hub.policies.listen(move |change| with(&weak, |this| this.wake_policy_named(change.key)));
+        self.hub.policies.listen(move |change| with(&weak, |this| this.on_policy(change)));
         let weak = Arc::downgrade(self);
         self.hub.namespaces.listen(move |change| with(&weak, |this| this.on_hub_namespace(change)));
         let weak = Arc::downgrade(self);
@@ -178,6 +182,26 @@ impl Management {
         };
         for token in tokens(change.old).symmetric_difference(&tokens(change.new)) {
             self.wake_companion(token.kind, &ObjectKey::new(&change.key.namespace, &token.name));
+        }
+    }
+
+    fn on_policy(&self, change: &Change<'_, PropagationPolicy>) {
+        self.wake_policy_named(change.key);
+        // Whether claims are to be undone, and what a deployment lacks, is read off the policy's phase.
+        let phase = |policy: Option<&Arc<PropagationPolicy>>| {
+            policy.map(|policy| (ownership::is_managed(policy.as_ref()), Phase::of(&policy.spec)))
+        };
+        if phase(change.old) == phase(change.new) {
+            return;
+        }
+        let index = namespace_index(&change.key.namespace);
+        for kind in SourceKind::ALL {
+            for key in self.hub.companions(kind).keys_by_index(&index) {
+                self.wake_companion(kind, &key);
+            }
+        }
+        for key in self.hub.copies.keys_by_index(&index) {
+            self.wake_original(&key);
         }
     }
 
@@ -344,6 +368,12 @@ impl Management {
         let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
         if let Some(namespace) = derived.map(|uid| names::hub_namespace(&uid)).or_else(recorded) {
             self.wake_policy(&namespace, original_city(deployment));
+        }
+    }
+
+    pub(super) fn wake_policies(&self) {
+        for key in self.hub.policies.keys() {
+            self.wake_policy_named(&key);
         }
     }
 

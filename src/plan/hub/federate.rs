@@ -10,6 +10,7 @@ use super::{
     companion::CompanionFacts,
     federated::{self, BindingFacts, ClusterFacts, Evidence, Finding, GRACE, Touch},
     federated_status as status,
+    policy::Phase,
     resolve::{self, Data},
 };
 use crate::{
@@ -55,8 +56,8 @@ pub struct Observed<'a> {
 pub struct Karmada<'a> {
     /// Whether a policy of this name is there.
     pub policy_lives: &'a dyn Fn(&str) -> bool,
-    /// Whether a policy of this name brings companions by its claims alone.
-    pub by_claims: &'a dyn Fn(&str) -> bool,
+    /// How the policy of this name brings companions.
+    pub phase: &'a dyn Fn(&str) -> Phase,
     /// A binding by name.
     pub binding: &'a dyn Fn(&str) -> Option<Arc<BindingFacts>>,
     /// A companion.
@@ -115,7 +116,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
             copy,
             city: &city,
             policy_lives: (karmada.policy_lives)(&city.policy_name()),
-            by_claims: (karmada.by_claims)(&city.policy_name()),
+            phase: (karmada.phase)(&city.policy_name()),
             binding: karmada.binding,
             companion: karmada.companion,
             cluster: karmada.cluster,

@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use kube::ResourceExt;
 
-use super::{companion::CompanionFacts, resolve};
+use super::{companion::CompanionFacts, policy::Phase, resolve};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -41,6 +41,8 @@ pub struct BindingFacts {
     pub scheduled: Option<(bool, String, String)>,
     /// Of each cluster, whether it took it; if not, in Karmada's words.
     pub applied: BTreeMap<String, Result<(), String>>,
+    /// Whether what the template depends on is to follow it.
+    pub propagates: bool,
     /// Whether Karmada's dependency distributor has taken it up (fact 37).
     pub distributed: bool,
     /// What Karmada understood that the template depends on; `None` when it did not say (fact 38).
@@ -70,12 +72,19 @@ impl BindingFacts {
             policy,
             clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect(),
             required_by: binding.spec.required_by,
+            propagates: binding.spec.propagate_deps,
             scheduled: scheduled.map(|c| (c.status == "True", c.reason, c.message)),
             applied: applied.collect(),
             distributed,
             dependencies,
             terminating,
         }
+    }
+
+    /// Whether it shows that Karmada on this hub brings dependencies: without the feature the distributor does not take it
+    /// up, without the interpreter's script it has no record of them (facts 37, 38).
+    pub fn shows_dependencies(&self) -> bool {
+        self.propagates && self.distributed && self.dependencies.is_some() && !self.terminating
     }
 }
 
@@ -122,8 +131,8 @@ pub struct Evidence<'a> {
     pub city: &'a CityCode,
     /// Whether the city's policy is there.
     pub policy_lives: bool,
-    /// Whether companions are brought by claims alone.
-    pub by_claims: bool,
+    /// How companions are brought to the city.
+    pub phase: Phase,
     /// A binding in the hub namespace, by name.
     pub binding: &'a dyn Fn(&str) -> Option<std::sync::Arc<BindingFacts>>,
     /// A companion in the hub namespace.
@@ -237,13 +246,27 @@ fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
 
 /// The same of what the deployment depends on.
 fn find_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -> Finding {
+    let expected = annotated(evidence.copy, annotation::EXPECTED_REFERENCED_DATA);
+    let needed = || find_needed(evidence, binding, namespace, &expected);
+    match evidence.phase {
+        Phase::Dependencies => needed(),
+        Phase::Claims => find_claimed(evidence, binding, namespace, &expected),
+        // What is there by either way is there; that the other one lacks something holds up the migration alone.
+        Phase::Both => match (needed(), find_claimed(evidence, binding, namespace, &expected)) {
+            (Finding::Lacking { cause, .. }, Finding::Whole { on, .. }) => {
+                let note = Note { reason: reason::DEPENDENCIES_NOT_PROPAGATED, message: cause.message };
+                Finding::Whole { on, note: Some(note) }
+            }
+            (needed, _) => needed,
+        },
+    }
+}
+
+/// The same where companions follow the deployments that need them.
+fn find_needed(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[Token]) -> Finding {
     let data =
         |reason: &str, text: String| Finding::Lacking { cause: Verdict::no(reason, text), data: true, touch: None };
     let binding_name = names::binding_name(&binding.template.0, &binding.template.1);
-    let expected = annotated(evidence.copy, annotation::EXPECTED_REFERENCED_DATA);
-    if evidence.by_claims {
-        return find_claimed(evidence, binding, namespace, &expected);
-    }
     if expected.is_empty() {
         return Finding::Whole { on: binding.clusters.clone(), note: None };
     }
@@ -269,7 +292,7 @@ fn find_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -
         return data(reason::DEPENDENCIES_NOT_PROPAGATED, text);
     }
     let mut excess = Vec::new();
-    for token in &expected {
+    for token in expected {
         let (kind, name) = (token.kind.as_str(), &token.name);
         let attached_name = names::binding_name(kind, name);
         let Some(attached) = (evidence.binding)(&attached_name).filter(|binding| !binding.terminating) else {
@@ -324,7 +347,7 @@ fn find_claimed(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str
         let by = by.map_or("no policy".to_owned(), |policy| format!("PropagationPolicy {policy}"));
         let text = format!(
             "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
-             cities needs --referenced-data-propagation=dependencies"
+             cities has to follow its deployments: compute-operator migration status says what keeps it from that"
         );
         let cause = Verdict::no(reason::CLAIMED_BY_ANOTHER_POLICY, text);
         return Finding::Lacking { cause, data: true, touch: None };

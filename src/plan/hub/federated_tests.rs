@@ -11,6 +11,7 @@ struct World {
     clusters: BTreeMap<String, ClusterFacts>,
     companion: CompanionFacts,
     policy: bool,
+    phase: Phase,
 }
 
 const PARENT: &str = "wd-workloaddeployment";
@@ -59,6 +60,7 @@ fn world() -> World {
         clusters: [("cell-dfw".to_owned(), cluster("dfw")), ("cell-ord".to_owned(), cluster("ord"))].into(),
         companion: CompanionFacts::default(),
         policy: true,
+        phase: Phase::Dependencies,
     }
 }
 
@@ -67,7 +69,7 @@ fn look(world: &World) -> Finding {
         copy: &world.copy,
         city: &CityCode::parse("dfw").unwrap(),
         policy_lives: world.policy,
-        by_claims: false,
+        phase: world.phase,
         binding: &|name| world.bindings.get(name).cloned().map(Arc::new),
         companion: &|_| Some(Arc::new(world.companion.clone())),
         cluster: &|name| world.clusters.get(name).cloned().map(Arc::new),
@@ -91,6 +93,20 @@ fn all_is_well() {
     relabelled.clusters.get_mut("cell-dfw").unwrap().city = None;
     let Finding::Whole { note: Some(note), .. } = look(&relabelled) else { panic!() };
     assert!(note.reason == "CityLabelLost" && note.message.contains("Cluster cell-dfw"), "{note:?}");
+}
+
+#[test]
+fn half_way_to_dependencies_what_a_claim_brings_is_there() {
+    let mut half = World { phase: Phase::Both, ..world() };
+    assert_eq!(look(&half), Finding::Whole { on: vec!["cell-dfw".into()], note: None });
+    let attached = half.bindings.get_mut("db-secret").unwrap();
+    attached.required_by.clear();
+    assert!(matches!(look(&half), Finding::Lacking { data: true, .. }));
+    half.bindings.get_mut("db-secret").unwrap().clusters = vec!["cell-dfw".into()];
+    let Finding::Whole { note: Some(note), .. } = look(&half) else { panic!() };
+    assert_eq!(note.reason, "DependenciesNotPropagated", "what holds up the migration is told: {note:?}");
+    half.phase = Phase::Claims;
+    assert_eq!(look(&half), Finding::Whole { on: vec!["cell-dfw".into()], note: None });
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! A policy of the Go operator also selects companions, and would claim each for its city alone (fact 21). It is led to
 //! dependencies in steps that take no copy away (facts 23, 24; the naive single step does, fact 25): first
 //! `propagateDeps` with the selectors kept; once every companion is brought to every consumer by its need, the selectors
-//! go. What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what stands, so it
+//! go. Before any of it, one policy alone asks whether Karmada brings dependencies at all, and the others wait for the
+//! answer ([`Probe`]). What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what stands, so it
 //! may be cut anywhere.
 
 use std::{collections::BTreeMap, time::Duration};
@@ -58,8 +59,12 @@ pub struct Observed<'a> {
     pub claimed: usize,
     /// How long nobody has needed it.
     pub unneeded_for: Duration,
+    /// Whether it has been told that it waits for those companions.
+    pub wait_is_told: bool,
     /// How companions are to be brought to the cells.
     pub propagation: Propagation,
+    /// Whether Karmada brings dependencies at all; only asked on the way there.
+    pub probe: Probe,
     /// On the way back to claims: what some city will lose by it, in words, and how long ago that was told. Nothing while
     /// it is not known.
     pub losses: Option<(Vec<String>, Option<Duration>)>,
@@ -75,6 +80,26 @@ pub enum Propagation {
     Selectors,
 }
 
+/// Whether Karmada on this hub brings dependencies: shown by what it does with the first policy that asks for them, not by
+/// its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// It does.
+    Passed,
+    /// Nobody knows yet, and this policy is the one to ask.
+    Here {
+        /// How long a binding of it has asked without an answer.
+        unanswered_for: Duration,
+        /// Whether it has been told that there is none.
+        told: bool,
+    },
+    /// Nobody knows yet, and another policy asks.
+    Elsewhere,
+}
+
+/// How long Karmada may take to answer: it does within a second.
+pub const ANSWER: Duration = Duration::from_secs(30);
+
 /// How long a warning stands before data is taken away on the way back to claims.
 pub const WARNED: Duration = Duration::from_secs(30);
 
@@ -83,15 +108,32 @@ pub const WARNED: Duration = Duration::from_secs(30);
 pub struct Decision {
     /// The writes.
     pub plan: Plan<Write<Hub>>,
-    /// Whether it goes although companions are still claimed by it, to be counted.
-    pub gave_up: bool,
-    /// Whether it is told now what will be lost.
-    pub warned: bool,
+    /// What these writes tell, to be remembered or counted.
+    pub news: Option<News>,
+}
+
+/// What is told about a policy, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Nobody needs it, and it waits for companions that it claims.
+    Waits,
+    /// It goes although companions are still claimed by it.
+    GaveUp,
+    /// Going back to claims will take data away.
+    Warned,
+    /// Karmada does not bring dependencies.
+    Refused,
+}
+
+impl Decision {
+    fn telling(news: News, steps: Vec<Write<Hub>>, next: Next) -> Self {
+        Self { plan: Plan { steps, next }, news: Some(news) }
+    }
 }
 
 impl From<Plan<Write<Hub>>> for Decision {
     fn from(plan: Plan<Write<Hub>>) -> Self {
-        Self { plan, gave_up: false, warned: false }
+        Self { plan, news: None }
     }
 }
 
@@ -115,7 +157,10 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
         return Plan::writes(vec![delete]).into();
     }
     if observed.unneeded_for < GIVE_UP {
-        return Plan { steps: Vec::new(), next: Next::After(LOOK) }.into();
+        if observed.wait_is_told || observed.unneeded_for < LOOK {
+            return Plan { steps: Vec::new(), next: Next::After(LOOK) }.into();
+        }
+        return Decision::telling(News::Waits, vec![wait(observed, policy, now)], Next::After(LOOK));
     }
     let text = format!(
         "the last deployment of {} has gone {} s ago, and {} companion(s) are still claimed by this policy: it goes all \
@@ -126,7 +171,21 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     );
     let note = Note { severity: Severity::Warning, reason: reason::GUARD_GIVEN_UP, action: "Deleting", text: &text };
     let event = event::on(Kind::PropagationPolicy, policy, "city-policy", note, now);
-    Decision { plan: Plan::writes(vec![event, delete]), gave_up: true, warned: false }
+    Decision::telling(News::GaveUp, vec![event, delete], Next::Await)
+}
+
+/// Says what a policy that nobody needs waits for.
+fn wait(observed: &Observed<'_>, policy: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
+    let text = format!(
+        "the last deployment of {} has gone; {} companion(s) are still claimed by this policy, which goes once they are \
+         released, or {} s after the deployment",
+        observed.city,
+        observed.claimed,
+        GIVE_UP.as_secs()
+    );
+    let note =
+        Note { severity: Severity::Normal, reason: reason::AWAITING_COMPANIONS, action: "Deleting", text: &text };
+    event::on(Kind::PropagationPolicy, policy, "city-policy", note, now)
 }
 
 /// How far a policy is on its way from claims to dependencies.
@@ -177,7 +236,10 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let before = live.map(|policy| Phase::of(&policy.spec));
     let phase = match (observed.propagation, before) {
         (Propagation::Dependencies, None | Some(Phase::Dependencies)) => Phase::Dependencies,
-        (Propagation::Dependencies, Some(Phase::Both)) if observed.by_need => Phase::Dependencies,
+        (Propagation::Dependencies, Some(Phase::Both)) if observed.by_need && observed.probe == Probe::Passed => {
+            Phase::Dependencies
+        }
+        (Propagation::Dependencies, Some(Phase::Claims)) if observed.probe == Probe::Elsewhere => Phase::Claims,
         (Propagation::Dependencies, _) | (Propagation::Selectors, Some(Phase::Dependencies)) => Phase::Both,
         (Propagation::Selectors, None | Some(Phase::Claims)) => Phase::Claims,
         (Propagation::Selectors, Some(Phase::Both)) => match &observed.losses {
@@ -235,7 +297,31 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
             Note { severity: Severity::Normal, reason: reason::MIGRATION_STEP, action: "Migrating", text: &text };
         steps.push(event::on(Kind::PropagationPolicy, live, "city-policy", note, now));
     }
-    Plan::writes(steps).into()
+    let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
+    match (observed.probe, live) {
+        (Probe::Here { unanswered_for, told: false }, Some(live)) if waits && unanswered_for >= ANSWER => {
+            steps.push(refuse(observed, live, now));
+            Decision::telling(News::Refused, steps, Next::After(LOOK))
+        }
+        // In memory alone: what is looked at is whose turn it is, and whether there is an answer.
+        (Probe::Here { .. } | Probe::Elsewhere, _) if waits => Plan { steps, next: Next::After(LOOK) }.into(),
+        _ => Plan::writes(steps).into(),
+    }
+}
+
+/// Says that the way to dependencies is not taken. The policy that asked goes on asking, which changes nothing (fact 37).
+fn refuse(observed: &Observed<'_>, live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
+    let text = format!(
+        "Karmada on this hub does not bring dependencies: asked {} s ago, no ResourceBinding of {} in {} lists any. \
+         Policies stay with their claims until it does: enable the feature gate PropagateDeps of \
+         karmada-controller-manager (1.15.6, 1.16.3, 1.17.0 or later), and apply config/components/federation to the hub",
+        ANSWER.as_secs(),
+        observed.city,
+        observed.namespace
+    );
+    let note =
+        Note { severity: Severity::Warning, reason: reason::MIGRATION_REFUSED, action: "Migrating", text: &text };
+    event::on(Kind::PropagationPolicy, live, "city-policy", note, now)
 }
 
 /// The selectors of companions: those that stand, or the Go operator's.
@@ -269,7 +355,7 @@ fn warn(observed: &Observed<'_>, losses: &[String], now: Timestamp) -> Decision 
     let note =
         Note { severity: Severity::Warning, reason: reason::DATA_WILL_BE_LOST, action: "Migrating", text: &text };
     let event = event::on(Kind::PropagationPolicy, live, "city-policy", note, now);
-    Decision { plan: Plan { steps: vec![event], next: Next::After(WARNED) }, gave_up: false, warned: true }
+    Decision::telling(News::Warned, vec![event], Next::After(WARNED))
 }
 
 /// The patch that turns a placement of one form into the other (fact 47: nothing moves by it).

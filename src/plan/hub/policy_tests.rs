@@ -22,7 +22,9 @@ fn observed<'a>(city: &'a CityCode, policy: Option<&'a PropagationPolicy>) -> Ob
         by_need: false,
         claimed: 0,
         unneeded_for: Duration::ZERO,
+        wait_is_told: false,
         propagation: Propagation::Dependencies,
+        probe: Probe::Passed,
         losses: None,
     }
 }
@@ -94,9 +96,18 @@ fn it_waits_for_companions_that_it_claims_and_not_for_ever() {
     let policy = held(&dfw);
     let claimed = Observed { claimed: 2, ..observed(&dfw, Some(&policy)) };
     let waits = plan(&claimed, NOW);
-    assert!(waits.plan.steps.is_empty() && waits.plan.next == Next::After(LOOK) && !waits.gave_up);
+    assert!(waits.plan.steps.is_empty() && waits.plan.next == Next::After(LOOK) && waits.news.is_none());
+    let told = plan(&Observed { unneeded_for: LOOK, ..claimed }, NOW);
+    assert!(
+        told.news == Some(News::Waits) && format!("{:?}", told.plan.steps).contains("2 companion(s) are still claimed"),
+        "{told:?}"
+    );
+    let claimed = Observed { claimed: 2, wait_is_told: true, ..observed(&dfw, Some(&policy)) };
+    let quiet = plan(&Observed { unneeded_for: LOOK, ..claimed }, NOW);
+    assert!(quiet.plan.steps.is_empty() && quiet.plan.next == Next::After(LOOK), "once is enough");
+    let claimed = Observed { claimed: 2, wait_is_told: true, ..observed(&dfw, Some(&policy)) };
     let late = plan(&Observed { unneeded_for: GIVE_UP, ..claimed }, NOW);
-    assert!(late.gave_up && late.plan.steps.len() == 2, "told, and gone: {late:?}");
+    assert!(late.news == Some(News::GaveUp) && late.plan.steps.len() == 2, "told, and gone: {late:?}");
 }
 
 /// A policy as the Go operator wrote it.
@@ -140,6 +151,32 @@ fn a_policy_of_the_go_operator_is_led_to_dependencies_without_taking_anything_aw
 }
 
 #[test]
+fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
+    let dfw = dfw();
+    let look = |policy: &PropagationPolicy, probe: Probe| {
+        plan(&Observed { wanted: true, by_need: true, probe, ..observed(&dfw, Some(policy)) }, NOW)
+    };
+    let asking = |seconds, told| Probe::Here { unanswered_for: Duration::from_secs(seconds), told };
+    let old = of_go();
+    let waiting = look(&old, Probe::Elsewhere).plan;
+    let adopted = after(Some(&old), &waiting.steps[0]);
+    assert_eq!((Phase::of(&adopted.spec), waiting.next), (Phase::Claims, Next::After(LOOK)), "taken over, not moved");
+    assert!(look(&adopted, Probe::Elsewhere).plan.steps.is_empty());
+    let both = after(Some(&old), &look(&old, asking(0, false)).plan.steps[0]);
+    assert_eq!(Phase::of(&both.spec), Phase::Both);
+    // Served by need as it may seem, nothing is dropped without an answer.
+    let cases = [(0, false, 0), (29, false, 0), (30, false, 1), (31, true, 0)];
+    for (seconds, told, steps) in cases {
+        let decision = look(&both, asking(seconds, told));
+        let news = (steps == 1).then_some(News::Refused);
+        assert_eq!((decision.plan.steps.len(), decision.news), (steps, news), "{seconds} {told}");
+        assert_eq!(decision.plan.next, Next::After(LOOK));
+    }
+    assert!(format!("{:?}", look(&both, asking(30, false)).plan.steps).contains("MigrationRefused"));
+    assert_eq!(Phase::of(&after(Some(&both), &look(&both, Probe::Passed).plan.steps[0]).spec), Phase::Dependencies);
+}
+
+#[test]
 fn a_plain_policy_gets_its_guard_in_place_and_gives_it_back() {
     let dfw = dfw();
     let policy = held(&dfw);
@@ -177,7 +214,7 @@ fn the_way_back_to_claims_names_what_will_be_lost_before_it_is() {
     assert!(look(&both, None).plan.steps.is_empty(), "what would be lost is not known yet");
     let losses = vec!["ord loses Secret/db".to_owned()];
     let warning = look(&both, Some((losses.clone(), None)));
-    assert!(warning.warned && format!("{:?}", warning.plan.steps).contains("ord loses Secret/db"));
+    assert!(warning.news == Some(News::Warned) && format!("{:?}", warning.plan.steps).contains("ord loses Secret/db"));
     assert!(look(&both, Some((losses.clone(), Some(Duration::from_secs(1))))).plan.steps.is_empty());
     let done = after(Some(&both), &look(&both, Some((losses, Some(WARNED)))).plan.steps[0]);
     assert_eq!(Phase::of(&done.spec), Phase::Claims);

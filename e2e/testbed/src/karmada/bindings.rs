@@ -1,7 +1,7 @@
 //! Bindings: one per claimed template, scheduled to clusters; and those of dependencies, attached to their parents'.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -13,13 +13,15 @@ use super::{
     Federation,
     cache::{TEMPLATES, hash, matches, resource},
     claims::{POLICY_ID, POLICY_NAME, POLICY_NAMESPACE},
-    lua,
+    interpreter::Operation,
 };
 
 pub(super) const BINDING_FINALIZER: &str = "karmada.io/binding-controller";
 const DEPENDENCIES_FINALIZER: &str = "karmada.io/binding-dependencies-distributor";
 const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
 const DEPENDED_BY: &str = "resourcebinding.karmada.io/depended-by-";
+/// Annotation of a Work: the binding that it was made of.
+pub(super) const MADE_OF: &str = "stand-in/binding";
 pub(super) const BINDING_ID: &str = "resourcebinding.karmada.io/permanent-id";
 
 /// Name of a template's binding (fact 2).
@@ -33,16 +35,6 @@ pub(super) fn clusters(list: &Value) -> Vec<String> {
 }
 
 impl Federation {
-    /// The script of one operation for WorkloadDeployments.
-    pub(super) fn script(&self, operation: &str) -> Option<String> {
-        self.hub.all("ResourceInterpreterCustomization").iter().find_map(|customization| {
-            let spec = &customization.data["spec"];
-            let ours = spec["target"]["kind"] == "WorkloadDeployment";
-            let script = spec["customizations"][operation]["luaScript"].as_str();
-            script.filter(|_| ours).map(str::to_owned)
-        })
-    }
-
     /// A binding per claimed template, made or renewed when template or policy changed (so a lost one stays lost until
     /// something is touched: fact 49).
     pub(super) async fn bind_templates(&mut self) -> Result<()> {
@@ -233,8 +225,7 @@ impl Federation {
         if kind != "WorkloadDeployment" {
             return None;
         }
-        let script = self.script("dependencyInterpretation")?;
-        let answer = lua::call(&script, "GetDependencies", &[&serde_json::to_value(template).ok()?]).ok()?;
+        let answer = self.interpret(Operation::Dependencies, template, None)?;
         // An empty Lua table has no form: it is a list here.
         Some(if answer.is_array() { answer } else { json!([]) })
     }
@@ -275,11 +266,11 @@ impl Federation {
 
     /// A binding that goes takes its Works along; their end it does not wait for (facts 12, 32).
     pub(super) async fn release_bindings(&mut self) -> Result<()> {
-        for binding in self.hub.all("ResourceBinding") {
-            if binding.metadata.deletion_timestamp.is_none() {
-                continue;
-            }
-            for work in self.works_of(&binding) {
+        let going = self.hub.all("ResourceBinding").into_iter().filter(|b| b.metadata.deletion_timestamp.is_some());
+        let going: Vec<_> = going.collect();
+        let works = if going.is_empty() { HashMap::new() } else { self.works() };
+        for binding in going {
+            for work in works.get(&of(&binding)).into_iter().flatten() {
                 self.worked.remove(&(work.namespace().unwrap_or_default(), work.name_any()));
                 if work.metadata.deletion_timestamp.is_none() {
                     self.hub.delete("Work", &work.namespace().unwrap_or_default(), &work.name_any()).await?;
@@ -297,11 +288,21 @@ impl Federation {
         Ok(())
     }
 
-    pub(super) fn works_of(&self, binding: &DynamicObject) -> Vec<Arc<DynamicObject>> {
-        let of = format!("{}/{}", binding.namespace().unwrap_or_default(), binding.name_any());
-        let all = self.hub.all("Work").into_iter();
-        all.filter(|work| work.annotations().get("stand-in/binding") == Some(&of)).collect()
+    /// The Works of each binding, by what [`of`] says.
+    pub(super) fn works(&self) -> HashMap<String, Vec<Arc<DynamicObject>>> {
+        let mut works: HashMap<String, Vec<Arc<DynamicObject>>> = HashMap::new();
+        for work in self.hub.all("Work") {
+            if let Some(of) = work.annotations().get(MADE_OF) {
+                works.entry(of.clone()).or_default().push(work);
+            }
+        }
+        works
     }
+}
+
+/// How a Work names the binding that it was made of.
+pub(super) fn of(binding: &DynamicObject) -> String {
+    format!("{}/{}", binding.namespace().unwrap_or_default(), binding.name_any())
 }
 
 fn clusters_named(group: &Value) -> Option<Vec<String>> {

@@ -96,7 +96,10 @@ impl Plane {
     /// Every object of a kind, sorted by namespace and name.
     pub(super) fn all(&self, kind: &str) -> Vec<Arc<DynamicObject>> {
         let mut all = self.stores.get(kind).map(|store| store.state()).unwrap_or_default();
-        all.sort_by_key(|o| (o.namespace(), o.name_any()));
+        all.sort_by(|a, b| {
+            let (a, b) = (&a.metadata, &b.metadata);
+            a.namespace.cmp(&b.namespace).then_with(|| a.name.cmp(&b.name))
+        });
         all
     }
 

@@ -3,6 +3,7 @@
 mod bindings;
 mod cache;
 mod claims;
+mod interpreter;
 pub mod lua;
 mod real;
 mod works;
@@ -24,7 +25,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use real::Real;
 
-use self::cache::Plane;
+use self::{cache::Plane, interpreter::Interpreter};
 
 /// Which Karmada to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,7 +56,7 @@ impl Flavour {
 
 /// A stand-in for Karmada v1.18.
 ///
-/// It keeps these facts of its measured behaviour, each of them a test in `tests/karmada_contract.rs`:
+/// It keeps these facts of its measured behaviour, each of them a test in `tests/karmada_contract`:
 /// 1 claims; 2 bindings, their names, owners and finalizers; 3 scheduling, Works, `FullyApplied`; 4 namespaces;
 /// 5 marks on the member; 7 labels and annotations propagate; 8 others' additions survive, our fields are put back;
 /// 10 status comes back through the interpreter's own Lua; 12 deletion does not wait for the member; 13 a policy that
@@ -91,6 +92,7 @@ struct Federation {
     worked: HashMap<(String, String), String>,
     /// The feature gate PropagateDeps (fact 37).
     distributes: Arc<AtomicBool>,
+    interpreter: Interpreter,
     probed: Option<tokio::time::Instant>,
 }
 
@@ -110,6 +112,7 @@ impl StandIn {
             attached: HashMap::new(),
             worked: HashMap::new(),
             distributes: distributes.clone(),
+            interpreter: Interpreter::default(),
             probed: None,
         };
         let (stopped, wake) = (stop.clone(), changed.clone());

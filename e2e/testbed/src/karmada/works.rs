@@ -12,9 +12,9 @@ use tokio::time::Instant;
 
 use super::{
     Federation,
-    bindings::{clusters, is_ready},
+    bindings::{MADE_OF, clusters, is_ready, of},
     cache::{MANAGED, hash, resource},
-    lua,
+    interpreter::Operation,
 };
 
 const WORK_FINALIZER: &str = "karmada.io/execution-controller";
@@ -72,8 +72,7 @@ impl Federation {
             let required = spec["requiredBy"].as_array().into_iter().flatten().flat_map(|by| clusters(&by["clusters"]));
             let targets: BTreeSet<String> = clusters(&spec["clusters"]).into_iter().chain(required).collect();
             for cluster in targets {
-                let of = format!("{namespace}/{}", binding.name_any());
-                wanted.insert(self.hold_work(&cluster, kind, &template, &of).await?);
+                wanted.insert(self.hold_work(&cluster, kind, &template, &of(&binding)).await?);
             }
         }
         for work in self.hub.all("Work") {
@@ -106,7 +105,7 @@ impl Federation {
         let lost = live.is_none() && kind != "Namespace" && self.worked.get(&key) == Some(&said);
         if !same && !going && !lost {
             let body = json!({
-                "metadata": { "finalizers": [WORK_FINALIZER], "annotations": { "stand-in/binding": binding } },
+                "metadata": { "finalizers": [WORK_FINALIZER], "annotations": { MADE_OF: binding } },
                 "spec": { "workload": { "manifests": [manifest] } },
             });
             self.hub.apply("Work", &namespace, &name, body).await?;
@@ -202,13 +201,13 @@ impl Federation {
 
     /// Statuses: cell -> binding -> template, through the interpreter's scripts (facts 3, 10).
     pub(super) async fn collect_status(&self) -> Result<()> {
+        let works = self.works();
         for binding in self.hub.all("ResourceBinding") {
             if binding.metadata.deletion_timestamp.is_some() {
                 continue;
             }
             let mut items = Vec::new();
-            let works = self.works_of(&binding);
-            for work in &works {
+            for work in works.get(&of(&binding)).into_iter().flatten() {
                 let cluster = work.namespace().unwrap_or_default().replacen("karmada-es-", "", 1);
                 let applied = &work.data["status"]["conditions"][0];
                 let mut item = json!({ "clusterName": cluster, "applied": applied["status"] == "True" });
@@ -239,8 +238,7 @@ impl Federation {
         let text = |field: &str| manifest["metadata"][field].as_str().unwrap_or_default();
         let kind = manifest["kind"].as_str().filter(|kind| *kind == "WorkloadDeployment")?;
         let live = self.cells.get(cluster)?.get(kind, text("namespace"), text("name"))?;
-        let script = self.script("statusReflection")?;
-        let status = lua::call(&script, "ReflectStatus", &[&serde_json::to_value(&*live).ok()?]).ok()?;
+        let status = self.interpret(Operation::Reflection, &live, None)?;
         Some(if status.as_array().is_some_and(Vec::is_empty) { json!({}) } else { status })
     }
 
@@ -253,13 +251,13 @@ impl Federation {
         let Some(template) = self.hub.get("WorkloadDeployment", &binding.namespace().unwrap_or_default(), name) else {
             return Ok(());
         };
-        let Some(script) = self.script("statusAggregation") else { return Ok(()) };
-        let object = serde_json::to_value(&*template)?;
-        let Ok(answer) = lua::call(&script, "AggregateStatus", &[&object, &json!(items)]) else { return Ok(()) };
-        if answer["status"].is_object() && answer["status"] != object["status"] {
+        let items = json!(items);
+        let Some(answer) = self.interpret(Operation::Aggregation, &template, Some(&items)) else { return Ok(()) };
+        let before = &template.data["status"];
+        if answer["status"].is_object() && answer["status"] != *before {
             let mut status = answer["status"].clone();
             // A merge patch removes what is no longer there only when told so.
-            for field in object["status"].as_object().into_iter().flat_map(Map::keys) {
+            for field in before.as_object().into_iter().flat_map(Map::keys) {
                 if status.get(field).is_none() {
                     status[field] = Value::Null;
                 }

@@ -1,0 +1,97 @@
+//! What the benchmarks put on a testbed, and how they look at it.
+#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::{fs, path::Path, time::Duration};
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
+};
+use serde_json::{Value, json};
+use testbed::{Testbed, operator::Operator};
+use tokio::time::{Instant, sleep};
+
+/// The project's namespace.
+pub const NAMESPACE: &str = "shop";
+
+/// The manager alone, ready, at the log level of production.
+pub async fn manager(bed: &Testbed) -> Operator {
+    let binary = Path::new(env!("CARGO_BIN_EXE_compute-operator"));
+    let mut manager = Operator::management(bed, binary, "operator-management", &["--zap-log-level=info"]).unwrap();
+    manager.wait_ready().await.unwrap();
+    manager
+}
+
+/// A field of the manager's `/proc/<pid>/status`, in KiB.
+pub fn memory(manager: &Operator, field: &str) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{}/status", manager.process.pid())).unwrap();
+    let line = status.lines().find(|line| line.starts_with(field)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// Waits for a condition.
+pub async fn wait<F: Future<Output = bool>>(what: &str, check: impl Fn() -> F) {
+    let deadline = Instant::now() + Duration::from_mins(30);
+    while !check().await {
+        assert!(Instant::now() < deadline, "{what}: not within 30 minutes");
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+/// Objects of a kind, of companions and their copies only those that the operator brought.
+pub async fn count(client: &Client, kind: &str) -> usize {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind));
+    let ours = if kind == "Secret" { "compute.datumapis.com/referenced-data=true" } else { "" };
+    api.list_metadata(&ListParams::default().labels(ours)).await.unwrap().items.len()
+}
+
+/// Creates one object.
+pub async fn create(client: &Client, object: Value) {
+    let kind = object["kind"].as_str().unwrap().to_owned();
+    let api: Api<DynamicObject> = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource(&kind)),
+        None => Api::all_with(client.clone(), &resource(&kind)),
+    };
+    api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+}
+
+pub fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+}
+
+/// A Secret of so many bytes.
+pub fn secret(name: &str, size: usize) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": NAMESPACE, "name": name },
+        "stringData": { "key": "x".repeat(size) },
+    })
+}
+
+/// A deployment that refers to these Secrets.
+pub fn deployment(name: &str, secrets: &[String]) -> Value {
+    let sources: Vec<Value> = secrets.iter().map(|name| json!({ "secretRef": { "name": name } })).collect();
+    json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "spec": {
+            "workloadRef": { "name": "bench", "uid": "00000000-0000-0000-0000-000000000001" },
+            "placementName": "p", "cityCode": "dfw", "scaleSettings": { "minReplicas": 1 },
+            "template": { "spec": {
+                "runtime": {
+                    "resources": { "instanceType": "datumcloud/d1-standard-2" },
+                    "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": sources }] },
+                },
+                "networkInterfaces": [{ "network": { "name": "default" } }],
+            }},
+        },
+    })
+}
+
+pub fn resource(kind: &str) -> ApiResource {
+    let (group, version) = match kind {
+        "WorkloadDeployment" => ("compute.datumapis.com", "v1alpha"),
+        "ResourceBinding" => ("work.karmada.io", "v1alpha2"),
+        _ => ("", "v1"),
+    };
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
+}

@@ -1,0 +1,146 @@
+//! What a deployment depends on goes where the deployment goes.
+
+use super::*;
+
+#[test]
+fn facts_15_to_19_and_36_dependencies_go_where_they_are_needed() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        let other = hub.namespace().await;
+        hub.config(&ns, "shared", "1").await;
+        hub.config(&other, "foreign", "1").await;
+        for city in ["dfw", "ord"] {
+            hub.policy(&ns, city).await;
+            hub.template(&ns, &format!("wd-{city}"), city, r#"["ConfigMap/shared","ConfigMap/late"]"#).await;
+        }
+        // 16: the union.
+        let kept = there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid();
+        there(&hub.ord, "ConfigMap", &ns, "shared").await;
+        // 15: attached, without a placement of its own.
+        let both = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_some_and(|list| list.len() == 2);
+        let attached = hub.binding(&ns, "shared-configmap", "both parents are in it", both).await;
+        assert!(attached.data["spec"].get("placement").is_none_or(Value::is_null));
+        assert!(attached.labels().keys().any(|key| key.starts_with("resourcebinding.karmada.io/depended-by-")));
+        let parent = get(&hub.hub, "ResourceBinding", &ns, "wd-dfw-workloaddeployment").await.unwrap();
+        assert!(parent.annotations()["resourcebinding.karmada.io/dependencies"].contains("shared"));
+        // 36: late, but delivered at once.
+        assert!(get(&hub.hub, "ResourceBinding", &ns, "late-configmap").await.is_none());
+        hub.config(&ns, "late", "1").await;
+        there(&hub.ord, "ConfigMap", &ns, "late").await;
+        // 19
+        assert!(get(&hub.dfw, "ConfigMap", &other, "foreign").await.is_none());
+        // A changed payload travels.
+        hub.config(&ns, "shared", "2").await;
+        eventually("the change is there", || async {
+            let copy = get(&hub.ord, "ConfigMap", &ns, "shared").await.ok_or("gone")?;
+            if copy.data["data"]["k"] == "2" { Ok(()) } else { Err(copy.data.to_string()) }
+        })
+        .await;
+        // 16: one parent goes, its city alone loses it.
+        delete(&hub.hub, "WorkloadDeployment", &ns, "wd-ord").await;
+        gone(&hub.ord, "ConfigMap", &ns, "shared").await;
+        assert_eq!(there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid(), kept);
+        // 18: deleted while needed, it goes; made again, it comes back.
+        delete(&hub.hub, "ConfigMap", &ns, "shared").await;
+        gone(&hub.dfw, "ConfigMap", &ns, "shared").await;
+        hub.config(&ns, "shared", "3").await;
+        there(&hub.dfw, "ConfigMap", &ns, "shared").await;
+        // 17: the last parent goes; the object stays on the hub, its binding with nobody in it.
+        delete(&hub.hub, "WorkloadDeployment", &ns, "wd-dfw").await;
+        gone(&hub.dfw, "ConfigMap", &ns, "shared").await;
+        let nobody = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_none_or(Vec::is_empty);
+        hub.binding(&ns, "shared-configmap", "nobody requires it", nobody).await;
+        assert!(get(&hub.hub, "ConfigMap", &ns, "shared").await.is_some());
+        delete(&hub.hub, "ConfigMap", &ns, "shared").await;
+        gone(&hub.hub, "ResourceBinding", &ns, "shared-configmap").await;
+    });
+}
+
+#[test]
+fn facts_40_and_41_odd_annotations_do_no_harm() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        hub.config(&ns, "good", "1").await;
+        let odd = r#"["ConfigMap/good","Pod/x","Secret/../x","ConfigMap/","ConfigMap/UPPER","nonsense","ConfigMap/absent","ConfigMap/good"]"#;
+        hub.template(&ns, "odd", "dfw", odd).await;
+        there(&hub.dfw, "ConfigMap", &ns, "good").await;
+        let recorded = |b: &DynamicObject| b.annotations().contains_key("resourcebinding.karmada.io/dependencies");
+        let parent = hub.binding(&ns, "odd-workloaddeployment", "its dependencies are recorded", recorded).await;
+        let known: Value = serde_json::from_str(&parent.annotations()["resourcebinding.karmada.io/dependencies"]).unwrap();
+        let names: Vec<&Value> = known.as_array().unwrap().iter().map(|d| &d["name"]).collect();
+        assert_eq!(names, ["good", "absent"]);
+        let huge = format!("[{}]", vec!["\"ConfigMap/x\""; 9000].join(","));
+        for (name, text) in [("not-json", "{{{"), ("huge", huge.as_str()), ("number", "7")] {
+            hub.template(&ns, name, "dfw", text).await;
+            there(&hub.dfw, "WorkloadDeployment", &ns, name).await;
+        }
+        let parent = hub.binding(&ns, "not-json-workloaddeployment", "its dependencies are recorded", recorded).await;
+        assert_eq!(parent.annotations()["resourcebinding.karmada.io/dependencies"], "[]");
+    });
+}
+
+#[test]
+fn fact_37_without_the_feature_gate_nobody_takes_dependencies_up() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let Some(karmada) = hub.bed.stand_in() else { return };
+        karmada.propagate_deps(false);
+        let ns = hub.deployed().await;
+        hub.config(&ns, "data", "v").await;
+        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
+        let parent = hub
+            .binding(&ns, "wd-workloaddeployment", "all is True", |b| condition(b, "FullyApplied")["status"] == "True")
+            .await;
+        assert_eq!(parent.data["spec"]["propagateDeps"], true);
+        assert!(!parent.annotations().contains_key("resourcebinding.karmada.io/dependencies"));
+        assert!(!parent.finalizers().iter().any(|f| f == "karmada.io/binding-dependencies-distributor"));
+        karmada.propagate_deps(true);
+        there(&hub.dfw, "ConfigMap", &ns, "data").await;
+    });
+}
+
+#[test]
+fn fact_38_without_its_script_a_deployment_has_no_dependencies_on_record() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let script = get(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment").await.unwrap();
+        let without = json!({ "spec": { "customizations": { "dependencyInterpretation": null } } });
+        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", without).await;
+        let ns = hub.deployed().await;
+        hub.config(&ns, "data", "v").await;
+        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
+        let parent = hub
+            .binding(&ns, "wd-workloaddeployment", "all is True", |b| condition(b, "FullyApplied")["status"] == "True")
+            .await;
+        assert!(!parent.annotations().contains_key("resourcebinding.karmada.io/dependencies"));
+        let back = json!({ "spec": script.data["spec"] });
+        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", back).await;
+        there(&hub.dfw, "ConfigMap", &ns, "data").await;
+    });
+}
+
+#[test]
+fn fact_39_an_invalid_name_among_the_dependencies_holds_up_the_others() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let script = get(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment").await.unwrap();
+        let careless = "function GetDependencies(o) return { { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = '../x' }, { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = 'data' } } end";
+        let patch = json!({ "spec": { "customizations": { "dependencyInterpretation": { "luaScript": careless } } } });
+        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", patch).await;
+        let ns = hub.deployed().await;
+        hub.config(&ns, "data", "v").await;
+        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data","ConfigMap/../x"]"#).await;
+        hub.binding(&ns, "wd-workloaddeployment", "it is on record", |b| {
+            b.annotations().get("resourcebinding.karmada.io/dependencies").is_some_and(|text| text.contains("../x"))
+        })
+        .await;
+        assert!(get(&hub.dfw, "ConfigMap", &ns, "data").await.is_none());
+        // Our script drops it, and the others arrive.
+        let back = json!({ "spec": script.data["spec"] });
+        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", back).await;
+        there(&hub.dfw, "ConfigMap", &ns, "data").await;
+    });
+}

@@ -1,0 +1,315 @@
+//! From claims to dependencies and back: nothing in use is taken away, wherever the manager dies on the way.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use common::{
+    RUNTIME, World, apply, binary, condition, delete, eventually, get, list, merge, ready,
+    shop::{Cut, ONE, SWEEPS, left, manager, secret, using},
+};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use testbed::{Options, operator::Operator};
+use tokio::time::{Instant, sleep};
+
+/// The city's policy as the Go operator writes it: it claims companions for its city.
+fn of_go(hub: &str, city: &str) -> Value {
+    let label = json!({ "matchLabels": { "topology.datum.net/city-code": city } });
+    let companions = json!({ "matchLabels": { "compute.datumapis.com/referenced-data": "true" } });
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": { "namespace": hub, "name": format!("city-{city}") },
+        "spec": {
+            "resourceSelectors": [
+                { "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "namespace": hub, "labelSelector": label },
+                { "apiVersion": "v1", "kind": "ConfigMap", "namespace": hub, "labelSelector": companions },
+                { "apiVersion": "v1", "kind": "Secret", "namespace": hub, "labelSelector": companions },
+            ],
+            "placement": { "clusterAffinity": { "labelSelector": label } },
+        },
+    })
+}
+
+/// Puts the hub into the state that the Go operator leaves: one city has the Secret by its policy's claim, the other
+/// waits for ever (fact 21). Of each place, its namespace in the project and that on the hub.
+async fn as_go_left_it(world: &World, places: &[(&str, &str)]) {
+    for (ns, _) in places {
+        apply(&world.project, secret(ns)).await;
+        apply(&world.project, using(ns, &["dfw", "ord"])).await;
+    }
+    let mut first = manager(world).await;
+    for (ns, _) in places {
+        ready(world, ns, "web", 2).await;
+    }
+    first.process.kill();
+    for (_, hub) in places {
+        for city in ["dfw", "ord"] {
+            delete(&world.hub, "PropagationPolicy", hub, &format!("city-{city}")).await;
+        }
+        eventually("the policies are gone", || async {
+            let policies = list(&world.hub, "PropagationPolicy", hub).await.len();
+            if policies == 0 { Ok(()) } else { Err(policies.to_string()) }
+        })
+        .await;
+        for city in ["dfw", "ord"] {
+            apply(&world.hub, of_go(hub, city)).await;
+        }
+        eventually("dfw has it by claim, and ord has lost it", || async {
+            let binding = get(&world.hub, "ResourceBinding", hub, "db-secret").await.ok_or("no binding")?;
+            let spec = &binding.data["spec"];
+            let by_need = spec["requiredBy"].as_array().is_some_and(|list| !list.is_empty());
+            let ord = get(&world.ord, "Secret", hub, "db").await;
+            let dfw = get(&world.dfw, "Secret", hub, "db").await;
+            let claimed = spec["clusters"] == json!([{ "name": "cell-dfw" }]);
+            if claimed && !by_need && ord.is_none() && dfw.is_some() { Ok(()) } else { Err(spec.to_string()) }
+        })
+        .await;
+    }
+}
+
+/// Looks at the copy in use without rest, and notes each thing that ever stood there.
+fn watch_copy(cell: Client, hub: &str) -> (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>) {
+    let seen = Arc::new(Mutex::new(BTreeMap::new()));
+    let (notes, hub) = (seen.clone(), hub.to_owned());
+    let task = tokio::spawn(async move {
+        loop {
+            let state = match get(&cell, "Secret", &hub, "db").await {
+                Some(copy) => (copy.uid().unwrap(), copy.data["data"].to_string()),
+                None => ("none".to_owned(), String::new()),
+            };
+            notes.lock().unwrap().insert(state.0, state.1);
+            sleep(Duration::from_millis(5)).await;
+        }
+    });
+    (seen, task)
+}
+
+/// What facts 15 and 27 ask for: everybody has it, by need alone.
+async fn migrated(world: &World, hub: &str) -> Result<(), String> {
+    for city in ["dfw", "ord"] {
+        let policy = get(&world.hub, "PropagationPolicy", hub, &format!("city-{city}")).await.ok_or("no policy")?;
+        let spec = &policy.data["spec"];
+        let selectors = spec["resourceSelectors"].as_array().map_or(0, Vec::len);
+        if selectors != 1 || spec["propagateDeps"] != true {
+            return Err(spec.to_string());
+        }
+    }
+    let companion = get(&world.hub, "Secret", hub, "db").await.ok_or("no companion")?;
+    let binding = get(&world.hub, "ResourceBinding", hub, "db-secret").await.ok_or("no binding")?;
+    let claim = "propagationpolicy.karmada.io/permanent-id";
+    let spec = &binding.data["spec"];
+    let free = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
+    let clean = !companion.labels().contains_key(claim)
+        && !binding.annotations().contains_key("propagationpolicy.karmada.io/name")
+        && free(&spec["clusters"])
+        && spec["placement"].is_null()
+        && spec["requiredBy"].as_array().is_some_and(|list| list.len() == 2);
+    let there =
+        get(&world.dfw, "Secret", hub, "db").await.is_some() && get(&world.ord, "Secret", hub, "db").await.is_some();
+    if clean && there { Ok(()) } else { Err(format!("{spec} {:?}", companion.annotations())) }
+}
+
+#[test]
+fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
+    RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
+        let options = Options { management: SWEEPS.into(), ..Options::default() };
+        let mut world = World::start_with(options).await;
+        if world.bed.stand_in().is_none() {
+            return; // by hand there
+        }
+        let (ns, hub) = world.namespace("migrate").await;
+        let cut = Cut::new(&world).await;
+        world.operators[0].process.kill();
+        for writes in 1.. {
+            as_go_left_it(&world, &[(&ns, &hub)]).await;
+            let (seen, watching) = watch_copy(world.dfw.clone(), &hub);
+            sleep(Duration::from_millis(50)).await;
+            let mut dying = cut.start(&world, writes).await;
+            let began = Instant::now();
+            while !cut.budget.is_spent() && migrated(&world, &hub).await.is_err() {
+                assert!(
+                    began.elapsed() < common::PATIENCE,
+                    "neither dead nor done: {:?}",
+                    migrated(&world, &hub).await
+                );
+                sleep(Duration::from_millis(20)).await;
+            }
+            let done = !cut.budget.is_spent();
+            dying.process.kill();
+            let mut next = manager(&world).await;
+            eventually(&format!("done after a death at write {writes}"), || migrated(&world, &hub)).await;
+            watching.abort();
+            let seen = seen.lock().unwrap().clone();
+            assert_eq!(seen.len(), 1, "the copy in use is the same throughout: {seen:?}");
+            delete(&world.project, "Workload", &ns, "web").await;
+            eventually("all is cleared for the next round", || left(&world, &ns, &hub)).await;
+            next.process.kill();
+            if done {
+                assert!(writes > 5, "{writes} writes are no migration");
+                break;
+            }
+        }
+        // The same eye notices what the naive way does: everything in one step (fact 25).
+        as_go_left_it(&world, &[(&ns, &hub)]).await;
+        let (seen, watching) = watch_copy(world.dfw.clone(), &hub);
+        sleep(Duration::from_millis(50)).await;
+        for city in ["dfw", "ord"] {
+            let mut policy = of_go(&hub, city);
+            policy["spec"]["propagateDeps"] = json!(true);
+            policy["spec"]["resourceSelectors"].as_array_mut().unwrap().truncate(1);
+            apply(&world.hub, policy).await;
+        }
+        eventually("the copy was taken away", || async {
+            let seen = seen.lock().unwrap().clone();
+            if seen.len() > 1 { Ok(()) } else { Err(format!("{seen:?}")) }
+        })
+        .await;
+        watching.abort();
+    });
+}
+
+/// What `compute-operator migration status` prints.
+fn status(world: &World) -> String {
+    let hub = world.bed.hub.kubeconfig(testbed::pki::User::Operator);
+    let mut command = std::process::Command::new(binary());
+    let out = command.args(["migration", "status", "--federation-kubeconfig"]).arg(hub).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+#[test]
+fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
+    RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
+        let mut world = World::start().await;
+        if world.bed.stand_in().is_none() {
+            return; // by hand there
+        }
+        let (ns, hub) = world.namespace("rollback").await;
+        apply(&world.project, secret(&ns)).await;
+        apply(&world.project, using(&ns, &["dfw", "ord"])).await;
+        ready(&world, &ns, "web", 2).await;
+        assert!(status(&world).contains("2 of 2 are done"), "{}", status(&world));
+        let uid_on =
+            |cell: Client, hub: String| async move { get(&cell, "Secret", &hub, "db").await.and_then(|s| s.uid()) };
+        let copies = [uid_on(world.dfw.clone(), hub.clone()).await, uid_on(world.ord.clone(), hub.clone()).await];
+        world.operators[0].process.kill();
+        let way = ["--referenced-data-propagation=selectors"];
+        world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &way).unwrap();
+        world.operators[0].wait_ready().await.unwrap();
+        let warned = eventually("it is told what will be lost", || async {
+            let events = list(&world.hub, "Event", &hub).await;
+            let warning = events.iter().find(|event| event.data["reason"] == "DataWillBeLost");
+            warning
+                .map(|event| event.data["note"].as_str().unwrap().to_owned())
+                .ok_or(format!("{} events", events.len()))
+        })
+        .await;
+        // Whichever policy came first has claimed it.
+        let ord_loses = warned.contains("ord loses Secret/db, which stays with city-dfw");
+        assert!(ord_loses || warned.contains("dfw loses Secret/db, which stays with city-ord"), "{warned}");
+        let (loser, city, winner, kept) = if ord_loses {
+            (world.ord.clone(), "ord", world.dfw.clone(), &copies[0])
+        } else {
+            (world.dfw.clone(), "dfw", world.ord.clone(), &copies[1])
+        };
+        assert!(get(&loser, "Secret", &hub, "db").await.is_some(), "not before the warning has stood");
+        eventually("the other city has lost it", || async {
+            if get(&loser, "Secret", &hub, "db").await.is_none() { Ok(()) } else { Err(status(&world)) }
+        })
+        .await;
+        eventually("its deployment says why", || async {
+            let name = format!("web-p-{city}");
+            let wd = get(&world.project, "WorkloadDeployment", &ns, &name).await.ok_or("gone")?;
+            let told = condition(&wd, "Federated");
+            if told["reason"] == "ClaimedByAnotherPolicy" { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        assert!(status(&world).contains("0 of 2 are done"), "{}", status(&world));
+        world.operators[0].process.kill();
+        world.operators[0] = manager(&world).await;
+        eventually("all is by need again", || migrated(&world, &hub)).await;
+        assert_eq!(&uid_on(winner, hub.clone()).await, kept, "the winner's copy never moved");
+        assert!(status(&world).contains("2 of 2 are done"), "{}", status(&world));
+        // Cut before the residue is healed, and Karmada has nothing more to say: the policy's own change must do.
+        world.operators[0].process.kill();
+        world.bed.stop_stand_in();
+        leave_residue(&world, &hub).await;
+        world.operators[0] = manager(&world).await;
+        eventually("what the claim has left is undone", || migrated(&world, &hub)).await;
+    });
+}
+
+/// One city's policy half-way, and its claim on companion and binding.
+async fn leave_residue(world: &World, hub: &str) {
+    let mut policy = of_go(hub, "dfw");
+    policy["spec"]["propagateDeps"] = json!(true);
+    let spec = json!({ "spec": { "propagateDeps": true, "resourceSelectors": policy["spec"]["resourceSelectors"] } });
+    merge(&world.hub, "PropagationPolicy", hub, "city-dfw", spec).await;
+    let marks = json!({ "metadata": {
+        "labels": { "propagationpolicy.karmada.io/permanent-id": "some" },
+        "annotations": { "propagationpolicy.karmada.io/name": "city-dfw", "propagationpolicy.karmada.io/namespace": hub },
+    }});
+    merge(&world.hub, "Secret", hub, "db", marks.clone()).await;
+    merge(&world.hub, "ResourceBinding", hub, "db-secret", marks).await;
+    let spec = json!({ "spec": { "clusters": [{ "name": "cell-dfw" }] } });
+    merge(&world.hub, "ResourceBinding", hub, "db-secret", spec).await;
+}
+
+#[test]
+fn the_way_to_dependencies_is_refused_where_karmada_does_not_bring_them() {
+    RUNTIME.block_on(async {
+        let _alone = ONE.lock().await;
+        let mut world = World::start().await;
+        if world.bed.stand_in().is_none() {
+            return; // by hand there
+        }
+        let (ns, hub) = world.namespace("refuse").await;
+        let (other, other_hub) = world.namespace("refuse-too").await;
+        world.operators[0].process.kill();
+        as_go_left_it(&world, &[(&ns, &hub), (&other, &other_hub)]).await;
+        world.bed.stand_in().unwrap().propagate_deps(false);
+        let (seen, watching) = watch_copy(world.dfw.clone(), &hub);
+        world.operators[0] = manager(&world).await;
+        eventually("it is told and counted", || async {
+            let mut told = Vec::new();
+            for hub in [&hub, &other_hub] {
+                told.extend(list(&world.hub, "Event", hub).await);
+            }
+            told.retain(|event| event.data["reason"] == "MigrationRefused");
+            let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
+            let counted = text.contains("compute_federation_migration_refused 1");
+            if told.len() == 1 && counted { Ok(()) } else { Err(format!("{} Events, counted: {counted}", told.len())) }
+        })
+        .await;
+        let asking = || async {
+            let mut asking = 0;
+            for hub in [&hub, &other_hub] {
+                for policy in list(&world.hub, "PropagationPolicy", hub).await {
+                    assert_eq!(policy.data["spec"]["resourceSelectors"].as_array().unwrap().len(), 3);
+                    asking += usize::from(policy.data["spec"]["propagateDeps"] == true);
+                }
+            }
+            asking
+        };
+        assert_eq!(asking().await, 1, "one policy asks, the other three are left as they are");
+        assert!(status(&world).contains("Karmada does not bring dependencies"), "{}", status(&world));
+        // Mended, it goes on by itself.
+        world.bed.stand_in().unwrap().propagate_deps(true);
+        for hub in [&hub, &other_hub] {
+            eventually("all is by need", || migrated(&world, hub)).await;
+        }
+        watching.abort();
+        assert_eq!(seen.lock().unwrap().len(), 1, "the copy in use is the same throughout");
+        assert!(status(&world).contains("4 of 4 are done\nKarmada brings dependencies"), "{}", status(&world));
+        let text = world.operators[0].metrics().await.unwrap();
+        assert!(text.contains("compute_federation_migration_refused 0"));
+    });
+}
