@@ -26,7 +26,11 @@ use super::{
     queue::backoff,
     store::{Cache, Incoming, ObjectKey, Store},
 };
-use crate::{api::meta::manager, metrics::Metrics, plan::Object};
+use crate::{
+    api::meta::manager,
+    metrics::Metrics,
+    plan::{Object, diff},
+};
 
 /// How long the server keeps one watch call open.
 const LIFETIME: Duration = Duration::from_secs(40);
@@ -297,11 +301,17 @@ fn number(version: Option<&str>) -> u64 {
     version.and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
-/// Drops what no decision reads: every field manager's book-keeping but our own.
+/// Drops what no decision reads: every field manager's book-keeping but that of our own applies, which is packed.
 fn pruned<K: Resource>(mut object: K) -> K {
     if let Some(entries) = &mut object.meta_mut().managed_fields {
-        entries.retain(|entry| entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX)));
+        entries.retain(|entry| {
+            entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX))
+                && entry.operation.as_deref() == Some("Apply")
+        });
         entries.shrink_to_fit();
+        for fields in entries.iter_mut().filter_map(|entry| entry.fields_v1.as_mut()) {
+            diff::pack(fields);
+        }
     }
     object
 }
