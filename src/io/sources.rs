@@ -45,6 +45,17 @@ pub struct Reading {
     pub source: Source,
 }
 
+/// What a reading changes in what is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Nothing.
+    Nothing,
+    /// What was known once, and had become doubtful, is known again.
+    Confirmed,
+    /// It is another thing than was known.
+    Changed,
+}
+
 /// A companion with the content of a reading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copied {
@@ -70,17 +81,23 @@ impl Sources {
         self.entries().entry(key.clone()).or_default().epoch
     }
 
-    /// Notes what a reading came to. Whether that is another thing than was known before.
-    pub fn read(&self, key: &ObjectKey, epoch: u64, reading: Reading) -> bool {
+    /// Notes what a reading came to, that was begun in `epoch`.
+    pub fn read(&self, key: &ObjectKey, epoch: u64, reading: Reading) -> News {
         let mut entries = self.entries();
-        let Some(entry) = entries.get_mut(key) else { return true };
-        let before = entry.reading.as_ref().map(|(_, reading)| reading.clone());
-        let changed = before.as_ref().map(|before| &before.source) != Some(&reading.source);
+        let Some(entry) = entries.get_mut(key) else { return News::Changed };
+        let before = entry.reading.replace((epoch, reading.clone()));
+        let doubtful = before.as_ref().is_none_or(|(of, _)| *of != entry.epoch);
+        let before = before.map(|(_, before)| before);
         if before.as_ref().map(|b| (&b.uid, b.version)) != Some((&reading.uid, reading.version)) {
             entry.copied = None;
         }
-        entry.reading = Some((epoch, reading));
-        changed
+        if before.map(|before| before.source) != Some(reading.source) {
+            News::Changed
+        } else if doubtful && epoch == entry.epoch {
+            News::Confirmed
+        } else {
+            News::Nothing
+        }
     }
 
     /// What a source is, as far as is known; [`Source::Unknown`] since it last changed.
@@ -206,7 +223,7 @@ mod tests {
 
         let epoch = sources.begin(&key);
         assert!(sources.wants(&key));
-        assert!(sources.read(&key, epoch, reading(5)));
+        assert_eq!(sources.read(&key, epoch, reading(5)), News::Changed);
         sources.copied(&key, Copied { uid: "c".into(), version: "9".into() });
         sources.observe(object(5)); // what was read
         assert_eq!((sources.get(&key), told.load(Ordering::SeqCst)), (Source::Present { size: 3 }, 0));
@@ -224,6 +241,20 @@ mod tests {
     }
 
     #[test]
+    fn a_reading_that_the_watch_overtakes_is_news_once_it_is_confirmed() {
+        let (sources, key) = (Sources::default(), ObjectKey::new("shop", "db"));
+        let first = sources.begin(&key);
+        sources.observe(object(5)); // while it is read
+        assert_eq!(sources.read(&key, first, reading(5)), News::Changed);
+        sources.copied(&key, Copied { uid: "c".into(), version: "9".into() });
+        assert_eq!(sources.copy(&key), None, "nobody knows whether it is the present one");
+        let second = sources.begin(&key);
+        assert_eq!(sources.read(&key, second, reading(5)), News::Confirmed);
+        assert!(sources.copy(&key).is_some());
+        assert_eq!(sources.read(&key, second, reading(5)), News::Nothing);
+    }
+
+    #[test]
     fn a_list_tells_what_was_missed() {
         let (sources, key) = (Sources::default(), ObjectKey::new("shop", "db"));
         let epoch = sources.begin(&key);
@@ -234,7 +265,7 @@ mod tests {
         assert_eq!(sources.get(&key), Source::Unknown);
         let epoch = sources.begin(&key);
         let absent = Reading { source: Source::Absent, ..Reading::default() };
-        assert!(sources.read(&key, epoch, absent));
+        assert_eq!(sources.read(&key, epoch, absent), News::Changed);
         sources.replace(vec![], 9);
         assert_eq!(sources.get(&key), Source::Absent);
         sources.replace(vec![object(10)], 10);

@@ -93,8 +93,7 @@ impl World {
                     },
                 },
                 karmada: None,
-                unsettled_for: Duration::ZERO,
-                unsettled_by: None,
+                lacking: None,
                 may_touch: true,
             };
             self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).plan.steps, left);

@@ -16,7 +16,7 @@ use crate::{
     io::{
         Class, Error,
         queue::Key,
-        sources::{Copied, Reading},
+        sources::{Copied, News, Reading},
         store::ObjectKey,
     },
     plan::{
@@ -174,9 +174,7 @@ impl Work<'_> {
         if taken && payload.is_some() && self.is_taken().await? {
             return Ok(None);
         }
-        if sources.read(&self.source, epoch, reading) {
-            self.all.wake_users(self.project, self.namespace, &self.token);
-        }
+        self.tell_users(sources.read(&self.source, epoch, reading));
         Ok(payload.filter(|payload| payload.size() <= self.all.options.limits.per_object))
     }
 
@@ -223,7 +221,7 @@ impl Work<'_> {
         let news = known.as_ref() != Some(&copied.uid);
         sources.copied(&self.source, copied);
         if news {
-            self.all.wake_users(self.project, self.namespace, &self.token);
+            self.tell_users(News::Confirmed);
         }
         Ok(())
     }
@@ -245,8 +243,21 @@ impl Work<'_> {
     fn put_aside(&self, source: Source) {
         let sources = self.project.sources(self.token.kind);
         let epoch = sources.begin(&self.source);
-        if sources.read(&self.source, epoch, Reading { source, ..Reading::default() }) {
-            self.all.wake_users(self.project, self.namespace, &self.token);
+        self.tell_users(sources.read(&self.source, epoch, Reading { source, ..Reading::default() }));
+    }
+
+    /// What is known of the source has changed: whoever refers to it may have to say something else, and when it was the
+    /// last that was missing, the other companions of that deployment are due as well.
+    fn tell_users(&self, news: News) {
+        if news == News::Nothing {
+            return;
+        }
+        let last = |token: &Token| self.project.sources(token.kind).last(&ObjectKey::new(self.namespace, &token.name));
+        for user in self.project.deployments.by_index(&source_index(self.namespace, &self.token)) {
+            self.all.wake_federator(self.project, &user);
+            if news == News::Changed && wants_companions(&user, self.all.options.limits, &last) {
+                self.all.wake_companions_of(self.project, &user);
+            }
         }
     }
 }

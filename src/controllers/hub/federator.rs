@@ -1,6 +1,6 @@
 //! WorkloadDeployment of a project -> its copy on the hub, and the copy's status back.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use jiff::Timestamp;
 
@@ -32,8 +32,9 @@ impl Reconciler for Federator {
             return Ok(Next::Await); // a fresh cache brings every key back
         }
         let namespace_uid = project.namespace_uid(&key.namespace);
+        let now = Instant::now();
         let Some(deployment) = project.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
-            project.settle(&ObjectKey::new(&key.namespace, &key.name), None);
+            project.lacks.note(&ObjectKey::new(&key.namespace, &key.name), None, now);
             let Some(uid) = namespace_uid.filter(|_| !project.deployments.has_unreadable(&key.namespace)) else {
                 return Ok(Next::Await);
             };
@@ -62,7 +63,7 @@ impl Reconciler for Federator {
             cluster: &|name| hub.clusters.get(&ObjectKey::new("", name)),
             clusters_of: &|city| hub.clusters_of(city),
         };
-        let unsettled_by = project.unsettled_by(&key);
+        let lacking = project.lacks.of(&key, now);
         let decision = federate::plan(
             &Observed {
                 project: &project.name,
@@ -80,15 +81,14 @@ impl Reconciler for Federator {
                     },
                 },
                 karmada: hub.knows_karmada().then_some(karmada),
-                unsettled_for: project.unsettled_for(&key),
-                unsettled_by: unsettled_by.as_deref(),
-                may_touch: project.may_touch(&key),
+                lacking: lacking.as_ref().map(|(what, since)| (what.as_str(), *since)),
+                may_touch: project.lacks.may_touch(&key, now),
             },
             Timestamp::now(),
         );
-        project.settle(&key, decision.lack.as_deref());
+        project.lacks.note(&key, decision.lack.as_deref(), now);
         if decision.touches {
-            project.touched(&key);
+            project.lacks.touched(&key, now);
             self.0.metrics.repaired();
         }
         Ok(carry_out(&project.plane, &hub.plane, &decision.plan, &self.0.metrics).await?)

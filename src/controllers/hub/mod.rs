@@ -6,6 +6,7 @@ mod discovery;
 mod federator;
 mod hub_state;
 mod labels;
+mod lacks;
 mod policy;
 mod probe;
 mod project_state;

@@ -1,7 +1,10 @@
 //! Whether Karmada on this hub brings dependencies at all: one policy asks, and the others wait for the answer.
 
 use std::{
-    sync::{Mutex, PoisonError},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -17,15 +20,22 @@ use crate::{
     },
 };
 
+/// How long a choice of who asks stands: every policy that waits comes by, and choosing goes over them all.
+const CHOICE: Duration = Duration::from_secs(1);
+
 /// What has come of asking.
 #[derive(Default)]
-pub(super) struct ProbeMemory(Mutex<Memory>);
+pub(super) struct ProbeMemory {
+    /// Karmada has answered.
+    passed: AtomicBool,
+    asking: Mutex<Asking>,
+}
 
 #[derive(Default)]
-struct Memory {
-    /// Karmada has answered.
-    passed: bool,
-    /// Since when a binding asks without an answer.
+struct Asking {
+    /// Hub namespace and city of the policy that asks, and when it was chosen.
+    who: Option<((String, CityCode), Instant)>,
+    /// Since when a binding of it asks without an answer.
     unanswered: Option<Instant>,
     /// It has been told that there is none.
     told: bool,
@@ -34,35 +44,37 @@ struct Memory {
 impl Management {
     /// What is known of it, for the policy of one city.
     pub(super) fn probe(&self, namespace: &str, city: &CityCode) -> Probe {
-        let mut memory = self.probing.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if memory.passed {
+        if self.probing.passed.load(Ordering::Acquire) {
             return Probe::Passed;
         }
-        if self.hub.bindings.values().iter().any(|binding| binding.shows_dependencies()) {
-            *memory = Memory { passed: true, ..Memory::default() };
-            self.metrics.migration_refused(false);
-            self.wake_policies();
-            return Probe::Passed;
+        let mut asking = self.probing.asking.lock().unwrap_or_else(PoisonError::into_inner);
+        if asking.who.as_ref().is_none_or(|(_, chosen)| chosen.elapsed() > CHOICE) {
+            asking.who = self.hub.who_asks().map(|who| (who, Instant::now()));
         }
-        if self.hub.who_asks() != Some((namespace.to_owned(), city.clone())) {
+        if !asking.who.as_ref().is_some_and(|((of, who), _)| of == namespace && who == city) {
             return Probe::Elsewhere;
         }
         let asked = self.hub.copies.keys_by_index(&city_index(namespace, city)).iter().any(|copy| {
             let binding = self.hub.binding_of(namespace, &copy.name);
             binding.is_some_and(|binding| binding.propagates && !binding.terminating)
         });
-        if !asked {
-            memory.unanswered = None;
-            return Probe::Here { unanswered_for: Duration::ZERO, told: memory.told };
+        asking.unanswered = asking.unanswered.filter(|_| asked).or_else(|| asked.then(Instant::now));
+        let unanswered_for = asking.unanswered.map_or(Duration::ZERO, |since| since.elapsed());
+        Probe::Here { unanswered_for, told: asking.told }
+    }
+
+    /// A binding shows that Karmada brings dependencies.
+    pub(super) fn dependencies_are_brought(&self) {
+        if !self.probing.passed.swap(true, Ordering::AcqRel) {
+            self.metrics.migration_refused(false);
+            self.wake_policies();
         }
-        let since = *memory.unanswered.get_or_insert_with(Instant::now);
-        Probe::Here { unanswered_for: since.elapsed(), told: memory.told }
     }
 
     /// It has been told that Karmada does not answer.
     pub(super) fn migration_refused(&self) {
-        self.probing.0.lock().unwrap_or_else(PoisonError::into_inner).told = true;
-        self.metrics.migration_refused(true);
+        self.probing.asking.lock().unwrap_or_else(PoisonError::into_inner).told = true;
+        self.metrics.migration_refused(!self.probing.passed.load(Ordering::Acquire));
     }
 }
 
@@ -74,13 +86,11 @@ impl HubState {
             let namespace = policy.metadata.namespace.clone()?;
             let city = CityCode::parse(policy.metadata.name.as_deref()?.strip_prefix("city-")?).ok()?;
             let copies = self.copies.by_index(&city_index(&namespace, &city));
+            if phase == Phase::Dependencies || copies.is_empty() {
+                return None;
+            }
             let needs = copies.iter().any(|copy| !annotated(copy, annotation::EXPECTED_REFERENCED_DATA).is_empty());
-            (phase != Phase::Dependencies && !copies.is_empty()).then_some((
-                !needs,
-                phase == Phase::Claims,
-                namespace,
-                city,
-            ))
+            Some((!needs, phase == Phase::Claims, namespace, city))
         });
         candidates.min().map(|(_, _, namespace, city)| (namespace, city))
     }

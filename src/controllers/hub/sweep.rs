@@ -1,5 +1,6 @@
-//! Every few minutes: companions that nobody uses, bindings without their companion, and namespaces of projects that are
-//! gone. Events find nearly all of it at once; this finds what was missed, and what was left when a process died.
+//! Every few minutes: companions that nobody uses, bindings without their companion, namespaces of projects that are gone,
+//! and deployments that still lack something. Events find nearly all of it at once; this finds what was missed, and what
+//! was left when a process died.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -64,6 +65,7 @@ pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
             }
             _ = ticks.tick() => {}
         }
+        all.wake_lacking();
         labels::look(all, &mut memory.mislabelled).await;
         if let Err(error) = once(all, &mut memory).await {
             tracing::warn!(%error, class = error.label(), "sweep was given up");
@@ -129,8 +131,11 @@ async fn reap(all: &Arc<Management>, companions: &BTreeSet<(String, Token)>) -> 
         );
     }
     for (token, binding) in orphans.into_iter().take(limit) {
-        let namespace = binding.namespace.clone().unwrap_or_default();
-        for write in sweep::reap(&namespace, &binding, &token) {
+        let key = ObjectKey::new(
+            binding.namespace.as_deref().unwrap_or_default(),
+            binding.name.as_deref().unwrap_or_default(),
+        );
+        for write in sweep::reap(&key.namespace, &binding, &token) {
             match send(&all.hub.plane, &write, &all.metrics).await {
                 // It is there after all, or has changed: the next sweep sees.
                 Err(error) if error.class() == Class::Conflict => break,
@@ -138,7 +143,7 @@ async fn reap(all: &Arc<Management>, companions: &BTreeSet<(String, Token)>) -> 
             }
             if write.object.kind == Kind::ResourceBinding {
                 all.metrics.reaped();
-                tracing::info!(namespace, binding = binding.name, "binding without its companion is removed");
+                tracing::info!(binding = %key, "binding without its companion is removed");
             }
         }
     }

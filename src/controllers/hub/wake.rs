@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::project_state::ProjectState;
 use super::state::{
     HUB_LANE, Management, claimed_deployment_index, claimed_namespace_index, copy_city, namespace_index, original_city,
-    project_index, source_index, with2,
+    project_index, with2,
 };
 use crate::{
     api::{
@@ -231,6 +231,9 @@ impl Management {
     }
 
     fn on_binding(&self, change: &Change<'_, BindingFacts>) {
+        if change.new.is_some_and(|binding| binding.shows_dependencies()) {
+            self.dependencies_are_brought();
+        }
         let place =
             |facts: &Arc<BindingFacts>| (facts.clusters.clone(), facts.required_by.clone(), facts.policy.clone());
         if change.old.map(place) != change.new.map(place) {
@@ -279,12 +282,19 @@ impl Management {
         }
     }
 
-    /// Everybody who refers to a source: what is known of it has changed.
-    pub(super) fn wake_users(&self, project: &ProjectState, namespace: &str, token: &Token) {
-        for deployment in project.deployments.by_index(&source_index(namespace, token)) {
-            self.queues.federator.add(Key::new(project.name.as_str(), namespace, &deployment.name_any()));
-            self.wake_companions_of(project, &deployment);
+    /// Deployments that lack something: should an event have been missed, this is what makes up for it.
+    pub(super) fn wake_lacking(&self) {
+        for project in self.all_projects() {
+            for key in project.lacks.keys() {
+                self.queues.federator.add(Key::new(project.name.as_str(), &key.namespace, &key.name));
+            }
         }
+    }
+
+    /// The federator's work on a deployment.
+    pub(super) fn wake_federator(&self, project: &ProjectState, deployment: &WorkloadDeployment) {
+        let namespace = deployment.namespace().unwrap_or_default();
+        self.queues.federator.add(Key::new(project.name.as_str(), &namespace, &deployment.name_any()));
     }
 
     pub(super) fn wake_companion(&self, kind: SourceKind, companion: &ObjectKey) {

@@ -44,10 +44,8 @@ pub struct Observed<'a> {
     pub data: resolve::View<'a>,
     /// What Karmada made of it; absent while that is not known.
     pub karmada: Option<Karmada<'a>>,
-    /// How long something has been lacking.
-    pub unsettled_for: Duration,
-    /// What it has been lacking, as [`Decision::lack`] said.
-    pub unsettled_by: Option<&'a str>,
+    /// What it has been lacking, as [`Decision::lack`] said, and for how long.
+    pub lacking: Option<(&'a str, Duration)>,
     /// Whether what is lacking may be touched now, see [`federated::Touch`].
     pub may_touch: bool,
 }
@@ -125,8 +123,8 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     });
     let lack = status::lack(deployment, copy.as_deref(), &data, finding.as_ref());
     // Each cause has a grace of its own: on the way back to health others pass by.
-    let lasts = lack.as_deref() == observed.unsettled_by;
-    let elapsed = if lasts { observed.unsettled_for } else { Duration::ZERO };
+    let lasts = observed.lacking.filter(|(what, _)| lack.as_deref() == Some(what));
+    let elapsed = lasts.map_or(Duration::ZERO, |(_, since)| since);
     let told = lack.is_some() && elapsed >= GRACE;
     let hint = hint(&data, finding.as_ref()).filter(|_| told);
     let annotations = data_annotations(&data, hint.as_deref());

@@ -69,8 +69,7 @@ fn steps(
             fresh: &|_| false,
         },
         karmada: None,
-        unsettled_for: Duration::ZERO,
-        unsettled_by: None,
+        lacking: None,
         may_touch: true,
     };
     plan(&observed, NOW).plan.steps
@@ -161,8 +160,7 @@ fn a_source_that_cannot_be_copied_is_told_everywhere_at_once() {
                 fresh: &|_| false,
             },
             karmada: None,
-            unsettled_for: Duration::ZERO,
-            unsettled_by: None,
+            lacking: None,
             may_touch: true,
         },
         NOW,
