@@ -11,6 +11,9 @@ use crate::io::store::ObjectKey;
 /// How long to wait after the first touch that did not help.
 const TOUCH_AGAIN: Duration = Duration::from_secs(5);
 
+/// Touches after which patience begins to grow.
+const FREE: u32 = 3;
+
 /// Of each deployment that lacks something.
 #[derive(Default)]
 pub(super) struct Lacks(Mutex<BTreeMap<ObjectKey, Lack>>);
@@ -19,7 +22,7 @@ struct Lack {
     /// In one word.
     reason: String,
     since: Instant,
-    /// When it was touched last, so that Karmada makes anew what is lacking, and how often.
+    /// When it was touched last, so that Karmada makes anew what is lacking, and how often in vain.
     touched: Option<Instant>,
     touches: u32,
 }
@@ -40,7 +43,7 @@ impl Lacks {
         let all = self.lock();
         let Some(lack) = all.get(key) else { return true };
         // Several hands may be at work; only what is touched in vain again and again is left alone for longer.
-        let patience = TOUCH_AGAIN * 2_u32.pow(lack.touches.saturating_sub(3).min(6));
+        let patience = TOUCH_AGAIN * 2_u32.pow(lack.touches.saturating_sub(FREE).min(6));
         lack.touched.is_none_or(|last| now.duration_since(last) > patience)
     }
 
@@ -51,7 +54,8 @@ impl Lacks {
         }
     }
 
-    /// Notes what a deployment lacks; with nothing lacking all is forgotten. Another cause begins anew, but for its touches.
+    /// Notes what a deployment lacks; with nothing lacking all is forgotten. Another cause begins anew: the last touch has
+    /// moved something, and was not in vain.
     pub(super) fn note(&self, key: &ObjectKey, lack: Option<&str>, now: Instant) {
         let mut all = self.lock();
         let Some(reason) = lack else {
@@ -62,6 +66,7 @@ impl Lacks {
         let known = all.entry(key.clone()).or_insert_with(new);
         if known.reason != reason {
             (known.reason, known.since) = (reason.to_owned(), now);
+            known.touches = known.touches.min(FREE);
         }
     }
 
@@ -100,8 +105,13 @@ mod tests {
             now = due + Duration::from_millis(1);
             assert!(lacks.may_touch(&key, now), "more than {seconds} s after the last");
         }
-        lacks.note(&key, None, now);
+        lacks.note(&key, Some("NotApplied"), now);
+        lacks.touched(&key, now);
         lacks.note(&key, Some("BindingMissing"), now);
-        assert!(lacks.may_touch(&key, now), "what was whole in between is touched at once");
+        let due = now + TOUCH_AGAIN + Duration::from_millis(1);
+        assert!(lacks.may_touch(&key, due), "it comes back each time, and somebody takes it away each time");
+        lacks.note(&key, None, due);
+        lacks.note(&key, Some("BindingMissing"), due);
+        assert!(lacks.may_touch(&key, due), "what was whole in between is touched at once");
     }
 }

@@ -242,15 +242,9 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
         (Propagation::Dependencies, Some(Phase::Claims)) if observed.probe == Probe::Elsewhere => Phase::Claims,
         (Propagation::Dependencies, _) | (Propagation::Selectors, Some(Phase::Dependencies)) => Phase::Both,
         (Propagation::Selectors, None | Some(Phase::Claims)) => Phase::Claims,
-        (Propagation::Selectors, Some(Phase::Both)) => match &observed.losses {
-            None => Phase::Both,
-            Some((losses, _)) if losses.is_empty() => Phase::Claims,
-            Some((losses, None)) => return warn(observed, losses, now),
-            Some((_, Some(told))) if *told >= WARNED => Phase::Claims,
-            Some((_, Some(told))) => {
-                let next = Next::After(WARNED.saturating_sub(*told));
-                return Plan { steps: Vec::new(), next }.into();
-            }
+        (Propagation::Selectors, Some(Phase::Both)) => match way_back(observed, now) {
+            Ok(phase) => phase,
+            Err(wait) => return wait,
         },
     };
     let standing = live.map(|policy| &policy.spec.placement);
@@ -306,6 +300,20 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
         // In memory alone: what is looked at is whose turn it is, and whether there is an answer.
         (Probe::Here { .. } | Probe::Elsewhere, _) if waits => Plan { steps, next: Next::After(LOOK) }.into(),
         _ => Plan::writes(steps).into(),
+    }
+}
+
+/// The last step back to claims, or the wait before it: what some city loses by it is told, and stands for a while.
+fn way_back(observed: &Observed<'_>, now: Timestamp) -> Result<Phase, Decision> {
+    match &observed.losses {
+        None => Ok(Phase::Both),
+        Some((losses, _)) if losses.is_empty() => Ok(Phase::Claims),
+        Some((losses, None)) => Err(warn(observed, losses, now)),
+        Some((_, Some(told))) if *told >= WARNED => Ok(Phase::Claims),
+        Some((_, Some(told))) => {
+            let next = Next::After(WARNED.saturating_sub(*told));
+            Err(Plan { steps: Vec::new(), next }.into())
+        }
     }
 }
 
