@@ -40,7 +40,8 @@ fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) 
     !told && copy.is_none_or(|copy| copy.status.is_none())
 }
 
-/// Decides the status of one deployment, and an Event when there is news of the bad kind. What has been lacking for a moment only is not `told`: it is under way.
+/// Decides the status of one deployment, and an Event when there is news of the bad kind. What has been lacking for a
+/// moment only is not `told`: it is under way.
 pub(super) fn plan(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,

@@ -4,8 +4,8 @@
 //! dependencies in steps that take no copy away (facts 23, 24; the naive single step does, fact 25): first
 //! `propagateDeps` with the selectors kept; once every companion is brought to every consumer by its need, the selectors
 //! go. Before any of it, one policy alone asks whether Karmada brings dependencies at all, and the others wait for the
-//! answer ([`Probe`]). What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what stands, so it
-//! may be cut anywhere.
+//! answer ([`Probe`]). What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what
+//! stands, so it may be cut anywhere.
 
 use std::{collections::BTreeMap, time::Duration};
 
