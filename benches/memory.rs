@@ -47,7 +47,7 @@ async fn main() {
     }
     eprintln!("done after {:.0} s", began.elapsed().as_secs_f64());
     let operator = manager(&bed).await;
-    sleep(Duration::from_secs(20)).await; // sources are listed in pages; nothing tells from outside when that is done
+    sleep(Duration::from_secs(20)).await; // sources are listed in pages; nothing reports from outside when that is done
     settle(&operator, &format!("beside {unrelated} unrelated objects on each of both")).await;
 
     let began = Instant::now();

@@ -10,7 +10,7 @@ use crate::{
     config::{Config, Discovery},
     controllers::{
         cell::{self, Cell},
-        hub::{self, Hub},
+        management::{self, Hub},
     },
     io::{
         clients::{self, Connection, Projects, Source},
@@ -21,10 +21,10 @@ use crate::{
 };
 
 /// How long what is under way may take to end; the manifests give the pod 10 s.
-const GRACE: Duration = Duration::from_secs(8);
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(8);
 
 /// The same after a lost Lease.
-const GRACE_AFTER_LOSS: Duration = Duration::from_secs(2);
+const SHUTDOWN_GRACE_AFTER_LOSS: Duration = Duration::from_secs(2);
 
 /// Why the process ends other than by being asked to.
 #[derive(Debug, thiserror::Error)]
@@ -111,7 +111,7 @@ async fn start_management(
     metrics: &Metrics,
     stop: &CancellationToken,
 ) -> Result<Hub, Failure> {
-    let options = hub::Options {
+    let options = management::Options {
         networks: config.networks,
         limits: config.limits,
         propagation: config.propagation,
@@ -174,11 +174,11 @@ async fn lead(
     kept
 }
 
-/// Waits until work that was told to end has had its time. After a lost Lease that is short: the next leader starts
+/// Waits until work that was reported to end has had its time. After a lost Lease that is short: the next leader starts
 /// when the Lease runs out, a few seconds after we failed to renew it.
 async fn late(working: &CancellationToken, stop: &CancellationToken) {
     working.cancelled().await;
-    tokio::time::sleep(if stop.is_cancelled() { GRACE } else { GRACE_AFTER_LOSS }).await;
+    tokio::time::sleep(if stop.is_cancelled() { SHUTDOWN_GRACE } else { SHUTDOWN_GRACE_AFTER_LOSS }).await;
 }
 
 async fn connect(source: &Source) -> Result<Connection, Failure> {

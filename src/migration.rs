@@ -8,7 +8,7 @@ use crate::{
     api::karmada::{PropagationPolicy, ResourceBinding},
     io::{Error, clients::Connection, list},
     plan::{
-        hub::{federated::BindingFacts, policy::Phase},
+        management::{diagnosis::BindingFacts, policy::Phase},
         ownership,
     },
 };

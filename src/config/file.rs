@@ -9,7 +9,7 @@ use std::{
 use serde::Deserialize;
 
 use super::{Invalid, flags};
-use crate::plan::hub::{resolve::Limits, sweep::Sweep};
+use crate::plan::management::{resolve::Limits, sweep::Sweep};
 
 /// What etcd takes, as Kubernetes sets it up.
 const MAX_OBJECT: u64 = 1 << 20;
@@ -189,7 +189,7 @@ fn sweep(given: &Cleanup) -> Result<Sweep, String> {
         max_bindings: given.max_bindings_per_sweep.unwrap_or(default.max_bindings),
         stranded_grace: match given.stranded_grace_seconds {
             None => default.stranded_grace,
-            Some(0) => None, // told, and left alone
+            Some(0) => None, // reported, and left alone
             Some(seconds) => Some(Duration::from_secs(seconds)),
         },
         paused: given.pause,

@@ -9,7 +9,7 @@ pub use flags::{Command, Flags, LogFormat, Migration};
 
 use crate::{
     io::clients::Source,
-    plan::hub::{policy::Propagation, resolve::Limits, sweep::Sweep},
+    plan::management::{policy::Propagation, resolve::Limits, sweep::Sweep},
 };
 
 /// Everything the process needs to know, checked. Tests and overlays build the same struct.

@@ -1,7 +1,7 @@
 //! Thin loops: fetch a snapshot, ask `plan` what to do, have `io` do it.
 
 pub mod cell;
-pub mod hub;
+pub mod management;
 
 use std::{
     sync::{Arc, Weak},
@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Longest run at one key; every call in it has a shorter deadline of its own.
-const RUN: Duration = Duration::from_mins(1);
+const RECONCILE_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// One controller's work on one key.
 pub trait Reconciler: Send + Sync + 'static {
@@ -75,8 +75,9 @@ pub async fn run<R: Reconciler>(
 
 async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &Metrics) {
     let started = Instant::now();
-    let result = tokio::time::timeout(RUN, reconciler.reconcile(&key)).await;
-    let result = result.unwrap_or_else(|_| Err(Error::Deadline { call: format!("reconcile {key}"), after: RUN }));
+    let result = tokio::time::timeout(RECONCILE_TIMEOUT, reconciler.reconcile(&key)).await;
+    let result =
+        result.unwrap_or_else(|_| Err(Error::Deadline { call: format!("reconcile {key}"), after: RECONCILE_TIMEOUT }));
     let (label, outcome) = match &result {
         Ok(Next::Await) => ("success", Outcome::Done),
         Ok(Next::After(after)) => ("requeue_after", Outcome::Again(*after)),
@@ -128,15 +129,15 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
 
 /// Sends the writes of a plan over two planes, in order, until one fails.
 async fn carry_out<N: Plane, F: Plane>(
-    near: &ControlPlane<N>,
-    far: &ControlPlane<F>,
+    local: &ControlPlane<N>,
+    remote: &ControlPlane<F>,
     plan: &Plan<Step<N, F>>,
     metrics: &Metrics,
 ) -> Result<Next, Stopped> {
     for step in &plan.steps {
         let (at, sent) = match step {
-            Step::Near(write) => (End::Near, send(near, write, metrics).await.map(drop)),
-            Step::Far(write) => (End::Far, send(far, write, metrics).await.map(drop)),
+            Step::Local(write) => (End::Local, send(local, write, metrics).await.map(drop)),
+            Step::Remote(write) => (End::Remote, send(remote, write, metrics).await.map(drop)),
         };
         sent.map_err(|error| Stopped { at, error })?;
     }
@@ -146,8 +147,8 @@ async fn carry_out<N: Plane, F: Plane>(
 /// One of the two planes of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    Near,
-    Far,
+    Local,
+    Remote,
 }
 
 /// A plan over two planes that could not be carried out.

@@ -8,7 +8,7 @@ use kube::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 
-use super::{CALL, Class, Error, clients::ControlPlane, deadline};
+use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
 use crate::plan::{Kind, Object, Op, Plane, Write};
 
 /// The version of an object that a write made.
@@ -49,20 +49,25 @@ impl<P: Plane> ControlPlane<P> {
                 let params = PostParams { field_manager: Some((*manager).into()), ..PostParams::default() };
                 let body: DynamicObject = serde_json::from_value(body.clone())
                     .map_err(|e| Error::Answer { call: what("create")(), why: e.to_string() })?;
-                deadline(CALL, what("create"), api.create(&params, &body)).await?
+                deadline(REQUEST_TIMEOUT, what("create"), api.create(&params, &body)).await?
             }
             Op::Apply { body, manager, status } => {
                 let params = PatchParams::apply(manager).force();
                 if *status {
-                    deadline(CALL, what("apply status of"), api.patch_status(name, &params, &Patch::Apply(body)))
-                        .await?
+                    deadline(
+                        REQUEST_TIMEOUT,
+                        what("apply status of"),
+                        api.patch_status(name, &params, &Patch::Apply(body)),
+                    )
+                    .await?
                 } else {
-                    deadline(CALL, what("apply"), api.patch(name, &params, &Patch::Apply(body))).await?
+                    deadline(REQUEST_TIMEOUT, what("apply"), api.patch(name, &params, &Patch::Apply(body))).await?
                 }
             }
             Op::Merge { body, manager } => {
                 let params = PatchParams { field_manager: Some((*manager).into()), ..PatchParams::default() };
-                let patched = deadline(CALL, what("patch"), api.patch(name, &params, &Patch::Merge(body))).await;
+                let patched =
+                    deadline(REQUEST_TIMEOUT, what("patch"), api.patch(name, &params, &Patch::Merge(body))).await;
                 match patched {
                     Err(gone) if gone.class() == Class::Gone => return Ok(None),
                     patched => patched?,
@@ -96,7 +101,7 @@ impl<P: Plane> ControlPlane<P> {
             ..DeleteParams::default()
         };
         let what = || format!("delete {object} in {}", self.name());
-        match deadline(CALL, what, api.delete(&object.name, &params)).await {
+        match deadline(REQUEST_TIMEOUT, what, api.delete(&object.name, &params)).await {
             Ok(either) => {
                 either.map_left(|deleting| drop(self.feed_back(object, deleting))).map_right(|_| {
                     if let Some(sink) = self.sink(object.kind) {
@@ -138,7 +143,7 @@ impl<P: Plane> ControlPlane<P> {
     /// Also when the server does not serve the path; `Ok(None)` only when it says that this object is absent.
     pub async fn read<K: DeserializeOwned>(&self, object: &Object) -> Result<Option<K>, Error> {
         let what = || format!("get {object} in {}", self.name());
-        let found = deadline(CALL, what, self.api(object).get(&object.name)).await;
+        let found = deadline(REQUEST_TIMEOUT, what, self.api(object).get(&object.name)).await;
         if matches!(found, Err(Error::Deadline { .. })) {
             self.connection().renew();
         }
@@ -158,7 +163,7 @@ impl<P: Plane> ControlPlane<P> {
     /// As [`Self::read`].
     pub async fn read_metadata(&self, object: &Object) -> Result<Option<ObjectMeta>, Error> {
         let what = || format!("get {object} in {}", self.name());
-        match deadline(CALL, what, self.api(object).get_metadata(&object.name)).await {
+        match deadline(REQUEST_TIMEOUT, what, self.api(object).get_metadata(&object.name)).await {
             Ok(found) => Ok(Some(found.metadata)),
             Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(None),
             Err(error) => Err(error),
@@ -178,7 +183,7 @@ impl<P: Plane> ControlPlane<P> {
 /// Absent is only what the server says is absent: a 404 for the namespace, or for a path that it does not serve, is not.
 async fn confirm_absent(api: &Api<DynamicObject>, object: &Object, place: &str) -> Result<(), Error> {
     let what = || format!("get {object} in {place}");
-    match deadline(CALL, what, api.get_metadata(&object.name)).await {
+    match deadline(REQUEST_TIMEOUT, what, api.get_metadata(&object.name)).await {
         Ok(_) => Err(Error::StillThere(format!("{object} in {place}"))),
         Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(()),
         Err(error) => Err(error),
@@ -193,7 +198,7 @@ async fn confirm_present(
     place: &str,
 ) -> Result<(), Error> {
     let what = || format!("get {object} in {place}");
-    match deadline(CALL, what, api.get_metadata_opt(&object.name)).await? {
+    match deadline(REQUEST_TIMEOUT, what, api.get_metadata_opt(&object.name)).await? {
         Some(found)
             if found.metadata.uid.as_deref() == Some(uid)
                 && (generation.is_none() || generation == found.metadata.generation) =>

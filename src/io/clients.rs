@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_kubeconfig_that_cannot_be_used_is_told_in_one_line() {
+    async fn a_kubeconfig_that_cannot_be_used_is_reported_in_one_line() {
         let file = std::env::temp_dir().join(format!("kubeconfig-{:016x}", fastrand::u64(..)));
         for (text, words) in [
             ("garbage: [", "line 1"),

@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::{CALL, Class, Error, apply::Stored, clients::ControlPlane, deadline};
+use super::{Class, Error, REQUEST_TIMEOUT, apply::Stored, clients::ControlPlane, deadline};
 use crate::{
     api::referenced::Token,
     plan::{
@@ -93,7 +93,7 @@ impl<P: Plane> ControlPlane<P> {
             Ok(client) => client,
             Err(source) => return Err(Error::Api { call: what(), source: Box::new(source) }),
         };
-        let called = deadline(CALL, what, client.request_text(request)).await;
+        let called = deadline(REQUEST_TIMEOUT, what, client.request_text(request)).await;
         called.map_err(scrubbed)
     }
 
@@ -152,14 +152,14 @@ mod tests {
     use kube::core::Status;
 
     #[test]
-    fn a_refusal_tells_fields_but_no_words() {
+    fn a_refusal_reports_fields_but_no_words() {
         let status: Status = serde_json::from_value(serde_json::json!({
             "status": "Failure", "code": 422, "reason": "Invalid", "message": "data[a]: Invalid value: \"canary\"",
             "details": { "causes": [{ "field": "data[a]", "message": "Invalid value: \"canary\"", "reason": "x" }] },
         }))
         .unwrap();
         let error = Error::Api { call: "create".into(), source: Box::new(kube::Error::Api(Box::new(status))) };
-        let told = scrubbed(error).to_string();
-        assert!(told.contains("data[a]") && told.contains("422") && !told.contains("canary"), "{told}");
+        let reported = scrubbed(error).to_string();
+        assert!(reported.contains("data[a]") && reported.contains("422") && !reported.contains("canary"), "{reported}");
     }
 }

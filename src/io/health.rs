@@ -38,7 +38,7 @@ impl Health {
         self.register(what, false)
     }
 
-    /// Registers a watch of one tenant among many: that it fails is told, but keeps nobody else from being ready.
+    /// Registers a watch of one tenant among many: that it fails is reported, but keeps nobody else from being ready.
     pub fn tenant_watch(&self, what: String) -> Entry {
         self.register(what, true)
     }
@@ -139,14 +139,14 @@ mod tests {
         assert_eq!(health.waiting(), ["b: CRD missing"]);
         b.synced();
         assert!(health.waiting().is_empty());
-        assert!(a.failed("unreachable"), "a synced watch that fails is told as well");
+        assert!(a.failed("unreachable"), "a synced watch that fails is reported as well");
         assert_eq!(health.waiting(), ["a: unreachable"]);
         drop(a);
         assert!(health.waiting().is_empty());
     }
 
     #[test]
-    fn a_failing_tenant_is_told_and_keeps_nobody_from_being_ready() {
+    fn a_failing_tenant_is_reported_and_keeps_nobody_from_being_ready() {
         let health = Health::default();
         let entry = health.tenant_watch("workloads in project a".into());
         assert_eq!(health.waiting().len(), 1, "not tried yet");

@@ -25,14 +25,14 @@ use super::{
 use crate::api::meta::LEASE;
 
 /// How long a Lease holds without renewal.
-const HOLD: Duration = Duration::from_secs(15);
+const LEASE_DURATION: Duration = Duration::from_secs(15);
 /// How long a leader that cannot renew goes on.
-const RENEW_WITHIN: Duration = Duration::from_secs(10);
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// Between two attempts.
-const RETRY: Duration = Duration::from_secs(2);
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
 
-/// Longest wait for an answer: a dead connection must leave time for a second attempt within [`RENEW_WITHIN`].
-const ANSWER: Duration = Duration::from_secs(3);
+/// Longest wait for an answer: a dead connection must leave time for a second attempt within [`RENEW_DEADLINE`].
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A candidate for the Lease.
 pub struct Candidate {
@@ -56,27 +56,27 @@ impl Candidate {
 
     /// Waits until the Lease is ours. Failures are logged when they are news, and tried again.
     pub async fn acquire(&mut self) {
-        let mut told = String::new();
+        let mut reported = String::new();
         loop {
             match self.attempt().await {
                 Ok(true) => return,
                 Ok(false) => {
                     let holder =
                         self.seen.as_ref().and_then(|(spec, _)| spec.holder_identity.clone()).unwrap_or_default();
-                    if told != holder {
+                    if reported != holder {
                         tracing::info!(lease = self.place, %holder, "waiting to lead");
-                        told = holder;
+                        reported = holder;
                     }
                 }
                 Err(error) => {
                     let text = error.to_string();
-                    if told != text {
+                    if reported != text {
                         tracing::warn!(lease = self.place, error = text, "cannot take part in leader election");
-                        told = text;
+                        reported = text;
                     }
                 }
             }
-            tokio::time::sleep(RETRY.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
+            tokio::time::sleep(RETRY_PERIOD.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
         }
     }
 
@@ -86,14 +86,14 @@ impl Candidate {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return self.give_up().await,
-                () = tokio::time::sleep(RETRY) => {}
+                () = tokio::time::sleep(RETRY_PERIOD) => {}
             }
             match self.attempt().await {
                 Ok(true) => renewed = Instant::now(),
                 Ok(false) => return tracing::error!(lease = self.place, "another process leads"),
                 Err(error) => tracing::warn!(lease = self.place, %error, "cannot renew"),
             }
-            if renewed.elapsed() > RENEW_WITHIN {
+            if renewed.elapsed() > RENEW_DEADLINE {
                 return tracing::error!(lease = self.place, "not renewed in time");
             }
         }
@@ -122,9 +122,10 @@ impl Candidate {
     async fn take_or_renew(&mut self) -> Result<bool, Error> {
         let place = self.place.clone();
         let call = |verb: &str| format!("{verb} {place}");
-        let Some(mut lease) = deadline(ANSWER, || call("get"), self.api().get_opt(LEASE)).await? else {
+        let Some(mut lease) = deadline(ATTEMPT_TIMEOUT, || call("get"), self.api().get_opt(LEASE)).await? else {
             let lease = Lease { metadata: named(), spec: Some(self.record(0)) };
-            let created = deadline(ANSWER, || call("create"), self.api().create(&PostParams::default(), &lease)).await;
+            let created =
+                deadline(ATTEMPT_TIMEOUT, || call("create"), self.api().create(&PostParams::default(), &lease)).await;
             return lost_race(created);
         };
         let spec = lease.spec.clone().unwrap_or_default();
@@ -140,7 +141,8 @@ impl Candidate {
         lease.spec = Some(record);
         // The resourceVersion we read goes along, so that of two candidates one fails.
         let replaced =
-            deadline(ANSWER, || call("update"), self.api().replace(LEASE, &PostParams::default(), &lease)).await;
+            deadline(ATTEMPT_TIMEOUT, || call("update"), self.api().replace(LEASE, &PostParams::default(), &lease))
+                .await;
         lost_race(replaced)
     }
 
@@ -156,25 +158,28 @@ impl Candidate {
                 now
             }
         };
-        let hold = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(HOLD, Duration::from_secs);
+        let hold =
+            spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(LEASE_DURATION, Duration::from_secs);
         seen.elapsed() < hold
     }
 
     async fn give_up(&self) {
-        let Ok(Some(mut lease)) = deadline(ANSWER, String::new, self.api().get_opt(LEASE)).await else { return };
+        let Ok(Some(mut lease)) = deadline(ATTEMPT_TIMEOUT, String::new, self.api().get_opt(LEASE)).await else {
+            return;
+        };
         let Some(spec) = lease.spec.as_mut().filter(|s| s.holder_identity.as_deref() == Some(&self.identity)) else {
             return;
         };
         spec.holder_identity = None;
         spec.lease_duration_seconds = Some(1);
-        let _ = deadline(ANSWER, String::new, self.api().replace(LEASE, &PostParams::default(), &lease)).await;
+        let _ = deadline(ATTEMPT_TIMEOUT, String::new, self.api().replace(LEASE, &PostParams::default(), &lease)).await;
     }
 
     fn record(&self, transitions: i32) -> LeaseSpec {
         let now = MicroTime(Timestamp::now().round(jiff::Unit::Microsecond).unwrap_or_default());
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: Some(i32::try_from(HOLD.as_secs()).unwrap_or(15)),
+            lease_duration_seconds: Some(i32::try_from(LEASE_DURATION.as_secs()).unwrap_or(15)),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
             lease_transitions: Some(transitions),
@@ -196,4 +201,5 @@ fn lost_race(outcome: Result<Lease, Error>) -> Result<bool, Error> {
 }
 
 /// Kept beside the constants so that a change of one is checked against the others.
-const _: () = assert!(RETRY.as_secs() < RENEW_WITHIN.as_secs() && RENEW_WITHIN.as_secs() < HOLD.as_secs());
+const _: () =
+    assert!(RETRY_PERIOD.as_secs() < RENEW_DEADLINE.as_secs() && RENEW_DEADLINE.as_secs() < LEASE_DURATION.as_secs());

@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use super::{Error, deadline, watch::PAGE_SIZE};
 
 /// Longest wait for one page.
-const PAGE: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Shows every object of a kind on a control plane to `see`.
 ///
@@ -58,7 +58,7 @@ async fn pages<T: Clone>(
 ) -> Result<(), Error> {
     let mut params = params.limit(PAGE_SIZE);
     loop {
-        let list = deadline(PAGE, &what, page(params.clone())).await?;
+        let list = deadline(LIST_TIMEOUT, &what, page(params.clone())).await?;
         list.items.into_iter().for_each(&mut see);
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),

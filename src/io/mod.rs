@@ -123,7 +123,7 @@ fn explain(error: &kube::Error) -> String {
 }
 
 /// Longest wait for the answer to one call. kube itself would wait for ever on a server that accepts and stays silent.
-pub const CALL: Duration = Duration::from_secs(10);
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Runs `call` with a deadline.
 ///

@@ -10,12 +10,12 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 /// First delay after a failure.
-const FIRST: Duration = Duration::from_millis(200);
+const BACKOFF_FIRST: Duration = Duration::from_millis(200);
 /// Longest delay between two attempts at one key.
-const LONGEST: Duration = Duration::from_mins(1);
+const BACKOFF_MAX: Duration = Duration::from_mins(1);
 
 /// Longest delay of a failing key after an event that touched it.
-const AFTER_EVENT: Duration = Duration::from_secs(1);
+const RETRY_AFTER_EVENT: Duration = Duration::from_secs(1);
 
 /// What to reconcile: an object, in a lane of its own project.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -173,11 +173,11 @@ impl Queue {
             Outcome::Failed | Outcome::Unanswered => {
                 let failures = state.failures.entry(key.clone()).or_default();
                 *failures += 1;
-                Some(backoff(*failures, FIRST, LONGEST))
+                Some(backoff(*failures, BACKOFF_FIRST, BACKOFF_MAX))
             }
         };
         match delay {
-            Some(after) if failed && dirty => state.add_after(key, after.min(AFTER_EVENT)),
+            Some(after) if failed && dirty => state.add_after(key, after.min(RETRY_AFTER_EVENT)),
             Some(after) if !dirty => state.add_after(key, after),
             _ if dirty => state.add(key),
             _ => {}
@@ -208,7 +208,7 @@ impl State {
             self.due_at.remove(&key);
             if self.failures.contains_key(&key) {
                 // The event may be the cure, so it need not wait for long; nor may it turn failure into a hot loop.
-                return self.hold(key, at.min(Instant::now() + AFTER_EVENT));
+                return self.hold(key, at.min(Instant::now() + RETRY_AFTER_EVENT));
             }
         }
         if !self.ready.insert(key.clone()) {
@@ -345,12 +345,12 @@ mod tests {
             delays.push(queue.finish(running, Outcome::Failed).unwrap());
             assert_eq!(queue.depth(), 0);
         }
-        assert!(delays[0] <= FIRST && delays[11] >= LONGEST / 2 && delays[11] <= LONGEST, "{delays:?}");
+        assert!(delays[0] <= BACKOFF_FIRST && delays[11] >= BACKOFF_MAX / 2 && delays[11] <= BACKOFF_MAX, "{delays:?}");
         let running = queue.next().await;
         assert_eq!(queue.finish(running, Outcome::Done), None);
         queue.add(key("p", "a"));
         let running = queue.next().await;
-        assert!(queue.finish(running, Outcome::Failed).unwrap() <= FIRST, "success renews patience");
+        assert!(queue.finish(running, Outcome::Failed).unwrap() <= BACKOFF_FIRST, "success renews patience");
     }
 
     #[tokio::test(start_paused = true)]
@@ -365,7 +365,7 @@ mod tests {
         queue.add(key("p", "a"));
         assert_eq!(queue.depth(), 0);
         let running = queue.next().await;
-        assert!(before.elapsed() <= AFTER_EVENT + Duration::from_millis(10));
+        assert!(before.elapsed() <= RETRY_AFTER_EVENT + Duration::from_millis(10));
         queue.add(key("p", "a"));
         queue.finish(running, Outcome::Failed);
         assert_eq!(queue.depth(), 0);

@@ -1,6 +1,6 @@
 //! What is known of the ConfigMaps and Secrets that are in use: of each, what its last reading came to.
 //!
-//! A watch of metadata tells when a reading is out of date. Nothing is kept of any other object, and no content of any.
+//! A watch of metadata reports when a reading is out of date. Nothing is kept of any other object, and no content of any.
 
 use std::{
     collections::HashMap,
@@ -11,14 +11,14 @@ use std::{
 };
 
 use super::store::{Cache, Incoming, ObjectKey};
-use crate::plan::hub::resolve::Source;
+use crate::plan::management::resolve::Source;
 
 /// The sources of one kind in one project.
 #[derive(Default)]
 pub struct Sources {
     entries: Mutex<HashMap<ObjectKey, Entry>>,
     listener: OnceLock<Listener>,
-    /// Whether the watch fails, so that nobody tells of changes.
+    /// Whether the watch fails, so that nobody reports of changes.
     failing: AtomicBool,
 }
 
@@ -26,7 +26,7 @@ type Listener = Box<dyn Fn(&ObjectKey) + Send + Sync>;
 
 #[derive(Default)]
 struct Entry {
-    /// Grows with each change that the watch tells.
+    /// Grows with each change that the watch reports.
     epoch: u64,
     /// The last reading, and the epoch in which it was begun.
     reading: Option<(u64, Reading)>,
@@ -71,7 +71,7 @@ impl Sources {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// Who is told that a source in use has changed. Set once, before the watch begins.
+    /// Who is reported that a source in use has changed. Set once, before the watch begins.
     pub fn listen(&self, listener: impl Fn(&ObjectKey) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
@@ -209,35 +209,35 @@ mod tests {
     }
 
     #[test]
-    fn a_reading_stands_until_the_watch_tells_of_a_change() {
+    fn a_reading_stands_until_the_watch_reports_of_a_change() {
         let sources = Sources::default();
-        let told = Arc::new(AtomicUsize::new(0));
-        let counter = told.clone();
+        let reported = Arc::new(AtomicUsize::new(0));
+        let counter = reported.clone();
         sources.listen(move |_| {
             counter.fetch_add(1, Ordering::SeqCst);
         });
         let key = ObjectKey::new("shop", "db");
         assert!(!sources.wants(&key));
         sources.observe(object(5)); // nobody uses it
-        assert_eq!((sources.get(&key), told.load(Ordering::SeqCst)), (Source::Unknown, 0));
+        assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Unknown, 0));
 
         let epoch = sources.begin(&key);
         assert!(sources.wants(&key));
         assert_eq!(sources.read(&key, epoch, reading(5)), News::Changed);
         sources.copied(&key, Copied { uid: "c".into(), version: "9".into() });
         sources.observe(object(5)); // what was read
-        assert_eq!((sources.get(&key), told.load(Ordering::SeqCst)), (Source::Present { size: 3 }, 0));
+        assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Present { size: 3 }, 0));
         assert!(sources.copy(&key).is_some());
 
         sources.observe(object(6));
-        assert_eq!((sources.get(&key), told.load(Ordering::SeqCst)), (Source::Unknown, 1));
+        assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Unknown, 1));
         assert_eq!((sources.last(&key), sources.copy(&key)), (Source::Present { size: 3 }, None));
 
         // A change that comes while it is read makes the reading old before it is noted.
         let epoch = sources.begin(&key);
         Cache::forget(&sources, &key, "u");
         sources.read(&key, epoch, reading(6));
-        assert_eq!((sources.get(&key), told.load(Ordering::SeqCst)), (Source::Unknown, 2));
+        assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Unknown, 2));
     }
 
     #[test]
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_tells_what_was_missed() {
+    fn a_list_reports_what_was_missed() {
         let (sources, key) = (Sources::default(), ObjectKey::new("shop", "db"));
         let epoch = sources.begin(&key);
         sources.read(&key, epoch, reading(5));

@@ -172,7 +172,7 @@ impl<V> Store<V> {
         }
     }
 
-    /// Who is told of changes. Set once, before the watch begins.
+    /// Who is reported of changes. Set once, before the watch begins.
     pub fn listen(&self, listener: impl Fn(&Change<'_, V>) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
@@ -182,7 +182,7 @@ impl<V> Store<V> {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Whether the first list is in and the watch works: what is known is the present, as far as anybody can tell.
+    /// Whether the first list is in and the watch works: what is known is the present, as far as anybody can report.
     pub fn is_live(&self) -> bool {
         self.is_synced() && self.live.load(Ordering::Acquire)
     }
@@ -224,7 +224,7 @@ impl<V> Store<V> {
         self.read().unreadable.iter().any(|key| &*key.namespace == namespace)
     }
 
-    /// A complete list at `version`: takes it all over, tells of every difference, and of every deletion that no event told.
+    /// A complete list at `version`: takes it all over, reports of every difference, and of every deletion that no event reported.
     pub fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
         let listed: BTreeSet<ObjectKey> = objects.iter().map(|o| o.key.clone()).collect();
         for object in objects {
@@ -265,7 +265,7 @@ impl<V> Store<V> {
             inner.unindex(self.index, key, old.as_deref());
             old
         };
-        self.tell(&Change { key, old: old.as_ref(), new: None });
+        self.notify(&Change { key, old: old.as_ref(), new: None });
     }
 
     /// The watch has delivered everything up to this version.
@@ -300,10 +300,10 @@ impl<V> Store<V> {
             }
             old
         };
-        self.tell(&Change { key: &key, old: old.as_ref(), new: value.as_ref() });
+        self.notify(&Change { key: &key, old: old.as_ref(), new: value.as_ref() });
     }
 
-    fn tell(&self, change: &Change<'_, V>) {
+    fn notify(&self, change: &Change<'_, V>) {
         if let Some(listener) = self.listener.get() {
             listener(change);
         }
@@ -343,15 +343,15 @@ mod tests {
     fn store() -> (Arc<Store<&'static str>>, Arc<Mutex<Vec<String>>>) {
         let store = Arc::new(Store::new(|_, value: &&str| vec![(*value).to_owned()]));
         let log = Arc::new(Mutex::new(Vec::new()));
-        let told = log.clone();
+        let reported = log.clone();
         store.listen(move |change: &Change<'_, &str>| {
-            told.lock().unwrap().push(format!("{} {:?}->{:?}", change.key, change.old, change.new));
+            reported.lock().unwrap().push(format!("{} {:?}->{:?}", change.key, change.old, change.new));
         });
         (store, log)
     }
 
     #[test]
-    fn own_writes_are_seen_at_once_and_told_once() {
+    fn own_writes_are_seen_at_once_and_reported_once() {
         let (store, log) = store();
         store.replace(vec![object("a", "1", 5, "x")], 5);
         store.wrote(object("a", "1", 6, "y"));
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_tells_of_deletions_that_no_event_told() {
+    fn a_list_reports_of_deletions_that_no_event_reported() {
         let (store, log) = store();
         store.replace(vec![object("a", "1", 1, "x"), object("b", "2", 2, "x")], 2);
         store.wrote(object("c", "3", 9, "x"));

@@ -1,9 +1,9 @@
 //! The only constructor of watches: list in pages, then watch, for ever.
 //!
-//! kube's `watcher` hides bookmarks and silent reconnects, so that nobody could tell a quiet watch from a dead one or
+//! kube's `watcher` hides bookmarks and silent reconnects, so that nobody could report a quiet watch from a dead one or
 //! say in `/readyz` when a failing one has recovered; this loop is kube's `list` and `watch` calls with that kept visible.
 //! Each watch is a task of its own with its own back-off: one that fails delays no other. The server ends each watch
-//! call after [`LIFETIME`]; one that stays silent for longer than [`SILENCE`] is dead and replaced.
+//! call after [`WATCH_LIFETIME`]; one that stays silent for longer than [`WATCH_SILENCE`] is dead and replaced.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -33,19 +33,19 @@ use crate::{
 };
 
 /// How long the server keeps one watch call open.
-const LIFETIME: Duration = Duration::from_secs(40);
+const WATCH_LIFETIME: Duration = Duration::from_secs(40);
 /// A watch call that has delivered nothing for this long outlived its end: the connection is dead.
-const SILENCE: Duration = Duration::from_secs(45);
+const WATCH_SILENCE: Duration = Duration::from_secs(45);
 /// How long a watch that failed before must stay quiet to count as recovered.
-const PROOF: Duration = Duration::from_secs(1);
+const WATCH_PROOF: Duration = Duration::from_secs(1);
 /// Longest wait for one page of a list.
-const PAGE: Duration = Duration::from_secs(30);
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects per page of a list, where all are kept.
 pub const PAGE_SIZE: u32 = 500;
 /// Longest wait between two attempts.
-const PATIENCE: Duration = Duration::from_secs(5);
+const FAILURE_GRACE: Duration = Duration::from_secs(5);
 /// The same for one tenant among many: hundreds that are away must not be asked all the time.
-const TENANT_PATIENCE: Duration = Duration::from_secs(15);
+const TENANT_FAILURE_GRACE: Duration = Duration::from_secs(15);
 
 /// What can be watched: a kind behind a guard, or the metadata of one.
 pub trait Watched: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
@@ -132,7 +132,7 @@ where
                 let opened = Instant::now();
                 let ended = match self.follow(entry, &mut version, &mut failures).await {
                     Ok(End::Expired) => break, // the server no longer knows our version: list again
-                    Ok(End::Closed) if opened.elapsed() > PROOF => continue,
+                    Ok(End::Closed) if opened.elapsed() > WATCH_PROOF => continue,
                     Ok(End::Closed) => Error::Answer { call: self.call("watch"), why: "it ended at once".into() },
                     Err(error) => error,
                 };
@@ -159,7 +159,7 @@ where
                 }
                 self.metrics.watch_failed(W::plural(&()).as_ref(), error.label());
                 *failures += 1;
-                let longest = if self.tenant { TENANT_PATIENCE } else { PATIENCE };
+                let longest = if self.tenant { TENANT_FAILURE_GRACE } else { FAILURE_GRACE };
                 tokio::time::sleep(backoff(*failures, Duration::from_millis(250), longest)).await;
                 None
             }
@@ -183,7 +183,7 @@ where
         let mut objects = Vec::new();
         loop {
             entry.trying();
-            let page = deadline(PAGE, || self.call("list"), self.api().list(&params)).await?;
+            let page = deadline(LIST_TIMEOUT, || self.call("list"), self.api().list(&params)).await?;
             let wanted = page.items.into_iter().filter(|object| self.cache.wants(&ObjectKey::of(object)));
             objects.extend(wanted.map(|object| self.take_in(object)));
             if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
@@ -198,14 +198,14 @@ where
 
     async fn follow(&self, entry: &Entry, version: &mut u64, failures: &mut u32) -> Result<End, Error> {
         entry.trying();
-        let seconds = u32::try_from(LIFETIME.as_secs()).unwrap_or(40).saturating_sub(fastrand::u32(0..8));
+        let seconds = u32::try_from(WATCH_LIFETIME.as_secs()).unwrap_or(40).saturating_sub(fastrand::u32(0..8));
         let params = WatchParams::default().labels(&self.selector).timeout(seconds);
         let from = version.to_string();
-        let stream = deadline(super::CALL, || self.call("watch"), self.api().watch(&params, &from)).await?;
+        let stream = deadline(super::REQUEST_TIMEOUT, || self.call("watch"), self.api().watch(&params, &from)).await?;
         let mut stream = std::pin::pin!(stream.peekable());
         if *failures > 0 {
             // A server that accepts a watch only to drop it has not recovered: some event, or a moment of quiet, proves it.
-            if let Ok(Some(Err(_)) | None) = tokio::time::timeout(PROOF, stream.as_mut().peek()).await {
+            if let Ok(Some(Err(_)) | None) = tokio::time::timeout(WATCH_PROOF, stream.as_mut().peek()).await {
                 return match stream.try_next().await {
                     Err(source) => Err(self.lost(Lost::Broken(source))),
                     Ok(_) => Ok(End::Closed),
@@ -252,7 +252,7 @@ where
         match lost {
             Lost::Silent => {
                 self.metrics.watch_replaced(W::plural(&()).as_ref());
-                Error::Deadline { call: self.call("watch"), after: SILENCE }
+                Error::Deadline { call: self.call("watch"), after: WATCH_SILENCE }
             }
             Lost::Broken(source) => Error::Api { call: self.call("watch"), source: Box::new(source) },
         }
@@ -294,7 +294,7 @@ enum Lost {
 async fn next<W>(
     stream: &mut (impl Stream<Item = kube::Result<WatchEvent<W>>> + Unpin),
 ) -> Result<Option<WatchEvent<W>>, Lost> {
-    tokio::time::timeout(SILENCE, stream.try_next()).await.map_err(|_| Lost::Silent)?.map_err(Lost::Broken)
+    tokio::time::timeout(WATCH_SILENCE, stream.try_next()).await.map_err(|_| Lost::Silent)?.map_err(Lost::Broken)
 }
 
 fn number(version: Option<&str>) -> u64 {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_that_ends_every_watch_at_once_makes_no_hot_loop_and_is_told() {
+    async fn a_server_that_ends_every_watch_at_once_makes_no_hot_loop_and_is_reported() {
         let watches = Arc::new(AtomicUsize::new(0));
         let health = Health::default();
         let stop = CancellationToken::new();

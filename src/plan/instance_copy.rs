@@ -25,7 +25,7 @@ pub struct Copy<'a> {
 }
 
 /// The next write that brings `live` nearer to the copy: metadata and spec, then status. `None` when it stands.
-pub fn hold<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
+pub fn ensure<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
     if live.is_some_and(|live| live.metadata.deletion_timestamp.is_some()) {
         return None; // made anew when it is gone; its event brings us back
     }
@@ -92,7 +92,7 @@ mod tests {
     fn next(source: &Instance, live: Option<&Instance>) -> Option<Write<Hub>> {
         let owner = json!([{ "apiVersion": "v", "kind": "K", "name": "wd", "uid": "o", "controller": true }]);
         let labels = BTreeMap::from([("plane", "hub".to_owned())]);
-        hold(&Copy { source, namespace: "ns-1", labels, owner, manager: "compute-operator-test" }, live)
+        ensure(&Copy { source, namespace: "ns-1", labels, owner, manager: "compute-operator-test" }, live)
     }
 
     fn copy(edit: impl FnOnce(&mut Value)) -> Instance {

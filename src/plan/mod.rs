@@ -8,8 +8,8 @@ pub mod condition;
 pub mod diff;
 pub mod event;
 pub mod hash;
-pub mod hub;
 pub mod instance_copy;
+pub mod management;
 mod namespace;
 pub mod ownership;
 pub mod payload;
@@ -34,7 +34,7 @@ pub struct Plan<S> {
 /// When to look at an object again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Some watched event will tell.
+    /// Some watched event will report.
     Await,
     /// No event can be relied on: look again after this long.
     After(Duration),

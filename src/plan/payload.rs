@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 /// What is copied of a source: everything but its metadata.
 ///
-/// `Debug` tells names and sizes, never values.
+/// `Debug` reports names and sizes, never values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Payload {
     /// A ConfigMap's texts; a Secret's values in base64.
@@ -30,7 +30,7 @@ impl fmt::Debug for Payload {
 
 impl Payload {
     /// From the object as an API server gives it; `secret` says which kind it is. `None` when it is neither: what does
-    /// not fit is not told, since it may be a value.
+    /// not fit is not reported, since it may be a value.
     pub fn parse(secret: bool, object: &[u8]) -> Option<(Seen, Self)> {
         let object: Object = serde_json::from_slice(object).ok()?;
         let (data, binary) = (object.data.unwrap_or_default(), object.binary_data.unwrap_or_default());

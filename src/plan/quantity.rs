@@ -3,7 +3,7 @@
 use crate::api::compute::Quantity;
 
 /// Thousandths that fit: far above any machine, far below where sums could overflow.
-const MOST: f64 = 1e24;
+const MAX_QUANTITY: f64 = 1e24;
 
 /// The value in thousandths, rounded up. `None` when it is negative, not a quantity, or beyond any machine.
 pub fn thousandths(quantity: &Quantity) -> Option<i128> {
@@ -37,7 +37,7 @@ pub fn thousandths(quantity: &Quantity) -> Option<i128> {
     // Products of decimals are a hair off; what is nearer to a whole number than any quantity can mean is that number.
     let whole = if (value - value.round()).abs() < 1e-6 * value.abs().max(1.0) { value.round() } else { value.ceil() };
     #[allow(clippy::cast_possible_truncation)] // bounded right here
-    (0.0..MOST).contains(&whole).then_some(whole as i128)
+    (0.0..MAX_QUANTITY).contains(&whole).then_some(whole as i128)
 }
 
 #[cfg(test)]

@@ -368,16 +368,16 @@ fn addressed(object: &Object, uid: Option<String>, mut fields: Value) -> Value {
 /// A write of a controller that works on two planes: the one it serves, and one far from it.
 pub enum Step<N, F> {
     /// Where the controller's own objects live.
-    Near(Write<N>),
+    Local(Write<N>),
     /// The other end.
-    Far(Write<F>),
+    Remote(Write<F>),
 }
 
 impl<N, F> Clone for Step<N, F> {
     fn clone(&self) -> Self {
         match self {
-            Self::Near(write) => Self::Near(write.clone()),
-            Self::Far(write) => Self::Far(write.clone()),
+            Self::Local(write) => Self::Local(write.clone()),
+            Self::Remote(write) => Self::Remote(write.clone()),
         }
     }
 }
@@ -385,8 +385,8 @@ impl<N, F> Clone for Step<N, F> {
 impl<N, F> fmt::Debug for Step<N, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Near(write) => f.debug_tuple("Near").field(write).finish(),
-            Self::Far(write) => f.debug_tuple("Far").field(write).finish(),
+            Self::Local(write) => f.debug_tuple("Local").field(write).finish(),
+            Self::Remote(write) => f.debug_tuple("Remote").field(write).finish(),
         }
     }
 }

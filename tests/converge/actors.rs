@@ -14,9 +14,9 @@ use compute_operator::{
     plan::{
         Kind, NamespaceFacts, Object, Step,
         cell::{data, instance, instances, quota, write_back},
-        hub::{
+        management::{
             companion::{self, CompanionFacts, Decision, Observed, User},
-            fan_out, federate, policy, project,
+            fan_out, federate, policy, projection,
             resolve::{self, Limits, Source},
         },
         ownership,
@@ -93,8 +93,8 @@ impl World {
                     },
                 },
                 karmada: None,
-                lacking: None,
-                may_touch: true,
+                blocked_since: None,
+                may_repair: true,
             };
             self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).plan.steps, left);
         }
@@ -174,13 +174,13 @@ impl World {
                 policy: policy.as_ref(),
                 clusters: None,
                 guard: false,
-                by_need: false,
+                delivered_by_dependency: false,
                 claimed: 0,
                 unneeded_for: Duration::ZERO,
-                wait_is_told: false,
+                wait_is_reported: false,
                 probe: policy::Probe::Passed,
                 propagation: policy::Propagation::Dependencies,
-                losses: None,
+                rollback_impact: None,
             };
             for write in policy::plan(&observed, NOW).plan.steps {
                 spend(left, &mut self.changes, self.now.hub.execute(&write));
@@ -251,11 +251,11 @@ impl World {
     }
 
     /// Steps of a controller that works on two planes, until one is refused or the controller dies.
-    fn carry_out<N, F>(&mut self, [near, far]: [Place; 2], steps: Vec<Step<N, F>>, left: &mut usize) {
+    fn carry_out<N, F>(&mut self, [local, remote]: [Place; 2], steps: Vec<Step<N, F>>, left: &mut usize) {
         for step in steps {
             let done = match &step {
-                Step::Near(write) => self.at(near).execute(write),
-                Step::Far(write) => self.at(far).execute(write),
+                Step::Local(write) => self.at(local).execute(write),
+                Step::Remote(write) => self.at(remote).execute(write),
             };
             let looked = matches!(done, Ok(false)); // a live read changes nothing, and costs no write
             if !spend(left, &mut self.changes, done) && !looked {
@@ -305,11 +305,11 @@ impl World {
         let facts = NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() };
         for name in all {
             let source: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
-            let claimed = source.as_ref().map(|source| project::identify(source).unwrap());
+            let claimed = source.as_ref().map(|source| projection::identify(source).unwrap());
             let deployment =
                 claimed.and_then(|claimed| seen.project.get(Kind::WorkloadDeployment, NS, &claimed.deployment));
             let projection: Option<Instance> = seen.project.get(Kind::Instance, NS, &name);
-            let Ok(plan) = project::plan(&project::Observed {
+            let Ok(plan) = projection::plan(&projection::Observed {
                 namespace: NS,
                 name: &name,
                 facts: Some(&facts),

@@ -17,7 +17,7 @@ use crate::{
     },
     controllers::{Watches, with},
     io::{
-        CALL, deadline,
+        REQUEST_TIMEOUT, deadline,
         health::Health,
         store::{ObjectKey, Store},
     },
@@ -170,7 +170,7 @@ async fn watch_locations(state: &Arc<State>, health: &Health, stop: &Cancellatio
         entry.trying();
         let client = state.plane.connection().client();
         let call = || format!("discover {GROUP_VERSION} in cell");
-        let served = match deadline(CALL, call, client.list_api_group_resources(GROUP_VERSION)).await {
+        let served = match deadline(REQUEST_TIMEOUT, call, client.list_api_group_resources(GROUP_VERSION)).await {
             Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
             Err(error) if error.missing().is_some() => Vec::new(),
             Err(error) => {

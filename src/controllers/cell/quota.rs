@@ -33,9 +33,9 @@ use crate::{
 };
 
 /// How long a fresh watch may take to fill before claims are read one by one.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PROJECT_WATCH_PATIENCE: Duration = Duration::from_secs(2);
 /// Lane of Instances whose project is not known.
-const NOWHERE: &str = "";
+const UNRESOLVED_LANE: &str = "";
 
 /// The quota of every project that has Instances on this cell.
 pub(super) struct Quota {
@@ -131,7 +131,7 @@ fn wake_claimant(state: &State, lane: &ProjectName, change: &Change<'_, Resource
 pub(super) fn key(state: &State, instance: &ObjectKey) -> Key {
     let facts = state.namespaces.get(&ObjectKey::new("", &instance.namespace));
     let project = facts.and_then(|facts| facts.upstream().map(|(project, _)| project));
-    let lane = project.as_ref().map_or(NOWHERE, ProjectName::as_str);
+    let lane = project.as_ref().map_or(UNRESOLVED_LANE, ProjectName::as_str);
     Key::new(lane, &instance.namespace, &instance.name)
 }
 
@@ -162,10 +162,10 @@ impl Reconciler for QuotaController {
         };
         let (address, backend) = match look {
             Ok(found) => found,
-            Err(trouble) => return self.tell(quota, &instance, trouble).await,
+            Err(trouble) => return self.report(quota, &instance, trouble).await,
         };
-        if !backend.claims.is_synced() && backend.since.elapsed() < PATIENCE {
-            return Ok(Next::After(PATIENCE / 4));
+        if !backend.claims.is_synced() && backend.since.elapsed() < PROJECT_WATCH_PATIENCE {
+            return Ok(Next::After(PROJECT_WATCH_PATIENCE / 4));
         }
         self.work(quota, &instance, address, &backend).await
     }
@@ -203,9 +203,9 @@ impl QuotaController {
             let decision = self.decide(&observed);
             let done = carry_out(&self.0.plane, &backend.plane, &decision.plan, &self.0.metrics).await;
             match (done, failed) {
-                // Told; and the next attempt waits as failures do, longer and longer.
+                // Reported; and the next attempt waits as failures do, longer and longer.
                 (Ok(Next::After(_)), Some(error)) => return Err(error),
-                (Err(Stopped { at: End::Far, error }), None) if !retried => {
+                (Err(Stopped { at: End::Remote, error }), None) if !retried => {
                     retried = true;
                     seen = if error.class() == Class::Conflict {
                         // Somebody's claim of this name, that our watch does not show or has not shown yet.
@@ -232,12 +232,12 @@ impl QuotaController {
     }
 
     /// Says on the Instance why quota cannot even be asked.
-    async fn tell(&self, quota: &Quota, instance: &Instance, trouble: Trouble) -> Result<Next, Error> {
+    async fn report(&self, quota: &Quota, instance: &Instance, trouble: Trouble) -> Result<Next, Error> {
         let observed = Observed { instance, address: None, claim: Claim::Unknown(trouble), cluster: &quota.cluster };
         let decision = self.decide(&observed);
         let next = decision.plan.next;
         for step in decision.plan.steps {
-            if let Step::Near(write) = step {
+            if let Step::Local(write) = step {
                 send(&self.0.plane, &write, &self.0.metrics).await?;
             }
         }

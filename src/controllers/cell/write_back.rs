@@ -14,7 +14,7 @@ use crate::{
     api::{compute::Instance, meta::label},
     controllers::{Reconciler, Watches, carry_out, send},
     io::{
-        CALL, Class, Error,
+        Class, Error, REQUEST_TIMEOUT,
         clients::ControlPlane,
         deadline,
         health::Health,
@@ -28,9 +28,9 @@ use crate::{
 };
 
 /// Between taking a copy from another cell and making it anew.
-const SOON: Duration = Duration::from_millis(200);
+const RECREATE_DELAY: Duration = Duration::from_millis(200);
 /// Between two looks at a copy that is another cell's.
-const CONTESTED: Duration = Duration::from_secs(30);
+const CONTESTED_RETRY: Duration = Duration::from_secs(30);
 
 /// The cell's end of the way back.
 pub(super) struct WriteBack {
@@ -82,7 +82,8 @@ async fn cell_uid(cell: &ControlPlane<plan::Cell>, health: &Health) -> String {
     loop {
         entry.trying();
         let api: Api<Namespace> = Api::all(cell.connection().client());
-        let found = deadline(CALL, || "get Namespace kube-system in cell".into(), api.get_metadata("kube-system"));
+        let found =
+            deadline(REQUEST_TIMEOUT, || "get Namespace kube-system in cell".into(), api.get_metadata("kube-system"));
         match found.await.map(|namespace| namespace.uid()) {
             Ok(Some(uid)) => return uid,
             Ok(None) => drop(entry.failed("it has no uid")),
@@ -126,7 +127,7 @@ impl Reconciler for WriteBackController {
         let plan = write_back::plan(&observed);
         match carry_out(&state.plane, &this.hub, &plan, &state.metrics).await.map_err(Error::from) {
             // Nobody on the hub would own the copy: a deployment on its way out, or a hub that was built anew.
-            // Karmada tells the cell's deployment of a new owner, and that brings us back.
+            // Karmada reports the cell's deployment of a new owner, and that brings us back.
             Err(gone) if gone.class() == Class::Gone => Ok(Next::Await),
             Err(Error::StillThere(_)) if is_new(&plan.steps) => self.contest(this, &observed).await,
             done => done,
@@ -136,18 +137,20 @@ impl Reconciler for WriteBackController {
 
 /// Whether a plan was to make a copy that this cell has not.
 fn is_new<N, F>(steps: &[Step<N, F>]) -> bool {
-    steps.iter().any(|step| matches!(step, Step::Far(write) if matches!(write.op, Op::ConfirmPresent { .. })))
+    steps.iter().any(|step| matches!(step, Step::Remote(write) if matches!(write.op, Op::ConfirmPresent { .. })))
 }
 
 impl WriteBackController {
     /// A copy is there that the watch of our own does not show.
     async fn contest(&self, this: &WriteBack, observed: &Observed<'_>) -> Result<Next, Error> {
-        let Some(other) = this.hub.read::<Instance>(observed.object).await? else { return Ok(Next::After(SOON)) };
+        let Some(other) = this.hub.read::<Instance>(observed.object).await? else {
+            return Ok(Next::After(RECREATE_DELAY));
+        };
         let Some(write) = write_back::contest(observed, &other) else {
             tracing::debug!(object = %observed.object, "the hub's copy is another cell's");
-            return Ok(Next::After(CONTESTED));
+            return Ok(Next::After(CONTESTED_RETRY));
         };
         send(&this.hub, &write, &self.0.metrics).await?;
-        Ok(Next::After(SOON))
+        Ok(Next::After(RECREATE_DELAY))
     }
 }

@@ -91,7 +91,7 @@ mod tests {
         })
     }
 
-    fn told(annotations: &serde_json::Value, present: &[&str]) -> (String, String) {
+    fn reported(annotations: &serde_json::Value, present: &[&str]) -> (String, String) {
         let deployment: WorkloadDeployment = serde_json::from_value(json!({
             "metadata": { "name": "wd", "annotations": annotations },
             "spec": {
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_told_and_by_whom() {
+    fn what_is_missing_is_reported_and_by_whom() {
         let ours = |expected: &str, skipped: &str, error: &str| {
             let mut all = json!({ annotation::SOURCE_GENERATION: "1" });
             for (key, value) in [
@@ -154,8 +154,11 @@ mod tests {
             ),
         ];
         for (annotations, present, reason, words) in cases {
-            let (told_reason, message) = told(&annotations, &present);
-            assert!(told_reason == reason && message.contains(words), "{annotations}: {told_reason}: {message}");
+            let (reported_reason, message) = reported(&annotations, &present);
+            assert!(
+                reported_reason == reason && message.contains(words),
+                "{annotations}: {reported_reason}: {message}"
+            );
         }
     }
 }

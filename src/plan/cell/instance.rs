@@ -136,7 +136,7 @@ fn gates(instance: &Instance) -> &[SchedulingGate] {
     instance.spec.controller.as_ref().map_or(&[], |c| &c.scheduling_gates)
 }
 
-/// Ready: no gate left, programmed, available. Of what keeps it from that, the first and worst is told.
+/// Ready: no gate left, programmed, available. Of what keeps it from that, the first and worst is reported.
 fn ready(observed: &Observed<'_>, conditions: &[Condition]) -> Verdict {
     let gates = gates(observed.instance);
     if !gates.is_empty() {

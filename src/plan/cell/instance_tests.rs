@@ -82,7 +82,7 @@ fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) 
 }
 
 #[test]
-fn each_gate_says_why_it_is_shut_and_the_worst_is_told() {
+fn each_gate_says_why_it_is_shut_and_the_worst_is_reported() {
     const ON: Features = Features { networks: true, quota: true, data: false };
     let gated = |quota: &Value| instance(1, &["Network", "Quota"], &json!([quota]));
     let granted = condition("QuotaGranted", "True", "QuotaAvailable", 1);
@@ -90,7 +90,7 @@ fn each_gate_says_why_it_is_shut_and_the_worst_is_told() {
     let pending = condition("QuotaGranted", "Unknown", "PendingEvaluation", 1);
     let ready = || Some(Verdict::yes(reason::NETWORK_READY, ""));
     let waits = |why: &str| Some(Verdict::no(why, "m"));
-    for (quota, networks, left, told) in [
+    for (quota, networks, left, reported) in [
         (&granted, ready(), &[][..], "PendingProgramming"),
         (&granted, waits("NetworkProvisioning"), &["Network", "Quota"], "NetworkProvisioning"),
         (&granted, None, &["Network", "Quota"], "NetworkProvisioning"),
@@ -100,7 +100,7 @@ fn each_gate_says_why_it_is_shut_and_the_worst_is_told() {
         (&exceeded, waits("NetworkFailedToCreate"), &["Network", "Quota"], "NetworkFailedToCreate"),
     ] {
         let (shut, reason) = outcome(&gated(quota), ON, networks.as_ref());
-        assert_eq!((shut.iter().map(String::as_str).collect::<Vec<_>>(), reason.as_str()), (left.to_vec(), told));
+        assert_eq!((shut.iter().map(String::as_str).collect::<Vec<_>>(), reason.as_str()), (left.to_vec(), reported));
     }
 }
 
@@ -138,7 +138,7 @@ fn gates_that_nobody_can_judge_stay_shut() {
 }
 
 #[test]
-fn readiness_follows_the_provider_and_tells_its_words() {
+fn readiness_follows_the_provider_and_reports_its_words() {
     for (conditions, status, reason) in [
         (json!([]), ConditionStatus::False, "PendingProgramming"),
         (json!([condition("Programmed", "Unknown", "Pending", 1)]), ConditionStatus::False, "PendingProgramming"),
@@ -181,9 +181,9 @@ fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
     };
     let shut = decide(Verdict::no("AwaitingPropagation", "waiting for Secret/db to arrive"));
     let Op::Apply { body, .. } = &shut.plan.steps[0].op else { panic!("{shut:?}") };
-    let told = body["status"]["conditions"].as_array().unwrap();
+    let reported = body["status"]["conditions"].as_array().unwrap();
     for type_ in ["ReferencedDataReady", "Ready"] {
-        let condition = told.iter().find(|c| c["type"] == type_).unwrap();
+        let condition = reported.iter().find(|c| c["type"] == type_).unwrap();
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AwaitingPropagation")));
         assert_eq!(condition["message"], "waiting for Secret/db to arrive");
     }

@@ -174,7 +174,7 @@ fn a_foreign_hash_on_what_the_template_makes_is_replaced_and_the_instance_runs_o
     let stamped = stamped.unwrap();
     assert_eq!(stamped["spec"]["controller"]["templateHash"], template_hash(&wd.spec.template));
     assert_eq!(stamped["metadata"]["resourceVersion"], "1", "exactly the one that was judged");
-    // Whatever differs is another template's, and so is one that was told to restart since.
+    // Whatever differs is another template's, and so is one that was reported to restart since.
     let restarted = |i: &mut Instance| i.metadata.annotations = None;
     let other = |i: &mut Instance| i.spec.runtime.resources.instance_type = "big".into();
     assert_eq!(act(&wd, &[made(0, &restarted), made(1, &other)]), "delete wd-1");
@@ -212,9 +212,12 @@ fn quota_that_is_exceeded_counts_what_waits_for_it() {
     };
     let all = writes(&wd, &[instance(0, &hash, "ready"), waiting(1)]);
     let Op::Apply { body, .. } = &all.last().unwrap().op else { panic!("{all:?}") };
-    let told = &body["status"]["conditions"][1];
-    assert_eq!((told["type"].as_str(), told["reason"].as_str()), (Some("ReplicasReady"), Some("QuotaExceeded")));
-    assert_eq!(told["message"], "1 of 3 desired replicas pending quota: wd-1: no more");
+    let reported = &body["status"]["conditions"][1];
+    assert_eq!(
+        (reported["type"].as_str(), reported["reason"].as_str()),
+        (Some("ReplicasReady"), Some("QuotaExceeded"))
+    );
+    assert_eq!(reported["message"], "1 of 3 desired replicas pending quota: wd-1: no more");
 }
 
 #[test]

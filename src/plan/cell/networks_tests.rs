@@ -123,7 +123,7 @@ type Case = (Box<dyn Fn(&mut Cell0)>, &'static str, &'static str, &'static str);
 
 #[test]
 fn every_step_that_is_missing_or_not_ready_says_so() {
-    let told = |edit: &dyn Fn(&mut Cell0)| {
+    let reported = |edit: &dyn Fn(&mut Cell0)| {
         let mut cell = Cell0::whole();
         edit(&mut cell);
         let Networks { writes, verdict, .. } = look_at(&cell);
@@ -215,14 +215,14 @@ fn every_step_that_is_missing_or_not_ready_says_so() {
         ),
     ];
     for (edit, reason, message, does) in cases {
-        let told = told(&*edit);
-        assert_eq!((told.0.as_str(), told.2.as_str()), (reason, does), "{}", told.1);
-        assert!(told.1.contains(message), "{} lacks {message}", told.1);
+        let reported = reported(&*edit);
+        assert_eq!((reported.0.as_str(), reported.2.as_str()), (reason, does), "{}", reported.1);
+        assert!(reported.1.contains(message), "{} lacks {message}", reported.1);
     }
 }
 
 #[test]
-fn the_worst_of_several_interfaces_is_told_and_all_are_worked_on() {
+fn the_worst_of_several_interfaces_is_reported_and_all_are_worked_on() {
     let mut wd = deployment();
     let second =
         NetworkInterface { network: NetworkReference { name: "other".into(), namespace: None }, network_policy: None };

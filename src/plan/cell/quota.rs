@@ -24,11 +24,11 @@ use crate::{
 };
 
 /// How long a claim may stay unlooked at before nobody can be expected to look: then there is no budget at all.
-const EVALUATION: Duration = Duration::from_secs(15);
+const NO_BUDGET_AFTER: Duration = Duration::from_secs(15);
 /// How long a deleted Instance waits for its claim's release before it lets go of it: longer than an outage of an hour.
-const GIVE_UP: Duration = Duration::from_hours(2);
+const CLAIM_RELEASE_TIMEOUT: Duration = Duration::from_hours(2);
 /// How long a project must have been unknown, or unnamed, before its claims count as gone with it.
-const PROJECT_GONE: Duration = Duration::from_mins(2);
+const PROJECT_GONE_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Where an Instance's claim lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -143,25 +143,29 @@ impl From<Plan<Step<Cell, Project>>> for Decision {
 
 /// Decides the writes for one Instance's quota.
 pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
-    if observed.instance.metadata.deletion_timestamp.is_some() { release(observed, now) } else { hold(observed, now) }
+    if observed.instance.metadata.deletion_timestamp.is_some() {
+        release(observed, now)
+    } else {
+        ensure_claim(observed, now)
+    }
 }
 
-fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
+fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let Observed { instance, address, claim, cluster } = observed;
     let namespace = instance.namespace().unwrap_or_default();
-    let told = |verdict: Verdict| tell(instance, verdict, now).into_iter().map(Step::Near).collect::<Vec<_>>();
+    let reported = |verdict: Verdict| report(instance, verdict, now).into_iter().map(Step::Local).collect::<Vec<_>>();
     let pending = |message: String| unknown(reason::PENDING_EVALUATION, message);
     // Ordinary progress of a moment: whoever waits already reads that it is being looked at.
-    let under_way = |message: String| if is_pending(instance) { Vec::new() } else { told(pending(message)) };
+    let under_way = |message: String| if is_pending(instance) { Vec::new() } else { reported(pending(message)) };
     let amounts = match amounts(&instance.spec) {
         Ok(amounts) => amounts,
-        Err(why) => return Plan::writes(told(Verdict::no(reason::VALIDATION_FAILED, why))).into(),
+        Err(why) => return Plan::writes(reported(Verdict::no(reason::VALIDATION_FAILED, why))).into(),
     };
     let name = names::resource_claim_name(&instance.name_any());
     // The finalizer first: as long as there is a claim, somebody answers for it.
     let mut steps: Vec<Step<Cell, Project>> = match claim {
         Claim::Unknown(_) => Vec::new(),
-        _ => hold_finalizer(instance).into_iter().map(Step::Near).collect(),
+        _ => ensure_finalizer(instance).into_iter().map(Step::Local).collect(),
     };
     let mut next = Next::Await;
     let mut failure = None;
@@ -169,38 +173,38 @@ fn hold(observed: &Observed<'_>, now: Timestamp) -> Decision {
         Claim::Unknown(trouble) => {
             failure = Some(trouble.cause.label());
             next = Next::After(poll(instance, now));
-            steps.extend(told(Verdict::no(trouble.cause.reason(), trouble.message.clone())));
+            steps.extend(reported(Verdict::no(trouble.cause.reason(), trouble.message.clone())));
         }
         Claim::Absent => {
             let Some(address) = address else { return Plan::nothing().into() };
-            steps.push(Step::Far(create(address, &name, cluster, &namespace, &amounts)));
+            steps.push(Step::Remote(create(address, &name, cluster, &namespace, &amounts)));
             steps.extend(under_way(format!("ResourceClaim {name} is being made")));
         }
         Claim::Present(claim) if !is_ours(claim, cluster, &namespace) => {
             let by = claim.labels().get(label::SOURCE_CLUSTER).map_or("somebody else", String::as_str);
             next = Next::After(poll(instance, now));
-            steps.extend(told(pending(format!("ResourceClaim {name} is still held by {by}"))));
+            steps.extend(reported(pending(format!("ResourceClaim {name} is still held by {by}"))));
         }
         Claim::Present(claim) if claim.metadata.deletion_timestamp.is_some() => {
-            steps.extend(told(pending(format!("ResourceClaim {name} is being replaced"))));
+            steps.extend(reported(pending(format!("ResourceClaim {name} is being replaced"))));
         }
         Claim::Present(claim) if sorted(&claim.spec.requests) != sorted(&amounts) => {
             // Claimed for another size than this generation has: what was granted says nothing of it.
-            steps.extend(told(pending(format!("ResourceClaim {name} is being replaced: the amounts changed"))));
-            steps.extend(Write::delete(Kind::ResourceClaim, claim.as_ref()).map(Step::Far));
+            steps.extend(reported(pending(format!("ResourceClaim {name} is being replaced: the amounts changed"))));
+            steps.extend(Write::delete(Kind::ResourceClaim, claim.as_ref()).map(Step::Remote));
         }
         Claim::Present(claim) => {
             let verdict;
             (verdict, next) = judge(claim, now);
             failure = (verdict.reason == reason::QUOTA_NO_BUDGET).then_some("no_budget");
             let ordinary = verdict.reason == reason::PENDING_EVALUATION;
-            steps.extend(if ordinary { under_way(verdict.message) } else { told(verdict) });
+            steps.extend(if ordinary { under_way(verdict.message) } else { reported(verdict) });
         }
     }
     Decision { plan: Plan { steps, next }, orphans: false, failure }
 }
 
-fn hold_finalizer(instance: &Instance) -> Option<Write<Cell>> {
+fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {
     let fields = json!({ "metadata": { "finalizers": [finalizer::QUOTA] } });
     let namespace = instance.namespace().unwrap_or_default();
     Write::apply(Kind::Instance, manager::QUOTA, &namespace, &instance.name_any(), fields, Some(instance))
@@ -235,7 +239,7 @@ fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
             let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
             let detail =
                 other.map(|c| said(c, "")).filter(|m| !m.is_empty()).map_or(String::new(), |m| format!(": {m}"));
-            match EVALUATION.checked_sub(age).filter(|left| !left.is_zero()) {
+            match NO_BUDGET_AFTER.checked_sub(age).filter(|left| !left.is_zero()) {
                 Some(left) => (
                     unknown(reason::PENDING_EVALUATION, format!("quota is being evaluated{detail}")),
                     Next::After(left),
@@ -245,7 +249,7 @@ fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
                         reason::QUOTA_NO_BUDGET,
                         format!(
                             "quota has not been evaluated for {} s: the project may have no budget for these resources{detail}",
-                            EVALUATION.as_secs()
+                            NO_BUDGET_AFTER.as_secs()
                         ),
                     ),
                     Next::Await,
@@ -268,27 +272,29 @@ fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
     match claim {
         Claim::Present(claim) if is_ours(claim, cluster, &instance.namespace().unwrap_or_default()) => {
             // On its way out already when there is no write: its event brings us back.
-            done(Write::delete(Kind::ResourceClaim, claim.as_ref()).map(Step::Far).into_iter().collect())
+            done(Write::delete(Kind::ResourceClaim, claim.as_ref()).map(Step::Remote).into_iter().collect())
         }
-        Claim::Present(_) => done(Plan::writes(vec![Step::Near(release)])),
+        Claim::Present(_) => done(Plan::writes(vec![Step::Local(release)])),
         Claim::Absent => {
             let Some(address) = address else { return done(Plan::nothing()) };
             let confirm = Write::confirm_absent(Kind::ResourceClaim, &address.namespace, &name);
-            done(Plan::writes(vec![Step::Far(confirm), Step::Near(release)]))
+            done(Plan::writes(vec![Step::Remote(confirm), Step::Local(release)]))
         }
         // With the namespace, everything in it is gone.
-        Claim::Unknown(trouble) if trouble.cause == Cause::NoNamespace => done(Plan::writes(vec![Step::Near(release)])),
+        Claim::Unknown(trouble) if trouble.cause == Cause::NoNamespace => {
+            done(Plan::writes(vec![Step::Local(release)]))
+        }
         Claim::Unknown(trouble) => {
             let patience = match trouble.cause {
-                Cause::NoProject | Cause::Unresolvable => PROJECT_GONE,
-                _ => GIVE_UP,
+                Cause::NoProject | Cause::Unresolvable => PROJECT_GONE_TIMEOUT,
+                _ => CLAIM_RELEASE_TIMEOUT,
             };
             match patience.checked_sub(waited).filter(|left| !left.is_zero()) {
                 None => orphan(instance, release, &name, &trouble.message, now),
                 Some(left) => {
                     let message = format!("waiting to release ResourceClaim {name}: {}", trouble.message);
-                    let told = tell(instance, Verdict::no(trouble.cause.reason(), message), now);
-                    let steps = told.into_iter().map(Step::Near).collect();
+                    let reported = report(instance, Verdict::no(trouble.cause.reason(), message), now);
+                    let steps = reported.into_iter().map(Step::Local).collect();
                     let next = Next::After(left.min(poll(instance, now)));
                     Decision { failure: Some(trouble.cause.label()), ..Plan { steps, next }.into() }
                 }
@@ -304,7 +310,7 @@ pub fn reclaim(claim: &ResourceClaim, cluster: &str, namespace: &str, instance: 
     }
     let Some(delete) = Write::delete(Kind::ResourceClaim, claim) else { return Plan::nothing() };
     let confirm = Write::confirm_absent(Kind::Instance, namespace, instance);
-    Plan::writes(vec![Step::Near(confirm), Step::Far(delete)])
+    Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)])
 }
 
 /// Lets an Instance go whose claim nobody can release any more, and says so.
@@ -317,12 +323,12 @@ fn orphan(instance: &Instance, release: Write<Cell>, name: &str, why: &str, now:
         text: &text,
     };
     let event = event::on(Kind::Instance, instance, "instance-controller", note, now);
-    let plan = Plan::writes(vec![Step::Near(event), Step::Near(release)]);
+    let plan = Plan::writes(vec![Step::Local(event), Step::Local(release)]);
     Decision { orphans: true, ..plan.into() }
 }
 
 /// The write that says `verdict`, when it does not stand already.
-fn tell(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write<Cell>> {
+fn report(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write<Cell>> {
     let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let condition = verdict.over(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
     Write::apply_status(Kind::Instance, manager::QUOTA, &json!({ "conditions": [condition] }), instance)

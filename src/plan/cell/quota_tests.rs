@@ -57,18 +57,18 @@ fn decide(instance: &Instance, claim: Claim, second: i64) -> Decision {
 }
 
 /// The condition that a decision writes, and the other calls it makes, in order.
-fn told(decision: &Decision) -> (String, Vec<String>) {
+fn reported(decision: &Decision) -> (String, Vec<String>) {
     let mut reason = String::new();
     let mut calls = Vec::new();
     for step in &decision.plan.steps {
         match step {
-            Step::Near(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
+            Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
                 let condition = &body["status"]["conditions"][0];
                 reason = format!("{} {}", condition["status"].as_str().unwrap(), condition["reason"].as_str().unwrap());
                 assert_eq!(condition["observedGeneration"], 3);
             }
-            Step::Near(write) => calls.push(format!("{} {}", call(&write.op), write.object.kind.gvk().1)),
-            Step::Far(write) => calls.push(format!("{} {}", call(&write.op), write.object)),
+            Step::Local(write) => calls.push(format!("{} {}", call(&write.op), write.object.kind.gvk().1)),
+            Step::Remote(write) => calls.push(format!("{} {}", call(&write.op), write.object)),
         }
     }
     (reason, calls)
@@ -114,7 +114,7 @@ fn every_answer_and_every_silence_has_its_reason() {
         ),
     ] {
         let decision = decide(&instance(|_| ()), claim, second);
-        assert_eq!((told(&decision), decision.failure), ((reason.to_owned(), vec![]), failure), "{name}");
+        assert_eq!((reported(&decision), decision.failure), ((reason.to_owned(), vec![]), failure), "{name}");
     }
     // The answer to an older version of the claim is none; nor does a verdict stand in for what is not asked.
     let older = claim(|c| {
@@ -122,7 +122,7 @@ fn every_answer_and_every_silence_has_its_reason() {
         c["status"] = granted("True", "QuotaAvailable");
         c["status"]["conditions"][0]["observedGeneration"] = json!(1);
     });
-    assert_eq!(told(&decide(&instance(|_| ()), older, 1)).0, "Unknown PendingEvaluation");
+    assert_eq!(reported(&decide(&instance(|_| ()), older, 1)).0, "Unknown PendingEvaluation");
 }
 
 #[test]
@@ -130,12 +130,12 @@ fn progress_of_a_moment_is_not_written_down() {
     let waiting = json!([{ "type": "QuotaGranted", "status": "Unknown", "reason": "PendingEvaluation", "message": "Waiting for quota evaluation", "lastTransitionTime": "1970-01-01T00:00:00Z" }]);
     let born = instance(|i| i["status"]["conditions"] = waiting);
     assert_eq!(
-        told(&decide(&born, Claim::Absent, 1)),
+        reported(&decide(&born, Claim::Absent, 1)),
         (String::new(), vec!["create ResourceClaim default/instance-wd-0".into()])
     );
-    assert_eq!(told(&decide(&born, claim(|_| ()), 1)), (String::new(), vec![]));
+    assert_eq!(reported(&decide(&born, claim(|_| ()), 1)), (String::new(), vec![]));
     assert_eq!(
-        told(&decide(&born, claim(|c| c["status"] = granted("True", "QuotaAvailable")), 1)).0,
+        reported(&decide(&born, claim(|c| c["status"] = granted("True", "QuotaAvailable")), 1)).0,
         "True QuotaAvailable"
     );
 }
@@ -144,20 +144,20 @@ fn progress_of_a_moment_is_not_written_down() {
 fn a_claim_is_made_once_somebody_answers_for_it() {
     let bare = instance(|i| i["metadata"]["finalizers"] = json!([]));
     let decision = decide(&bare, Claim::Absent, 1);
-    let (reason, calls) = told(&decision);
+    let (reason, calls) = reported(&decision);
     assert_eq!(reason, "Unknown PendingEvaluation");
     assert_eq!(calls, ["apply Instance", "create ResourceClaim default/instance-wd-0"]);
-    let Step::Far(Write { op: Op::Create { body, .. }, .. }) = &decision.plan.steps[1] else { panic!() };
+    let Step::Remote(Write { op: Op::Create { body, .. }, .. }) = &decision.plan.steps[1] else { panic!() };
     let project = json!({ "apiGroup": "resourcemanager.miloapis.com", "kind": "Project", "name": "shop" });
     assert_eq!((&body["spec"]["consumerRef"], &body["spec"]["resourceRef"]), (&project, &project));
     assert_eq!(
         body["metadata"]["labels"],
         json!({ label::SOURCE_CLUSTER: CLUSTER, label::INSTANCE_NAMESPACE: "ns-1" })
     );
-    let (_, calls) = told(&decide(&instance(|_| ()), Claim::Absent, 1));
+    let (_, calls) = reported(&decide(&instance(|_| ()), Claim::Absent, 1));
     assert_eq!(calls, ["create ResourceClaim default/instance-wd-0"], "stamped at birth");
     // One that was made before there was a finalizer gets it now.
-    assert_eq!(told(&decide(&bare, claim(|_| ()), 1)).1, ["apply Instance"]);
+    assert_eq!(reported(&decide(&bare, claim(|_| ()), 1)).1, ["apply Instance"]);
 }
 
 #[test]
@@ -170,21 +170,21 @@ fn a_grant_for_another_size_is_none() {
     });
     let decision = decide(&bigger, claim(|c| c["status"] = granted("True", "QuotaAvailable")), 1);
     assert_eq!(
-        told(&decision),
+        reported(&decision),
         ("Unknown PendingEvaluation".into(), vec!["delete ResourceClaim default/instance-wd-0".into()])
     );
     let leaving = claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(1).to_string()));
-    assert_eq!(told(&decide(&bigger, leaving, 1)).1, Vec::<String>::new());
+    assert_eq!(reported(&decide(&bigger, leaving, 1)).1, Vec::<String>::new());
 }
 
 #[test]
 fn somebody_elses_claim_is_waited_for_and_never_touched() {
     let other = || claim(|c| c["metadata"]["labels"][label::SOURCE_CLUSTER] = json!("ord-1"));
     let decision = decide(&instance(|_| ()), other(), 1);
-    assert_eq!(told(&decision), ("Unknown PendingEvaluation".into(), vec![]));
+    assert_eq!(reported(&decision), ("Unknown PendingEvaluation".into(), vec![]));
     assert_eq!(decision.plan.next, Next::After(Duration::from_secs(1)), "no watch of ours shows its release");
     let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
-    assert_eq!(told(&decide(&leaving, other(), 1)).1, ["patch Instance"]);
+    assert_eq!(reported(&decide(&leaving, other(), 1)).1, ["patch Instance"]);
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn a_deleted_instance_waits_for_its_claims_release_and_no_longer_than_it_must() 
     ] {
         let decision = decide(&leaving, claim, second);
         let wanted: Vec<String> = calls.iter().map(ToString::to_string).collect();
-        assert_eq!((told(&decision).1, decision.orphans), (wanted, orphans), "{name}");
+        assert_eq!((reported(&decision).1, decision.orphans), (wanted, orphans), "{name}");
     }
     let free = instance(|i| {
         i["metadata"]["deletionTimestamp"] = json!(at(0).to_string());
@@ -263,7 +263,7 @@ fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
         reclaim(&claim, CLUSTER, "ns-1", "wd-0").steps
     };
     let all = steps(claim(|_| ()));
-    let [Step::Near(confirm), Step::Far(delete)] = &all[..] else { panic!("{all:?}") };
+    let [Step::Local(confirm), Step::Remote(delete)] = &all[..] else { panic!("{all:?}") };
     assert!(matches!(confirm.op, Op::ConfirmAbsent), "absent from a cache is not gone");
     assert_eq!((confirm.object.namespace.as_str(), confirm.object.name.as_str()), ("ns-1", "wd-0"));
     assert!(matches!(&delete.op, Op::Delete { uid, resource_version } if uid == "c" && resource_version == "9"));

@@ -57,23 +57,23 @@ pub fn plan(observed: &Observed<'_>) -> Plan<Step<Cell, Hub>> {
             return Plan::nothing();
         };
         let confirm = Write::confirm_absent(Kind::Instance, &object.namespace, &object.name);
-        return Plan::writes(vec![Step::Near(confirm), Step::Far(delete)]);
+        return Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)]);
     };
-    let Some(write) = instance_copy::hold(&wanted.copy, *copy) else { return Plan::nothing() };
+    let Some(write) = instance_copy::ensure(&wanted.copy, *copy) else { return Plan::nothing() };
     if copy.is_some() {
-        return Plan::writes(vec![Step::Far(write)]);
+        return Plan::writes(vec![Step::Remote(write)]);
     }
     // A copy whose owner is gone would be collected and made anew, for ever; and one that is there already is not of
     // our making.
     Plan::writes(vec![
-        Step::Far(Write::confirm_present(
+        Step::Remote(Write::confirm_present(
             Kind::WorkloadDeployment,
             &object.namespace,
             &wanted.deployment,
             &wanted.hub_uid,
         )),
-        Step::Far(Write::confirm_absent(Kind::Instance, &object.namespace, &object.name)),
-        Step::Far(write),
+        Step::Remote(Write::confirm_absent(Kind::Instance, &object.namespace, &object.name)),
+        Step::Remote(write),
     ])
 }
 
@@ -83,7 +83,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan<Step<Cell, Hub>> {
 pub fn contest(observed: &Observed<'_>, other: &Instance) -> Option<Write<Hub>> {
     let wanted = wanted(observed)?;
     match other.labels().get(label::CELL_UID) {
-        None => instance_copy::hold(&wanted.copy, Some(other)),
+        None => instance_copy::ensure(&wanted.copy, Some(other)),
         Some(cell) if cell == observed.cell => None, // the watch brings it
         Some(_) if other.creation_timestamp() < observed.instance?.creation_timestamp() => {
             Write::delete(Kind::Instance, other)

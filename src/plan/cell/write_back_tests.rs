@@ -63,7 +63,7 @@ impl Seen {
 
     /// The copy as the hub would hold it.
     fn written(&self) -> Instance {
-        let Some(Step::Far(write)) = self.steps().pop() else { panic!() };
+        let Some(Step::Remote(write)) = self.steps().pop() else { panic!() };
         let Op::Apply { body, .. } = write.op else { panic!() };
         let mut copy: Instance = serde_json::from_value(body).unwrap();
         copy.metadata.uid = Some("c".into());
@@ -75,7 +75,7 @@ impl Seen {
 #[test]
 fn a_copy_is_made_only_where_its_owner_is_and_nothing_else_stands() {
     let steps = Seen::new().steps();
-    let [Step::Far(owner), Step::Far(vacant), Step::Far(write)] = &steps[..] else { panic!("{steps:?}") };
+    let [Step::Remote(owner), Step::Remote(vacant), Step::Remote(write)] = &steps[..] else { panic!("{steps:?}") };
     assert!(matches!(&owner.op, Op::ConfirmPresent { uid } if uid == "h1") && owner.object.name == "wd");
     assert!(matches!(vacant.op, Op::ConfirmAbsent));
     let Op::Apply { body, .. } = &write.op else { panic!("{write:?}") };
@@ -121,7 +121,7 @@ fn it_stands_when_it_is_the_same_and_goes_with_its_instance() {
     assert!(seen.steps().is_empty());
     seen.instance = None;
     let steps = seen.steps();
-    let [Step::Near(confirm), Step::Far(delete)] = &steps[..] else { panic!("{steps:?}") };
+    let [Step::Local(confirm), Step::Remote(delete)] = &steps[..] else { panic!("{steps:?}") };
     assert!(matches!(confirm.op, Op::ConfirmAbsent), "absent from a cache is not gone");
     assert!(matches!(&delete.op, Op::Delete { uid, resource_version } if uid == "c" && resource_version == "9"));
 }

@@ -1,0 +1,171 @@
+//! What is known of the hub.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use kube::ResourceExt;
+
+use super::state::{
+    city_index, claimed_deployment_index, claimed_namespace_index, claimed_place_index, copy_city, namespace_index,
+    project_index,
+};
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        karmada::PropagationPolicy,
+        meta::annotation,
+        names::{self, CityCode},
+        referenced::{SourceKind, Token},
+    },
+    io::{
+        clients::ControlPlane,
+        store::{ObjectKey, Store},
+    },
+    plan::{
+        self, NamespaceFacts,
+        management::{
+            companion::CompanionFacts,
+            diagnosis::{BindingFacts, ClusterFacts},
+            projection,
+        },
+        references::annotated,
+    },
+};
+
+/// The hub's caches.
+pub(super) struct HubCache {
+    pub(super) plane: ControlPlane<plan::Hub>,
+    /// Namespaces that a federator made, by [`project_index`].
+    pub(super) namespaces: Arc<Store<NamespaceFacts>>,
+    /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
+    pub(super) copies: Arc<Store<WorkloadDeployment>>,
+    /// Policies with the names that ours have, by [`namespace_index`].
+    pub(super) policies: Arc<Store<PropagationPolicy>>,
+    /// What the cells wrote back: by the project it claims to belong to ([`project_index`]), by the namespace there
+    /// ([`claimed_namespace_index`]), by the deployment there ([`claimed_deployment_index`]), and by the place that its
+    /// projection would have ([`claimed_place_index`]).
+    pub(super) instances: Arc<Store<Instance>>,
+    pub(super) config_maps: Arc<Store<CompanionFacts>>,
+    pub(super) secrets: Arc<Store<CompanionFacts>>,
+    /// What Karmada made of deployments and companions, by [`namespace_index`].
+    pub(super) bindings: Arc<Store<BindingFacts>>,
+    /// Member clusters, by city.
+    pub(super) clusters: Arc<Store<ClusterFacts>>,
+}
+
+/// Whether a policy's name is that of a city policy.
+fn may_be_city_policy(policy: &ObjectKey) -> bool {
+    policy.namespace.starts_with("ns-") && policy.name.starts_with("city-")
+}
+
+/// Whether a binding's name is that of a template of ours.
+fn may_be_ours(binding: &ObjectKey) -> bool {
+    let suffixes = ["-workloaddeployment", "-configmap", "-secret"];
+    binding.namespace.starts_with("ns-") && suffixes.iter().any(|suffix| binding.name.ends_with(suffix))
+}
+
+impl HubCache {
+    pub(super) fn new(plane: ControlPlane<plan::Hub>) -> Self {
+        Self {
+            plane,
+            namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
+                facts.upstream().map(|(project, _)| project_index(&project)).into_iter().collect()
+            })),
+            copies: Arc::new(Store::new(|key, copy: &WorkloadDeployment| {
+                let city = copy_city(copy).map(|city| city_index(&key.namespace, &city));
+                city.into_iter().chain([namespace_index(&key.namespace)]).collect()
+            })),
+            policies: Arc::new(Store::of_those(may_be_city_policy, |key, _| vec![namespace_index(&key.namespace)])),
+            instances: Arc::new(Store::new(|key, instance: &Instance| {
+                let Ok(claimed) = projection::identify(instance) else { return Vec::new() };
+                vec![
+                    project_index(&claimed.project),
+                    claimed_namespace_index(&claimed.project, &claimed.namespace),
+                    claimed_deployment_index(&claimed.project, &claimed.namespace, &claimed.deployment),
+                    claimed_place_index(&claimed.project, &claimed.namespace, &key.name),
+                ]
+            })),
+            config_maps: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
+            secrets: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
+            bindings: Arc::new(Store::of_those(may_be_ours, |key, _| vec![namespace_index(&key.namespace)])),
+            clusters: Arc::new(Store::new(|_, cluster: &ClusterFacts| {
+                cluster.city.iter().map(ToString::to_string).collect()
+            })),
+        }
+    }
+
+    /// Companions of a kind, by [`namespace_index`].
+    pub(super) fn companions(&self, kind: SourceKind) -> &Arc<Store<CompanionFacts>> {
+        match kind {
+            SourceKind::ConfigMap => &self.config_maps,
+            SourceKind::Secret => &self.secrets,
+        }
+    }
+
+    /// One companion.
+    pub(super) fn companion(&self, namespace: &str, token: &Token) -> Option<Arc<CompanionFacts>> {
+        self.companions(token.kind).get(&ObjectKey::new(namespace, &token.name))
+    }
+
+    /// What Karmada made of a deployment's copy.
+    pub(super) fn binding_of(&self, namespace: &str, copy: &str) -> Option<Arc<BindingFacts>> {
+        self.bindings.get(&ObjectKey::new(namespace, &names::binding_name("WorkloadDeployment", copy)))
+    }
+
+    /// Whether everything is known that federation reads of the hub.
+    pub(super) fn is_synced(&self) -> bool {
+        self.namespaces.is_synced()
+            && self.copies.is_synced()
+            && self.policies.is_synced()
+            && SourceKind::ALL.into_iter().all(|kind| self.companions(kind).is_synced())
+    }
+
+    /// The clusters that carry a city's label.
+    pub(super) fn clusters_of(&self, city: &CityCode) -> Vec<String> {
+        self.clusters.keys_by_index(city.as_str()).into_iter().map(|key| key.name.to_string()).collect()
+    }
+
+    /// Whether every companion of a namespace is brought to each deployment that expects it by its need (fact 23).
+    pub(super) fn all_delivered_by_dependency(&self, namespace: &str) -> bool {
+        self.copies.by_index(&namespace_index(namespace)).iter().all(|copy| {
+            let parent = names::binding_name("WorkloadDeployment", &copy.name_any());
+            annotated(copy, annotation::EXPECTED_REFERENCED_DATA).iter().all(|token| {
+                let name = names::binding_name(token.kind.as_str(), &token.name);
+                let binding = self.bindings.get(&ObjectKey::new(namespace, &name));
+                let by = |binding: &BindingFacts| binding.required_by.iter().any(|by| by.name == parent);
+                binding.is_some_and(|binding| by(&binding))
+            })
+        })
+    }
+
+    /// What the cities of a namespace would lose if companions were brought by claims alone: of each companion, every city
+    /// that expects it but the one whose policy claims it. Nothing while some companion is not claimed yet.
+    pub(super) fn rollback_impact(&self, namespace: &str) -> Option<Vec<String>> {
+        let mut rollback_impact = BTreeSet::new();
+        for copy in self.copies.by_index(&namespace_index(namespace)) {
+            let Some(city) = copy_city(&copy) else { continue };
+            for token in annotated(&copy, annotation::EXPECTED_REFERENCED_DATA) {
+                let policy = self.companion(namespace, &token)?.policy.clone()?;
+                if policy != city.policy_name() {
+                    rollback_impact.insert(format!("{city} loses {token}, which stays with {policy}"));
+                }
+            }
+        }
+        Some(rollback_impact.into_iter().collect())
+    }
+
+    /// How many companions, and bindings of such, a policy claims.
+    pub(super) fn claims_left(&self, namespace: &str, policy: &str) -> usize {
+        let index = namespace_index(namespace);
+        let companions = SourceKind::ALL.into_iter().flat_map(|kind| self.companions(kind).by_index(&index));
+        let companions = companions.filter(|companion| companion.policy.as_deref() == Some(policy)).count();
+        let of_companion = |binding: &BindingFacts| {
+            binding.template.0 != "WorkloadDeployment" && binding.policy.as_deref() == Some(policy)
+        };
+        companions + self.bindings.by_index(&index).iter().filter(|binding| of_companion(binding)).count()
+    }
+
+    /// Whether what Karmada makes of things is known as it is at present.
+    pub(super) fn knows_karmada(&self) -> bool {
+        self.bindings.is_live() && self.clusters.is_live() && self.policies.is_live() && self.copies.is_live()
+    }
+}

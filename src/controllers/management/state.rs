@@ -1,0 +1,333 @@
+//! What the management controllers share: the state of the hub and of each project, and their watches.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
+    time::{Duration, Instant},
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::{ResourceExt, core::PartialObjectMeta};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Options, hub_cache::HubCache, probe::ProbeMemory, project_cache::ProjectCache, quarantine::QuarantineRegistry,
+};
+use crate::{
+    api::{
+        compute::{Instance, Workload, WorkloadDeployment},
+        karmada::{Cluster, PropagationPolicy, ResourceBinding},
+        meta::label,
+        names::{CityCode, ProjectName},
+        neighbours::{LocationBinding, Network},
+        referenced::Token,
+    },
+    controllers::{Watches, namespace_facts, with},
+    io::{clients::ControlPlane, health::Health, queue::Queue, store::ObjectKey, watch::Feed},
+    metrics::Metrics,
+    plan::{
+        self, Kind,
+        management::{
+            companion::CompanionFacts,
+            diagnosis::{BindingFacts, ClusterFacts},
+            policy::Phase,
+            projection::{self},
+        },
+    },
+};
+
+/// Lane of work on hub objects that belong to no project that we know.
+pub(super) const UNRESOLVED_LANE: &str = "";
+
+/// Everything the management controllers share.
+pub(super) struct Management {
+    pub(super) hub: HubCache,
+    projects: RwLock<BTreeMap<ProjectName, Arc<ProjectCache>>>,
+    pub(super) queues: Queues,
+    /// Hub Instances that cannot be shown in a project.
+    pub(super) quarantine: QuarantineRegistry,
+    /// When it was reported what a hub namespace will lose on the rollback to claims.
+    warned: Mutex<BTreeMap<String, Instant>>,
+    /// Since when nobody has needed a city's policy, and whether it has been reported why it stays: by hub namespace and city.
+    unneeded: Mutex<BTreeMap<(String, CityCode), (Instant, bool)>>,
+    /// Whether Karmada brings dependencies.
+    pub(super) probing: ProbeMemory,
+    pub(super) options: Options,
+    /// A Cluster's label has changed.
+    pub(super) relabelled: Notify,
+    /// Whether a project is known not to exist; set where projects are discovered.
+    gone: OnceLock<IsGone>,
+    pub(super) metrics: Metrics,
+    health: Health,
+    stop: CancellationToken,
+}
+
+type IsGone = Box<dyn Fn(&ProjectName) -> bool + Send + Sync>;
+
+/// Objects per page where nearly all are passed over.
+const SOURCES_PAGE_SIZE: u32 = 100;
+
+/// One queue per controller.
+#[derive(Default)]
+pub(super) struct Queues {
+    pub(super) workload: Arc<Queue>,
+    pub(super) federator: Arc<Queue>,
+    /// Here each hub namespace is a lane.
+    pub(super) policy: Arc<Queue>,
+    pub(super) projector: Arc<Queue>,
+    /// Here the name of a key is a token, `Kind/name`, in a project's namespace.
+    pub(super) companion: Arc<Queue>,
+}
+
+/// Index value under which a store keeps the deployments of a city in a namespace.
+pub(super) fn city_index(namespace: &str, city: &CityCode) -> String {
+    format!("city {namespace}/{city}")
+}
+
+/// Index value under which a store keeps the objects of a namespace.
+pub(super) fn namespace_index(namespace: &str) -> String {
+    format!("namespace {namespace}")
+}
+
+/// Index value of deployments that refer to a ConfigMap or Secret.
+pub(super) fn source_index(namespace: &str, token: &Token) -> String {
+    format!("uses {namespace}/{token}")
+}
+
+/// Index value under which the hub's objects of a project are kept.
+pub(super) fn project_index(project: &ProjectName) -> String {
+    format!("project {project}")
+}
+
+/// Index value of hub Instances that name a namespace of a project.
+pub(super) fn claimed_namespace_index(project: &ProjectName, namespace: &str) -> String {
+    format!("of {project}/{namespace}")
+}
+
+/// Index value of hub Instances that name a deployment of a project.
+pub(super) fn claimed_deployment_index(project: &ProjectName, namespace: &str, deployment: &str) -> String {
+    format!("of {project}/{namespace}/{deployment}")
+}
+
+/// Index value of hub Instances that claim one place in a project.
+pub(super) fn claimed_place_index(project: &ProjectName, namespace: &str, name: &str) -> String {
+    format!("at {project}/{namespace}/{name}")
+}
+
+/// The city of a hub copy, from the label that its policy selects by.
+pub(super) fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
+    copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
+}
+
+/// The city of a project's deployment.
+pub(super) fn original_city(deployment: &WorkloadDeployment) -> Option<CityCode> {
+    CityCode::parse(&deployment.spec.city_code).ok()
+}
+
+impl Management {
+    pub(super) fn start(
+        hub: ControlPlane<plan::Hub>,
+        options: Options,
+        health: &Health,
+        metrics: &Metrics,
+        stop: &CancellationToken,
+    ) -> Arc<Self> {
+        let this = Arc::new(Self {
+            hub: HubCache::new(hub),
+            projects: RwLock::default(),
+            queues: Queues::default(),
+            quarantine: QuarantineRegistry::new(metrics),
+            unneeded: Mutex::default(),
+            warned: Mutex::default(),
+            probing: ProbeMemory::default(),
+            options,
+            relabelled: Notify::new(),
+            gone: OnceLock::new(),
+            metrics: metrics.clone(),
+            health: health.clone(),
+            stop: stop.clone(),
+        });
+        this.listen_to_hub();
+        let weak = Arc::downgrade(&this);
+        let watches = Watches {
+            plane: &this.hub.plane,
+            health,
+            metrics,
+            stop,
+            tenant: false,
+            on_fresh: Arc::new(move || with(&weak, |this| this.everything_again())),
+        };
+        let scope = label::UPSTREAM_NAMESPACE;
+        watches.objects::<WorkloadDeployment, _>(Some(Kind::WorkloadDeployment), scope, |wd| wd, &this.hub.copies);
+        // Without a selector: the Go operator's carry no label of ours, and are taken over.
+        watches.objects::<PropagationPolicy, _>(Some(Kind::PropagationPolicy), "", |p| p, &this.hub.policies);
+        let mirrors = label::UPSTREAM_CLUSTER;
+        watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &this.hub.namespaces);
+        let feed = Feed { keep: namespace_facts, store: this.hub.namespaces.clone() };
+        this.hub.plane.feed(Kind::Namespace, Arc::new(feed));
+        let companions = format!("{}=true", label::REFERENCED_DATA);
+        let facts = |of: PartialObjectMeta<ConfigMap>| CompanionFacts::of(&of.metadata);
+        watches.start::<PartialObjectMeta<ConfigMap>, _>(&companions, facts, &this.hub.config_maps);
+        let feed = Feed { keep: facts, store: this.hub.config_maps.clone() };
+        this.hub.plane.feed(Kind::ConfigMap, Arc::new(feed));
+        let facts = |of: PartialObjectMeta<Secret>| CompanionFacts::of(&of.metadata);
+        watches.start::<PartialObjectMeta<Secret>, _>(&companions, facts, &this.hub.secrets);
+        let feed = Feed { keep: facts, store: this.hub.secrets.clone() };
+        this.hub.plane.feed(Kind::Secret, Arc::new(feed));
+        watches.objects::<ResourceBinding, _>(None, "", BindingFacts::of, &this.hub.bindings);
+        watches.objects::<Cluster, _>(None, "", ClusterFacts::of, &this.hub.clusters);
+        // Without a selector: one that lacks its labels is to be reported, not overlooked.
+        watches.objects::<Instance, _>(Some(Kind::Instance), "", |i| i, &this.hub.instances);
+        this
+    }
+
+    pub(super) fn engage(this: &Arc<Self>, name: &ProjectName, plane: ControlPlane<plan::Project>, tenant: bool) {
+        let project = Arc::new(ProjectCache::new(name, plane, this.options.networks, tenant, this.stop.child_token()));
+        this.listen_to_project(&project);
+        if let Some(before) = this.write_projects().insert(name.clone(), project.clone()) {
+            before.stop.cancel();
+        }
+        this.metrics.projects(this.all_projects().len());
+        let (weak, lane) = (Arc::downgrade(this), Arc::downgrade(&project));
+        let watches = Watches {
+            plane: &project.plane,
+            health: &this.health,
+            metrics: &this.metrics,
+            stop: &project.stop,
+            tenant,
+            on_fresh: Arc::new(move || with2(&weak, &lane, |this, project| this.project_again(project))),
+        };
+        watches.objects::<Workload, _>(Some(Kind::Workload), "", |w| w, &project.workloads);
+        watches.objects::<WorkloadDeployment, _>(Some(Kind::WorkloadDeployment), "", |wd| wd, &project.deployments);
+        watches.objects::<LocationBinding, _>(None, "", |binding| binding.spec.city(), &project.locations);
+        watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
+        let projections = label::UPSTREAM_CLUSTER;
+        watches.objects::<Instance, _>(Some(Kind::Instance), projections, |i| i, &project.instances);
+        if let Some(networks) = &project.networks {
+            watches.start::<PartialObjectMeta<Network>, _>("", |_| (), networks);
+        }
+        tracing::info!(project = %name, "project engaged");
+    }
+
+    /// Watches the ConfigMaps and Secrets of a project, from the first that is referred to on. Of those nobody refers to,
+    /// nothing is kept.
+    pub(super) fn watch_sources(&self, project: &ProjectCache) {
+        if !project.begins_to_watch_sources() {
+            return;
+        }
+        let watches = Watches {
+            plane: &project.plane,
+            health: &self.health,
+            metrics: &self.metrics,
+            stop: &project.stop,
+            tenant: project.tenant,
+            on_fresh: Arc::new(|| ()),
+        };
+        watches.start_into::<PartialObjectMeta<ConfigMap>, _>(
+            "",
+            SOURCES_PAGE_SIZE,
+            |_| (),
+            project.config_maps.clone(),
+        );
+        watches.start_into::<PartialObjectMeta<Secret>, _>("", SOURCES_PAGE_SIZE, |_| (), project.secrets.clone());
+    }
+
+    pub(super) fn disengage(&self, name: &ProjectName) {
+        let Some(project) = self.write_projects().remove(name) else { return };
+        project.stop.cancel();
+        for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector, &self.queues.companion] {
+            queue.forget_lane(name.as_str());
+        }
+        self.metrics.projects(self.all_projects().len());
+        tracing::info!(project = %name, "project disengaged");
+        // What the hub still holds of it has nowhere to be shown now, and is reported.
+        self.enqueue_claimants(&project_index(name));
+    }
+
+    /// The project of this name, while it is engaged.
+    pub(super) fn project(&self, name: &str) -> Option<Arc<ProjectCache>> {
+        self.projects.read().unwrap_or_else(PoisonError::into_inner).get(&ProjectName::new(name)).cloned()
+    }
+
+    /// Whether a project is engaged.
+    pub(super) fn is_engaged(&self, name: &ProjectName) -> bool {
+        self.projects.read().unwrap_or_else(PoisonError::into_inner).contains_key(name)
+    }
+
+    fn write_projects(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<ProjectName, Arc<ProjectCache>>> {
+        self.projects.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn all_projects(&self) -> Vec<Arc<ProjectCache>> {
+        self.projects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// It is reported now what a hub namespace will lose.
+    pub(super) fn warned(&self, namespace: &str) {
+        let mut all = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(namespace.to_owned()).or_insert_with(Instant::now);
+    }
+
+    /// How long ago it was reported.
+    pub(super) fn warned_for(&self, namespace: &str) -> Option<Duration> {
+        self.warned.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).map(Instant::elapsed)
+    }
+
+    /// Says how to report that a project does not exist.
+    pub(super) fn know_projects(&self, gone: impl Fn(&ProjectName) -> bool + Send + Sync + 'static) {
+        let _ = self.gone.set(Box::new(gone));
+    }
+
+    /// Whether a project is known not to exist; one that is merely not engaged may.
+    pub(super) fn is_gone(&self, name: &ProjectName) -> bool {
+        !self.is_engaged(name) && self.gone.get().is_some_and(|gone| gone(name))
+    }
+
+    /// How long nobody has needed a city's policy, and whether it has been reported why it stays.
+    pub(super) fn unneeded_for(&self, namespace: &str, city: &CityCode, unneeded: bool) -> (Duration, bool) {
+        let mut all = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (namespace.to_owned(), city.clone());
+        if !unneeded {
+            all.remove(&key);
+            return (Duration::ZERO, false);
+        }
+        let (since, reported) = all.entry(key).or_insert_with(|| (Instant::now(), false));
+        (since.elapsed(), *reported)
+    }
+
+    /// It is reported now why the policy of this hub namespace and city stays.
+    pub(super) fn wait_reported(&self, namespace: &str, city: &str) {
+        let mut all = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |key: &(String, CityCode)| key.0 == namespace && key.1.as_str() == city;
+        all.iter_mut().filter(|(key, _)| of(key)).for_each(|(_, (_, reported))| *reported = true);
+    }
+
+    /// Keeps the gauge of how far policies are on their way from claims to dependencies.
+    pub(super) fn count_phases(&self) {
+        let mut counts = Phase::ALL.map(|phase| (phase, 0));
+        for policy in self.hub.policies.values() {
+            let of = Phase::of(&policy.spec);
+            counts.iter_mut().filter(|(phase, _)| *phase == of).for_each(|(_, count)| *count += 1);
+        }
+        for (phase, count) in counts {
+            self.metrics.policies(phase.label(), count);
+        }
+    }
+
+    /// Projections of a project, and what is to become one: keys in the project.
+    pub(super) fn projections_of(&self, project: &ProjectCache) -> BTreeSet<ObjectKey> {
+        let claimants = self.hub.instances.by_index(&project_index(&project.name));
+        let claimed = claimants.iter().filter_map(|instance| {
+            Some(ObjectKey::new(&projection::identify(instance).ok()?.namespace, &instance.name_any()))
+        });
+        claimed.chain(project.instances.keys()).collect()
+    }
+}
+
+/// Runs `act` while both live.
+pub(super) fn with2<T, U>(one: &Weak<T>, two: &Weak<U>, act: impl FnOnce(&T, &U)) {
+    if let (Some(one), Some(two)) = (one.upgrade(), two.upgrade()) {
+        act(&one, &two);
+    }
+}

@@ -1,0 +1,182 @@
+//! Every few minutes: companions that nobody uses, bindings without their companion, namespaces of projects that are gone,
+//! and deployments that still lack something. Events find nearly all of it at once; this finds what was missed, and what
+//! was left when a process died.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Debug,
+    sync::Arc,
+};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::{
+    Resource,
+    api::ListParams,
+    core::{ObjectMeta, PartialObjectMeta},
+};
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+
+use super::{labels, state::Management, stranded};
+use crate::{
+    api::{
+        karmada::ResourceBinding,
+        meta::label,
+        referenced::{SourceKind, Token},
+    },
+    controllers::send,
+    io::{Class, Error, list, store::ObjectKey},
+    plan::{
+        Kind,
+        management::{companion::CompanionFacts, sweep},
+    },
+};
+
+/// What earlier sweeps have seen.
+#[derive(Default)]
+struct Memory {
+    stranded: stranded::Stranded,
+    /// Clusters that hold a city without its label, and the city.
+    mislabelled: BTreeMap<String, String>,
+    /// Uids of companions of which nobody can say who uses them.
+    unclaimed: BTreeSet<String>,
+}
+
+/// What one sweep has seen.
+#[derive(Default)]
+struct Found {
+    companions: BTreeSet<(String, Token)>,
+    unclaimed: BTreeSet<String>,
+}
+
+/// Sweeps until `stop`.
+pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
+    let every = all.options.sweep.interval;
+    let mut memory = Memory::default();
+    let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = all.relabelled.notified() => {
+                labels::look(all, &mut memory.mislabelled).await;
+                continue;
+            }
+            _ = ticks.tick() => {}
+        }
+        all.enqueue_blocked();
+        labels::look(all, &mut memory.mislabelled).await;
+        if let Err(error) = once(all, &mut memory).await {
+            tracing::warn!(%error, class = error.label(), "sweep was given up");
+        }
+    }
+}
+
+async fn once(all: &Arc<Management>, memory: &mut Memory) -> Result<(), Error> {
+    if !all.hub.is_synced() || !all.hub.bindings.is_synced() {
+        return Ok(()); // nobody knows what is in use
+    }
+    // A list that fails ends the sweep: what is not seen is not gone.
+    let mut found = Found::default();
+    collect::<ConfigMap>(all, SourceKind::ConfigMap, &memory.unclaimed, &mut found).await?;
+    collect::<Secret>(all, SourceKind::Secret, &memory.unclaimed, &mut found).await?;
+    memory.unclaimed = found.unclaimed;
+    reap(all, &found.companions).await?;
+    stranded::look(all, &mut memory.stranded).await
+}
+
+/// Lists the companions of a kind, and has each looked at whom no event may have brought up.
+async fn collect<K>(
+    all: &Arc<Management>,
+    kind: SourceKind,
+    reported: &BTreeSet<String>,
+    found: &mut Found,
+) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
+    list(all, ours, |companion: PartialObjectMeta<K>| {
+        let facts = CompanionFacts::of(&companion.metadata);
+        let key = ObjectKey::of(&companion);
+        found.companions.insert((key.namespace.to_string(), Token { kind, name: key.name.to_string() }));
+        if facts.claims.as_ref().is_none_or(BTreeSet::is_empty) {
+            if !reported.contains(&facts.uid) {
+                tracing::warn!(companion = %key, kind = kind.as_str(), "companion is kept: its referenced-by is empty, or cannot be read");
+            }
+            found.unclaimed.insert(facts.uid);
+        }
+        let paused = all.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).is_none_or(|ns| ns.paused);
+        if !paused && !all.options.sweep.paused {
+            all.enqueue_companion(kind, &key);
+        }
+    })
+    .await
+}
+
+/// Removes bindings whose companion is gone.
+async fn reap(all: &Arc<Management>, companions: &BTreeSet<(String, Token)>) -> Result<(), Error> {
+    let mut orphans = Vec::new();
+    list(all, ListParams::default(), |binding: PartialObjectMeta<ResourceBinding>| {
+        orphans.extend(orphan(all, companions, binding.metadata));
+    })
+    .await?;
+    let limit = all.options.sweep.max_bindings;
+    if orphans.len() > limit {
+        tracing::warn!(
+            limit,
+            found = orphans.len(),
+            "more bindings without their companions than one sweep may remove"
+        );
+    }
+    for (token, binding) in orphans.into_iter().take(limit) {
+        let key = ObjectKey::new(
+            binding.namespace.as_deref().unwrap_or_default(),
+            binding.name.as_deref().unwrap_or_default(),
+        );
+        for write in sweep::reap(&key.namespace, &binding, &token) {
+            match send(&all.hub.plane, &write, &all.metrics).await {
+                // It is there after all, or has changed: the next sweep sees.
+                Err(error) if error.class() == Class::Conflict => break,
+                sent => drop(sent?),
+            }
+            if write.object.kind == Kind::ResourceBinding {
+                all.metrics.reaped();
+                tracing::info!(binding = %key, "binding without its companion is removed");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The companion that a binding of ours has lost; nothing when it has not, or is none of ours, or clean-up is paused.
+fn orphan(
+    all: &Management,
+    companions: &BTreeSet<(String, Token)>,
+    binding: ObjectMeta,
+) -> Option<(Token, ObjectMeta)> {
+    let key = ObjectKey::new(binding.namespace.as_deref()?, binding.name.as_deref()?);
+    let token = sweep::companion_of(&key.name)?;
+    let namespace = all.hub.namespaces.get(&ObjectKey::new("", &key.namespace))?;
+    let there = companions.contains(&(key.namespace.to_string(), token.clone()));
+    let ours =
+        namespace.upstream().is_some() && sweep::is_of_companion(&binding, all.hub.bindings.get(&key).as_deref());
+    if there || !ours || binding.deletion_timestamp.is_some() {
+        return None;
+    }
+    if namespace.paused || all.options.sweep.paused {
+        tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");
+        return None;
+    }
+    Some((token, binding))
+}
+
+/// The metadata of all objects of a kind on the hub.
+async fn list<K>(all: &Management, params: ListParams, see: impl FnMut(PartialObjectMeta<K>)) -> Result<(), Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let plane = &all.hub.plane;
+    list::metadata(&plane.connection().client(), plane.name(), params, see).await
+}

@@ -1,0 +1,253 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::{api::karmada::BindingSnapshot, plan::Op};
+
+fn deployment(name: &str) -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "metadata": { "name": name, "namespace": "shop", "uid": format!("uid-{name}"), "generation": 3 },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap()
+}
+
+fn payload(value: &str, more: &Value) -> Payload {
+    let mut object = json!({ "metadata": {}, "data": { "k": value }, "type": "Opaque" });
+    object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    Payload::parse(true, object.to_string().as_bytes()).unwrap().1
+}
+
+fn facts(claims: &[&str]) -> CompanionFacts {
+    let claims = Some(claims.iter().map(|name| format!("shop/{name}")).collect());
+    CompanionFacts { uid: "c".into(), version: "7".into(), claims, ..CompanionFacts::default() }
+}
+
+/// One look at the Secret `db`.
+struct Case {
+    /// Deployments that refer to it, and whether all their data can be copied.
+    users: Vec<(WorkloadDeployment, bool)>,
+    /// Other deployments of the namespace.
+    others: Vec<WorkloadDeployment>,
+    /// Copies on the hub.
+    copies: Vec<WorkloadDeployment>,
+    companion: Option<CompanionFacts>,
+    binding: Option<BindingFacts>,
+    fresh: bool,
+    source: Option<Payload>,
+    content: Option<(Seen, Payload)>,
+}
+
+impl Default for Case {
+    fn default() -> Self {
+        Self {
+            users: vec![(deployment("a"), true)],
+            others: vec![],
+            copies: vec![],
+            companion: None,
+            binding: None,
+            fresh: false,
+            source: None,
+            content: None,
+        }
+    }
+}
+
+impl Case {
+    fn decide(&self) -> Decision {
+        let users: Vec<User<'_>> =
+            self.users.iter().map(|(deployment, resolved)| User { deployment, resolved: *resolved }).collect();
+        let named = |list: &[WorkloadDeployment], name: &str| {
+            list.iter().find(|wd| wd.name_any() == name).map(|wd| Arc::new(wd.clone()))
+        };
+        plan(&Observed {
+            token: &Token::secret("db"),
+            namespace: "shop",
+            hub_namespace: "ns-1",
+            hub_namespace_lives: true,
+            users: &users,
+            deployment: &|name| named(&self.others, name),
+            copy: &|name| named(&self.copies, name),
+            companion: self.companion.as_ref(),
+            binding: self.binding.as_ref(),
+            is_city_policy: &|name| name == "city-dfw",
+            fresh: self.fresh,
+            source: self.source.as_ref(),
+            content: self.content.as_ref(),
+        })
+    }
+
+    fn steps(&self) -> Vec<Step<Project, Hub>> {
+        match self.decide() {
+            Decision::Plan(plan) => plan.steps,
+            Decision::Read => panic!("wants to read"),
+        }
+    }
+
+    fn reads(&self) -> bool {
+        matches!(self.decide(), Decision::Read)
+    }
+}
+
+fn remote(step: &Step<Project, Hub>) -> &Op {
+    match step {
+        Step::Remote(write) => &write.op,
+        Step::Local(write) => panic!("{write:?}"),
+    }
+}
+
+#[allow(clippy::unnecessary_wraps)] // as it is held
+fn seen(value: &str, more: &Value) -> Option<(Seen, Payload)> {
+    Some((Seen { uid: "c".into(), version: "7".into() }, payload(value, more)))
+}
+
+#[test]
+fn a_companion_is_made_with_its_first_user_and_carries_no_label_that_others_select_by() {
+    let mut case = Case::default();
+    assert!(case.reads(), "content is read when it is due");
+    case.source = Some(payload("QQ==", &json!({ "immutable": true })));
+    let steps = case.steps();
+    let Op::Create { body, .. } = remote(&steps[0]) else { panic!("{steps:?}") };
+    assert_eq!(body["metadata"]["labels"], json!({ label::REFERENCED_DATA: "true" }));
+    assert_eq!(body["metadata"]["annotations"], json!({ annotation::REFERENCED_BY: r#"["shop/a"]"# }));
+    assert_eq!(
+        (&body["data"]["k"], &body["type"], &body["immutable"]),
+        (&json!("QQ=="), &json!("Opaque"), &json!(true))
+    );
+    assert!(!format!("{steps:?}").contains("QQ=="), "a plan does not show what it carries");
+    // Of a deployment that cannot have all it needs, nothing is copied.
+    case.users[0].1 = false;
+    assert!(case.steps().is_empty());
+}
+
+#[test]
+fn a_claim_is_added_and_an_equal_content_costs_nothing() {
+    let mut case = Case { companion: Some(facts(&["a"])), fresh: true, ..Case::default() };
+    assert!(case.steps().is_empty());
+    case.users.push((deployment("b"), true));
+    let steps = case.steps();
+    let Op::Merge { body, .. } = remote(&steps[0]) else { panic!("{steps:?}") };
+    assert_eq!(
+        *body,
+        json!({ "metadata": {
+            "annotations": { annotation::REFERENCED_BY: r#"["shop/a","shop/b"]"# }, "uid": "c", "resourceVersion": "7",
+        }})
+    );
+    // Not seen before, or changed since: both are read, and compared.
+    case.fresh = false;
+    case.users.pop();
+    assert!(case.reads());
+    (case.source, case.content) = (Some(payload("QQ==", &json!({}))), seen("QQ==", &json!({})));
+    assert!(case.steps().is_empty());
+}
+
+#[test]
+fn a_changed_source_changes_its_companion_or_makes_it_anew() {
+    let mut case = Case {
+        companion: Some(facts(&["a"])),
+        source: Some(payload("Qg==", &json!({}))),
+        content: seen("QQ==", &json!({})),
+        ..Case::default()
+    };
+    let steps = case.steps();
+    let Op::Merge { body, .. } = remote(&steps[0]) else { panic!("{steps:?}") };
+    assert_eq!(*body, json!({ "data": { "k": "Qg==" }, "metadata": { "uid": "c", "resourceVersion": "7" } }));
+    let delete = Op::Delete { uid: "c".into(), resource_version: "7".into() };
+    case.content = seen("QQ==", &json!({ "immutable": true }));
+    assert_eq!(remote(&case.steps()[0]), &delete);
+    case.content = seen("Qg==", &json!({ "type": "kubernetes.io/tls" }));
+    assert_eq!(remote(&case.steps()[0]), &delete);
+    case.content.as_mut().unwrap().0.version = "8".into();
+    assert!(case.steps().is_empty(), "read at a version whose claims are not known");
+    case.content = seen("Qg==", &json!({ "immutable": true }));
+    case.source = Some(payload("Qg==", &json!({ "immutable": true })));
+    assert!(case.steps().is_empty(), "immutable, and as it should be");
+}
+
+#[test]
+fn whoever_has_gone_gives_up_his_claim_after_a_live_read_and_the_last_takes_it_along() {
+    let expecting = |name: &str| {
+        let mut wd = deployment(name);
+        let list = [(annotation::EXPECTED_REFERENCED_DATA.to_owned(), r#"["Secret/db"]"#.to_owned())];
+        wd.metadata.annotations = Some(list.into());
+        wd
+    };
+    let left = |users: Vec<(WorkloadDeployment, bool)>, claims: &[&str], others, copies| {
+        let case = Case { users, companion: Some(facts(claims)), fresh: true, others, copies, ..Case::default() };
+        format!("{:?}", case.steps())
+    };
+    let gone = left(vec![], &["a"], vec![], vec![]);
+    assert!(gone.contains("ConfirmAbsent") && gone.contains("Delete"), "{gone}");
+    let shared = left(vec![(deployment("b"), true)], &["a", "b"], vec![], vec![]);
+    assert!(shared.contains("ConfirmAbsent") && shared.contains("Merge") && !shared.contains("Delete"), "{shared}");
+    let dropped = left(vec![], &["a"], vec![deployment("a")], vec![]);
+    assert!(
+        dropped.contains("ConfirmUnchanged { uid: \"uid-a\", generation: 3 }") && dropped.contains("Delete"),
+        "{dropped}"
+    );
+    // Its list still brings it to the cell, in the project or on the hub: it is in use.
+    assert_eq!(left(vec![], &["a"], vec![expecting("a")], vec![]), "[]");
+    assert_eq!(left(vec![], &["a"], vec![deployment("a")], vec![expecting("a")]), "[]");
+    // Deleted, but not gone.
+    let mut going = deployment("a");
+    going.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+    assert_eq!(left(vec![(going, true)], &["a"], vec![], vec![]), "[]");
+}
+
+#[test]
+fn what_is_not_understood_stays() {
+    let foreign = CompanionFacts { claims: Some(["other/x".to_owned()].into()), ..facts(&[]) };
+    for companion in [foreign, facts(&[]), CompanionFacts { claims: None, ..facts(&[]) }] {
+        let case = Case { users: vec![], companion: Some(companion.clone()), fresh: true, ..Case::default() };
+        assert!(case.steps().is_empty(), "{companion:?}");
+    }
+    // With users, an annotation that cannot be read is written anew: every possible user is known.
+    let corrupt = CompanionFacts { claims: None, ..facts(&[]) };
+    let users = vec![(deployment("a"), false), (deployment("b"), true)];
+    let case = Case { users, companion: Some(corrupt), fresh: true, ..Case::default() };
+    let steps = case.steps();
+    let Op::Merge { body, .. } = remote(&steps[0]) else { panic!("{steps:?}") };
+    assert_eq!(body["metadata"]["annotations"][annotation::REFERENCED_BY], r#"["shop/a","shop/b"]"#);
+}
+
+#[test]
+fn a_claim_of_our_own_policies_is_undone_once_everybody_has_it_by_need() {
+    let mut copy = deployment("a");
+    copy.metadata.annotations =
+        Some([(annotation::EXPECTED_REFERENCED_DATA.to_owned(), r#"["Secret/db"]"#.to_owned())].into());
+    let claimed = |policy: &str| CompanionFacts { policy: Some(policy.into()), ..facts(&["a"]) };
+    let binding = |needed: bool, policy: &str| BindingFacts {
+        uid: "b".into(),
+        version: "9".into(),
+        policy: Some(policy.into()),
+        required_by: needed
+            .then(|| BindingSnapshot { name: "a-workloaddeployment".into(), clusters: vec![] })
+            .into_iter()
+            .collect(),
+        ..BindingFacts::default()
+    };
+    let steps = |companion, binding| {
+        let case = Case {
+            companion: Some(companion),
+            binding: Some(binding),
+            copies: vec![copy.clone()],
+            fresh: true,
+            ..Case::default()
+        };
+        case.steps()
+    };
+    let both = steps(claimed("city-dfw"), binding(true, "city-dfw"));
+    let (Op::Merge { body: marks, .. }, Op::Merge { body: spec, .. }) = (remote(&both[0]), remote(&both[1])) else {
+        panic!("{both:?}")
+    };
+    assert!(marks["metadata"]["labels"][label::KARMADA_CLAIM].is_null() && marks.get("data").is_none());
+    assert_eq!(spec["spec"], json!({ "clusters": null, "placement": null }));
+    // Cut between the two: the second is made up for.
+    assert_eq!(steps(facts(&["a"]), binding(true, "city-dfw")).len(), 1);
+    assert!(steps(claimed("city-dfw"), binding(false, "city-dfw")).is_empty(), "not delivered by need yet");
+    assert!(steps(claimed("theirs"), binding(true, "theirs")).is_empty(), "not ours to undo");
+    assert!(steps(facts(&["a"]), BindingFacts { policy: None, ..binding(true, "") }).is_empty());
+}

@@ -1,0 +1,416 @@
+//! What the hub shows of a deployment on its way to the cell -> whether it is there, and if not, why not.
+//!
+//! Each cause is reported by evidence that was measured (karmada-behaviour, facts 29 to 41 and 49), with the object and
+//! Karmada's own words.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use kube::ResourceExt;
+
+use super::{companion::CompanionFacts, policy::Phase, resolve};
+use crate::{
+    api::{
+        compute::WorkloadDeployment,
+        karmada::{BindingSnapshot, Cluster, ResourceBinding},
+        meta::{annotation, finalizer, label, reason},
+        names::{self, CityCode},
+        referenced::Token,
+    },
+    plan::{condition::Verdict, references::annotated},
+};
+
+/// How long something must be lacking before it is reported: bindings, schedules and copies take their moment.
+pub const DELIVERY_GRACE: Duration = Duration::from_secs(5);
+
+/// What is kept of a binding.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BindingFacts {
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
+    /// Kind and name of its template.
+    pub template: (String, String),
+    /// The policy that claims the template.
+    pub policy: Option<String>,
+    /// Where the template goes on its own account.
+    pub clusters: Vec<String>,
+    /// The bindings that need it, and where they go.
+    pub required_by: Vec<BindingSnapshot>,
+    /// Condition `Scheduled`: status, reason, message.
+    pub scheduled: Option<(bool, String, String)>,
+    /// Of each cluster, whether it took it; if not, in Karmada's words.
+    pub applied: BTreeMap<String, Result<(), String>>,
+    /// Whether what the template depends on is to follow it.
+    pub propagates: bool,
+    /// Whether Karmada's dependency distributor has taken it up (fact 37).
+    pub distributed: bool,
+    /// What Karmada understood that the template depends on; `None` when it did not say (fact 38).
+    pub dependencies: Option<Vec<Token>>,
+    /// Whether it is on its way out.
+    pub terminating: bool,
+}
+
+impl BindingFacts {
+    /// From a binding. What others own of it is dropped.
+    pub fn of(binding: ResourceBinding) -> Self {
+        let (uid, version) = (binding.uid().unwrap_or_default(), binding.resource_version().unwrap_or_default());
+        let policy = binding.annotations().get(annotation::POLICY_NAME).cloned();
+        let dependencies = binding.annotations().get(annotation::DEPENDENCIES).map(|text| dependencies(text));
+        let distributed = binding.finalizers().iter().any(|f| f == finalizer::KARMADA_DEPENDENCIES);
+        let terminating = binding.metadata.deletion_timestamp.is_some();
+        let status = binding.status.unwrap_or_default();
+        let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
+        let applied = status
+            .aggregated_status
+            .into_iter()
+            .map(|item| (item.cluster_name, if item.applied { Ok(()) } else { Err(item.applied_message) }));
+        Self {
+            uid,
+            version,
+            template: (binding.spec.resource.kind, binding.spec.resource.name),
+            policy,
+            clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect(),
+            required_by: binding.spec.required_by,
+            propagates: binding.spec.propagate_deps,
+            scheduled: scheduled.map(|c| (c.status == "True", c.reason, c.message)),
+            applied: applied.collect(),
+            distributed,
+            dependencies,
+            terminating,
+        }
+    }
+
+    /// Whether it shows that Karmada on this hub brings dependencies: without the feature the distributor does not take it
+    /// up, without the interpreter's script it has no record of them (facts 37, 38).
+    pub fn shows_dependencies(&self) -> bool {
+        self.propagates && self.distributed && self.dependencies.is_some() && !self.terminating
+    }
+}
+
+/// The tokens in Karmada's record of dependencies, a JSON array of object references.
+fn dependencies(text: &str) -> Vec<Token> {
+    let list: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(text).unwrap_or_default();
+    let field = |entry: &BTreeMap<String, serde_json::Value>, key: &str| {
+        entry.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+    };
+    list.iter().filter_map(|entry| format!("{}/{}", field(entry, "kind"), field(entry, "name")).parse().ok()).collect()
+}
+
+/// What is kept of a member cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterFacts {
+    /// The city that its label names.
+    pub city: Option<CityCode>,
+    /// Whether it answers; if not, in Karmada's words.
+    pub ready: Result<(), String>,
+    /// Whether somebody has said that what is there is to move elsewhere.
+    pub draining: bool,
+}
+
+impl ClusterFacts {
+    /// From a Cluster.
+    pub fn of(cluster: Cluster) -> Self {
+        let city = cluster.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok());
+        let draining = cluster.annotations().get(annotation::DRAIN).is_some_and(|drain| drain == "true");
+        let conditions = cluster.status.unwrap_or_default().conditions;
+        let ready = match conditions.into_iter().find(|c| c.type_ == "Ready") {
+            Some(c) if c.status == "True" => Ok(()),
+            Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
+            None => Err("it has not joined yet".to_owned()),
+        };
+        Self { city, ready, draining }
+    }
+}
+
+/// What the hub shows of one deployment.
+pub struct Evidence<'a> {
+    /// Its copy on the hub.
+    pub copy: &'a WorkloadDeployment,
+    /// Its city.
+    pub city: &'a CityCode,
+    /// Whether the city's policy is there.
+    pub policy_lives: bool,
+    /// How companions are brought to the city.
+    pub phase: Phase,
+    /// A binding in the hub namespace, by name.
+    pub binding: &'a dyn Fn(&str) -> Option<std::sync::Arc<BindingFacts>>,
+    /// A companion in the hub namespace.
+    pub companion: &'a dyn Fn(&Token) -> Option<std::sync::Arc<CompanionFacts>>,
+    /// A member cluster by name.
+    pub cluster: &'a dyn Fn(&str) -> Option<std::sync::Arc<ClusterFacts>>,
+    /// The clusters that carry a city's label.
+    pub clusters_of: &'a dyn Fn(&CityCode) -> Vec<String>,
+}
+
+/// What the evidence comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The cell has what the hub was given.
+    Delivered {
+        /// The clusters that have it.
+        on: Vec<String>,
+        /// What is to be reported all the same.
+        note: Option<Note>,
+    },
+    /// Something is not there: the cause.
+    Blocked {
+        /// Why.
+        cause: Verdict,
+        /// Whether it is the data that is blocked_since, not the deployment itself.
+        data: bool,
+        /// What Karmada makes anew once it is repaired, when something was removed that it does not miss by itself.
+        repair: Option<Repair>,
+    },
+}
+
+/// Something that harms nobody yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// What, and how to mend it.
+    pub message: String,
+}
+
+/// A template whose binding or Work was removed (facts 49, 50, 55).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// The deployment's copy.
+    Copy,
+    /// A companion.
+    Companion(Token),
+}
+
+/// Judges one deployment.
+pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
+    let copy = evidence.copy;
+    let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
+    let deployment = |reason: &str, text: String, repair: Option<Repair>| Delivery::Blocked {
+        cause: Verdict::no(reason, text),
+        data: false,
+        repair,
+    };
+    let own_policy = evidence.city.policy_name();
+    if let Some(other) = copy.annotations().get(annotation::POLICY_NAME).filter(|policy| **policy != own_policy) {
+        let text = format!(
+            "WorkloadDeployment {namespace}/{name} is claimed by PropagationPolicy {other}, not by {own_policy}: it goes \
+             where that policy sends it; remove that policy, or its selector"
+        );
+        return deployment(reason::CLAIMED_BY_ANOTHER_POLICY, text, None);
+    }
+    let binding_name = names::binding_name("WorkloadDeployment", &name);
+    let Some(binding) = (evidence.binding)(&binding_name).filter(|binding| !binding.terminating) else {
+        let text = if evidence.policy_lives {
+            format!("Karmada has no ResourceBinding {namespace}/{binding_name} for it")
+        } else {
+            format!("PropagationPolicy {namespace}/{own_policy} is not there yet")
+        };
+        return deployment(reason::BINDING_MISSING, text, evidence.policy_lives.then_some(Repair::Copy));
+    };
+    if let Some(cause) = unscheduled(evidence, &binding) {
+        return Delivery::Blocked { cause, data: false, repair: None };
+    }
+    let what = format!("WorkloadDeployment {namespace}/{name}");
+    for cluster in &binding.clusters {
+        if let Some((cause, lost)) = not_applied(evidence, &binding, cluster, &what) {
+            return Delivery::Blocked { cause, data: false, repair: lost.then_some(Repair::Copy) };
+        }
+    }
+    match diagnose_data(evidence, &binding, &namespace) {
+        Delivery::Delivered { on, note: None } => {
+            let note = label_lost(evidence, &on);
+            Delivery::Delivered { on, note }
+        }
+        other => other,
+    }
+}
+
+/// A cluster that has the deployment without carrying its city's label: the guard holds it there.
+fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
+    let strange = on.iter().find_map(|name| {
+        let cluster = (evidence.cluster)(name)?;
+        (cluster.city.as_ref() != Some(evidence.city)).then_some((name, cluster.city.clone()))
+    });
+    let (name, label) = strange?;
+    let carries = label.map_or("does not carry it".to_owned(), |city| format!("says {city}"));
+    let message = format!(
+        "Cluster {name} has it, but its label {}, which should be {}, {carries}: put the label back, or annotate the \
+         Cluster with {}=true to move the city",
+        label::TOPOLOGY_CITY,
+        evidence.city,
+        annotation::DRAIN
+    );
+    Some(Note { reason: reason::CITY_LABEL_LOST, message })
+}
+
+/// The same of what the deployment depends on.
+fn diagnose_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -> Delivery {
+    let expected = annotated(evidence.copy, annotation::EXPECTED_REFERENCED_DATA);
+    let needed = || diagnose_dependencies(evidence, binding, namespace, &expected);
+    match evidence.phase {
+        Phase::Dependencies => needed(),
+        Phase::Claims => diagnose_claims(evidence, binding, namespace, &expected),
+        // What is there by either way is there; that the other one missing something holds up the migration alone.
+        Phase::Both => match (needed(), diagnose_claims(evidence, binding, namespace, &expected)) {
+            (Delivery::Blocked { cause, .. }, Delivery::Delivered { on, .. }) => {
+                let note = Note { reason: reason::DEPENDENCIES_NOT_PROPAGATED, message: cause.message };
+                Delivery::Delivered { on, note: Some(note) }
+            }
+            (needed, _) => needed,
+        },
+    }
+}
+
+/// The same where companions follow the deployments that need them.
+fn diagnose_dependencies(
+    evidence: &Evidence<'_>,
+    binding: &BindingFacts,
+    namespace: &str,
+    expected: &[Token],
+) -> Delivery {
+    let data =
+        |reason: &str, text: String| Delivery::Blocked { cause: Verdict::no(reason, text), data: true, repair: None };
+    let binding_name = names::binding_name(&binding.template.0, &binding.template.1);
+    if expected.is_empty() {
+        return Delivery::Delivered { on: binding.clusters.clone(), note: None };
+    }
+    let at = format!("ResourceBinding {namespace}/{binding_name}");
+    let known = match &binding.dependencies {
+        None if !binding.distributed => {
+            let text = format!(
+                "{at} is not taken up by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
+                 karmada-controller-manager"
+            );
+            return data(reason::DEPENDENCIES_NOT_PROPAGATED, text);
+        }
+        None => Vec::new(),
+        Some(known) => known.clone(),
+    };
+    let unknown: Vec<Token> = expected.iter().filter(|token| !known.contains(token)).cloned().collect();
+    if !unknown.is_empty() {
+        let text = format!(
+            "{at} does not list {}: the ResourceInterpreterCustomization workloaddeployment is missing, or its \
+             dependencyInterpretation fails; apply config/components/federation to the hub",
+            resolve::list(&unknown)
+        );
+        return data(reason::DEPENDENCIES_NOT_PROPAGATED, text);
+    }
+    let mut excess = Vec::new();
+    for token in expected {
+        let (kind, name) = (token.kind.as_str(), &token.name);
+        let attached_name = names::binding_name(kind, name);
+        let Some(attached) = (evidence.binding)(&attached_name).filter(|binding| !binding.terminating) else {
+            let text = format!("Karmada has no ResourceBinding {namespace}/{attached_name} for {kind} {name}");
+            return Delivery::Blocked {
+                cause: Verdict::no(reason::BINDING_MISSING, text),
+                data: true,
+                repair: Some(Repair::Companion(token.clone())),
+            };
+        };
+        let required = attached.required_by.iter().find(|by| by.name == binding_name);
+        let targets = |cluster: &String| required.is_some_and(|by| by.clusters.iter().any(|c| &c.name == cluster));
+        if let Some(cluster) = binding.clusters.iter().find(|cluster| !targets(cluster)) {
+            let text = format!(
+                "ResourceBinding {namespace}/{attached_name} of {kind} {name} does not send it to cluster {cluster}, \
+                 where {binding_name} needs it"
+            );
+            return data(reason::DEPENDENCIES_NOT_PROPAGATED, text);
+        }
+        let what = format!("{kind} {namespace}/{name}");
+        for cluster in &binding.clusters {
+            if let Some((cause, lost)) = not_applied(evidence, &attached, cluster, &what) {
+                let repair = lost.then(|| Repair::Companion(token.clone()));
+                return Delivery::Blocked { cause, data: true, repair };
+            }
+        }
+        // Those of city policies are on their way out: a migration, or what one has left, which is undone.
+        let claim = (evidence.companion)(token).and_then(|companion| companion.policy.clone());
+        if let Some(policy) = claim.filter(|policy| !policy.starts_with("city-")) {
+            excess.push(format!("{kind} {name} is also claimed by PropagationPolicy {policy}"));
+        }
+    }
+    let note = (!excess.is_empty()).then(|| {
+        let message = format!(
+            "{}, which may send it where no deployment needs it: remove that policy's selector",
+            excess.join(", ")
+        );
+        Note { reason: reason::CLAIMED_BY_ANOTHER_POLICY, message }
+    });
+    Delivery::Delivered { on: binding.clusters.clone(), note }
+}
+
+/// The same where each companion goes to the one city whose policy claims it.
+fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[Token]) -> Delivery {
+    for token in expected {
+        let (kind, name) = (token.kind.as_str(), &token.name);
+        let own = (evidence.binding)(&names::binding_name(kind, name));
+        let missing =
+            binding.clusters.iter().find(|cluster| own.as_ref().is_none_or(|own| !own.clusters.contains(cluster)));
+        let Some(cluster) = missing else { continue };
+        let by = (evidence.companion)(token).and_then(|companion| companion.policy.clone());
+        let by = by.map_or("no policy".to_owned(), |policy| format!("PropagationPolicy {policy}"));
+        let text = format!(
+            "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
+             cities has to follow its deployments: compute-operator migration status says what keeps it from that"
+        );
+        let cause = Verdict::no(reason::CLAIMED_BY_ANOTHER_POLICY, text);
+        return Delivery::Blocked { cause, data: true, repair: None };
+    }
+    Delivery::Delivered { on: binding.clusters.clone(), note: None }
+}
+
+fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdict> {
+    let (ok, why, message) = match &binding.scheduled {
+        Some((ok, why, message)) => (*ok, why.as_str(), message.as_str()),
+        None => (false, "", "Karmada's scheduler has not looked at it"),
+    };
+    if ok && !binding.clusters.is_empty() {
+        return None;
+    }
+    let city = evidence.city;
+    let words = [why, message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ");
+    let candidates = (evidence.clusters_of)(city);
+    if candidates.is_empty() {
+        let text = format!("no Cluster carries the label {}={city} (Karmada: {words})", label::TOPOLOGY_CITY);
+        return Some(Verdict::no(reason::NO_CLUSTER_FOR_CITY, text));
+    }
+    let broken = candidates.iter().find_map(|name| Some((name, (evidence.cluster)(name)?.ready.clone().err()?)));
+    match broken {
+        Some((name, state)) => {
+            let text = format!("Cluster {name} of city {city} is not ready: {state} (Karmada: {words})");
+            Some(Verdict::no(reason::CLUSTER_NOT_READY, text))
+        }
+        None => Some(Verdict::no(reason::NOT_SCHEDULED, format!("Karmada: {words}"))),
+    }
+}
+
+/// Why one cluster does not have what one binding brings; and whether its Work may have been removed.
+fn not_applied(evidence: &Evidence<'_>, binding: &BindingFacts, cluster: &str, what: &str) -> Option<(Verdict, bool)> {
+    let state = (evidence.cluster)(cluster).map(|facts| facts.ready.clone());
+    let applied = binding.applied.get(cluster);
+    match (state, applied) {
+        (None, _) => {
+            let text = format!("{what} is to go to Cluster {cluster}, which is not there any more");
+            Some((Verdict::no(reason::CLUSTER_NOT_READY, text), false))
+        }
+        (Some(Err(why)), _) => {
+            let had = if applied == Some(&Ok(())) { "; it had all before" } else { "" };
+            let text = format!("Cluster {cluster} is not ready: {why}{had}");
+            Some((Verdict::no(reason::CLUSTER_NOT_READY, text), false))
+        }
+        (Some(Ok(())), Some(Ok(()))) => None,
+        (Some(Ok(())), Some(Err(why))) => {
+            let why = if why.is_empty() { "Karmada does not say why" } else { why };
+            Some((Verdict::no(reason::NOT_APPLIED, format!("{what} is not on Cluster {cluster}: {why}")), false))
+        }
+        (Some(Ok(())), None) => {
+            let text = format!("{what} is not on Cluster {cluster}: Karmada has not reported about it");
+            Some((Verdict::no(reason::NOT_APPLIED, text), true))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "diagnosis_tests.rs"]
+mod tests;

@@ -1,0 +1,295 @@
+use std::collections::HashMap;
+
+use super::*;
+use crate::{
+    api::{
+        compute::{Condition, ConditionStatus, WorkloadDeploymentStatus},
+        meta::{condition, reason},
+    },
+    plan::Op,
+};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn workload(placements: &Value) -> Workload {
+    serde_json::from_value(json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload",
+        "metadata": { "name": "web", "namespace": "ns", "uid": "w1", "generation": 3, "finalizers": [finalizer::WORKLOAD] },
+        "spec": {
+            "template": { "spec": {
+                "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [{ "name": "c", "image": "i" }] } },
+                "networkInterfaces": [{ "network": { "name": "n" } }],
+                "controller": { "templateHash": "forged" },
+            }},
+            "placements": placements,
+        },
+    }))
+    .unwrap()
+}
+
+fn placement(name: &str, cities: &[&str]) -> Value {
+    json!({ "name": name, "cityCodes": cities, "scaleSettings": { "minReplicas": 1 } })
+}
+
+/// A project as the planner sees it, and what its writes make of it.
+#[derive(Default)]
+struct World {
+    deployments: HashMap<String, Arc<WorkloadDeployment>>,
+    bound: BTreeSet<CityCode>,
+    /// Networks of the namespace; nothing without the network feature.
+    networks: Option<Vec<String>>,
+}
+
+impl World {
+    fn with(cities: &[&str]) -> Self {
+        Self { bound: cities.iter().map(|c| CityCode::parse(c).unwrap()).collect(), ..Self::default() }
+    }
+
+    fn plan(&self, workload: &Workload) -> Vec<Write<Project>> {
+        let mut deployments: Vec<_> =
+            self.deployments.values().filter(|wd| wd.spec.workload_ref.uid == "w1").cloned().collect();
+        deployments.sort_by_key(|wd| wd.name_any());
+        let exists = |name: &str| self.networks.as_ref().is_some_and(|networks| networks.iter().any(|n| n == name));
+        let observed = Observed {
+            workload,
+            deployments: &deployments,
+            named: &|name| self.deployments.get(name).cloned(),
+            bound: &self.bound,
+            namespace_uid: Some("n1"),
+            network_exists: self.networks.as_ref().map(|_| &exists as &dyn Fn(&str) -> bool),
+        };
+        plan(&observed, NOW).steps
+    }
+
+    /// Plans and carries out, until nothing but the status is left to do; returns the status.
+    fn settle(&mut self, workload: &Workload) -> Value {
+        for _ in 0..5 {
+            let writes = self.plan(workload);
+            for write in &writes {
+                match &write.op {
+                    Op::Apply { body, status: true, .. } => return body["status"].clone(),
+                    Op::Apply { body, .. } => {
+                        let mut wd: WorkloadDeployment = serde_json::from_value(body.clone()).unwrap();
+                        wd.metadata.uid = Some(format!("uid-{}", write.object.name));
+                        wd.metadata.resource_version = Some("1".into());
+                        self.deployments.insert(write.object.name.clone(), Arc::new(wd));
+                    }
+                    Op::Delete { .. } => drop(self.deployments.remove(&write.object.name)),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
+        panic!("does not settle")
+    }
+
+    fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.deployments.keys().map(String::as_str).collect();
+        names.sort_unstable();
+        names
+    }
+
+    fn edit(&mut self, name: &str, edit: impl FnOnce(&mut WorkloadDeployment)) {
+        edit(Arc::make_mut(self.deployments.get_mut(name).unwrap()));
+    }
+}
+
+#[test]
+fn each_bound_city_gets_a_deployment_stamped_for_the_federator() {
+    let mut world = World::with(&["dfw", "ord"]);
+    let status = world.settle(&workload(&json!([placement("a", &["DFW"]), placement("b", &["dfw", "ord"])])));
+    assert_eq!(world.names(), ["web-a-dfw", "web-b-dfw", "web-b-ord"]);
+    let wd = &world.deployments["web-a-dfw"];
+    assert_eq!(wd.spec.city_code, "DFW", "as the user wrote it");
+    assert_eq!(wd.finalizers(), [finalizer::FEDERATOR]);
+    assert_eq!(wd.annotations()[annotation::FEDERATION_NAMESPACE], "ns-n1");
+    assert_eq!(wd.labels()[label::WORKLOAD_UID], "w1");
+    assert!(wd.spec.template.spec.controller.is_none(), "never the tenant's to write");
+    assert_eq!(status["observedGeneration"], 3);
+    assert_eq!(status["deployments"], 3);
+}
+
+#[test]
+fn a_city_or_placement_that_is_dropped_goes() {
+    let mut world = World::with(&["dfw", "ord"]);
+    world.settle(&workload(&json!([placement("a", &["dfw", "ord"]), placement("b", &["dfw"])])));
+    world.settle(&workload(&json!([placement("a", &["ord"])])));
+    assert_eq!(world.names(), ["web-a-ord"]);
+}
+
+#[test]
+fn invalid_placements_are_reported_and_left_as_they_are() {
+    let long = "p".repeat(60);
+    for (placements, word) in [
+        (json!([placement("a", &["dfw", "DFW"])]), "listed twice"),
+        (json!([placement("a", &[])]), "cityCodes is empty"),
+        (json!([placement("a", &["dfw"]), placement("a", &["ord"])]), "two placements are named"),
+        (json!([placement(&long, &["dfw"])]), "is the limit"),
+        (json!([placement("a", &["no/city"])]), "city code"),
+        (json!([placement("A", &["dfw"])]), "rename"),
+        (json!([]), "spec.placements is empty"),
+    ] {
+        let mut world = World::with(&["dfw", "ord"]);
+        world.settle(&workload(&json!([placement("a", &["dfw"])])));
+        let status = world.settle(&workload(&placements));
+        let reported = &status["conditions"][0];
+        assert_eq!(reported["status"], "False", "{placements}");
+        assert!(reported["message"].as_str().unwrap().contains(word), "{placements}: {reported}");
+    }
+    let mut world = World::with(&["dfw", "ord"]);
+    world.settle(&workload(&json!([placement("a", &["dfw"])])));
+    world.settle(&workload(&json!([placement("a", &["ord", "ord"])])));
+    assert_eq!(world.names(), ["web-a-dfw"], "neither taken away nor added to");
+}
+
+#[test]
+fn two_placements_that_make_one_name_are_reported() {
+    let mut world = World::with(&["b-c", "c"]);
+    let status = world.settle(&workload(&json!([placement("a", &["b-c"]), placement("a-b", &["c"])])));
+    assert_eq!(world.names(), ["web-a-b-c"], "the first keeps it");
+    assert!(status["placements"][1]["conditions"][0]["message"].as_str().unwrap().contains("both make"));
+}
+
+#[test]
+fn an_unbound_city_is_named_and_one_that_lost_its_binding_keeps_running() {
+    let mut world = World::with(&["dfw"]);
+    let status = world.settle(&workload(&json!([placement("a", &["dfw", "lhr"])])));
+    assert_eq!(world.names(), ["web-a-dfw"]);
+    let reported = |status: &Value| status["placements"][0]["conditions"][0]["message"].as_str().unwrap().to_owned();
+    assert!(reported(&status).contains("lhr is not available"), "{}", reported(&status));
+    world.bound.clear();
+    let status = world.settle(&workload(&json!([placement("a", &["dfw", "lhr"])])));
+    assert_eq!(world.names(), ["web-a-dfw"]);
+    assert!(reported(&status).contains("dfw is no longer available"), "{}", reported(&status));
+    let none = World::default().settle(&workload(&json!([placement("a", &["lhr"])])));
+    assert_eq!(none["conditions"][0]["reason"], reason::NO_MATCHING_LOCATIONS);
+}
+
+#[test]
+fn a_deployment_of_somebody_else_is_left_alone_and_reported() {
+    let mut world = World::with(&["dfw"]);
+    let object = workload(&json!([placement("a", &["dfw"])]));
+    world.settle(&object);
+    world.edit("web-a-dfw", |wd| {
+        wd.metadata.owner_references = None;
+        wd.spec.workload_ref.uid = "other".into();
+    });
+    let before = world.deployments["web-a-dfw"].clone();
+    let status = world.settle(&object);
+    assert_eq!(status["conditions"][0]["reason"], reason::NAME_TAKEN);
+    assert_eq!(world.deployments["web-a-dfw"], before);
+}
+
+#[test]
+fn statuses_are_summed_and_the_worst_cause_is_reported() {
+    let mut world = World::with(&["dfw", "ord"]);
+    let object = workload(&json!([placement("a", &["dfw", "ord"])]));
+    world.settle(&object);
+    let report = |ready: i32, reason: &str| WorkloadDeploymentStatus {
+        conditions: vec![Condition {
+            type_: condition::AVAILABLE.into(),
+            status: if ready > 0 { ConditionStatus::True } else { ConditionStatus::False },
+            observed_generation: None,
+            last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW),
+            reason: reason.into(),
+            message: "why".into(),
+        }],
+        replicas: 2,
+        ready_replicas: ready,
+        desired_replicas: 2,
+        ..WorkloadDeploymentStatus::default()
+    };
+    world.edit("web-a-dfw", |wd| wd.status = Some(report(0, "ImageUnavailable")));
+    world.edit("web-a-ord", |wd| wd.status = Some(report(0, reason::INSTANCES_PROVISIONING)));
+    let status = world.settle(&object);
+    assert_eq!(
+        (&status["replicas"], &status["desiredReplicas"], &status["readyReplicas"]),
+        (&json!(4), &json!(4), &json!(0))
+    );
+    assert_eq!(status["conditions"][0]["reason"], "ImageUnavailable");
+    assert!(status["conditions"][0]["message"].as_str().unwrap().contains("web-a-dfw: why"));
+    world.edit("web-a-ord", |wd| wd.status = Some(report(1, reason::STABLE_INSTANCE_FOUND)));
+    let status = world.settle(&object);
+    assert_eq!(status["conditions"][0]["reason"], reason::AVAILABLE_PLACEMENT_FOUND);
+}
+
+/// Found by killing managers in the middle of a roll-out: the sums said "all updated" of instances of the old template.
+#[test]
+fn a_report_on_an_older_generation_counts_nothing_as_updated() {
+    let mut world = World::with(&["dfw"]);
+    let object = workload(&json!([placement("a", &["dfw"])]));
+    world.settle(&object);
+    let status = |generation| WorkloadDeploymentStatus {
+        replicas: 1,
+        updated_replicas: 1,
+        current_replicas: 1,
+        ready_replicas: 1,
+        desired_replicas: 7,
+        observed_generation: Some(generation),
+        ..WorkloadDeploymentStatus::default()
+    };
+    world.edit("web-a-dfw", |wd| {
+        wd.metadata.generation = Some(2);
+        wd.status = Some(status(1));
+    });
+    let sums = world.settle(&object);
+    assert_eq!(
+        (&sums["updatedReplicas"], &sums["readyReplicas"], &sums["desiredReplicas"]),
+        (&json!(0), &json!(1), &json!(1))
+    );
+    world.edit("web-a-dfw", |wd| wd.status = Some(status(2)));
+    assert_eq!(world.settle(&object)["updatedReplicas"], 1);
+}
+
+#[test]
+fn deletion_waits_for_the_deployments() {
+    let mut world = World::with(&["dfw"]);
+    let mut object = workload(&json!([placement("a", &["dfw"])]));
+    world.settle(&object);
+    object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    let writes = world.plan(&object);
+    assert!(matches!(&writes[..], [Write { op: Op::Delete { uid, .. }, .. }] if uid == "uid-web-a-dfw"), "{writes:?}");
+    let going = object.metadata.deletion_timestamp.clone();
+    world.edit("web-a-dfw", |wd| wd.metadata.deletion_timestamp = going);
+    assert!(world.plan(&object).is_empty(), "its event brings us back");
+    world.deployments.clear();
+    let writes = world.plan(&object);
+    assert!(
+        matches!(&writes[..], [Write { op: Op::Merge { body, .. }, .. }] if body["metadata"]["finalizers"] == json!([])),
+        "{writes:?}"
+    );
+}
+
+#[test]
+fn a_deployment_that_only_pretends_to_be_part_of_it_is_neither_counted_nor_deleted() {
+    let mut world = World::with(&["dfw"]);
+    let mut object = workload(&json!([placement("a", &["dfw"])]));
+    world.settle(&object);
+    let mut forged = (*world.deployments["web-a-dfw"]).clone();
+    forged.metadata.name = Some("forged".into());
+    forged.metadata.owner_references = None;
+    world.deployments.insert("forged".into(), Arc::new(forged));
+    assert_eq!(world.settle(&object)["deployments"], 1);
+    object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    world.deployments.remove("web-a-dfw");
+    let writes = world.plan(&object);
+    assert!(matches!(&writes[..], [Write { op: Op::Merge { .. }, .. }]), "{writes:?}");
+}
+
+#[test]
+fn nothing_is_made_for_networks_that_are_not_there() {
+    let mut world = World { networks: Some(vec![]), ..World::with(&["dfw"]) };
+    let mut object = workload(&json!([placement("p", &["dfw"])]));
+    object.spec.template.spec.network_interfaces = ["b", "a", "b"]
+        .map(|name| serde_json::from_value(json!({ "network": { "name": name, "namespace": "elsewhere" } })).unwrap())
+        .into();
+    let status = world.settle(&object);
+    let reported = &status["conditions"][0];
+    assert_eq!(
+        (&reported["reason"], &reported["message"]),
+        (&json!("NetworkNotFound"), &json!("Unable to find networks: a, b"))
+    );
+    assert!(world.deployments.is_empty());
+    world.networks = Some(vec!["a".into(), "b".into()]);
+    world.settle(&object);
+    assert_eq!(world.deployments.len(), 1);
+}

@@ -1,0 +1,276 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::plan::Op;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn deployment() -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": {
+            "name": "wd", "namespace": "shop", "uid": "u1", "resourceVersion": "5", "generation": 4,
+            "labels": { "app": "x", "propagationpolicy.karmada.io/permanent-id": "forged" },
+            "annotations": { "private": "stays" },
+        },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap()
+}
+
+fn marked() -> WorkloadDeployment {
+    let mut wd = deployment();
+    wd.metadata.finalizers = Some(vec![finalizer::FEDERATOR.into()]);
+    wd.annotations_mut().insert(annotation::FEDERATION_NAMESPACE.into(), "ns-n1".into());
+    wd
+}
+
+fn deleting() -> WorkloadDeployment {
+    let mut wd = marked();
+    wd.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    wd
+}
+
+fn namespace() -> NamespaceFacts {
+    let labels = [
+        (label::UPSTREAM_CLUSTER, "cluster-single"),
+        (label::UPSTREAM_NAMESPACE, "shop"),
+        (label::DELETION_PROTECTED, "Always"),
+    ];
+    NamespaceFacts {
+        uid: "h1".into(),
+        labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+        ..NamespaceFacts::default()
+    }
+}
+
+#[allow(clippy::needless_pass_by_value)] // reads better where it is called
+fn steps(
+    wd: &WorkloadDeployment,
+    uid: Option<&str>,
+    hub: Option<NamespaceFacts>,
+    copy: Option<WorkloadDeployment>,
+) -> Vec<Step<Project, Hub>> {
+    let copy = copy.map(Arc::new);
+    let observed = Observed {
+        project: &ProjectName::single(),
+        deployment: wd,
+        namespace_uid: uid,
+        hub_namespace: &|name| hub.clone().filter(|_| name == "ns-n1"),
+        copy: &|name| copy.clone().filter(|_| name == "ns-n1"),
+        data: resolve::View {
+            limits: resolve::Limits::default(),
+            source: &|_| resolve::Source::Unknown,
+            companion: &|_| None,
+            fresh: &|_| false,
+        },
+        karmada: None,
+        blocked_since: None,
+        may_repair: true,
+    };
+    plan(&observed, NOW).plan.steps
+}
+
+/// The copy as the hub would hold it after our writes.
+fn copy_of(wd: &WorkloadDeployment) -> WorkloadDeployment {
+    let steps = steps(wd, Some("n1"), Some(namespace()), None);
+    let Some(Step::Remote(Write { op: Op::Apply { body, .. }, .. })) = steps.last() else { panic!("{steps:?}") };
+    let mut copy: WorkloadDeployment = serde_json::from_value(body.clone()).unwrap();
+    copy.metadata.uid = Some("c1".into());
+    copy.metadata.resource_version = Some("9".into());
+    copy
+}
+
+#[test]
+fn marks_come_before_anything_on_the_hub() {
+    let all = steps(&deployment(), Some("n1"), None, None);
+    let shown: Vec<String> = all
+        .iter()
+        .map(|step| match step {
+            Step::Local(write) => format!("project {}", write.object),
+            Step::Remote(write) => format!("hub {}", write.object),
+        })
+        .collect();
+    assert_eq!(shown, ["project WorkloadDeployment shop/wd", "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd"]);
+}
+
+#[test]
+fn the_copy_says_what_a_cell_needs_and_nothing_that_steers_karmada() {
+    let copy = copy_of(&marked());
+    let labels = copy.labels();
+    assert_eq!(
+        (labels["app"].as_str(), labels[label::TOPOLOGY_CITY].as_str(), labels[label::UPSTREAM_NAMESPACE].as_str()),
+        ("x", "dfw", "shop")
+    );
+    assert!(!labels.contains_key("propagationpolicy.karmada.io/permanent-id"));
+    assert_eq!(copy.annotations()[annotation::SOURCE_GENERATION], "4");
+    assert!(
+        !copy.annotations().contains_key("private")
+            && !copy.annotations().contains_key(annotation::FEDERATION_NAMESPACE)
+    );
+    assert!(copy.finalizers().is_empty() && copy.owner_references().is_empty());
+}
+
+#[test]
+fn nothing_is_written_when_nothing_differs() {
+    let wd = marked();
+    assert!(steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&wd))).is_empty());
+}
+
+#[test]
+fn what_data_a_cell_gets_is_not_for_the_tenant_to_say() {
+    let mut wd = marked();
+    wd.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), "[\"Secret/s\"]".into());
+    let all = steps(&wd, Some("n1"), Some(namespace()), None);
+    let cleared = json!({ annotation::EXPECTED_REFERENCED_DATA: null });
+    assert!(matches!(&all[0], Step::Local(Write { op: Op::Merge { body, .. }, .. })
+        if body["metadata"]["annotations"] == cleared));
+    assert!(!format!("{:?}", all[1]).contains("Secret/s"), "{all:?}");
+    // Nor for anybody on the hub.
+    let mut copy = copy_of(&marked());
+    copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), "[\"Secret/s\"]".into());
+    let all = steps(&marked(), Some("n1"), Some(namespace()), Some(copy));
+    assert!(
+        matches!(&all[0], Step::Remote(Write { op: Op::Merge { body, .. }, .. })
+        if body["metadata"]["annotations"] == cleared),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn a_source_that_cannot_be_copied_is_reported_everywhere_at_once() {
+    let mut wd = marked();
+    let volume = json!({ "name": "v", "secret": { "secretName": "db" } });
+    wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
+    let plan = plan(
+        &Observed {
+            project: &ProjectName::single(),
+            deployment: &wd,
+            namespace_uid: Some("n1"),
+            hub_namespace: &|_| Some(namespace()),
+            copy: &|_| None,
+            data: resolve::View {
+                limits: resolve::Limits::default(),
+                source: &|_| resolve::Source::Absent,
+                companion: &|_| None,
+                fresh: &|_| false,
+            },
+            karmada: None,
+            blocked_since: None,
+            may_repair: true,
+        },
+        NOW,
+    )
+    .plan;
+    let bodies: Vec<&Value> = plan
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Local(Write { op: Op::Apply { body, .. }, .. })
+            | Step::Remote(Write { op: Op::Apply { body, .. }, .. }) => Some(body),
+            _ => None,
+        })
+        .collect();
+    let error = |body: &Value| body["metadata"]["annotations"][annotation::REFERENCED_DATA_ERROR].to_string();
+    assert!(bodies[..2].iter().all(|body| error(body).contains("SourceNotFound")), "project and hub: {bodies:?}");
+    let condition = &bodies[2]["status"]["conditions"][0];
+    assert_eq!((&condition["type"], &condition["reason"]), (&json!("ReferencedDataReady"), &json!("SourceNotFound")));
+}
+
+#[test]
+fn a_forged_hub_namespace_is_put_right() {
+    let mut wd = marked();
+    wd.annotations_mut().insert(annotation::FEDERATION_NAMESPACE.into(), "ns-of-another-tenant".into());
+    let all = steps(&wd, Some("n1"), Some(namespace()), None);
+    assert!(matches!(&all[0], Step::Local(Write { op: Op::Apply { body, .. }, .. })
+        if body["metadata"]["annotations"][annotation::FEDERATION_NAMESPACE] == "ns-n1"));
+    assert!(matches!(&all[1], Step::Remote(write) if write.object.namespace == "ns-n1"));
+}
+
+#[test]
+fn the_status_comes_back_in_the_projects_generations() {
+    let wd = marked();
+    let mut copy = copy_of(&wd);
+    copy.status = Some(
+        serde_json::from_value(json!({
+            "replicas": 2, "currentReplicas": 2, "desiredReplicas": 2, "readyReplicas": 1, "observedGeneration": 77, "observedSourceGeneration": 4,
+            "conditions": [
+                { "type": "Available", "status": "True", "reason": "StableInstanceFound", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 77 },
+                { "type": "ReferencedDataReady", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" },
+            ],
+        }))
+        .unwrap(),
+    );
+    let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy));
+    let [Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
+    let status = &body["status"];
+    assert_eq!((&status["observedGeneration"], &status["readyReplicas"]), (&json!(4), &json!(1)));
+    assert_eq!(status["conditions"].as_array().unwrap().len(), 1, "ReferencedDataReady is the project's own");
+    assert_eq!(status["conditions"][0]["observedGeneration"], 4);
+}
+
+#[test]
+fn deletion_takes_the_copy_first_and_believes_only_a_live_read() {
+    let wd = deleting();
+    let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&marked())));
+    assert!(
+        matches!(&all[..], [Step::Remote(Write { op: Op::Delete { uid, resource_version }, .. })] if uid == "c1" && resource_version == "9")
+    );
+    // Also when the project's namespace is gone: the recorded one leads there.
+    assert!(matches!(&steps(&wd, None, None, Some(copy_of(&marked())))[..], [Step::Remote(_)]));
+    let all = steps(&wd, Some("n1"), Some(namespace()), None);
+    assert!(
+        matches!(
+            &all[..],
+            [Step::Remote(Write { op: Op::ConfirmAbsent, .. }), Step::Local(Write { op: Op::Merge { .. }, .. })]
+        ),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn somebody_elses_object_of_that_name_is_not_deleted() {
+    let mut foreign = copy_of(&marked());
+    foreign.labels_mut().insert(label::UPSTREAM_NAMESPACE.into(), "other".into());
+    let all = steps(&deleting(), Some("n1"), Some(namespace()), Some(foreign));
+    assert!(matches!(&all[..], [Step::Local(Write { op: Op::Merge { .. }, .. })]), "{all:?}");
+}
+
+#[test]
+fn what_was_never_federated_is_let_go() {
+    let mut wd = deleting();
+    wd.metadata.annotations = None;
+    assert!(matches!(&steps(&wd, None, None, None)[..], [Step::Local(_)]));
+}
+
+#[test]
+fn a_terminating_hub_namespace_is_waited_for() {
+    let facts = NamespaceFacts { terminating: true, ..namespace() };
+    assert!(steps(&marked(), Some("n1"), Some(facts), None).is_empty());
+}
+
+#[test]
+fn a_city_that_cannot_be_one_is_reported() {
+    let mut wd = marked();
+    wd.spec.city_code = "a/b".into();
+    let all = steps(&wd, Some("n1"), Some(namespace()), None);
+    let [Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(body["status"]["conditions"][0]["reason"], reason::INVALID_PLACEMENT);
+}
+
+/// Found by the generated histories: a write under way while the original was let go strands the copy.
+#[test]
+fn a_copy_whose_original_is_gone_goes_after_a_live_read() {
+    let copy = copy_of(&marked());
+    let all = plan_orphan("shop", "n1", &copy).steps;
+    assert!(matches!(
+        &all[..],
+        [Step::Local(Write { op: Op::ConfirmAbsent, .. }), Step::Remote(Write { op: Op::Delete { uid, .. }, .. })] if uid == "c1"
+    ));
+    assert!(plan_orphan("shop", "another-namespace-of-that-name", &copy).steps.is_empty());
+    assert!(plan_orphan("other", "n1", &copy).steps.is_empty());
+}

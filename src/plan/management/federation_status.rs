@@ -1,0 +1,145 @@
+//! The status of a project's deployment: what the cell reports, whether it has what it was given, and its data.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{diagnosis::Delivery, resolve::Data};
+use crate::{
+    api::{
+        compute::{Condition, WorkloadDeployment, WorkloadDeploymentStatus},
+        meta::{condition, manager, reason},
+    },
+    plan::{
+        Kind, Project, Write,
+        condition::{Verdict, find},
+        event::{self, Note, Severity},
+    },
+};
+
+/// What a deployment lacks, in one word; nothing when all is as it should be.
+pub(super) fn blocker(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    data: &Data,
+    finding: Option<&Delivery>,
+) -> Option<String> {
+    match finding {
+        Some(Delivery::Blocked { cause, .. }) => return Some(cause.reason.clone()),
+        Some(Delivery::Delivered { note: Some(note), .. }) => return Some(note.reason.to_owned()),
+        _ => {}
+    }
+    if let Some(trouble) = &data.trouble {
+        return Some(trouble.reason.clone());
+    }
+    (finding.is_some() && is_early(deployment, copy)).then(|| "NotReported".to_owned())
+}
+
+/// Whether the cell is about to report for the first time: it brings the first word of success with it, in one write.
+fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) -> bool {
+    let reported = deployment.status.as_ref().is_some_and(|s| find(&s.conditions, condition::FEDERATED).is_some());
+    !reported && copy.is_none_or(|copy| copy.status.is_none())
+}
+
+/// Decides the status of one deployment, and an Event when there is news of the bad kind. What has been lacking for a
+/// moment only is not `reported`: it is under way.
+pub(super) fn plan(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    data: &Data,
+    finding: Option<&Delivery>,
+    reported: bool,
+    now: Timestamp,
+) -> Vec<Write<Project>> {
+    let empty = WorkloadDeploymentStatus::default();
+    let old = deployment.status.as_ref().unwrap_or(&empty);
+    let report = copy.and_then(|copy| copy.status.as_ref());
+    let generation = deployment.metadata.generation;
+    let before = |type_: &str| find(&old.conditions, type_).cloned();
+    let verdict = |verdict: Option<Verdict>, type_: &str| match verdict {
+        Some(verdict) => Some(verdict.over(&old.conditions, type_, generation, now)),
+        None => before(type_),
+    };
+    let early = is_early(deployment, copy);
+    let federated = verdict(federated(finding, reported, early), condition::FEDERATED);
+    let of_data =
+        if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
+    let news = federated.as_ref().filter(|new| {
+        new.reason != reason::PROPAGATED
+            && before(condition::FEDERATED).is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason))
+    });
+    let event = news.map(|news| {
+        let reason = cause(&news.reason);
+        let note = Note { severity: Severity::Warning, reason, action: "Federating", text: &news.message };
+        event::on(Kind::WorkloadDeployment, deployment, "workload-deployment-federator", note, now)
+    });
+    let mut status = report.map_or_else(|| old.clone(), mirrored);
+    status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
+    let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
+    if report.is_none() && own.is_empty() {
+        return Vec::new();
+    }
+    status.conditions.extend(own);
+    let write = Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, &json!(status), deployment);
+    write.into_iter().chain(event).collect()
+}
+
+/// The cell's report, in the project's terms: generations are those of the project's object.
+fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentStatus {
+    let observed = report.observed_source_generation;
+    let conditions =
+        report.conditions.iter().map(|c| Condition { observed_generation: observed, ..c.clone() }).collect();
+    WorkloadDeploymentStatus {
+        conditions,
+        observed_generation: observed,
+        observed_source_generation: None,
+        ..report.clone()
+    }
+}
+
+/// What `Federated` is to say; nothing: what it says already.
+fn federated(finding: Option<&Delivery>, reported: bool, early: bool) -> Option<Verdict> {
+    match finding? {
+        Delivery::Delivered { .. } if early && !reported => None,
+        Delivery::Delivered { note: Some(note), .. } => {
+            reported.then(|| Verdict::yes(note.reason, note.message.clone()))
+        }
+        Delivery::Delivered { on, note: None } => {
+            Some(Verdict::yes(reason::PROPAGATED, format!("{} has what the hub was given", on.join(", "))))
+        }
+        Delivery::Blocked { cause, .. } => reported.then(|| cause.clone()),
+    }
+}
+
+/// What `ReferencedDataReady` is to say; nothing: what it says already.
+fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option<Verdict> {
+    if let Some(trouble) = &data.trouble {
+        // That a source cannot be copied is certain, and reported at once; everything else may be a matter of a moment.
+        return (data.refusal.is_some() || reported).then(|| trouble.clone());
+    }
+    match finding? {
+        Delivery::Delivered { .. } => {
+            let count = data.expected.as_ref().map_or(0, Vec::len);
+            Some(Verdict::yes(reason::DATA_READY, format!("All {count} referenced companion(s) are materialised")))
+        }
+        Delivery::Blocked { cause, .. } => {
+            reported.then(|| Verdict::no(reason::AWAITING_PROPAGATION, format!("{}: {}", cause.reason, cause.message)))
+        }
+    }
+}
+
+/// An Event's reason comes from a closed set.
+fn cause(text: &str) -> &'static str {
+    [
+        reason::NO_CLUSTER_FOR_CITY,
+        reason::CLUSTER_NOT_READY,
+        reason::NOT_SCHEDULED,
+        reason::NOT_APPLIED,
+        reason::BINDING_MISSING,
+        reason::CLAIMED_BY_ANOTHER_POLICY,
+        reason::DEPENDENCIES_NOT_PROPAGATED,
+        reason::CITY_LABEL_LOST,
+    ]
+    .into_iter()
+    .find(|reason| *reason == text)
+    .unwrap_or(reason::NOT_APPLIED)
+}

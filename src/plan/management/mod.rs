@@ -1,0 +1,15 @@
+//! What the management controllers decide: from a Workload to its copies on the hub, and back.
+
+pub mod companion;
+pub mod diagnosis;
+pub mod fan_out;
+pub mod federate;
+mod federation_status;
+pub mod guard;
+pub mod policy;
+pub mod projection;
+pub mod resolve;
+pub mod sweep;
+mod workload_status;
+
+pub use workload_status::{rejected, workload_status};

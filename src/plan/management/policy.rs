@@ -1,0 +1,392 @@
+//! Deployments of a city in a hub namespace -> the city's PropagationPolicy there.
+//!
+//! A policy of the Go operator also selects companions, and would claim each for its city alone (fact 21). It is led to
+//! dependencies in steps that take no copy away (facts 23, 24; the naive single step does, fact 25): first
+//! `propagateDeps` with the selectors kept; once every companion is brought to every consumer by its need, the selectors
+//! go. Before any of it, one policy alone asks whether Karmada brings dependencies at all, and the others wait for the
+//! answer ([`Probe`]). What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what
+//! stands, so it may be cut anywhere.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use serde_json::{Map, Value, json};
+
+use super::guard::{self, Clusters};
+use crate::{
+    api::{
+        karmada::{MatchLabels, PolicyPlacement, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
+        meta::{self, GROUP, VERSION, label, manager, reason},
+        names::CityCode,
+        referenced::SourceKind,
+    },
+    plan::{
+        Hub, Kind, Next, Op, Plan, Write,
+        event::{self, Note, Severity},
+        ownership,
+    },
+};
+
+/// How long a policy that nobody needs waits for companions that it still claims.
+pub const CLAIM_RELEASE_TIMEOUT: Duration = Duration::from_mins(2);
+/// How often it looks meanwhile, beside the events.
+const CLAIM_POLL: Duration = Duration::from_secs(5);
+
+/// Everything that is known about one city in one hub namespace.
+#[allow(clippy::struct_excessive_bools)] // facts, each its own
+pub struct Observed<'a> {
+    /// The hub namespace.
+    pub namespace: &'a str,
+    /// The city.
+    pub city: &'a CityCode,
+    /// Deployments of the city that the hub holds there, also those on their way out.
+    pub copies: usize,
+    /// Whether a living deployment of a project is to be copied there.
+    pub wanted: bool,
+    /// Whether that is all: every project's deployments have been seen.
+    pub complete: bool,
+    /// Whether the namespace is there, and stays.
+    pub namespace_lives: bool,
+    /// The policy of the city's name.
+    pub policy: Option<&'a PropagationPolicy>,
+    /// Where the city's deployments are, with the city guard; nothing without it, or while that is not known.
+    pub clusters: Option<Clusters<'a>>,
+    /// Whether the city guard is on.
+    pub guard: bool,
+    /// Whether every companion in the namespace is known to be brought to all its consumers by their need.
+    pub delivered_by_dependency: bool,
+    /// Companions, and bindings of such, that the policy claims.
+    pub claimed: usize,
+    /// How long nobody has needed it.
+    pub unneeded_for: Duration,
+    /// Whether it has been reported that it waits for those companions.
+    pub wait_is_reported: bool,
+    /// How companions are to be brought to the cells.
+    pub propagation: Propagation,
+    /// Whether Karmada brings dependencies at all; only asked on the way there.
+    pub probe: Probe,
+    /// On the rollback to claims: what some city will lose by it, in words, and how long ago that was reported. Nothing while
+    /// it is not known.
+    pub rollback_impact: Option<(Vec<String>, Option<Duration>)>,
+}
+
+/// How companions are brought to the cells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Propagation {
+    /// They follow the deployments that need them.
+    #[default]
+    Dependencies,
+    /// The Go operator's way, for going back to it: each is claimed by one city's policy, and reaches that city alone.
+    Selectors,
+}
+
+/// Whether Karmada on this hub brings dependencies: shown by what it does with the first policy that asks for them, not by
+/// its version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// It does.
+    Passed,
+    /// Nobody knows yet, and this policy is the one to ask.
+    Here {
+        /// How long a binding of it has asked without an answer.
+        unanswered_for: Duration,
+        /// Whether it has been reported that there is none.
+        reported: bool,
+    },
+    /// Nobody knows yet, and another policy asks.
+    Elsewhere,
+}
+
+/// How long Karmada may take to answer: it does within a second.
+pub const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How long a warning stands before data is taken away on the rollback to claims.
+pub const ROLLBACK_WARNING: Duration = Duration::from_secs(30);
+
+/// What is to be done about one policy.
+#[derive(Debug)]
+pub struct Decision {
+    /// The writes.
+    pub plan: Plan<Write<Hub>>,
+    /// What these writes report, to be remembered or counted.
+    pub news: Option<News>,
+}
+
+/// What is reported about a policy, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Nobody needs it, and it waits for companions that it claims.
+    Waits,
+    /// It goes although companions are still claimed by it.
+    GaveUp,
+    /// Going back to claims will take data away.
+    Warned,
+    /// Karmada does not bring dependencies.
+    Refused,
+}
+
+impl Decision {
+    fn reporting(news: News, steps: Vec<Write<Hub>>, next: Next) -> Self {
+        Self { plan: Plan { steps, next }, news: Some(news) }
+    }
+}
+
+impl From<Plan<Write<Hub>>> for Decision {
+    fn from(plan: Plan<Write<Hub>>) -> Self {
+        Self { plan, news: None }
+    }
+}
+
+/// Whether nobody needs the policy: known to be so, not merely not known otherwise.
+pub fn is_unneeded(observed: &Observed<'_>) -> bool {
+    !observed.wanted && observed.copies == 0 && observed.complete
+}
+
+/// Decides the writes for one city.
+///
+/// A policy that goes before its last deployment would leave the deployment on the cell (fact 13), and so it would with a
+/// companion that it claims.
+pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
+    if observed.wanted || observed.copies > 0 {
+        return if observed.namespace_lives { ensure(observed, now) } else { Plan::nothing().into() };
+    }
+    let ours = observed.policy.filter(|policy| is_unneeded(observed) && ownership::is_managed(*policy));
+    let Some(policy) = ours else { return Plan::nothing().into() };
+    let Some(delete) = Write::delete(Kind::PropagationPolicy, policy) else { return Plan::nothing().into() };
+    if observed.claimed == 0 {
+        return Plan::writes(vec![delete]).into();
+    }
+    if observed.unneeded_for < CLAIM_RELEASE_TIMEOUT {
+        if observed.wait_is_reported || observed.unneeded_for < CLAIM_POLL {
+            return Plan { steps: Vec::new(), next: Next::After(CLAIM_POLL) }.into();
+        }
+        return Decision::reporting(News::Waits, vec![wait(observed, policy, now)], Next::After(CLAIM_POLL));
+    }
+    let text = format!(
+        "the last deployment of {} has gone {} s ago, and {} companion(s) are still claimed by this policy: it goes all \
+         the same, and they may stay on the city's cluster",
+        observed.city,
+        observed.unneeded_for.as_secs(),
+        observed.claimed
+    );
+    let note = Note { severity: Severity::Warning, reason: reason::GUARD_GIVEN_UP, action: "Deleting", text: &text };
+    let event = event::on(Kind::PropagationPolicy, policy, "city-policy", note, now);
+    Decision::reporting(News::GaveUp, vec![event, delete], Next::Await)
+}
+
+/// Says what a policy that nobody needs waits for.
+fn wait(observed: &Observed<'_>, policy: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
+    let text = format!(
+        "the last deployment of {} has gone; {} companion(s) are still claimed by this policy, which goes once they are \
+         released, or {} s after the deployment",
+        observed.city,
+        observed.claimed,
+        CLAIM_RELEASE_TIMEOUT.as_secs()
+    );
+    let note =
+        Note { severity: Severity::Normal, reason: reason::AWAITING_COMPANIONS, action: "Deleting", text: &text };
+    event::on(Kind::PropagationPolicy, policy, "city-policy", note, now)
+}
+
+/// How far a policy is on its way from claims to dependencies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// It selects companions, and brings nothing by need.
+    Claims,
+    /// It does both.
+    Both,
+    /// It selects deployments alone, whose data follows them.
+    Dependencies,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Claims, Self::Both, Self::Dependencies];
+
+    /// The metric's label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Claims => "claims",
+            Self::Both => "both",
+            Self::Dependencies => "dependencies",
+        }
+    }
+
+    /// Of a policy that stands.
+    pub fn of(spec: &PropagationPolicySpec) -> Self {
+        match (selects_companions(spec), spec.propagate_deps) {
+            (true, false) => Self::Claims,
+            (true, true) => Self::Both,
+            (false, _) => Self::Dependencies,
+        }
+    }
+}
+
+/// Whether a policy claims companions.
+pub fn selects_companions(spec: &PropagationPolicySpec) -> bool {
+    let companion = |kind: &str| SourceKind::ALL.iter().any(|source| source.as_str() == kind);
+    spec.resource_selectors.iter().any(|selector| companion(&selector.kind))
+}
+
+fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
+    let live = observed.policy;
+    if live.is_some_and(|p| p.metadata.deletion_timestamp.is_some()) {
+        return Plan::nothing().into(); // made anew when it is gone; its event brings us back
+    }
+    let before = live.map(|policy| Phase::of(&policy.spec));
+    let phase = match (observed.propagation, before) {
+        (Propagation::Dependencies, None | Some(Phase::Dependencies)) => Phase::Dependencies,
+        (Propagation::Dependencies, Some(Phase::Both))
+            if observed.delivered_by_dependency && observed.probe == Probe::Passed =>
+        {
+            Phase::Dependencies
+        }
+        (Propagation::Dependencies, Some(Phase::Claims)) if observed.probe == Probe::Elsewhere => Phase::Claims,
+        (Propagation::Dependencies, _) | (Propagation::Selectors, Some(Phase::Dependencies)) => Phase::Both,
+        (Propagation::Selectors, None | Some(Phase::Claims)) => Phase::Claims,
+        (Propagation::Selectors, Some(Phase::Both)) => match rollback(observed, now) {
+            Ok(phase) => phase,
+            Err(wait) => return wait,
+        },
+    };
+    let standing = live.map(|policy| &policy.spec.placement);
+    let placement = match (&observed.clusters, standing) {
+        (Some(clusters), _) => guard::placement(observed.city, standing, clusters),
+        // Nobody knows where the city is: what guards it stays as it is.
+        (None, Some(standing)) if observed.guard => standing.clone(),
+        (None, _) => guard::plain(observed.city),
+    };
+    let city = MatchLabels {
+        match_labels: BTreeMap::from([(label::TOPOLOGY_CITY.to_owned(), observed.city.as_str().to_owned())]),
+    };
+    let deployments = ResourceSelector {
+        api_version: format!("{GROUP}/{VERSION}"),
+        kind: "WorkloadDeployment".into(),
+        namespace: Some(observed.namespace.into()),
+        label_selector: Some(city),
+    };
+    let spec = PropagationPolicySpec {
+        resource_selectors: [deployments].into_iter().chain(companions(observed, phase)).collect(),
+        propagate_deps: phase != Phase::Claims,
+        placement,
+    };
+    let mut steps: Vec<Write<Hub>> = Vec::new();
+    let form = live.and_then(|live| change_of_form(live, &spec.placement));
+    let fields = json!({ "metadata": { "labels": { label::MANAGED_BY: meta::MANAGED_BY } }, "spec": spec });
+    let name = observed.city.policy_name();
+    match form {
+        // One form excludes the other, and whoever wrote the old one holds on to it: the next look applies the rest.
+        Some(form) => steps.push(form),
+        None => steps.extend(Write::apply(
+            Kind::PropagationPolicy,
+            manager::CITY_POLICY,
+            observed.namespace,
+            &name,
+            fields,
+            live,
+        )),
+    }
+    let writes = steps.iter().any(|write| matches!(write.op, Op::Apply { .. }));
+    if let (Some(before), Some(live)) = (before.filter(|before| *before != phase && writes), live) {
+        let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
+        let note =
+            Note { severity: Severity::Normal, reason: reason::MIGRATION_STEP, action: "Migrating", text: &text };
+        steps.push(event::on(Kind::PropagationPolicy, live, "city-policy", note, now));
+    }
+    let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
+    match (observed.probe, live) {
+        (Probe::Here { unanswered_for, reported: false }, Some(live)) if waits && unanswered_for >= PROBE_TIMEOUT => {
+            steps.push(refuse(observed, live, now));
+            Decision::reporting(News::Refused, steps, Next::After(CLAIM_POLL))
+        }
+        // In memory alone: what is looked at is whose turn it is, and whether there is an answer.
+        (Probe::Here { .. } | Probe::Elsewhere, _) if waits => Plan { steps, next: Next::After(CLAIM_POLL) }.into(),
+        _ => Plan::writes(steps).into(),
+    }
+}
+
+/// The last step back to claims, or the wait before it: what some city loses by it is reported, and stands for a while.
+fn rollback(observed: &Observed<'_>, now: Timestamp) -> Result<Phase, Decision> {
+    match &observed.rollback_impact {
+        None => Ok(Phase::Both),
+        Some((rollback_impact, _)) if rollback_impact.is_empty() => Ok(Phase::Claims),
+        Some((rollback_impact, None)) => Err(warn(observed, rollback_impact, now)),
+        Some((_, Some(reported))) if *reported >= ROLLBACK_WARNING => Ok(Phase::Claims),
+        Some((_, Some(reported))) => {
+            let next = Next::After(ROLLBACK_WARNING.saturating_sub(*reported));
+            Err(Plan { steps: Vec::new(), next }.into())
+        }
+    }
+}
+
+/// Says that the way to dependencies is not conflicting. The policy that asked goes on asking, which changes nothing (fact 37).
+fn refuse(observed: &Observed<'_>, live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
+    let text = format!(
+        "Karmada on this hub does not bring dependencies: asked {} s ago, no ResourceBinding of {} in {} lists any. \
+         Policies stay with their claims until it does: enable the feature gate PropagateDeps of \
+         karmada-controller-manager (1.15.6, 1.16.3, 1.17.0 or later), and apply config/components/federation to the hub",
+        PROBE_TIMEOUT.as_secs(),
+        observed.city,
+        observed.namespace
+    );
+    let note =
+        Note { severity: Severity::Warning, reason: reason::MIGRATION_REFUSED, action: "Migrating", text: &text };
+    event::on(Kind::PropagationPolicy, live, "city-policy", note, now)
+}
+
+/// The selectors of companions: those that stand, or the Go operator's.
+fn companions(observed: &Observed<'_>, phase: Phase) -> Vec<ResourceSelector> {
+    if phase == Phase::Dependencies {
+        return Vec::new();
+    }
+    let live = observed.policy.into_iter().flat_map(|policy| &policy.spec.resource_selectors);
+    let kept: Vec<ResourceSelector> = live.filter(|selector| selector.kind != "WorkloadDeployment").cloned().collect();
+    if !kept.is_empty() {
+        return kept;
+    }
+    let labels = MatchLabels { match_labels: [(label::REFERENCED_DATA.to_owned(), "true".to_owned())].into() };
+    let selector = |kind: SourceKind| ResourceSelector {
+        api_version: "v1".into(),
+        kind: kind.as_str().into(),
+        namespace: Some(observed.namespace.into()),
+        label_selector: Some(labels.clone()),
+    };
+    SourceKind::ALL.map(selector).into()
+}
+
+/// Says what some city will lose, before it does (fact 28).
+fn warn(observed: &Observed<'_>, rollback_impact: &[String], now: Timestamp) -> Decision {
+    let Some(live) = observed.policy else { return Plan::nothing().into() };
+    let text = format!(
+        "in {} s, by --referenced-data-propagation=selectors, data is taken away: {}; to keep it, go back to dependencies",
+        ROLLBACK_WARNING.as_secs(),
+        rollback_impact.join("; ")
+    );
+    let note =
+        Note { severity: Severity::Warning, reason: reason::DATA_WILL_BE_LOST, action: "Migrating", text: &text };
+    let event = event::on(Kind::PropagationPolicy, live, "city-policy", note, now);
+    Decision::reporting(News::Warned, vec![event], Next::After(ROLLBACK_WARNING))
+}
+
+/// The patch that turns a placement of one form into the other (fact 47: nothing moves by it).
+fn change_of_form(live: &PropagationPolicy, wanted: &PolicyPlacement) -> Option<Write<Hub>> {
+    let standing = &live.spec.placement;
+    let mut placement = Map::new();
+    if standing.cluster_affinity.is_some() && wanted.cluster_affinities.is_some() {
+        placement.insert("clusterAffinity".into(), Value::Null);
+        placement.insert("clusterAffinities".into(), json!(wanted.cluster_affinities));
+    }
+    if standing.cluster_affinities.is_some() && wanted.cluster_affinity.is_some() {
+        placement.insert("clusterAffinities".into(), Value::Null);
+        placement.insert("clusterAffinity".into(), json!(wanted.cluster_affinity));
+    }
+    if placement.is_empty() {
+        return None;
+    }
+    let patch = json!({ "spec": { "placement": placement } });
+    Some(Write::merge(Kind::PropagationPolicy, manager::CITY_POLICY, patch, live))
+}
+
+#[cfg(test)]
+#[path = "policy_tests.rs"]
+mod tests;

@@ -1,0 +1,176 @@
+//! Instances on the hub -> their read-only copies, the projections, in the project they belong to.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        meta::{label, manager},
+        names::{self, ProjectName},
+    },
+    plan::{
+        Hub, Kind, NamespaceFacts, Plan, Project, Step, Write,
+        event::{self, Note, Severity},
+        instance_copy::{self, Copy},
+        ownership,
+    },
+};
+
+/// Why a hub Instance cannot be shown to its tenant. It is put aside until something of it, or of what it names,
+/// changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Quarantine {
+    /// It does not say which project it belongs to, or its namespace is not the one that project would have.
+    Unidentifiable,
+    /// It does not say which namespace of the project.
+    MissingNamespaceLabel,
+    /// It does not say which deployment.
+    MissingDeploymentName,
+    /// It names a project that is not known.
+    ProjectAbsent,
+    /// It names a deployment that the project has not.
+    DeploymentAbsent,
+    /// The project's API server refuses it.
+    Refused,
+}
+
+impl Quarantine {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::Unidentifiable,
+        Self::MissingNamespaceLabel,
+        Self::MissingDeploymentName,
+        Self::ProjectAbsent,
+        Self::DeploymentAbsent,
+        Self::Refused,
+    ];
+
+    /// Label of the gauge.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Unidentifiable => "unidentifiable",
+            Self::MissingNamespaceLabel => "missing_namespace_label",
+            Self::MissingDeploymentName => "missing_deployment_name",
+            Self::ProjectAbsent => "project_absent",
+            Self::DeploymentAbsent => "deployment_absent",
+            Self::Refused => "refused",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Unidentifiable => {
+                "its label meta.datumapis.com/upstream-cluster-name is missing or no project's, or it lies in another namespace than that project's"
+            }
+            Self::MissingNamespaceLabel => "its label meta.datumapis.com/upstream-namespace is missing",
+            Self::MissingDeploymentName => "its label compute.datumapis.com/workload-deployment-name is missing",
+            Self::ProjectAbsent => {
+                "the project that its label meta.datumapis.com/upstream-cluster-name names is not known"
+            }
+            Self::DeploymentAbsent => "its project has no WorkloadDeployment of the name that it gives",
+            Self::Refused => "the project's API server refuses the copy",
+        }
+    }
+}
+
+/// Where a hub Instance belongs, by its own word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// The project.
+    pub project: ProjectName,
+    /// Its namespace.
+    pub namespace: String,
+    /// The deployment there.
+    pub deployment: String,
+}
+
+/// What a hub Instance says of where it belongs.
+///
+/// # Errors
+/// Why it cannot be placed.
+pub fn identify(instance: &Instance) -> Result<Claimed, Quarantine> {
+    let label = |key: &str| instance.labels().get(key).filter(|value| !value.is_empty());
+    let project = label(label::UPSTREAM_CLUSTER)
+        .and_then(|value| ProjectName::from_label_value(value))
+        .ok_or(Quarantine::Unidentifiable)?;
+    let namespace = label(label::UPSTREAM_NAMESPACE).ok_or(Quarantine::MissingNamespaceLabel)?;
+    let deployment = label(label::WORKLOAD_DEPLOYMENT_NAME).ok_or(Quarantine::MissingDeploymentName)?;
+    Ok(Claimed { project, namespace: namespace.clone(), deployment: deployment.clone() })
+}
+
+/// Everything that is known about one projection. All of it is known: the caches behind it are filled.
+pub struct Observed<'a> {
+    /// Namespace and name in the project.
+    pub namespace: &'a str,
+    /// The same.
+    pub name: &'a str,
+    /// What is known of that namespace; absent when it is gone.
+    pub facts: Option<&'a NamespaceFacts>,
+    /// The hub Instance that belongs there.
+    pub source: Option<&'a Instance>,
+    /// The deployment that the source names.
+    pub deployment: Option<&'a WorkloadDeployment>,
+    /// The projection.
+    pub projection: Option<&'a Instance>,
+}
+
+/// Decides the writes for one projection.
+///
+/// # Errors
+/// Why the source has to be put entries.
+pub fn plan(observed: &Observed<'_>) -> Result<Plan<Step<Project, Hub>>, Quarantine> {
+    let Some(source) = observed.source else { return Ok(remove(observed)) };
+    // Derived, never believed: whoever can write one Instance on the hub could name any project's namespace.
+    let derived = observed.facts.map(|facts| names::hub_namespace(&facts.uid));
+    if derived.is_some() && source.namespace() != derived {
+        return Err(Quarantine::Unidentifiable);
+    }
+    let deployment = observed.deployment.ok_or(Quarantine::DeploymentAbsent)?;
+    let leaving = deployment.metadata.deletion_timestamp.is_some()
+        || source.metadata.deletion_timestamp.is_some()
+        || observed.facts.is_none_or(|facts| facts.terminating);
+    if leaving && observed.projection.is_none() {
+        return Ok(Plan::nothing());
+    }
+    let copy = Copy {
+        source,
+        namespace: observed.namespace,
+        labels: BTreeMap::new(),
+        owner: ownership::reference(deployment),
+        manager: manager::PROJECTOR,
+    };
+    Ok(instance_copy::ensure(&copy, observed.projection).map(Step::Local).into_iter().collect())
+}
+
+/// A projection without a source goes, once a live read has shown that the source is gone from the namespace that the
+/// hub keeps for exactly this one.
+fn remove(observed: &Observed<'_>) -> Plan<Step<Project, Hub>> {
+    let (Some(projection), Some(facts)) = (observed.projection.filter(|p| is_projection(p)), observed.facts) else {
+        return Plan::nothing();
+    };
+    let Some(delete) = Write::delete(Kind::Instance, projection) else { return Plan::nothing() };
+    let confirm = Write::confirm_absent(Kind::Instance, &names::hub_namespace(&facts.uid), observed.name);
+    Plan::writes(vec![Step::Remote(confirm), Step::Local(delete)])
+}
+
+/// Whether we made this object in a project: it says where it comes from, and a deployment owns it without control.
+fn is_projection(instance: &Instance) -> bool {
+    let owned = |o: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
+        o.kind == "WorkloadDeployment" && o.controller != Some(true)
+    };
+    instance.labels().contains_key(label::UPSTREAM_CLUSTER) && instance.owner_references().iter().any(owned)
+}
+
+/// Reports on the hub, once, why an Instance was put entries.
+pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub> {
+    let text = format!("not shown in any project: {}", why.text());
+    let note = Note { severity: Severity::Warning, reason: "Quarantined", action: "Projecting", text: &text };
+    event::on(Kind::Instance, instance, "instance-projector", note, now)
+}
+
+#[cfg(test)]
+#[path = "projection_tests.rs"]
+mod tests;

@@ -1,0 +1,123 @@
+use super::*;
+use crate::plan::Op;
+use serde_json::{Value, json};
+
+fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
+    let mut object = json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+        "metadata": {
+            "name": "wd-0", "namespace": "ns-n1", "uid": "h", "resourceVersion": "5",
+            "labels": {
+                label::UPSTREAM_CLUSTER: "cluster-shop", label::UPSTREAM_NAMESPACE: "default",
+                label::WORKLOAD_DEPLOYMENT_NAME: "wd", "app": "web",
+            },
+        },
+        "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] },
+    });
+    edit(&mut object);
+    serde_json::from_value(object).unwrap()
+}
+
+fn deployment() -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": { "name": "wd", "namespace": "default", "uid": "p1" },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap()
+}
+
+fn look(
+    source: Option<&Instance>,
+    deployment: Option<&WorkloadDeployment>,
+    projection: Option<&Instance>,
+) -> Result<Vec<Step<Project, Hub>>, Quarantine> {
+    let facts = NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() };
+    let observed = Observed { namespace: "default", name: "wd-0", facts: Some(&facts), source, deployment, projection };
+    plan(&observed).map(|plan| plan.steps)
+}
+
+fn projection() -> Instance {
+    let steps = look(Some(&instance(|_| ())), Some(&deployment()), None).unwrap();
+    let [Step::Local(write)] = &steps[..] else { panic!("{steps:?}") };
+    let Op::Apply { body, .. } = &write.op else { panic!("{write:?}") };
+    let mut made: Instance = serde_json::from_value(body.clone()).unwrap();
+    made.metadata.uid = Some("x".into());
+    made.metadata.resource_version = Some("2".into());
+    made
+}
+
+#[test]
+fn what_does_not_say_where_it_belongs_is_put_aside() {
+    for (key, value, why) in [
+        (label::UPSTREAM_CLUSTER, "", Quarantine::Unidentifiable),
+        (label::UPSTREAM_CLUSTER, "shop", Quarantine::Unidentifiable),
+        (label::UPSTREAM_NAMESPACE, "", Quarantine::MissingNamespaceLabel),
+        (label::WORKLOAD_DEPLOYMENT_NAME, "", Quarantine::MissingDeploymentName),
+    ] {
+        assert_eq!(identify(&instance(|o| o["metadata"]["labels"][key] = json!(value))), Err(why), "{key}={value}");
+    }
+    let claimed = identify(&instance(|_| ())).unwrap();
+    assert_eq!((claimed.project.as_str(), &*claimed.namespace, &*claimed.deployment), ("shop", "default", "wd"));
+}
+
+#[test]
+fn a_projection_is_owned_by_the_projects_own_deployment() {
+    let made = projection();
+    assert_eq!(made.metadata.namespace.as_deref(), Some("default"));
+    let owner = &made.owner_references()[0];
+    assert_eq!((owner.uid.as_str(), owner.controller), ("p1", None));
+    assert_eq!(made.labels()["app"], "web");
+    let (source, wd) = (instance(|_| ()), deployment());
+    assert!(look(Some(&source), Some(&wd), Some(&made)).unwrap().is_empty(), "it stands");
+    let mut edited = made;
+    edited.spec.runtime.resources.instance_type = "big".into();
+    assert_eq!(look(Some(&source), Some(&wd), Some(&edited)).unwrap().len(), 1, "it is put back");
+}
+
+#[test]
+fn nobody_gets_into_a_project_by_naming_it() {
+    let elsewhere = instance(|o| o["metadata"]["namespace"] = json!("ns-evil"));
+    assert_eq!(look(Some(&elsewhere), Some(&deployment()), None).unwrap_err(), Quarantine::Unidentifiable);
+    assert_eq!(look(Some(&instance(|_| ())), None, None).unwrap_err(), Quarantine::DeploymentAbsent);
+}
+
+#[test]
+fn nothing_new_is_made_for_what_is_leaving() {
+    let leaving = instance(|o| o["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+    assert!(look(Some(&leaving), Some(&deployment()), None).unwrap().is_empty());
+    let mut wd = deployment();
+    wd.metadata.deletion_timestamp = leaving.metadata.deletion_timestamp.clone();
+    assert!(look(Some(&instance(|_| ())), Some(&wd), None).unwrap().is_empty());
+    // Nothing new is taken in by a namespace that goes.
+    let facts = NamespaceFacts { uid: "n1".into(), terminating: true, ..NamespaceFacts::default() };
+    let (source, wd) = (instance(|_| ()), deployment());
+    let going = Observed {
+        namespace: "default",
+        name: "wd-0",
+        facts: Some(&facts),
+        source: Some(&source),
+        deployment: Some(&wd),
+        projection: None,
+    };
+    assert!(plan(&going).unwrap().steps.is_empty());
+}
+
+#[test]
+fn one_without_a_source_goes_after_a_live_read_and_only_if_it_is_ours() {
+    let made = projection();
+    let steps = look(None, None, Some(&made)).unwrap();
+    let [Step::Remote(confirm), Step::Local(delete)] = &steps[..] else { panic!("{steps:?}") };
+    assert!(matches!(confirm.op, Op::ConfirmAbsent) && confirm.object.namespace == "ns-n1");
+    assert!(matches!(&delete.op, Op::Delete { uid, .. } if uid == "x"));
+    let mut tenants_own = made.clone();
+    tenants_own.metadata.owner_references = None;
+    assert!(look(None, None, Some(&tenants_own)).unwrap().is_empty());
+    let mut unlabelled = made;
+    unlabelled.metadata.labels = None;
+    assert!(look(None, None, Some(&unlabelled)).unwrap().is_empty());
+}

@@ -1,0 +1,291 @@
+//! A deployment's references and what is known of their sources -> what its cell is to get, or why it cannot.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::companion::CompanionFacts;
+use crate::{
+    api::{
+        compute::WorkloadDeployment,
+        meta::{annotation, reason},
+        referenced::{MAX_SOURCE_NAME, Token},
+    },
+    plan::{
+        condition::Verdict,
+        references::{Reference, annotated, references},
+    },
+};
+
+/// How many problems a message names; the others are counted.
+const MAX_NAMED_IN_MESSAGE: usize = 5;
+
+/// How much may be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of values in one source.
+    pub per_object: u64,
+    /// Bytes of values in all sources of a deployment.
+    pub aggregate: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { per_object: 256 << 10, aggregate: 1 << 20 }
+    }
+}
+
+/// What is known of a source.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Source {
+    /// Not looked at since it last changed.
+    #[default]
+    Unknown,
+    /// It does not exist.
+    Absent,
+    /// It may not be read; in the API server's words.
+    Unauthorized(String),
+    /// Where its companion is to be, there is something that is not ours.
+    Taken,
+    /// The hub takes no copy of it; in its API server's words, as far as they cannot repeat a value.
+    Refused(String),
+    /// It was read.
+    Present {
+        /// Bytes of its values.
+        size: u64,
+    },
+}
+
+/// Why a source cannot be copied. Only whoever owns the source, or refers to it, can mend it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The condition's reason.
+    pub reason: &'static str,
+    /// What, where, and how to mend it.
+    pub message: String,
+}
+
+impl Refusal {
+    /// The value of the annotation that carries it to the cell.
+    pub fn to_annotation(&self) -> String {
+        json!({ "reason": self.reason, "message": self.message }).to_string()
+    }
+}
+
+/// What a deployment's references come to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// Not all sources have been looked at.
+    Pending(Vec<Token>),
+    /// Some cannot be copied.
+    Refused(Refusal),
+    /// These are to be copied; optional ones that cannot be are left out.
+    Complete {
+        /// What the cell is to get.
+        wanted: Vec<Token>,
+        /// What it does without.
+        skipped: Vec<Token>,
+    },
+}
+
+/// Resolves the references of one deployment.
+pub fn resolve(
+    references: &[Reference],
+    namespace: &str,
+    limits: Limits,
+    source: &dyn Fn(&Token) -> Source,
+) -> Resolution {
+    let (mut pending, mut problems, mut wanted, mut skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut total = 0;
+    for reference in references {
+        let state = source(&reference.token);
+        match (problem(reference, namespace, limits, &state), &state) {
+            (Some(_), _) if reference.optional => skipped.push(reference.token.clone()),
+            (Some(problem), _) => problems.push(problem),
+            (None, Source::Present { size }) => {
+                total += size;
+                wanted.push((reference, *size));
+            }
+            (None, _) => pending.push(reference.token.clone()),
+        }
+    }
+    if let Some((reason, _)) = problems.first() {
+        let more = problems.len().saturating_sub(MAX_NAMED_IN_MESSAGE);
+        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let named =
+            problems.iter().take(MAX_NAMED_IN_MESSAGE).map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
+        return Resolution::Refused(Refusal { reason, message: named + &more });
+    }
+    if !pending.is_empty() {
+        return Resolution::Pending(pending);
+    }
+    if total > limits.aggregate {
+        wanted.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+        let largest: Vec<String> =
+            wanted.iter().take(MAX_NAMED_IN_MESSAGE).map(|(r, size)| format!("{} {size}", r.token)).collect();
+        let message = format!(
+            "all that it refers to has {total} bytes, {} is the limit (largest: {}): refer to less, or make it smaller",
+            limits.aggregate,
+            largest.join(", ")
+        );
+        return Resolution::Refused(Refusal { reason: reason::SOURCE_TOO_LARGE, message });
+    }
+    Resolution::Complete { wanted: wanted.into_iter().map(|(r, _)| r.token.clone()).collect(), skipped }
+}
+
+/// What is wrong with one reference.
+fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Source) -> Option<(&'static str, String)> {
+    let token = &reference.token;
+    let (kind, name) = (token.kind.as_str(), &token.name);
+    let asked = || format!("(asked for by {})", reference.asked_by.join(", "));
+    if name.len() > MAX_SOURCE_NAME {
+        let text = format!(
+            "the name of {kind} {name:?} has {} characters, {MAX_SOURCE_NAME} is the limit {}: rename it",
+            name.len(),
+            asked()
+        );
+        return Some((reason::SOURCE_NAME_TOO_LONG, text));
+    }
+    if !token.is_valid() {
+        let text = format!("{name:?} is not a name that a {kind} can have {}: correct the reference", asked());
+        return Some((reason::SOURCE_NOT_FOUND, text));
+    }
+    match source {
+        Source::Absent => Some((
+            reason::SOURCE_NOT_FOUND,
+            format!(
+                "there is no {kind} {name} in namespace {namespace} {}: create it, or mark the reference optional",
+                asked()
+            ),
+        )),
+        Source::Unauthorized(why) => Some((
+            reason::SOURCE_UNAUTHORIZED,
+            format!("{kind} {name} in namespace {namespace} may not be read {}: {why}", asked()),
+        )),
+        Source::Taken => Some((
+            reason::SOURCE_NAME_TAKEN,
+            format!(
+                "{kind} {name} cannot be copied: on the hub that name belongs to something else {}: use another name",
+                asked()
+            ),
+        )),
+        Source::Refused(why) => {
+            let text = format!("the hub takes no copy of {kind} {name} {}: {why}", asked());
+            Some((reason::SOURCE_REFUSED, text))
+        }
+        Source::Present { size } if *size > limits.per_object => Some((
+            reason::SOURCE_TOO_LARGE,
+            format!("{kind} {name} has {size} bytes, {} is the limit {}: make it smaller", limits.per_object, asked()),
+        )),
+        Source::Unknown | Source::Present { .. } => None,
+    }
+}
+
+/// What is known of the referenced data of one deployment.
+pub struct View<'a> {
+    /// How much may be copied.
+    pub limits: Limits,
+    /// A source in the deployment's namespace.
+    pub source: &'a dyn Fn(&Token) -> Source,
+    /// A companion in the deployment's hub namespace.
+    pub companion: &'a dyn Fn(&Token) -> Option<Arc<CompanionFacts>>,
+    /// Whether a companion has been seen to have what its source has now.
+    pub fresh: &'a dyn Fn(&Token) -> bool,
+}
+
+/// What is to be said of a deployment's data, on the project and on the hub.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Data {
+    /// Companions that the cell is to have, all of them in place on the hub. `None`: it refers to none, or not yet known.
+    pub expected: Option<Vec<Token>>,
+    /// Optional references that were left out.
+    pub skipped: Vec<Token>,
+    /// Why some source cannot be copied.
+    pub refusal: Option<Refusal>,
+    /// What keeps it from being complete; nothing when `expected` is all that it needs.
+    pub trouble: Option<Verdict>,
+    /// Whether it refers to anything.
+    pub refers: bool,
+}
+
+/// Decides what the annotations of one deployment are to say.
+///
+/// While something cannot be copied, or is not yet, what was promised before stands as far as it is still referred to:
+/// its copies are in use. The project's own annotation is believed only where the companion says the same, for
+/// whoever can write it could ask for anything (fact 19).
+pub fn data(deployment: &WorkloadDeployment, view: &View<'_>) -> Data {
+    let namespace = deployment.namespace().unwrap_or_default();
+    let references = references(&deployment.spec.template.spec);
+    let user = claim(&namespace, &deployment.name_any());
+    let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
+    let holds = |token: &Token| (view.companion)(token).is_some_and(|companion| companion.is_claimed_by(&user));
+    // Instances of the old template run on what it referred to until they are replaced.
+    let refers = |token: &Token| references.iter().any(|r| &r.token == token);
+    let kept: Vec<Token> =
+        promised.iter().filter(|token| holds(token) && (refers(token) || is_rolling(deployment))).cloned().collect();
+    let mut data = Data { refers: !references.is_empty(), ..Data::default() };
+    let held = |kept: Vec<Token>| (!kept.is_empty()).then_some(kept);
+    if references.is_empty() {
+        data.expected = held(kept);
+        return data;
+    }
+    match resolve(&references, &namespace, view.limits, view.source) {
+        Resolution::Pending(tokens) => {
+            data.trouble = Some(Verdict::no(reason::RESOLVING, format!("reading {}", list(&tokens))));
+            data.skipped = annotated(deployment, annotation::SKIPPED_REFERENCED_DATA);
+            data.expected = held(kept);
+        }
+        Resolution::Refused(refusal) => {
+            data.trouble = Some(Verdict::no(refusal.reason, refusal.message.clone()));
+            data.skipped = annotated(deployment, annotation::SKIPPED_REFERENCED_DATA);
+            data.refusal = Some(refusal);
+            data.expected = held(kept);
+        }
+        Resolution::Complete { wanted, skipped } => {
+            let in_place = |token: &&Token| holds(token) && (kept.contains(token) || (view.fresh)(token));
+            let missing: Vec<Token> = wanted.iter().filter(|token| !in_place(token)).cloned().collect();
+            data.skipped = skipped;
+            if missing.is_empty() {
+                let all: BTreeSet<Token> = wanted.into_iter().chain(kept).collect();
+                data.expected = Some(all.into_iter().collect());
+            } else {
+                data.trouble = Some(Verdict::no(reason::RESOLVING, format!("copying {} to the hub", list(&missing))));
+                data.expected = held(kept);
+            }
+        }
+    }
+    data
+}
+
+/// Whether this deployment wants a companion of each of its references to be made now.
+pub fn wants_companions(deployment: &WorkloadDeployment, limits: Limits, source: &dyn Fn(&Token) -> Source) -> bool {
+    let references = references(&deployment.spec.template.spec);
+    let namespace = deployment.namespace().unwrap_or_default();
+    matches!(resolve(&references, &namespace, limits, source), Resolution::Complete { .. })
+}
+
+/// Entry of a deployment in a companion's `referenced-by`.
+pub fn claim(namespace: &str, deployment: &str) -> String {
+    format!("{namespace}/{deployment}")
+}
+
+/// Whether Instances of an older template may still run; so they may while the cell has not said otherwise.
+pub fn is_rolling(deployment: &WorkloadDeployment) -> bool {
+    deployment.status.as_ref().is_none_or(|status| {
+        status.observed_generation < deployment.metadata.generation || status.updated_replicas < status.replicas
+    })
+}
+
+/// Tokens for people.
+pub(super) fn list(tokens: &[Token]) -> String {
+    let shown: Vec<String> = tokens.iter().take(MAX_NAMED_IN_MESSAGE).map(ToString::to_string).collect();
+    match tokens.len().saturating_sub(MAX_NAMED_IN_MESSAGE) {
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+#[cfg(test)]
+#[path = "resolve_tests.rs"]
+mod tests;

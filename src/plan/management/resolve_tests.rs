@@ -1,0 +1,155 @@
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn deployment(references: &serde_json::Value, annotations: &serde_json::Value) -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "metadata": { "name": "wd", "namespace": "shop", "generation": 2, "annotations": annotations },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": {
+                "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [
+                    { "name": "c", "image": "i", "envFrom": references },
+                ] } },
+                "networkInterfaces": [],
+            } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap()
+}
+
+fn present(size: u64) -> Source {
+    Source::Present { size }
+}
+
+#[test]
+#[allow(clippy::type_complexity)]
+fn each_failure_says_what_where_and_how_to_mend_it() {
+    let long = "x".repeat(250);
+    let limits = Limits { per_object: 100, aggregate: 150 };
+    let refs = |list: &[(&str, bool)]| -> Vec<Reference> {
+        list.iter()
+            .map(|(name, optional)| Reference {
+                token: Token::secret(name),
+                optional: *optional,
+                asked_by: vec!["container c: envFrom".into()],
+            })
+            .collect()
+    };
+    let reported = |list: &[(&str, bool)], sources: &[(&str, Source)]| {
+        let known: BTreeMap<&str, Source> = sources.iter().cloned().collect();
+        resolve(&refs(list), "shop", limits, &|token| known.get(token.name.as_str()).cloned().unwrap_or_default())
+    };
+    let cases: [(&[(&str, bool)], &[(&str, Source)], &str, &str); 8] = [
+        (
+            &[("a", false)],
+            &[("a", Source::Absent)],
+            "SourceNotFound",
+            "no Secret a in namespace shop (asked for by container c: envFrom): create it",
+        ),
+        (&[("a", false)], &[("a", Source::Unauthorized("forbidden".into()))], "SourceUnauthorized", "may not be read"),
+        (&[("a", false)], &[("a", Source::Taken)], "SourceNameTaken", "use another name"),
+        (&[("a", false)], &[("a", present(101))], "SourceTooLarge", "a has 101 bytes, 100 is the limit"),
+        (
+            &[("a", false), ("b", false)],
+            &[("a", present(80)), ("b", present(71))],
+            "SourceTooLarge",
+            "151 bytes, 150 is the limit (largest: Secret/a 80, Secret/b 71)",
+        ),
+        (&[(&long, false)], &[], "SourceNameTooLong", "250 characters, 243 is the limit"),
+        (&[("../x", false)], &[], "SourceNotFound", "not a name that a Secret can have"),
+        // What is certain is reported, also while something else is still being read.
+        (&[("a", false), ("b", false)], &[("a", Source::Absent)], "SourceNotFound", "no Secret a"),
+    ];
+    for (list, sources, reason, words) in cases {
+        let Resolution::Refused(refusal) = reported(list, sources) else { panic!("{list:?}") };
+        assert!(refusal.reason == reason && refusal.message.contains(words), "{refusal:?}");
+    }
+    assert_eq!(reported(&[("a", false)], &[]), Resolution::Pending(vec![Token::secret("a")]));
+    // Optional ones never stand in the way, whatever is wrong with them.
+    for state in [Source::Absent, Source::Unauthorized(String::new()), present(500), Source::Taken] {
+        let resolution = reported(&[("a", true), ("b", false)], &[("a", state), ("b", present(1))]);
+        let expected = Resolution::Complete { wanted: vec![Token::secret("b")], skipped: vec![Token::secret("a")] };
+        assert_eq!(resolution, expected);
+    }
+}
+
+struct World {
+    sources: BTreeMap<Token, Source>,
+    /// Companions that the deployment claims, and whether they are fresh.
+    companions: BTreeMap<Token, bool>,
+}
+
+fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
+    let companion = |token: &Token| {
+        world.companions.get(token).map(|_| {
+            Arc::new(CompanionFacts { claims: Some([claim("shop", "wd")].into()), ..CompanionFacts::default() })
+        })
+    };
+    data(
+        deployment,
+        &View {
+            limits: Limits::default(),
+            source: &|token| world.sources.get(token).cloned().unwrap_or_default(),
+            companion: &companion,
+            fresh: &|token| world.companions.get(token) == Some(&true),
+        },
+    )
+}
+
+fn texts(tokens: Option<&Vec<Token>>) -> Vec<String> {
+    tokens.into_iter().flatten().map(ToString::to_string).collect()
+}
+
+#[test]
+fn the_promise_is_made_when_every_companion_is_in_place_and_kept_while_it_is_needed() {
+    let (a, b) = (Token::config_map("a"), Token::secret("b"));
+    let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
+    let fresh = deployment(&refs, &json!({}));
+    let mut world = World { sources: BTreeMap::new(), companions: BTreeMap::new() };
+    assert_eq!(decide(&world, &fresh).trouble.unwrap().reason, "Resolving");
+    world.sources = [(a.clone(), present(1)), (b.clone(), present(1))].into();
+    world.companions = [(a.clone(), true)].into();
+    let waiting = decide(&world, &fresh);
+    assert!(waiting.expected.is_none() && waiting.trouble.unwrap().message == "copying Secret/b to the hub");
+    world.companions.insert(b.clone(), false);
+    assert!(decide(&world, &fresh).expected.is_none(), "there, but nobody has seen what is in it");
+    world.companions.insert(b.clone(), true);
+    let done = decide(&world, &fresh);
+    assert!(done.trouble.is_none());
+    assert_eq!(texts(done.expected.as_ref()), ["ConfigMap/a", "Secret/b"]);
+
+    // From then on it stands, also while a copy is renewed or a source is gone.
+    let promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["ConfigMap/a","Secret/b"]"# }));
+    world.companions.insert(b.clone(), false);
+    assert_eq!(texts(decide(&world, &promised).expected.as_ref()), ["ConfigMap/a", "Secret/b"]);
+    world.sources.insert(b.clone(), Source::Absent);
+    let orphaned = decide(&world, &promised);
+    assert_eq!(orphaned.refusal.as_ref().unwrap().reason, "SourceNotFound");
+    assert_eq!(texts(orphaned.expected.as_ref()), ["ConfigMap/a", "Secret/b"], "copies stay");
+}
+
+#[test]
+fn what_a_tenant_writes_into_the_annotation_is_believed_only_where_the_companion_says_the_same() {
+    let forged = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/of-somebody-else"]"# });
+    let world = World { sources: BTreeMap::new(), companions: BTreeMap::new() };
+    assert_eq!(decide(&world, &deployment(&json!([]), &forged)).expected, None);
+}
+
+#[test]
+fn data_of_the_old_template_stays_until_its_instances_are_replaced() {
+    let old = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/old"]"# });
+    let mut deployment = deployment(&json!([]), &old);
+    let world = World { sources: BTreeMap::new(), companions: [(Token::secret("old"), true)].into() };
+    let status = |observed: i64, updated: i32| {
+        serde_json::from_value(json!({ "replicas": 2, "updatedReplicas": updated, "observedGeneration": observed }))
+            .unwrap()
+    };
+    for (observed, updated, kept) in [(1, 2, true), (2, 1, true), (2, 2, false)] {
+        deployment.status = Some(status(observed, updated));
+        assert_eq!(decide(&world, &deployment).expected.is_some(), kept, "{observed} {updated}");
+    }
+    deployment.status = None;
+    assert!(decide(&world, &deployment).expected.is_some(), "nobody knows what runs");
+}

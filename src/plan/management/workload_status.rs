@@ -1,0 +1,175 @@
+//! A Workload's status: sums over its deployments, and one condition per placement that names what is missing.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::fan_out::{Observed, PlacementOutcome};
+use crate::{
+    api::{
+        compute::{
+            ConditionStatus, Placement, PlacementStatus, Workload, WorkloadDeployment, WorkloadDeploymentStatus,
+            WorkloadStatus,
+        },
+        meta::{condition, manager, reason},
+    },
+    plan::{
+        Kind, Project, Write,
+        condition::{Verdict, find, is_true},
+    },
+};
+
+/// The status to write, or nothing when it stands already.
+pub fn workload_status(
+    observed: &Observed<'_>,
+    outcomes: &[PlacementOutcome],
+    now: Timestamp,
+) -> Option<Write<Project>> {
+    let workload = observed.workload;
+    let empty = WorkloadStatus::default();
+    let old = workload.status.as_ref().unwrap_or(&empty);
+    let generation = workload.metadata.generation;
+    let mut status = WorkloadStatus { observed_generation: generation, ..WorkloadStatus::default() };
+    let mut verdicts = Vec::new();
+    for (placement, outcome) in workload.spec.placements.iter().zip(outcomes) {
+        let deployments = || observed.deployments.iter().filter(|wd| wd.spec.placement_name == placement.name);
+        let verdict = placement_verdict(placement, outcome, deployments().map(|wd| wd.as_ref()));
+        let sums = sum(deployments().map(|wd| wd.as_ref()));
+        let mut sums = PlacementStatus {
+            name: placement.name.clone(),
+            conditions: Vec::new(),
+            replicas: sums.replicas,
+            current_replicas: sums.current_replicas,
+            desired_replicas: sums.desired_replicas,
+            ready_replicas: sums.ready_replicas,
+            updated_replicas: sums.updated_replicas,
+        };
+        let before = old.placements.iter().find(|p| p.name == placement.name).map_or(&[][..], |p| &p.conditions);
+        sums.conditions = vec![verdict.clone().over(before, condition::AVAILABLE, generation, now)];
+        status.placements.push(sums);
+        verdicts.push((placement.name.as_str(), verdict));
+    }
+    // A deployment on its way out counts until it is gone, also when its placement went with it.
+    status.deployments = i32::try_from(observed.deployments.len()).unwrap_or(i32::MAX);
+    let sums = sum(observed.deployments.iter().map(|wd| wd.as_ref()));
+    status.replicas = sums.replicas;
+    status.current_replicas = sums.current_replicas;
+    status.desired_replicas = sums.desired_replicas;
+    status.ready_replicas = sums.ready_replicas;
+    status.updated_replicas = sums.updated_replicas;
+    let verdict = workload_verdict(&verdicts);
+    status.conditions = vec![verdict.over(&old.conditions, condition::AVAILABLE, generation, now)];
+    Write::apply_status(Kind::Workload, manager::WORKLOAD, &json!(status), workload)
+}
+
+/// The counters of several deployments, added up.
+fn sum<'a>(deployments: impl Iterator<Item = &'a WorkloadDeployment>) -> WorkloadDeploymentStatus {
+    deployments.filter_map(report).fold(WorkloadDeploymentStatus::default(), |mut sums, status| {
+        sums.replicas += status.replicas;
+        sums.current_replicas += status.current_replicas;
+        sums.desired_replicas += status.desired_replicas;
+        sums.ready_replicas += status.ready_replicas;
+        sums.updated_replicas += status.updated_replicas;
+        sums
+    })
+}
+
+/// What a deployment's status says of its present generation. Of an older one it still says what runs, but nothing of
+/// that is on the newest template.
+fn report(deployment: &WorkloadDeployment) -> Option<WorkloadDeploymentStatus> {
+    let mut status = deployment.status.clone()?;
+    if status.observed_generation.is_some_and(|observed| Some(observed) < deployment.metadata.generation) {
+        status.updated_replicas = 0;
+        status.current_replicas = 0;
+        status.desired_replicas = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
+    }
+    Some(status)
+}
+
+/// The status to write when the API server refused a deployment: nobody else would report the tenant.
+pub fn rejected(workload: &Workload, why: &str, now: Timestamp) -> Option<Write<Project>> {
+    blocked(workload, Verdict::no(reason::INVALID_PLACEMENT, format!("a deployment was refused: {why}")), now)
+}
+
+/// The status to write when something holds the whole Workload up: the counters stay, the condition says what it is.
+pub fn blocked(workload: &Workload, verdict: Verdict, now: Timestamp) -> Option<Write<Project>> {
+    let mut status = workload.status.clone().unwrap_or_default();
+    let condition = verdict.over(&status.conditions, condition::AVAILABLE, workload.metadata.generation, now);
+    status.conditions.retain(|c| c.type_ != condition::AVAILABLE);
+    status.conditions.push(condition);
+    Write::apply_status(Kind::Workload, manager::WORKLOAD, &json!(status), workload)
+}
+
+fn placement_verdict<'a>(
+    placement: &Placement,
+    outcome: &PlacementOutcome,
+    deployments: impl Iterator<Item = &'a WorkloadDeployment> + Clone,
+) -> Verdict {
+    let notes = |first: String| -> String {
+        let all = [first].into_iter().chain(outcome.unbound.iter().cloned());
+        all.filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ")
+    };
+    if !outcome.invalid.is_empty() {
+        let kept = match deployments.count() {
+            0 => "",
+            _ => " (its deployments are left as they are)",
+        };
+        return Verdict::no(reason::INVALID_PLACEMENT, format!("{}{kept}", outcome.invalid.join("; ")));
+    }
+    if !outcome.conflicting.is_empty() {
+        return Verdict::no(reason::NAME_TAKEN, notes(outcome.conflicting.join("; ")));
+    }
+    let conditions = |wd: &'a WorkloadDeployment| wd.status.as_ref().map_or(&[][..], |s| &s.conditions);
+    let available = deployments.clone().filter(|wd| is_true(conditions(wd), condition::AVAILABLE)).count();
+    if available > 0 {
+        let text = format!("{available} of {} deployments are available", placement.city_codes.len());
+        return Verdict::yes(reason::AVAILABLE_DEPLOYMENT_FOUND, notes(text));
+    }
+    if outcome.wanted.is_empty() && !outcome.unbound.is_empty() {
+        return Verdict::no(reason::NO_MATCHING_LOCATIONS, notes(String::new()));
+    }
+    // A deployment that never reached its cell has nothing but the hub's word; the cell's own comes first otherwise.
+    let blocked_since = [condition::AVAILABLE, condition::REFERENCED_DATA_READY, condition::FEDERATED];
+    let worst = deployments
+        .flat_map(|wd| {
+            blocked_since.iter().rev().filter_map(move |type_| Some((wd.name_any(), find(conditions(wd), type_)?)))
+        })
+        .filter(|(_, c)| c.status != ConditionStatus::True)
+        .max_by_key(|(name, c)| (reason::severity(&c.reason), std::cmp::Reverse(name.clone())));
+    match worst {
+        Some((name, c)) if reason::severity(&c.reason) > 1 => {
+            Verdict::no(&c.reason, notes(format!("{name}: {}", c.message)))
+        }
+        Some((name, c)) => Verdict::no(reason::NO_AVAILABLE_DEPLOYMENTS, notes(format!("{name}: {}", c.message))),
+        None => Verdict::no(reason::NO_AVAILABLE_DEPLOYMENTS, notes("no deployment has reported yet".into())),
+    }
+}
+
+fn workload_verdict(placements: &[(&str, Verdict)]) -> Verdict {
+    let available = placements.iter().filter(|(_, v)| v.status == ConditionStatus::True).count();
+    // What a placement cannot do is said here too, also when another one is available: most people look no further.
+    let worst = placements
+        .iter()
+        .filter(|(_, v)| v.status != ConditionStatus::True)
+        .max_by_key(|(_, v)| reason::severity(&v.reason));
+    match worst {
+        None if placements.is_empty() => {
+            Verdict::no(reason::NO_AVAILABLE_PLACEMENTS, "spec.placements is empty: add one with the cities to run in")
+        }
+        None => Verdict::yes(
+            reason::AVAILABLE_PLACEMENT_FOUND,
+            format!("{available} of {} placements are available", placements.len()),
+        ),
+        Some((name, verdict)) if available > 0 => Verdict::yes(
+            reason::AVAILABLE_PLACEMENT_FOUND,
+            format!("{available} of {} placements are available; {name}: {}", placements.len(), verdict.message),
+        ),
+        Some((name, verdict)) => {
+            let reason = match reason::severity(&verdict.reason) {
+                0 | 1 => reason::NO_AVAILABLE_PLACEMENTS,
+                _ => &verdict.reason,
+            };
+            Verdict::no(reason, format!("{name}: {}", verdict.message))
+        }
+    }
+}
