@@ -8,4 +8,5 @@ pub mod karmada;
 pub mod meta;
 pub mod names;
 pub mod neighbours;
+pub mod reason;
 pub mod referenced;

@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::api::compute::{Condition, ConditionStatus};
+use crate::api::{
+    compute::{Condition, ConditionStatus},
+    reason::Reason,
+};
 
 /// Longest message we write, in characters: enough for a sentence per city, far below the schema's 32768.
 const MAX_MESSAGE: usize = 2048;
@@ -14,31 +17,31 @@ pub struct Verdict {
     /// Whether it holds.
     pub status: ConditionStatus,
     /// Why, for machines.
-    pub reason: String,
+    pub reason: Reason,
     /// Why, for people.
     pub message: String,
 }
 
 impl Verdict {
     /// It holds.
-    pub fn yes(reason: &str, message: impl Into<String>) -> Self {
-        Self { status: ConditionStatus::True, reason: reason.into(), message: message.into() }
+    pub fn yes(reason: Reason, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::True, reason, message: message.into() }
     }
 
     /// It does not.
-    pub fn no(reason: &str, message: impl Into<String>) -> Self {
-        Self { status: ConditionStatus::False, reason: reason.into(), message: message.into() }
+    pub fn no(reason: Reason, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::False, reason, message: message.into() }
     }
 
-    /// The condition to write over `old`: its transition time stays unless the status changes.
-    pub fn over(self, old: &[Condition], type_: &str, generation: Option<i64>, now: Timestamp) -> Condition {
+    /// The condition to write in place of the one in `old`: its transition time stays unless the status changes.
+    pub fn into_condition(self, old: &[Condition], type_: &str, generation: Option<i64>, now: Timestamp) -> Condition {
         let before = find(old, type_).filter(|c| c.status == self.status);
         Condition {
             type_: type_.into(),
             status: self.status,
             observed_generation: generation,
             last_transition_time: before.map_or_else(|| whole_seconds(now), |c| c.last_transition_time.clone()),
-            reason: self.reason,
+            reason: self.reason.as_str().to_owned(),
             message: truncate(self.message),
         }
     }
@@ -74,19 +77,25 @@ mod tests {
     #[test]
     fn the_transition_time_moves_with_the_status_alone() {
         let at = |s| Timestamp::from_second(s).unwrap();
-        let first = Verdict::no("Waiting", "a").over(&[], "Ready", Some(1), at(10));
-        let same = Verdict::no("Other", "b").over(std::slice::from_ref(&first), "Ready", Some(2), at(20));
+        let first = Verdict::no(Reason::from("Waiting"), "a").into_condition(&[], "Ready", Some(1), at(10));
+        let same = Verdict::no(Reason::from("Other"), "b").into_condition(
+            std::slice::from_ref(&first),
+            "Ready",
+            Some(2),
+            at(20),
+        );
         assert_eq!(
             (same.last_transition_time.0, same.reason.as_str(), same.observed_generation),
             (at(10), "Other", Some(2))
         );
-        let turned = Verdict::yes("Done", "c").over(&[same], "Ready", Some(2), at(30));
+        let turned = Verdict::yes(Reason::from("Done"), "c").into_condition(&[same], "Ready", Some(2), at(30));
         assert_eq!(turned.last_transition_time.0, at(30));
     }
 
     #[test]
     fn messages_have_a_limit() {
-        let long = Verdict::no("X", "ü".repeat(5000)).over(&[], "Ready", None, Timestamp::UNIX_EPOCH);
+        let long =
+            Verdict::no(Reason::from("X"), "ü".repeat(5000)).into_condition(&[], "Ready", None, Timestamp::UNIX_EPOCH);
         assert_eq!(long.message.chars().count(), MAX_MESSAGE);
     }
 }

@@ -5,7 +5,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::json;
 
 use super::{Kind, Object, Write};
-use crate::api::meta;
+use crate::api::{meta, reason::Reason};
 
 /// Longest note that the API takes, in bytes.
 const MAX_NOTE: usize = 1024;
@@ -22,12 +22,12 @@ pub enum Severity {
 }
 
 /// What an Event says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Note<'a> {
     /// Rank.
     pub severity: Severity,
     /// Why, for machines.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// What was being done.
     pub action: &'static str,
     /// For people; never a secret value. Cut to 1024 bytes.
@@ -45,7 +45,7 @@ pub fn on<P, K: Resource>(kind: Kind, live: &K, controller: &str, note: Note<'_>
     let body = json!({
         "eventTime": format!("{:.6}", now),
         "type": match note.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
-        "reason": note.reason, "action": note.action, "note": cut(note.text),
+        "reason": note.reason.as_str(), "action": note.action, "note": cut(note.text),
         "reportingController": format!("{}/{controller}", meta::GROUP),
         "reportingInstance": meta::MANAGED_BY,
         "regarding": {
@@ -79,7 +79,7 @@ mod tests {
         );
         instance.metadata.namespace = Some("ns-1".into());
         let text = "ü".repeat(2000);
-        let note = Note { severity: Severity::Warning, reason: "Reason", action: "Acting", text: &text };
+        let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Acting", text: &text };
         let write: Write<Hub> = on(Kind::Instance, &instance, "test", note, Timestamp::from_second(5).unwrap());
         let Op::Create { body, .. } = &write.op else { panic!("{write:?}") };
         assert!(write.object.name.len() <= 253 && write.object.name.ends_with(".12a05f200"), "{}", write.object.name);

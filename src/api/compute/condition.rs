@@ -5,6 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::reason::Reason;
+
 /// Status of a [`Condition`].
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 pub enum ConditionStatus {
@@ -38,4 +40,11 @@ pub struct Condition {
     /// Human-readable details.
     #[schemars(length(max = 32768))]
     pub message: String,
+}
+
+impl Condition {
+    /// The reason, where it is one of ours; else the word as it stands.
+    pub fn reason(&self) -> Reason {
+        Reason::from(&*self.reason)
+    }
 }

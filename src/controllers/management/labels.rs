@@ -9,7 +9,8 @@ use super::state::{Management, copy_city};
 use crate::{
     api::{
         karmada::{Cluster, ClusterSpec},
-        meta::{annotation, label, reason},
+        meta::{annotation, label},
+        reason::Reason,
     },
     controllers::send,
     io::store::ObjectKey,
@@ -47,8 +48,7 @@ pub(super) async fn look(all: &Arc<Management>, reported: &mut BTreeMap<String, 
             annotation::DRAIN
         );
         let cluster = Cluster::new(name, ClusterSpec {});
-        let note =
-            Note { severity: Severity::Warning, reason: reason::CITY_LABEL_LOST, action: "Guarding", text: &text };
+        let note = Note { severity: Severity::Warning, reason: Reason::CityLabelLost, action: "Guarding", text: &text };
         let event = event::on(Kind::Cluster, &cluster, "city-guard", note, Timestamp::now());
         let _ = send(&all.hub.plane, &event, &all.metrics).await; // a lost Event is no error
         tracing::warn!(cluster = name, city, "cluster holds a city without its label");

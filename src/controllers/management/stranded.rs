@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use super::state::Management;
 use crate::{
     api::{
-        meta::{label, manager, reason},
+        meta::{label, manager},
         names::ProjectName,
+        reason::Reason,
     },
     controllers::send,
     io::Error,
@@ -63,7 +64,7 @@ async fn report(all: &Arc<Management>, name: &str, facts: &NamespaceFacts, proje
     let mut namespace = v1::Namespace::default();
     namespace.metadata.name = Some(name.to_owned());
     namespace.metadata.uid = Some(facts.uid.clone());
-    let note = Note { severity: Severity::Warning, reason: reason::STRANDED, action: "Sweeping", text: &text };
+    let note = Note { severity: Severity::Warning, reason: Reason::Stranded, action: "Sweeping", text: &text };
     let event = event::on(Kind::Namespace, &namespace, "sweep", note, Timestamp::now());
     send(&all.hub.plane, &event, &all.metrics).await?;
     Ok(())

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
-        meta::{annotation, reason},
+        meta::annotation,
+        reason::{Class, Reason},
         referenced::{self, Token},
     },
     plan::{condition::Verdict, references::references},
@@ -42,31 +43,22 @@ pub fn look(deployment: &WorkloadDeployment, instance: &Instance, present: &dyn 
     if !unresolved.is_empty() {
         return Some(match hint.as_ref().and_then(|hint| Some((source_reason(&hint.reason)?, &hint.message))) {
             Some((reason, message)) => Verdict::no(reason, message.clone()),
-            None => Verdict::no(reason::RESOLVING, format!("waiting for {} to be looked up", list(&unresolved))),
+            None => Verdict::no(Reason::Resolving, format!("waiting for {} to be looked up", list(&unresolved))),
         });
     }
     let needed: Vec<&Token> = references.iter().map(|r| &r.token).filter(|token| expected.contains(token)).collect();
     let missing: Vec<&Token> = needed.iter().copied().filter(|token| !present(token)).collect();
     Some(if missing.is_empty() {
-        Verdict::yes(reason::DATA_READY, format!("All {} referenced companion(s) are materialised", needed.len()))
+        Verdict::yes(Reason::Ready, format!("All {} referenced companion(s) are materialised", needed.len()))
     } else {
         let why = hint.map(|hint| format!(" ({}: {})", hint.reason, hint.message)).unwrap_or_default();
-        Verdict::no(reason::AWAITING_PROPAGATION, format!("waiting for {} to arrive{why}", list(&missing)))
+        Verdict::no(Reason::AwaitingPropagation, format!("waiting for {} to arrive{why}", list(&missing)))
     })
 }
 
 /// A reason that may stand in a condition: what an annotation says is anybody's.
-fn source_reason(text: &str) -> Option<&'static str> {
-    [
-        reason::SOURCE_NOT_FOUND,
-        reason::SOURCE_UNAUTHORIZED,
-        reason::SOURCE_TOO_LARGE,
-        reason::SOURCE_NAME_TOO_LONG,
-        reason::SOURCE_NAME_TAKEN,
-        reason::SOURCE_REFUSED,
-    ]
-    .into_iter()
-    .find(|reason| *reason == text)
+fn source_reason(text: &str) -> Option<Reason> {
+    Some(Reason::from(text)).filter(|reason| reason.class() == Class::Source && reason.travels())
 }
 
 fn list(tokens: &[&Token]) -> String {
@@ -104,7 +96,7 @@ mod tests {
             serde_json::from_value(json!({ "metadata": { "name": "i" }, "spec": spec() })).unwrap();
         let there = |token: &Token| present.contains(&token.to_string().as_str());
         let verdict = look(&deployment, &instance, &there).unwrap();
-        (verdict.reason, verdict.message)
+        (verdict.reason.to_string(), verdict.message)
     }
 
     #[test]

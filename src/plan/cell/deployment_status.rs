@@ -13,7 +13,8 @@ use super::{
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, WorkloadDeploymentStatus},
-        meta::{annotation, condition, label, manager, reason},
+        meta::{annotation, condition, label, manager},
+        reason::Reason,
     },
     plan::{
         Cell, Kind, Write,
@@ -41,13 +42,13 @@ pub(super) fn plan(
     let worst = worst(observed, networks);
     let status = WorkloadDeploymentStatus {
         conditions: vec![
-            available(observed, worst.clone(), ready, desired).over(
+            available(observed, worst.clone(), ready, desired).into_condition(
                 &old.conditions,
                 condition::AVAILABLE,
                 generation,
                 now,
             ),
-            replicas_ready(observed, worst, ready, desired).over(
+            replicas_ready(observed, worst, ready, desired).into_condition(
                 &old.conditions,
                 condition::REPLICAS_READY,
                 generation,
@@ -77,29 +78,29 @@ fn conditions(instance: &Instance) -> &[Condition] {
 fn available(observed: &Observed<'_>, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
     if ready > 0 || desired == 0 {
         let total = observed.instances.len();
-        return Verdict::yes(reason::STABLE_INSTANCE_FOUND, format!("{ready}/{total} instances are ready"));
+        return Verdict::yes(Reason::StableInstanceFound, format!("{ready}/{total} instances are ready"));
     }
-    worst.unwrap_or_else(|| Verdict::no(reason::INSTANCES_PROVISIONING, "instances are being provisioned"))
+    worst.unwrap_or_else(|| Verdict::no(Reason::InstancesProvisioning, "instances are being provisioned"))
 }
 
 fn replicas_ready(observed: &Observed<'_>, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
     let text = format!("{ready}/{desired} replicas available");
     if ready >= desired {
-        return Verdict::yes(reason::REPLICAS_AVAILABLE, text);
+        return Verdict::yes(Reason::ReplicasAvailable, text);
     }
     match worst {
-        Some(verdict) if verdict.reason == reason::QUOTA_EXCEEDED => {
+        Some(verdict) if verdict.reason == Reason::QuotaExceeded => {
             let pending = |i: &&Arc<Instance>| {
                 find(conditions(i), condition::QUOTA_GRANTED).is_some_and(|c| c.status != ConditionStatus::True)
             };
             let pending = observed.instances.iter().filter(pending).count();
             Verdict::no(
-                &verdict.reason,
+                verdict.reason.clone(),
                 format!("{pending} of {desired} desired replicas pending quota: {}", verdict.message),
             )
         }
-        Some(verdict) => Verdict::no(&verdict.reason, format!("{text}: {}", verdict.message)),
-        None => Verdict::no(reason::INSTANCES_PROVISIONING, text),
+        Some(verdict) => Verdict::no(verdict.reason.clone(), format!("{text}: {}", verdict.message)),
+        None => Verdict::no(Reason::InstancesProvisioning, text),
     }
 }
 
@@ -110,9 +111,9 @@ fn worst(observed: &Observed<'_>, networks: Option<&Networks>) -> Option<Verdict
         .iter()
         .filter(|i| !is_ready(i))
         .filter_map(|i| Some((i.name_any(), find(conditions(i), condition::READY)?)))
-        .filter(|(_, ready)| reason::severity(&ready.reason) > 1)
-        .max_by_key(|(name, ready)| (reason::severity(&ready.reason), std::cmp::Reverse(name.clone())))
-        .map(|(name, ready)| Verdict::no(&ready.reason, format!("{name}: {}", ready.message)));
+        .filter(|(_, ready)| ready.reason().rank() > 1)
+        .max_by_key(|(name, ready)| (ready.reason().rank(), std::cmp::Reverse(name.clone())))
+        .map(|(name, ready)| Verdict::no(ready.reason(), format!("{name}: {}", ready.message)));
     let of_networks = networks.map(|n| n.verdict.clone()).filter(|v| v.status != ConditionStatus::True);
-    of_instances.into_iter().chain(of_networks).max_by_key(|verdict| reason::severity(&verdict.reason))
+    of_instances.into_iter().chain(of_networks).max_by_key(|verdict| verdict.reason.rank())
 }

@@ -10,7 +10,8 @@ use super::Features;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, SchedulingGate},
-        meta::{annotation, condition, finalizer, gate, manager, reason},
+        meta::{annotation, condition, finalizer, gate, manager},
+        reason::Reason,
     },
     plan::{
         Cell, Kind, Plan, Write,
@@ -68,19 +69,19 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let generation = instance.metadata.generation;
     let mut conditions = Vec::new();
     if !features.quota {
-        let verdict = Verdict::yes(reason::QUOTA_DISABLED, "quota is not configured on this cell");
-        conditions.push(verdict.over(old, condition::QUOTA_GRANTED, generation, now));
+        let verdict = Verdict::yes(Reason::QuotaDisabled, "quota is not configured on this cell");
+        conditions.push(verdict.into_condition(old, condition::QUOTA_GRANTED, generation, now));
     }
     let mut turned = None;
     if let Some(verdict) = &observed.data {
         let before = find(old, condition::REFERENCED_DATA_READY).map_or("", |c| &c.reason);
-        turned = (before != verdict.reason).then(|| (before.to_owned(), verdict.reason.clone()));
-        conditions.push(verdict.clone().over(old, condition::REFERENCED_DATA_READY, generation, now));
+        turned = (verdict.reason != before).then(|| (before.to_owned(), verdict.reason.to_string()));
+        conditions.push(verdict.clone().into_condition(old, condition::REFERENCED_DATA_READY, generation, now));
     }
     // Readiness is judged on what is about to stand.
     let known: Vec<Condition> =
         conditions.iter().chain(old.iter().filter(|c| find(&conditions, &c.type_).is_none())).cloned().collect();
-    conditions.push(ready(observed, &known).over(old, condition::READY, generation, now));
+    conditions.push(ready(observed, &known).into_condition(old, condition::READY, generation, now));
     let status =
         Write::apply_status(Kind::Instance, manager::INSTANCE, &json!({ "conditions": conditions }), *instance);
     Decision { turned: turned.filter(|_| status.is_some()), ..status.into_iter().collect::<Plan<_>>().into() }
@@ -116,19 +117,19 @@ fn shut(observed: &Observed<'_>, conditions: &[Condition], name: &str) -> Option
         gate::NETWORK => match &observed.networks {
             Some(verdict) if verdict.status == ConditionStatus::True => None,
             Some(verdict) => Some(verdict.clone()),
-            None => Some(Verdict::no(reason::NETWORK_PROVISIONING, "nothing is known of its networks")),
+            None => Some(Verdict::no(Reason::NetworkProvisioning, "nothing is known of its networks")),
         },
         gate::QUOTA => match find(conditions, condition::QUOTA_GRANTED) {
             Some(c) if c.status == ConditionStatus::True => (c.observed_generation
                 != observed.instance.metadata.generation)
-                .then(|| Verdict::no(reason::PENDING_QUOTA, "quota was granted to an older generation")),
-            Some(c) if c.reason != reason::PENDING_EVALUATION => Some(Verdict::no(&c.reason, c.message.clone())),
-            Some(c) => Some(Verdict::no(reason::PENDING_QUOTA, c.message.clone())),
-            None => Some(Verdict::no(reason::PENDING_QUOTA, "waiting for quota evaluation")),
+                .then(|| Verdict::no(Reason::PendingQuota, "quota was granted to an older generation")),
+            Some(c) if c.reason != Reason::PendingEvaluation => Some(Verdict::no(c.reason(), c.message.clone())),
+            Some(c) => Some(Verdict::no(Reason::PendingQuota, c.message.clone())),
+            None => Some(Verdict::no(Reason::PendingQuota, "waiting for quota evaluation")),
         },
         gate::REFERENCED_DATA => observed.data.clone().filter(|verdict| verdict.status != ConditionStatus::True),
         // What we cannot judge stays shut.
-        other => Some(Verdict::no(reason::SCHEDULING_GATES_PRESENT, format!("waiting for {other}"))),
+        other => Some(Verdict::no(Reason::SchedulingGatesPresent, format!("waiting for {other}"))),
     }
 }
 
@@ -141,24 +142,21 @@ fn ready(observed: &Observed<'_>, conditions: &[Condition]) -> Verdict {
     let gates = gates(observed.instance);
     if !gates.is_empty() {
         let names = gates.iter().map(|g| g.name.as_str()).collect::<Vec<_>>().join(", ");
-        let present = Verdict::no(reason::SCHEDULING_GATES_PRESENT, format!("Scheduling gates present: {names}"));
+        let present = Verdict::no(Reason::SchedulingGatesPresent, format!("Scheduling gates present: {names}"));
         // What the gates wait for, the worst of it; when all of them may open, that they are there is all there is to say.
         let waits = gates.iter().filter_map(|g| shut(observed, conditions, &g.name));
-        return waits
-            .max_by_key(|v| reason::severity(&v.reason))
-            .filter(|v| reason::severity(&v.reason) > 0)
-            .unwrap_or(present);
+        return waits.max_by_key(|v| v.reason.rank()).filter(|v| v.reason.rank() > 0).unwrap_or(present);
     }
-    let passed = |type_: &str, or: &str| -> Result<(), Verdict> {
+    let passed = |type_: &str, or: Reason| -> Result<(), Verdict> {
         match find(conditions, type_) {
             Some(c) if c.status == ConditionStatus::True => Ok(()),
-            Some(c) if c.reason != reason::PENDING => Err(Verdict::no(&c.reason, c.message.clone())),
+            Some(c) if c.reason != Reason::Pending => Err(Verdict::no(c.reason(), c.message.clone())),
             _ => Err(Verdict::no(or, format!("waiting for the provider to report {type_}"))),
         }
     };
-    let programmed = passed(condition::PROGRAMMED, reason::PENDING_PROGRAMMING);
-    match programmed.and_then(|()| passed(condition::AVAILABLE, reason::PROVISIONING)) {
-        Ok(()) => Verdict::yes(reason::AVAILABLE, format!("{} is ready", observed.instance.name_any())),
+    let programmed = passed(condition::PROGRAMMED, Reason::PendingProgramming);
+    match programmed.and_then(|()| passed(condition::AVAILABLE, Reason::Provisioning)) {
+        Ok(()) => Verdict::yes(Reason::Available, format!("{} is ready", observed.instance.name_any())),
         Err(verdict) => verdict,
     }
 }

@@ -66,7 +66,7 @@ fn the_gates_of_features_that_are_off_open_on_a_recorded_verdict() {
     assert!(gates(&object).is_empty());
     let quota = find(&object.status.as_ref().unwrap().conditions, "QuotaGranted").unwrap();
     assert_eq!((quota.reason.as_str(), quota.observed_generation), ("QuotaDisabled", Some(2)));
-    assert_eq!(ready_of(&object).reason, reason::PENDING_PROGRAMMING);
+    assert_eq!(ready_of(&object).reason, Reason::PendingProgramming);
 }
 
 /// What is left of the gates, and why, once nothing is left to do.
@@ -88,8 +88,8 @@ fn each_gate_says_why_it_is_shut_and_the_worst_is_reported() {
     let granted = condition("QuotaGranted", "True", "QuotaAvailable", 1);
     let exceeded = condition("QuotaGranted", "False", "QuotaExceeded", 1);
     let pending = condition("QuotaGranted", "Unknown", "PendingEvaluation", 1);
-    let ready = || Some(Verdict::yes(reason::NETWORK_READY, ""));
-    let waits = |why: &str| Some(Verdict::no(why, "m"));
+    let ready = || Some(Verdict::yes(Reason::NetworkReady, ""));
+    let waits = |why: &str| Some(Verdict::no(Reason::from(why), "m"));
     for (quota, networks, left, reported) in [
         (&granted, ready(), &[][..], "PendingProgramming"),
         (&granted, waits("NetworkProvisioning"), &["Network", "Quota"], "NetworkProvisioning"),
@@ -179,7 +179,7 @@ fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
     let decide = |verdict: Verdict| {
         plan(&Observed { instance: &object, features: DATA, networks: None, data: Some(verdict) }, later)
     };
-    let shut = decide(Verdict::no("AwaitingPropagation", "waiting for Secret/db to arrive"));
+    let shut = decide(Verdict::no(Reason::from("AwaitingPropagation"), "waiting for Secret/db to arrive"));
     let Op::Apply { body, .. } = &shut.plan.steps[0].op else { panic!("{shut:?}") };
     let reported = body["status"]["conditions"].as_array().unwrap();
     for type_ in ["ReferencedDataReady", "Ready"] {
@@ -188,7 +188,7 @@ fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
         assert_eq!(condition["message"], "waiting for Secret/db to arrive");
     }
     assert_eq!((shut.turned, shut.waited), (Some((String::new(), "AwaitingPropagation".into())), None));
-    let open = decide(Verdict::yes("Ready", "All 1 referenced companion(s) are materialised"));
+    let open = decide(Verdict::yes(Reason::from("Ready"), "All 1 referenced companion(s) are materialised"));
     assert!(matches!(&open.plan.steps[0].op, Op::Merge { body, .. }
         if body["spec"]["controller"]["schedulingGates"] == json!([]) && body["metadata"]["resourceVersion"] == "3"));
     assert_eq!(open.waited, Some(Duration::from_secs(90)));

@@ -11,9 +11,10 @@ use crate::{
             Condition, ConditionStatus, LocalReference, LocationReference, NetworkInterface, NetworkReference,
             WorkloadDeployment,
         },
-        meta::{condition, manager, reason},
+        meta::{condition, manager},
         names::{self, CityCode},
         neighbours::{NetworkBinding, NetworkContext, Subnet, SubnetClaim, SubnetClaimSpec},
+        reason::{Class, Reason},
     },
     plan::{Cell, Kind, Write, condition::Verdict, condition::find, ownership},
 };
@@ -58,13 +59,11 @@ pub fn look(view: &dyn View, deployment: &WorkloadDeployment, interfaces: &[Netw
         Err(verdict) => return Networks { writes: Vec::new(), verdict, location: None },
     };
     let mut writes = Vec::new();
-    let mut worst = Verdict::yes(reason::NETWORK_READY, "networks are ready");
+    let mut worst = Verdict::yes(Reason::NetworkReady, "networks are ready");
     for (index, interface) in interfaces.iter().enumerate() {
         if let Err(pending) = walk(view, deployment, index, &interface.network, &location) {
             writes.extend(pending.write);
-            if worst.status == ConditionStatus::True
-                || reason::severity(&pending.verdict.reason) > reason::severity(&worst.reason)
-            {
+            if worst.status == ConditionStatus::True || pending.verdict.reason.rank() > worst.reason.rank() {
                 worst = pending.verdict;
             }
         }
@@ -84,18 +83,18 @@ pub fn surplus(view: &dyn View, deployment: &WorkloadDeployment, interfaces: usi
 /// The one location of the deployment's city.
 fn locate(view: &dyn View, deployment: &WorkloadDeployment) -> Result<LocationReference, Verdict> {
     let written = &deployment.spec.city_code;
-    let city = CityCode::parse(written).map_err(|why| Verdict::no(reason::NO_MATCHING_LOCATION, why))?;
+    let city = CityCode::parse(written).map_err(|why| Verdict::no(Reason::NoMatchingLocation, why))?;
     let mut locations = view.locations(&city);
     match locations.len() {
         1 => Ok(locations.remove(0)),
         0 => Err(Verdict::no(
-            reason::NO_MATCHING_LOCATION,
+            Reason::NoMatchingLocation,
             format!("no Location or LocationBinding of this cell has the city code {written}"),
         )),
         _ => {
             let names: Vec<&str> = locations.iter().map(|location| location.name.as_str()).collect();
             Err(Verdict::no(
-                reason::AMBIGUOUS_SERVING_LOCATION,
+                Reason::AmbiguousServingLocation,
                 format!("several locations of this cell have the city code {written}: {}; keep one", names.join(", ")),
             ))
         }
@@ -114,7 +113,7 @@ impl Pending {
     }
 
     fn provisioning(message: String) -> Box<Self> {
-        Self::waits(Verdict::no(reason::NETWORK_PROVISIONING, message))
+        Self::waits(Verdict::no(Reason::NetworkProvisioning, message))
     }
 }
 
@@ -131,13 +130,13 @@ fn walk(
     let Some(binding) = view.binding(&namespace, &name) else {
         return Err(Pending {
             write: Some(bind(deployment, &namespace, &name, network, location)),
-            verdict: Verdict::no(reason::NETWORK_PROVISIONING, format!("NetworkBinding {name} is being made")),
+            verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being made")),
         }
         .into());
     };
     if !ownership::is_controlled_by(binding.as_ref(), deployment) {
         return Err(Pending::waits(Verdict::no(
-            reason::NETWORK_FAILED_TO_CREATE,
+            Reason::NetworkFailedToCreate,
             format!("a NetworkBinding {name} that belongs to somebody else is in the way"),
         )));
     }
@@ -145,7 +144,7 @@ fn walk(
         // Its spec is immutable: it is made anew once it is gone.
         return Err(Pending {
             write: Write::delete(Kind::NetworkBinding, binding.as_ref()),
-            verdict: Verdict::no(reason::NETWORK_PROVISIONING, format!("NetworkBinding {name} is being replaced")),
+            verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being replaced")),
         }
         .into());
     }
@@ -171,7 +170,7 @@ fn walk(
         let mut names = (0..=claims.len()).map(|n| names::subnet_claim_name(&context.name, n));
         let name = names.find(|name| !taken(name)).unwrap_or_default();
         return Err(Pending {
-            verdict: Verdict::no(reason::NETWORK_PROVISIONING, format!("SubnetClaim {name} is being made")),
+            verdict: Verdict::no(Reason::NetworkProvisioning, format!("SubnetClaim {name} is being made")),
             write: Some(claim_subnet(&live, &context.namespace, &name, &wanted)),
         }
         .into());
@@ -189,19 +188,13 @@ fn walk(
 
 /// Whether an object says that it is ready; else in its own words, and with its own reason where users know that reason.
 fn ready(kind: &str, name: &str, conditions: &[Condition]) -> Result<(), Box<Pending>> {
-    const PASSED_ON: [&str; 4] = [
-        reason::NETWORK_FAILED_TO_CREATE,
-        reason::NETWORK_NOT_FOUND,
-        reason::PROJECT_UNRESOLVED,
-        reason::LOCATION_NOT_AVAILABLE,
-    ];
     match find(conditions, condition::READY) {
         Some(c) if c.status == ConditionStatus::True => Ok(()),
         Some(c) => {
-            let reason = PASSED_ON.into_iter().find(|known| *known == c.reason);
+            let reason = Some(c.reason()).filter(|reason| reason.class() == Class::Network && reason.travels());
             let why = if c.message.is_empty() { c.reason.clone() } else { format!("{}: {}", c.reason, c.message) };
             Err(Pending::waits(Verdict::no(
-                reason.unwrap_or(reason::NETWORK_PROVISIONING),
+                reason.unwrap_or(Reason::NetworkProvisioning),
                 format!("{kind} {name} is not ready: {why}"),
             )))
         }

@@ -11,9 +11,10 @@ use serde_json::json;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, InstanceSpec, Quantity, SandboxContainer},
-        meta::{condition, finalizer, label, manager, reason},
+        meta::{condition, finalizer, label, manager},
         names::{self, ProjectName},
         neighbours::{Consumer, ResourceClaim, ResourceClaimSpec, ResourceRequest},
+        reason::Reason,
     },
     plan::{
         Cell, Kind, Next, Plan, Project, Step, Write,
@@ -80,13 +81,13 @@ pub enum Cause {
 
 impl Cause {
     /// The condition's reason.
-    pub fn reason(self) -> &'static str {
+    pub fn reason(self) -> Reason {
         match self {
-            Self::Unavailable => reason::QUOTA_BACKEND_UNAVAILABLE,
-            Self::NoProject => reason::QUOTA_PROJECT_NOT_FOUND,
-            Self::NoNamespace => reason::QUOTA_NAMESPACE_NOT_FOUND,
-            Self::Misconfigured => reason::QUOTA_MISCONFIGURED,
-            Self::Unresolvable => reason::QUOTA_PROJECT_ID_UNRESOLVABLE,
+            Self::Unavailable => Reason::QuotaBackendUnavailable,
+            Self::NoProject => Reason::QuotaProjectNotFound,
+            Self::NoNamespace => Reason::QuotaNamespaceNotFound,
+            Self::Misconfigured => Reason::QuotaMisconfigured,
+            Self::Unresolvable => Reason::QuotaProjectIDUnresolvable,
         }
     }
 
@@ -154,12 +155,12 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let Observed { instance, address, claim, cluster } = observed;
     let namespace = instance.namespace().unwrap_or_default();
     let reported = |verdict: Verdict| report(instance, verdict, now).into_iter().map(Step::Local).collect::<Vec<_>>();
-    let pending = |message: String| unknown(reason::PENDING_EVALUATION, message);
+    let pending = |message: String| unknown(Reason::PendingEvaluation, message);
     // Ordinary progress of a moment: whoever waits already reads that it is being looked at.
     let under_way = |message: String| if is_pending(instance) { Vec::new() } else { reported(pending(message)) };
     let amounts = match amounts(&instance.spec) {
         Ok(amounts) => amounts,
-        Err(why) => return Plan::writes(reported(Verdict::no(reason::VALIDATION_FAILED, why))).into(),
+        Err(why) => return Plan::writes(reported(Verdict::no(Reason::ValidationFailed, why))).into(),
     };
     let name = names::resource_claim_name(&instance.name_any());
     // The finalizer first: as long as there is a claim, somebody answers for it.
@@ -196,8 +197,8 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
         Claim::Present(claim) => {
             let verdict;
             (verdict, next) = judge(claim, now);
-            failure = (verdict.reason == reason::QUOTA_NO_BUDGET).then_some("no_budget");
-            let ordinary = verdict.reason == reason::PENDING_EVALUATION;
+            failure = (verdict.reason == Reason::QuotaNoBudget).then_some("no_budget");
+            let ordinary = verdict.reason == Reason::PendingEvaluation;
             steps.extend(if ordinary { under_way(verdict.message) } else { reported(verdict) });
         }
     }
@@ -213,10 +214,10 @@ fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {
 /// Whether the Instance says already that quota is being evaluated.
 fn is_pending(instance: &Instance) -> bool {
     let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    find(conditions, condition::QUOTA_GRANTED).is_some_and(|c| c.reason == reason::PENDING_EVALUATION)
+    find(conditions, condition::QUOTA_GRANTED).is_some_and(|c| c.reason == Reason::PendingEvaluation)
 }
 
-fn unknown(reason: &str, message: String) -> Verdict {
+fn unknown(reason: Reason, message: String) -> Verdict {
     Verdict { status: ConditionStatus::Unknown, reason: reason.into(), message }
 }
 
@@ -229,10 +230,10 @@ fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
     let said = |c: &Condition, or: &str| if c.message.is_empty() { or.to_owned() } else { c.message.clone() };
     match granted {
         Some(c) if c.status == ConditionStatus::True => {
-            (Verdict::yes(reason::QUOTA_AVAILABLE, said(c, "quota is granted")), Next::Await)
+            (Verdict::yes(Reason::QuotaAvailable, said(c, "quota is granted")), Next::Await)
         }
-        Some(c) if c.reason == reason::QUOTA_EXCEEDED || c.reason == reason::VALIDATION_FAILED => {
-            (Verdict::no(&c.reason, said(c, "quota is not granted")), Next::Await)
+        Some(c) if c.reason == Reason::QuotaExceeded || c.reason == Reason::ValidationFailed => {
+            (Verdict::no(c.reason(), said(c, "quota is not granted")), Next::Await)
         }
         other => {
             let since = claim.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
@@ -240,13 +241,12 @@ fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
             let detail =
                 other.map(|c| said(c, "")).filter(|m| !m.is_empty()).map_or(String::new(), |m| format!(": {m}"));
             match NO_BUDGET_AFTER.checked_sub(age).filter(|left| !left.is_zero()) {
-                Some(left) => (
-                    unknown(reason::PENDING_EVALUATION, format!("quota is being evaluated{detail}")),
-                    Next::After(left),
-                ),
+                Some(left) => {
+                    (unknown(Reason::PendingEvaluation, format!("quota is being evaluated{detail}")), Next::After(left))
+                }
                 None => (
                     unknown(
-                        reason::QUOTA_NO_BUDGET,
+                        Reason::QuotaNoBudget,
                         format!(
                             "quota has not been evaluated for {} s: the project may have no budget for these resources{detail}",
                             NO_BUDGET_AFTER.as_secs()
@@ -316,12 +316,8 @@ pub fn reclaim(claim: &ResourceClaim, cluster: &str, namespace: &str, instance: 
 /// Lets an Instance go whose claim nobody can release any more, and says so.
 fn orphan(instance: &Instance, release: Write<Cell>, name: &str, why: &str, now: Timestamp) -> Decision {
     let text = format!("ResourceClaim {name} is left behind: {why}");
-    let note = Note {
-        severity: Severity::Warning,
-        reason: reason::QUOTA_CLAIM_ORPHANED,
-        action: "ReleasingQuota",
-        text: &text,
-    };
+    let note =
+        Note { severity: Severity::Warning, reason: Reason::QuotaClaimOrphaned, action: "ReleasingQuota", text: &text };
     let event = event::on(Kind::Instance, instance, "instance-controller", note, now);
     let plan = Plan::writes(vec![Step::Local(event), Step::Local(release)]);
     Decision { orphans: true, ..plan.into() }
@@ -330,7 +326,7 @@ fn orphan(instance: &Instance, release: Write<Cell>, name: &str, why: &str, now:
 /// The write that says `verdict`, when it does not stand already.
 fn report(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write<Cell>> {
     let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let condition = verdict.over(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
+    let condition = verdict.into_condition(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
     Write::apply_status(Kind::Instance, manager::QUOTA, &json!({ "conditions": [condition] }), instance)
 }
 

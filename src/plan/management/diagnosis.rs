@@ -12,8 +12,9 @@ use crate::{
     api::{
         compute::WorkloadDeployment,
         karmada::{BindingSnapshot, Cluster, ResourceBinding},
-        meta::{annotation, finalizer, label, reason},
+        meta::{annotation, finalizer, label},
         names::{self, CityCode},
+        reason::Reason,
         referenced::Token,
     },
     plan::{condition::Verdict, references::annotated},
@@ -168,7 +169,7 @@ pub enum Delivery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// The condition's reason.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// What, and how to mend it.
     pub message: String,
 }
@@ -186,7 +187,7 @@ pub enum Repair {
 pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let copy = evidence.copy;
     let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
-    let deployment = |reason: &str, text: String, repair: Option<Repair>| Delivery::Blocked {
+    let deployment = |reason: Reason, text: String, repair: Option<Repair>| Delivery::Blocked {
         cause: Verdict::no(reason, text),
         data: false,
         repair,
@@ -197,7 +198,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
             "WorkloadDeployment {namespace}/{name} is claimed by PropagationPolicy {other}, not by {own_policy}: it goes \
              where that policy sends it; remove that policy, or its selector"
         );
-        return deployment(reason::CLAIMED_BY_ANOTHER_POLICY, text, None);
+        return deployment(Reason::ClaimedByAnotherPolicy, text, None);
     }
     let binding_name = names::binding_name("WorkloadDeployment", &name);
     let Some(binding) = (evidence.binding)(&binding_name).filter(|binding| !binding.terminating) else {
@@ -206,7 +207,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         } else {
             format!("PropagationPolicy {namespace}/{own_policy} is not there yet")
         };
-        return deployment(reason::BINDING_MISSING, text, evidence.policy_lives.then_some(Repair::Copy));
+        return deployment(Reason::BindingMissing, text, evidence.policy_lives.then_some(Repair::Copy));
     };
     if let Some(cause) = unscheduled(evidence, &binding) {
         return Delivery::Blocked { cause, data: false, repair: None };
@@ -241,7 +242,7 @@ fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
         evidence.city,
         annotation::DRAIN
     );
-    Some(Note { reason: reason::CITY_LABEL_LOST, message })
+    Some(Note { reason: Reason::CityLabelLost, message })
 }
 
 /// The same of what the deployment depends on.
@@ -254,7 +255,7 @@ fn diagnose_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &st
         // What is there by either way is there; that the other one missing something holds up the migration alone.
         Phase::Both => match (needed(), diagnose_claims(evidence, binding, namespace, &expected)) {
             (Delivery::Blocked { cause, .. }, Delivery::Delivered { on, .. }) => {
-                let note = Note { reason: reason::DEPENDENCIES_NOT_PROPAGATED, message: cause.message };
+                let note = Note { reason: Reason::DependenciesNotPropagated, message: cause.message };
                 Delivery::Delivered { on, note: Some(note) }
             }
             (needed, _) => needed,
@@ -270,7 +271,7 @@ fn diagnose_dependencies(
     expected: &[Token],
 ) -> Delivery {
     let data =
-        |reason: &str, text: String| Delivery::Blocked { cause: Verdict::no(reason, text), data: true, repair: None };
+        |reason: Reason, text: String| Delivery::Blocked { cause: Verdict::no(reason, text), data: true, repair: None };
     let binding_name = names::binding_name(&binding.template.0, &binding.template.1);
     if expected.is_empty() {
         return Delivery::Delivered { on: binding.clusters.clone(), note: None };
@@ -282,7 +283,7 @@ fn diagnose_dependencies(
                 "{at} is not taken up by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
                  karmada-controller-manager"
             );
-            return data(reason::DEPENDENCIES_NOT_PROPAGATED, text);
+            return data(Reason::DependenciesNotPropagated, text);
         }
         None => Vec::new(),
         Some(known) => known.clone(),
@@ -294,7 +295,7 @@ fn diagnose_dependencies(
              dependencyInterpretation fails; apply config/components/federation to the hub",
             resolve::list(&unknown)
         );
-        return data(reason::DEPENDENCIES_NOT_PROPAGATED, text);
+        return data(Reason::DependenciesNotPropagated, text);
     }
     let mut excess = Vec::new();
     for token in expected {
@@ -303,7 +304,7 @@ fn diagnose_dependencies(
         let Some(attached) = (evidence.binding)(&attached_name).filter(|binding| !binding.terminating) else {
             let text = format!("Karmada has no ResourceBinding {namespace}/{attached_name} for {kind} {name}");
             return Delivery::Blocked {
-                cause: Verdict::no(reason::BINDING_MISSING, text),
+                cause: Verdict::no(Reason::BindingMissing, text),
                 data: true,
                 repair: Some(Repair::Companion(token.clone())),
             };
@@ -315,7 +316,7 @@ fn diagnose_dependencies(
                 "ResourceBinding {namespace}/{attached_name} of {kind} {name} does not send it to cluster {cluster}, \
                  where {binding_name} needs it"
             );
-            return data(reason::DEPENDENCIES_NOT_PROPAGATED, text);
+            return data(Reason::DependenciesNotPropagated, text);
         }
         let what = format!("{kind} {namespace}/{name}");
         for cluster in &binding.clusters {
@@ -335,7 +336,7 @@ fn diagnose_dependencies(
             "{}, which may send it where no deployment needs it: remove that policy's selector",
             excess.join(", ")
         );
-        Note { reason: reason::CLAIMED_BY_ANOTHER_POLICY, message }
+        Note { reason: Reason::ClaimedByAnotherPolicy, message }
     });
     Delivery::Delivered { on: binding.clusters.clone(), note }
 }
@@ -354,7 +355,7 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
             "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
              cities has to follow its deployments: compute-operator migration status says what keeps it from that"
         );
-        let cause = Verdict::no(reason::CLAIMED_BY_ANOTHER_POLICY, text);
+        let cause = Verdict::no(Reason::ClaimedByAnotherPolicy, text);
         return Delivery::Blocked { cause, data: true, repair: None };
     }
     Delivery::Delivered { on: binding.clusters.clone(), note: None }
@@ -373,15 +374,15 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdic
     let candidates = (evidence.clusters_of)(city);
     if candidates.is_empty() {
         let text = format!("no Cluster carries the label {}={city} (Karmada: {words})", label::TOPOLOGY_CITY);
-        return Some(Verdict::no(reason::NO_CLUSTER_FOR_CITY, text));
+        return Some(Verdict::no(Reason::NoClusterForCity, text));
     }
     let broken = candidates.iter().find_map(|name| Some((name, (evidence.cluster)(name)?.ready.clone().err()?)));
     match broken {
         Some((name, state)) => {
             let text = format!("Cluster {name} of city {city} is not ready: {state} (Karmada: {words})");
-            Some(Verdict::no(reason::CLUSTER_NOT_READY, text))
+            Some(Verdict::no(Reason::ClusterNotReady, text))
         }
-        None => Some(Verdict::no(reason::NOT_SCHEDULED, format!("Karmada: {words}"))),
+        None => Some(Verdict::no(Reason::NotScheduled, format!("Karmada: {words}"))),
     }
 }
 
@@ -392,21 +393,21 @@ fn not_applied(evidence: &Evidence<'_>, binding: &BindingFacts, cluster: &str, w
     match (state, applied) {
         (None, _) => {
             let text = format!("{what} is to go to Cluster {cluster}, which is not there any more");
-            Some((Verdict::no(reason::CLUSTER_NOT_READY, text), false))
+            Some((Verdict::no(Reason::ClusterNotReady, text), false))
         }
         (Some(Err(why)), _) => {
             let had = if applied == Some(&Ok(())) { "; it had all before" } else { "" };
             let text = format!("Cluster {cluster} is not ready: {why}{had}");
-            Some((Verdict::no(reason::CLUSTER_NOT_READY, text), false))
+            Some((Verdict::no(Reason::ClusterNotReady, text), false))
         }
         (Some(Ok(())), Some(Ok(()))) => None,
         (Some(Ok(())), Some(Err(why))) => {
             let why = if why.is_empty() { "Karmada does not say why" } else { why };
-            Some((Verdict::no(reason::NOT_APPLIED, format!("{what} is not on Cluster {cluster}: {why}")), false))
+            Some((Verdict::no(Reason::NotApplied, format!("{what} is not on Cluster {cluster}: {why}")), false))
         }
         (Some(Ok(())), None) => {
             let text = format!("{what} is not on Cluster {cluster}: Karmada has not reported about it");
-            Some((Verdict::no(reason::NOT_APPLIED, text), true))
+            Some((Verdict::no(Reason::NotApplied, text), true))
         }
     }
 }

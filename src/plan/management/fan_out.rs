@@ -13,8 +13,9 @@ use super::workload_status;
 use crate::{
     api::{
         compute::{Placement, Workload, WorkloadDeployment},
-        meta::{annotation, finalizer, label, manager, reason},
+        meta::{annotation, finalizer, label, manager},
         names::{self, CityCode},
+        reason::Reason,
     },
     plan::{Kind, Plan, Project, Write, condition::Verdict, ownership},
 };
@@ -76,7 +77,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Project>> {
     if !missing.is_empty() {
         // Nothing is made for networks that are not there, and what runs is left alone.
         let text = format!("Unable to find networks: {}", missing.into_iter().collect::<Vec<_>>().join(", "));
-        writes.extend(workload_status::blocked(workload, Verdict::no(reason::NETWORK_NOT_FOUND, text), now));
+        writes.extend(workload_status::blocked(workload, Verdict::no(Reason::NetworkNotFound, text), now));
         return Plan::writes(writes);
     }
     let outcomes = outcomes(observed);

@@ -4,7 +4,8 @@ use super::*;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, WorkloadDeploymentStatus},
-        meta::{condition, reason},
+        meta::condition,
+        reason::Reason,
     },
     plan::Op,
 };
@@ -161,7 +162,7 @@ fn an_unbound_city_is_named_and_one_that_lost_its_binding_keeps_running() {
     assert_eq!(world.names(), ["web-a-dfw"]);
     assert!(reported(&status).contains("dfw is no longer available"), "{}", reported(&status));
     let none = World::default().settle(&workload(&json!([placement("a", &["lhr"])])));
-    assert_eq!(none["conditions"][0]["reason"], reason::NO_MATCHING_LOCATIONS);
+    assert_eq!(none["conditions"][0]["reason"], Reason::NoMatchingLocations.as_str());
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn a_deployment_of_somebody_else_is_left_alone_and_reported() {
     });
     let before = world.deployments["web-a-dfw"].clone();
     let status = world.settle(&object);
-    assert_eq!(status["conditions"][0]["reason"], reason::NAME_TAKEN);
+    assert_eq!(status["conditions"][0]["reason"], Reason::DeploymentNameTaken.as_str());
     assert_eq!(world.deployments["web-a-dfw"], before);
 }
 
@@ -199,7 +200,7 @@ fn statuses_are_summed_and_the_worst_cause_is_reported() {
         ..WorkloadDeploymentStatus::default()
     };
     world.edit("web-a-dfw", |wd| wd.status = Some(report(0, "ImageUnavailable")));
-    world.edit("web-a-ord", |wd| wd.status = Some(report(0, reason::INSTANCES_PROVISIONING)));
+    world.edit("web-a-ord", |wd| wd.status = Some(report(0, Reason::InstancesProvisioning.as_str())));
     let status = world.settle(&object);
     assert_eq!(
         (&status["replicas"], &status["desiredReplicas"], &status["readyReplicas"]),
@@ -207,9 +208,9 @@ fn statuses_are_summed_and_the_worst_cause_is_reported() {
     );
     assert_eq!(status["conditions"][0]["reason"], "ImageUnavailable");
     assert!(status["conditions"][0]["message"].as_str().unwrap().contains("web-a-dfw: why"));
-    world.edit("web-a-ord", |wd| wd.status = Some(report(1, reason::STABLE_INSTANCE_FOUND)));
+    world.edit("web-a-ord", |wd| wd.status = Some(report(1, Reason::StableInstanceFound.as_str())));
     let status = world.settle(&object);
-    assert_eq!(status["conditions"][0]["reason"], reason::AVAILABLE_PLACEMENT_FOUND);
+    assert_eq!(status["conditions"][0]["reason"], Reason::AvailablePlacementFound.as_str());
 }
 
 /// Found by killing managers in the middle of a roll-out: the sums said "all updated" of instances of the old template.

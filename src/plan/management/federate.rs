@@ -16,8 +16,9 @@ use super::{
 use crate::{
     api::{
         compute::{WorkloadDeployment, WorkloadDeploymentStatus},
-        meta::{self, annotation, condition, finalizer, label, manager, reason},
+        meta::{self, annotation, condition, finalizer, label, manager},
         names::{self, CityCode, ProjectName},
+        reason::Reason,
         referenced::{self, Token},
     },
     plan::{
@@ -217,7 +218,7 @@ fn repair(
         }
     };
     let text = format!("{what} lost what Karmada had made of it on the hub, and was touched to have it made anew");
-    let note = Note { severity: Severity::Warning, reason: reason::REPAIRED, action: "Repairing", text: &text };
+    let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Repairing", text: &text };
     let controller = "workload-deployment-federator";
     let event = event::on(Kind::WorkloadDeployment, observed.deployment, controller, note, now);
     vec![Step::Remote(repair), Step::Local(event)]
@@ -315,8 +316,8 @@ fn invalid(deployment: &WorkloadDeployment, why: &str, now: Timestamp) -> Option
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let generation = deployment.metadata.generation;
-    let verdict = Verdict::no(reason::INVALID_PLACEMENT, why);
-    let condition = verdict.over(&old.conditions, condition::AVAILABLE, generation, now);
+    let verdict = Verdict::no(Reason::InvalidPlacement, why);
+    let condition = verdict.into_condition(&old.conditions, condition::AVAILABLE, generation, now);
     let mut status: Value = json!(WorkloadDeploymentStatus { conditions: vec![condition], ..old.clone() });
     status["observedGeneration"] = json!(generation);
     Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, &status, deployment)

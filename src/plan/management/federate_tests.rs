@@ -259,7 +259,7 @@ fn a_city_that_cannot_be_one_is_reported() {
     wd.spec.city_code = "a/b".into();
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
     let [Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. })] = &all[..] else { panic!("{all:?}") };
-    assert_eq!(body["status"]["conditions"][0]["reason"], reason::INVALID_PLACEMENT);
+    assert_eq!(body["status"]["conditions"][0]["reason"], Reason::InvalidPlacement.as_str());
 }
 
 /// Found by the generated histories: a write under way while the original was let go strands the copy.

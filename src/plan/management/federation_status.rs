@@ -7,7 +7,8 @@ use super::{diagnosis::Delivery, resolve::Data};
 use crate::{
     api::{
         compute::{Condition, WorkloadDeployment, WorkloadDeploymentStatus},
-        meta::{condition, manager, reason},
+        meta::{condition, manager},
+        reason::Reason,
     },
     plan::{
         Kind, Project, Write,
@@ -24,12 +25,12 @@ pub(super) fn blocker(
     finding: Option<&Delivery>,
 ) -> Option<String> {
     match finding {
-        Some(Delivery::Blocked { cause, .. }) => return Some(cause.reason.clone()),
-        Some(Delivery::Delivered { note: Some(note), .. }) => return Some(note.reason.to_owned()),
+        Some(Delivery::Blocked { cause, .. }) => return Some(cause.reason.to_string()),
+        Some(Delivery::Delivered { note: Some(note), .. }) => return Some(note.reason.to_string()),
         _ => {}
     }
     if let Some(trouble) = &data.trouble {
-        return Some(trouble.reason.clone());
+        return Some(trouble.reason.to_string());
     }
     (finding.is_some() && is_early(deployment, copy)).then(|| "NotReported".to_owned())
 }
@@ -56,7 +57,7 @@ pub(super) fn plan(
     let generation = deployment.metadata.generation;
     let before = |type_: &str| find(&old.conditions, type_).cloned();
     let verdict = |verdict: Option<Verdict>, type_: &str| match verdict {
-        Some(verdict) => Some(verdict.over(&old.conditions, type_, generation, now)),
+        Some(verdict) => Some(verdict.into_condition(&old.conditions, type_, generation, now)),
         None => before(type_),
     };
     let early = is_early(deployment, copy);
@@ -64,12 +65,12 @@ pub(super) fn plan(
     let of_data =
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let news = federated.as_ref().filter(|new| {
-        new.reason != reason::PROPAGATED
+        new.reason != Reason::Propagated
             && before(condition::FEDERATED).is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason))
     });
     let event = news.map(|news| {
-        let reason = cause(&news.reason);
-        let note = Note { severity: Severity::Warning, reason, action: "Federating", text: &news.message };
+        let note =
+            Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
         event::on(Kind::WorkloadDeployment, deployment, "workload-deployment-federator", note, now)
     });
     let mut status = report.map_or_else(|| old.clone(), mirrored);
@@ -101,10 +102,10 @@ fn federated(finding: Option<&Delivery>, reported: bool, early: bool) -> Option<
     match finding? {
         Delivery::Delivered { .. } if early && !reported => None,
         Delivery::Delivered { note: Some(note), .. } => {
-            reported.then(|| Verdict::yes(note.reason, note.message.clone()))
+            reported.then(|| Verdict::yes(note.reason.clone(), note.message.clone()))
         }
         Delivery::Delivered { on, note: None } => {
-            Some(Verdict::yes(reason::PROPAGATED, format!("{} has what the hub was given", on.join(", "))))
+            Some(Verdict::yes(Reason::Propagated, format!("{} has what the hub was given", on.join(", "))))
         }
         Delivery::Blocked { cause, .. } => reported.then(|| cause.clone()),
     }
@@ -119,27 +120,10 @@ fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option
     match finding? {
         Delivery::Delivered { .. } => {
             let count = data.expected.as_ref().map_or(0, Vec::len);
-            Some(Verdict::yes(reason::DATA_READY, format!("All {count} referenced companion(s) are materialised")))
+            Some(Verdict::yes(Reason::Ready, format!("All {count} referenced companion(s) are materialised")))
         }
         Delivery::Blocked { cause, .. } => {
-            reported.then(|| Verdict::no(reason::AWAITING_PROPAGATION, format!("{}: {}", cause.reason, cause.message)))
+            reported.then(|| Verdict::no(Reason::AwaitingPropagation, format!("{}: {}", cause.reason, cause.message)))
         }
     }
-}
-
-/// An Event's reason comes from a closed set.
-fn cause(text: &str) -> &'static str {
-    [
-        reason::NO_CLUSTER_FOR_CITY,
-        reason::CLUSTER_NOT_READY,
-        reason::NOT_SCHEDULED,
-        reason::NOT_APPLIED,
-        reason::BINDING_MISSING,
-        reason::CLAIMED_BY_ANOTHER_POLICY,
-        reason::DEPENDENCIES_NOT_PROPAGATED,
-        reason::CITY_LABEL_LOST,
-    ]
-    .into_iter()
-    .find(|reason| *reason == text)
-    .unwrap_or(reason::NOT_APPLIED)
 }

@@ -16,8 +16,9 @@ use super::guard::{self, Clusters};
 use crate::{
     api::{
         karmada::{MatchLabels, PolicyPlacement, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
-        meta::{self, GROUP, VERSION, label, manager, reason},
+        meta::{self, GROUP, VERSION, label, manager},
         names::CityCode,
+        reason::Reason,
         referenced::SourceKind,
     },
     plan::{
@@ -169,7 +170,8 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
         observed.unneeded_for.as_secs(),
         observed.claimed
     );
-    let note = Note { severity: Severity::Warning, reason: reason::GUARD_GIVEN_UP, action: "Deleting", text: &text };
+    let note =
+        Note { severity: Severity::Warning, reason: Reason::CompanionsStillClaimed, action: "Deleting", text: &text };
     let event = event::on(Kind::PropagationPolicy, policy, "city-policy", note, now);
     Decision::reporting(News::GaveUp, vec![event, delete], Next::Await)
 }
@@ -183,8 +185,7 @@ fn wait(observed: &Observed<'_>, policy: &PropagationPolicy, now: Timestamp) -> 
         observed.claimed,
         CLAIM_RELEASE_TIMEOUT.as_secs()
     );
-    let note =
-        Note { severity: Severity::Normal, reason: reason::AWAITING_COMPANIONS, action: "Deleting", text: &text };
+    let note = Note { severity: Severity::Normal, reason: Reason::AwaitingCompanions, action: "Deleting", text: &text };
     event::on(Kind::PropagationPolicy, policy, "city-policy", note, now)
 }
 
@@ -289,8 +290,7 @@ fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let writes = steps.iter().any(|write| matches!(write.op, Op::Apply { .. }));
     if let (Some(before), Some(live)) = (before.filter(|before| *before != phase && writes), live) {
         let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
-        let note =
-            Note { severity: Severity::Normal, reason: reason::MIGRATION_STEP, action: "Migrating", text: &text };
+        let note = Note { severity: Severity::Normal, reason: Reason::MigrationStep, action: "Migrating", text: &text };
         steps.push(event::on(Kind::PropagationPolicy, live, "city-policy", note, now));
     }
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
@@ -329,8 +329,7 @@ fn refuse(observed: &Observed<'_>, live: &PropagationPolicy, now: Timestamp) -> 
         observed.city,
         observed.namespace
     );
-    let note =
-        Note { severity: Severity::Warning, reason: reason::MIGRATION_REFUSED, action: "Migrating", text: &text };
+    let note = Note { severity: Severity::Warning, reason: Reason::MigrationRefused, action: "Migrating", text: &text };
     event::on(Kind::PropagationPolicy, live, "city-policy", note, now)
 }
 
@@ -362,8 +361,7 @@ fn warn(observed: &Observed<'_>, rollback_impact: &[String], now: Timestamp) -> 
         ROLLBACK_WARNING.as_secs(),
         rollback_impact.join("; ")
     );
-    let note =
-        Note { severity: Severity::Warning, reason: reason::DATA_WILL_BE_LOST, action: "Migrating", text: &text };
+    let note = Note { severity: Severity::Warning, reason: Reason::DataWillBeLost, action: "Migrating", text: &text };
     let event = event::on(Kind::PropagationPolicy, live, "city-policy", note, now);
     Decision::reporting(News::Warned, vec![event], Next::After(ROLLBACK_WARNING))
 }

@@ -10,6 +10,7 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         meta::{label, manager},
         names::{self, ProjectName},
+        reason::Reason,
     },
     plan::{
         Hub, Kind, NamespaceFacts, Plan, Project, Step, Write,
@@ -167,7 +168,7 @@ fn is_projection(instance: &Instance) -> bool {
 /// Reports on the hub, once, why an Instance was put entries.
 pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub> {
     let text = format!("not shown in any project: {}", why.text());
-    let note = Note { severity: Severity::Warning, reason: "Quarantined", action: "Projecting", text: &text };
+    let note = Note { severity: Severity::Warning, reason: Reason::Quarantined, action: "Projecting", text: &text };
     event::on(Kind::Instance, instance, "instance-projector", note, now)
 }
 

@@ -9,7 +9,8 @@ use super::companion::CompanionFacts;
 use crate::{
     api::{
         compute::WorkloadDeployment,
-        meta::{annotation, reason},
+        meta::annotation,
+        reason::Reason,
         referenced::{MAX_SOURCE_NAME, Token},
     },
     plan::{
@@ -61,7 +62,7 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The condition's reason.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// What, where, and how to mend it.
     pub message: String,
 }
@@ -115,7 +116,7 @@ pub fn resolve(
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let named =
             problems.iter().take(MAX_NAMED_IN_MESSAGE).map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
-        return Resolution::Refused(Refusal { reason, message: named + &more });
+        return Resolution::Refused(Refusal { reason: reason.clone(), message: named + &more });
     }
     if !pending.is_empty() {
         return Resolution::Pending(pending);
@@ -129,13 +130,13 @@ pub fn resolve(
             limits.aggregate,
             largest.join(", ")
         );
-        return Resolution::Refused(Refusal { reason: reason::SOURCE_TOO_LARGE, message });
+        return Resolution::Refused(Refusal { reason: Reason::SourceTooLarge, message });
     }
     Resolution::Complete { wanted: wanted.into_iter().map(|(r, _)| r.token.clone()).collect(), skipped }
 }
 
 /// What is wrong with one reference.
-fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Source) -> Option<(&'static str, String)> {
+fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Source) -> Option<(Reason, String)> {
     let token = &reference.token;
     let (kind, name) = (token.kind.as_str(), &token.name);
     let asked = || format!("(asked for by {})", reference.asked_by.join(", "));
@@ -145,26 +146,26 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
             name.len(),
             asked()
         );
-        return Some((reason::SOURCE_NAME_TOO_LONG, text));
+        return Some((Reason::SourceNameTooLong, text));
     }
     if !token.is_valid() {
         let text = format!("{name:?} is not a name that a {kind} can have {}: correct the reference", asked());
-        return Some((reason::SOURCE_NOT_FOUND, text));
+        return Some((Reason::SourceNotFound, text));
     }
     match source {
         Source::Absent => Some((
-            reason::SOURCE_NOT_FOUND,
+            Reason::SourceNotFound,
             format!(
                 "there is no {kind} {name} in namespace {namespace} {}: create it, or mark the reference optional",
                 asked()
             ),
         )),
         Source::Unauthorized(why) => Some((
-            reason::SOURCE_UNAUTHORIZED,
+            Reason::SourceUnauthorized,
             format!("{kind} {name} in namespace {namespace} may not be read {}: {why}", asked()),
         )),
         Source::Taken => Some((
-            reason::SOURCE_NAME_TAKEN,
+            Reason::SourceNameTaken,
             format!(
                 "{kind} {name} cannot be copied: on the hub that name belongs to something else {}: use another name",
                 asked()
@@ -172,10 +173,10 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
         )),
         Source::Refused(why) => {
             let text = format!("the hub takes no copy of {kind} {name} {}: {why}", asked());
-            Some((reason::SOURCE_REFUSED, text))
+            Some((Reason::SourceRefused, text))
         }
         Source::Present { size } if *size > limits.per_object => Some((
-            reason::SOURCE_TOO_LARGE,
+            Reason::SourceTooLarge,
             format!("{kind} {name} has {size} bytes, {} is the limit {}: make it smaller", limits.per_object, asked()),
         )),
         Source::Unknown | Source::Present { .. } => None,
@@ -232,12 +233,12 @@ pub fn data(deployment: &WorkloadDeployment, view: &View<'_>) -> Data {
     }
     match resolve(&references, &namespace, view.limits, view.source) {
         Resolution::Pending(tokens) => {
-            data.trouble = Some(Verdict::no(reason::RESOLVING, format!("reading {}", list(&tokens))));
+            data.trouble = Some(Verdict::no(Reason::Resolving, format!("reading {}", list(&tokens))));
             data.skipped = annotated(deployment, annotation::SKIPPED_REFERENCED_DATA);
             data.expected = held(kept);
         }
         Resolution::Refused(refusal) => {
-            data.trouble = Some(Verdict::no(refusal.reason, refusal.message.clone()));
+            data.trouble = Some(Verdict::no(refusal.reason.clone(), refusal.message.clone()));
             data.skipped = annotated(deployment, annotation::SKIPPED_REFERENCED_DATA);
             data.refusal = Some(refusal);
             data.expected = held(kept);
@@ -250,7 +251,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View<'_>) -> Data {
                 let all: BTreeSet<Token> = wanted.into_iter().chain(kept).collect();
                 data.expected = Some(all.into_iter().collect());
             } else {
-                data.trouble = Some(Verdict::no(reason::RESOLVING, format!("copying {} to the hub", list(&missing))));
+                data.trouble = Some(Verdict::no(Reason::Resolving, format!("copying {} to the hub", list(&missing))));
                 data.expected = held(kept);
             }
         }

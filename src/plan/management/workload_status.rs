@@ -11,7 +11,8 @@ use crate::{
             ConditionStatus, Placement, PlacementStatus, Workload, WorkloadDeployment, WorkloadDeploymentStatus,
             WorkloadStatus,
         },
-        meta::{condition, manager, reason},
+        meta::{condition, manager},
+        reason::Reason,
     },
     plan::{
         Kind, Project, Write,
@@ -45,7 +46,7 @@ pub fn workload_status(
             updated_replicas: sums.updated_replicas,
         };
         let before = old.placements.iter().find(|p| p.name == placement.name).map_or(&[][..], |p| &p.conditions);
-        sums.conditions = vec![verdict.clone().over(before, condition::AVAILABLE, generation, now)];
+        sums.conditions = vec![verdict.clone().into_condition(before, condition::AVAILABLE, generation, now)];
         status.placements.push(sums);
         verdicts.push((placement.name.as_str(), verdict));
     }
@@ -58,7 +59,7 @@ pub fn workload_status(
     status.ready_replicas = sums.ready_replicas;
     status.updated_replicas = sums.updated_replicas;
     let verdict = workload_verdict(&verdicts);
-    status.conditions = vec![verdict.over(&old.conditions, condition::AVAILABLE, generation, now)];
+    status.conditions = vec![verdict.into_condition(&old.conditions, condition::AVAILABLE, generation, now)];
     Write::apply_status(Kind::Workload, manager::WORKLOAD, &json!(status), workload)
 }
 
@@ -88,13 +89,13 @@ fn report(deployment: &WorkloadDeployment) -> Option<WorkloadDeploymentStatus> {
 
 /// The status to write when the API server refused a deployment: nobody else would report the tenant.
 pub fn rejected(workload: &Workload, why: &str, now: Timestamp) -> Option<Write<Project>> {
-    blocked(workload, Verdict::no(reason::INVALID_PLACEMENT, format!("a deployment was refused: {why}")), now)
+    blocked(workload, Verdict::no(Reason::InvalidPlacement, format!("a deployment was refused: {why}")), now)
 }
 
 /// The status to write when something holds the whole Workload up: the counters stay, the condition says what it is.
 pub fn blocked(workload: &Workload, verdict: Verdict, now: Timestamp) -> Option<Write<Project>> {
     let mut status = workload.status.clone().unwrap_or_default();
-    let condition = verdict.over(&status.conditions, condition::AVAILABLE, workload.metadata.generation, now);
+    let condition = verdict.into_condition(&status.conditions, condition::AVAILABLE, workload.metadata.generation, now);
     status.conditions.retain(|c| c.type_ != condition::AVAILABLE);
     status.conditions.push(condition);
     Write::apply_status(Kind::Workload, manager::WORKLOAD, &json!(status), workload)
@@ -114,19 +115,19 @@ fn placement_verdict<'a>(
             0 => "",
             _ => " (its deployments are left as they are)",
         };
-        return Verdict::no(reason::INVALID_PLACEMENT, format!("{}{kept}", outcome.invalid.join("; ")));
+        return Verdict::no(Reason::InvalidPlacement, format!("{}{kept}", outcome.invalid.join("; ")));
     }
     if !outcome.conflicting.is_empty() {
-        return Verdict::no(reason::NAME_TAKEN, notes(outcome.conflicting.join("; ")));
+        return Verdict::no(Reason::DeploymentNameTaken, notes(outcome.conflicting.join("; ")));
     }
     let conditions = |wd: &'a WorkloadDeployment| wd.status.as_ref().map_or(&[][..], |s| &s.conditions);
     let available = deployments.clone().filter(|wd| is_true(conditions(wd), condition::AVAILABLE)).count();
     if available > 0 {
         let text = format!("{available} of {} deployments are available", placement.city_codes.len());
-        return Verdict::yes(reason::AVAILABLE_DEPLOYMENT_FOUND, notes(text));
+        return Verdict::yes(Reason::AvailableDeploymentFound, notes(text));
     }
     if outcome.wanted.is_empty() && !outcome.unbound.is_empty() {
-        return Verdict::no(reason::NO_MATCHING_LOCATIONS, notes(String::new()));
+        return Verdict::no(Reason::NoMatchingLocations, notes(String::new()));
     }
     // A deployment that never reached its cell has nothing but the hub's word; the cell's own comes first otherwise.
     let blocked_since = [condition::AVAILABLE, condition::REFERENCED_DATA_READY, condition::FEDERATED];
@@ -135,39 +136,35 @@ fn placement_verdict<'a>(
             blocked_since.iter().rev().filter_map(move |type_| Some((wd.name_any(), find(conditions(wd), type_)?)))
         })
         .filter(|(_, c)| c.status != ConditionStatus::True)
-        .max_by_key(|(name, c)| (reason::severity(&c.reason), std::cmp::Reverse(name.clone())));
+        .max_by_key(|(name, c)| (c.reason().rank(), std::cmp::Reverse(name.clone())));
     match worst {
-        Some((name, c)) if reason::severity(&c.reason) > 1 => {
-            Verdict::no(&c.reason, notes(format!("{name}: {}", c.message)))
-        }
-        Some((name, c)) => Verdict::no(reason::NO_AVAILABLE_DEPLOYMENTS, notes(format!("{name}: {}", c.message))),
-        None => Verdict::no(reason::NO_AVAILABLE_DEPLOYMENTS, notes("no deployment has reported yet".into())),
+        Some((name, c)) if c.reason().rank() > 1 => Verdict::no(c.reason(), notes(format!("{name}: {}", c.message))),
+        Some((name, c)) => Verdict::no(Reason::NoAvailableDeployments, notes(format!("{name}: {}", c.message))),
+        None => Verdict::no(Reason::NoAvailableDeployments, notes("no deployment has reported yet".into())),
     }
 }
 
 fn workload_verdict(placements: &[(&str, Verdict)]) -> Verdict {
     let available = placements.iter().filter(|(_, v)| v.status == ConditionStatus::True).count();
     // What a placement cannot do is said here too, also when another one is available: most people look no further.
-    let worst = placements
-        .iter()
-        .filter(|(_, v)| v.status != ConditionStatus::True)
-        .max_by_key(|(_, v)| reason::severity(&v.reason));
+    let worst =
+        placements.iter().filter(|(_, v)| v.status != ConditionStatus::True).max_by_key(|(_, v)| v.reason.rank());
     match worst {
         None if placements.is_empty() => {
-            Verdict::no(reason::NO_AVAILABLE_PLACEMENTS, "spec.placements is empty: add one with the cities to run in")
+            Verdict::no(Reason::NoAvailablePlacements, "spec.placements is empty: add one with the cities to run in")
         }
         None => Verdict::yes(
-            reason::AVAILABLE_PLACEMENT_FOUND,
+            Reason::AvailablePlacementFound,
             format!("{available} of {} placements are available", placements.len()),
         ),
         Some((name, verdict)) if available > 0 => Verdict::yes(
-            reason::AVAILABLE_PLACEMENT_FOUND,
+            Reason::AvailablePlacementFound,
             format!("{available} of {} placements are available; {name}: {}", placements.len(), verdict.message),
         ),
         Some((name, verdict)) => {
-            let reason = match reason::severity(&verdict.reason) {
-                0 | 1 => reason::NO_AVAILABLE_PLACEMENTS,
-                _ => &verdict.reason,
+            let reason = match verdict.reason.rank() {
+                0 | 1 => Reason::NoAvailablePlacements,
+                _ => verdict.reason.clone(),
             };
             Verdict::no(reason, format!("{name}: {}", verdict.message))
         }
