@@ -8,7 +8,7 @@
 //!  names       observed     cache,     apply; one file     leadership,
 //!              -> writes    apply      per controller      orderly end
 //!                             ^
-//!              metrics -------+         config (flags, file) and admin (/readyz, /metrics) serve the manager;
+//!              metrics, timing +        config (flags, file) and admin (/readyz, /metrics) serve the manager;
 //!                                       migration is a command of its own
 //! ```
 //!
@@ -35,3 +35,4 @@ pub mod manager;
 pub mod metrics;
 pub mod migration;
 pub mod plan;
+pub mod timing;

@@ -67,7 +67,7 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let candidate = match &config.leader_election {
         None => None,
         Some(namespace) => {
-            let mut candidate = Candidate::new(local, namespace, identity(), &health);
+            let mut candidate = Candidate::new(local, namespace, identity(), &health, config.timing);
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = candidate.acquire() => {}
@@ -117,6 +117,7 @@ async fn start_management(
         propagation: config.propagation,
         city_guard: config.city_guard,
         sweep: config.sweep,
+        timing: config.timing,
     };
     let hub = Hub::start(hub, options, health, metrics, stop);
     match &config.discovery {
@@ -145,7 +146,7 @@ async fn start_cell(
         None => None,
     };
     Ok(Cell::start(
-        cell::Options { cell, hub, networks: config.networks, data: config.data, quota },
+        cell::Options { cell, hub, networks: config.networks, data: config.data, quota, timing: config.timing },
         health,
         metrics,
         stop,

@@ -32,16 +32,17 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// What a module may use; the picture in `src/lib.rs` in the form of a table.
-const LAYERS: [(&str, &[&str]); 10] = [
+const LAYERS: [(&str, &[&str]); 11] = [
     ("api", &["api"]),
     ("metrics", &[]),
-    ("plan", &["api", "plan"]),
-    ("io", &["api", "plan", "metrics", "io"]),
-    ("controllers", &["api", "plan", "io", "metrics", "controllers"]),
-    ("config", &["plan", "io", "config"]),
+    ("timing", &[]),
+    ("plan", &["api", "plan", "timing"]),
+    ("io", &["api", "plan", "metrics", "timing", "io"]),
+    ("controllers", &["api", "plan", "io", "metrics", "timing", "controllers"]),
+    ("config", &["plan", "io", "timing", "config"]),
     ("admin", &["io", "metrics"]),
     ("migration", &["api", "plan", "io", "migration"]),
-    ("manager", &["api", "config", "controllers", "io", "metrics", "admin"]),
+    ("manager", &["api", "config", "controllers", "io", "metrics", "timing", "admin"]),
     ("lib", &[]),
 ];
 

@@ -1,6 +1,7 @@
 //! The config file, `apiserver.config.datumapis.com/v1alpha1` WorkloadOperator. Strict: what it does not know is an error.
 
 use std::{
+    collections::BTreeMap,
     net::SocketAddr,
     path::{Path, PathBuf},
     time::Duration,
@@ -9,7 +10,10 @@ use std::{
 use serde::Deserialize;
 
 use super::{Invalid, flags};
-use crate::plan::management::{resolve::Limits, sweep::Sweep};
+use crate::{
+    plan::management::{resolve::Limits, sweep::Sweep},
+    timing::Timing,
+};
 
 /// What etcd takes, as Kubernetes sets it up.
 const MAX_OBJECT: u64 = 1 << 20;
@@ -29,6 +33,7 @@ pub(super) struct File {
     pub(super) limits: Limits,
     pub(super) city_guard: bool,
     pub(super) sweep: Sweep,
+    pub(super) timing: Timing,
 }
 
 impl Default for File {
@@ -45,6 +50,7 @@ impl Default for File {
             limits: Limits::default(),
             city_guard: true,
             sweep: Sweep::default(),
+            timing: Timing::default(),
         }
     }
 }
@@ -61,6 +67,8 @@ struct WorkloadOperator {
     referenced_data: ReferencedData,
     city_guard: Option<bool>,
     cleanup: Cleanup,
+    /// Seconds by the keys of [`Timing`]; for tests.
+    timing: BTreeMap<String, f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -176,6 +184,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         limits,
         city_guard: file.city_guard.unwrap_or(true),
         sweep: sweep(&file.cleanup)?,
+        timing: Timing::with(&file.timing)?,
     })
 }
 

@@ -10,6 +10,7 @@ pub use flags::{Command, Flags, LogFormat, Migration};
 use crate::{
     io::clients::Source,
     plan::management::{policy::Propagation, resolve::Limits, sweep::Sweep},
+    timing::Timing,
 };
 
 /// Everything the process needs to know, checked. Tests and overlays build the same struct.
@@ -37,6 +38,8 @@ pub struct Config {
     pub city_guard: bool,
     /// How the management controllers find what is left behind.
     pub sweep: Sweep,
+    /// How long to wait for what; other than the defaults only in tests.
+    pub timing: Timing,
     /// Where the management controllers find their projects.
     pub discovery: Discovery,
     /// The quota that Instances of a cell wait for.
@@ -179,6 +182,7 @@ impl Config {
             },
             city_guard: file.city_guard,
             sweep: file.sweep,
+            timing: file.timing,
             discovery,
             quota,
             leader_election: leader_elect.then(|| lease_namespace(leader_elect_namespace)),

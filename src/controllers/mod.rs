@@ -26,6 +26,7 @@ use crate::{
     },
     metrics::Metrics,
     plan::{Kind, NamespaceFacts, Next, Op, Plan, Plane, Step, Write},
+    timing::Timing,
 };
 
 /// Longest run at one key; every call in it has a shorter deadline of its own.
@@ -187,6 +188,7 @@ struct Watches<'a, P> {
     plane: &'a ControlPlane<P>,
     health: &'a Health,
     metrics: &'a Metrics,
+    timing: Timing,
     stop: &'a CancellationToken,
     /// Whether this control plane is one tenant's among many.
     tenant: bool,
@@ -238,6 +240,7 @@ impl<P: Plane> Watches<'_, P> {
             tenant: self.tenant,
             health: self.health.clone(),
             metrics: self.metrics.clone(),
+            timing: self.timing,
         };
         watch.start(self.stop.clone());
     }

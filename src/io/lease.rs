@@ -22,16 +22,9 @@ use super::{
     deadline,
     health::{Entry, Health},
 };
-use crate::api::meta::LEASE;
+use crate::{api::meta::LEASE, timing::Timing};
 
-/// How long a Lease holds without renewal.
-const LEASE_DURATION: Duration = Duration::from_secs(15);
-/// How long a leader that cannot renew goes on.
-const RENEW_DEADLINE: Duration = Duration::from_secs(10);
-/// Between two attempts.
-const RETRY_PERIOD: Duration = Duration::from_secs(2);
-
-/// Longest wait for an answer: a dead connection must leave time for a second attempt within [`RENEW_DEADLINE`].
+/// Longest wait for an answer: a dead connection must leave time for a second attempt within [`Timing::lease_renew_deadline`].
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A candidate for the Lease.
@@ -44,14 +37,15 @@ pub struct Candidate {
     health: Entry,
     /// The holder's record and when we first saw it: expiry is judged by our own clock, not by the holder's.
     seen: Option<(LeaseSpec, Instant)>,
+    timing: Timing,
 }
 
 impl Candidate {
     /// A candidate named `identity` in `namespace`.
-    pub fn new(connection: Connection, namespace: &str, identity: String, health: &Health) -> Self {
+    pub fn new(connection: Connection, namespace: &str, identity: String, health: &Health, timing: Timing) -> Self {
         let place = format!("Lease {namespace}/{LEASE}");
         let health = health.watch(place.clone());
-        Self { connection, namespace: namespace.to_owned(), identity, place, health, seen: None }
+        Self { connection, namespace: namespace.to_owned(), identity, place, health, seen: None, timing }
     }
 
     /// Waits until the Lease is ours. Failures are logged when they are news, and tried again.
@@ -76,7 +70,7 @@ impl Candidate {
                     }
                 }
             }
-            tokio::time::sleep(RETRY_PERIOD.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
+            tokio::time::sleep(self.timing.lease_retry.mul_f64(0.9 + fastrand::f64() / 5.0)).await;
         }
     }
 
@@ -86,14 +80,14 @@ impl Candidate {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return self.give_up().await,
-                () = tokio::time::sleep(RETRY_PERIOD) => {}
+                () = tokio::time::sleep(self.timing.lease_retry) => {}
             }
             match self.attempt().await {
                 Ok(true) => renewed = Instant::now(),
                 Ok(false) => return tracing::error!(lease = self.place, "another process leads"),
                 Err(error) => tracing::warn!(lease = self.place, %error, "cannot renew"),
             }
-            if renewed.elapsed() > RENEW_DEADLINE {
+            if renewed.elapsed() > self.timing.lease_renew_deadline {
                 return tracing::error!(lease = self.place, "not renewed in time");
             }
         }
@@ -158,8 +152,10 @@ impl Candidate {
                 now
             }
         };
-        let hold =
-            spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map_or(LEASE_DURATION, Duration::from_secs);
+        let hold = spec
+            .lease_duration_seconds
+            .and_then(|s| u64::try_from(s).ok())
+            .map_or(self.timing.lease_duration, Duration::from_secs);
         seen.elapsed() < hold
     }
 
@@ -179,7 +175,7 @@ impl Candidate {
         let now = MicroTime(Timestamp::now().round(jiff::Unit::Microsecond).unwrap_or_default());
         LeaseSpec {
             holder_identity: Some(self.identity.clone()),
-            lease_duration_seconds: Some(i32::try_from(LEASE_DURATION.as_secs()).unwrap_or(15)),
+            lease_duration_seconds: Some(i32::try_from(self.timing.lease_duration.as_secs()).unwrap_or(15)),
             acquire_time: Some(now.clone()),
             renew_time: Some(now),
             lease_transitions: Some(transitions),
@@ -199,7 +195,3 @@ fn lost_race(outcome: Result<Lease, Error>) -> Result<bool, Error> {
         Err(error) => Err(error),
     }
 }
-
-/// Kept beside the constants so that a change of one is checked against the others.
-const _: () =
-    assert!(RETRY_PERIOD.as_secs() < RENEW_DEADLINE.as_secs() && RENEW_DEADLINE.as_secs() < LEASE_DURATION.as_secs());

@@ -3,7 +3,7 @@
 //! kube's `watcher` hides bookmarks and silent reconnects, so that nobody could report a quiet watch from a dead one or
 //! say in `/readyz` when a failing one has recovered; this loop is kube's `list` and `watch` calls with that kept visible.
 //! Each watch is a task of its own with its own back-off: one that fails delays no other. The server ends each watch
-//! call after [`WATCH_LIFETIME`]; one that stays silent for longer than [`WATCH_SILENCE`] is dead and replaced.
+//! call after [`Timing::watch_lifetime`]; one that stays silent for longer than [`Timing::watch_silence`] is dead and replaced.
 
 use std::{fmt::Debug, sync::Arc, time::Duration};
 
@@ -30,22 +30,13 @@ use crate::{
     api::meta::manager,
     metrics::Metrics,
     plan::{Object, diff},
+    timing::Timing,
 };
 
-/// How long the server keeps one watch call open.
-const WATCH_LIFETIME: Duration = Duration::from_secs(40);
-/// A watch call that has delivered nothing for this long outlived its end: the connection is dead.
-const WATCH_SILENCE: Duration = Duration::from_secs(45);
-/// How long a watch that failed before must stay quiet to count as recovered.
-const WATCH_PROOF: Duration = Duration::from_secs(1);
 /// Longest wait for one page of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects per page of a list, where all are kept.
 pub const PAGE_SIZE: u32 = 500;
-/// Longest wait between two attempts.
-const FAILURE_GRACE: Duration = Duration::from_secs(5);
-/// The same for one tenant among many: hundreds that are away must not be asked all the time.
-const TENANT_FAILURE_GRACE: Duration = Duration::from_secs(15);
 
 /// What can be watched: a kind behind a guard, or the metadata of one.
 pub trait Watched: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
@@ -103,6 +94,8 @@ pub struct Watch<W: Watched, V> {
     pub health: Health,
     /// Counters.
     pub metrics: Metrics,
+    /// How long to wait for what.
+    pub timing: Timing,
 }
 
 impl<W: Watched, V: Send + Sync + 'static> Watch<W, V>
@@ -132,7 +125,7 @@ where
                 let opened = Instant::now();
                 let ended = match self.follow(entry, &mut version, &mut failures).await {
                     Ok(End::Expired) => break, // the server no longer knows our version: list again
-                    Ok(End::Closed) if opened.elapsed() > WATCH_PROOF => continue,
+                    Ok(End::Closed) if opened.elapsed() > self.timing.watch_proof => continue,
                     Ok(End::Closed) => Error::Answer { call: self.call("watch"), why: "it ended at once".into() },
                     Err(error) => error,
                 };
@@ -159,7 +152,8 @@ where
                 }
                 self.metrics.watch_failed(W::plural(&()).as_ref(), error.label());
                 *failures += 1;
-                let longest = if self.tenant { TENANT_FAILURE_GRACE } else { FAILURE_GRACE };
+                let longest =
+                    if self.tenant { self.timing.tenant_watch_retry_max } else { self.timing.watch_retry_max };
                 tokio::time::sleep(backoff(*failures, Duration::from_millis(250), longest)).await;
                 None
             }
@@ -198,14 +192,18 @@ where
 
     async fn follow(&self, entry: &Entry, version: &mut u64, failures: &mut u32) -> Result<End, Error> {
         entry.trying();
-        let seconds = u32::try_from(WATCH_LIFETIME.as_secs()).unwrap_or(40).saturating_sub(fastrand::u32(0..8));
+        let seconds = u32::try_from(self.timing.watch_lifetime.as_secs())
+            .unwrap_or(40)
+            .saturating_sub(fastrand::u32(0..8))
+            .max(1);
         let params = WatchParams::default().labels(&self.selector).timeout(seconds);
         let from = version.to_string();
         let stream = deadline(super::REQUEST_TIMEOUT, || self.call("watch"), self.api().watch(&params, &from)).await?;
         let mut stream = std::pin::pin!(stream.peekable());
         if *failures > 0 {
             // A server that accepts a watch only to drop it has not recovered: some event, or a moment of quiet, proves it.
-            if let Ok(Some(Err(_)) | None) = tokio::time::timeout(WATCH_PROOF, stream.as_mut().peek()).await {
+            if let Ok(Some(Err(_)) | None) = tokio::time::timeout(self.timing.watch_proof, stream.as_mut().peek()).await
+            {
                 return match stream.try_next().await {
                     Err(source) => Err(self.lost(Lost::Broken(source))),
                     Ok(_) => Ok(End::Closed),
@@ -219,7 +217,8 @@ where
         entry.fine();
         self.cache.set_live(true);
         loop {
-            let Some(event) = next(&mut stream).await.map_err(|error| self.lost(error))? else {
+            let Some(event) = next(&mut stream, self.timing.watch_silence).await.map_err(|error| self.lost(error))?
+            else {
                 return Ok(End::Closed);
             };
             match event {
@@ -252,7 +251,7 @@ where
         match lost {
             Lost::Silent => {
                 self.metrics.watch_replaced(W::plural(&()).as_ref());
-                Error::Deadline { call: self.call("watch"), after: WATCH_SILENCE }
+                Error::Deadline { call: self.call("watch"), after: self.timing.watch_silence }
             }
             Lost::Broken(source) => Error::Api { call: self.call("watch"), source: Box::new(source) },
         }
@@ -293,8 +292,9 @@ enum Lost {
 
 async fn next<W>(
     stream: &mut (impl Stream<Item = kube::Result<WatchEvent<W>>> + Unpin),
+    silence: Duration,
 ) -> Result<Option<WatchEvent<W>>, Lost> {
-    tokio::time::timeout(WATCH_SILENCE, stream.try_next()).await.map_err(|_| Lost::Silent)?.map_err(Lost::Broken)
+    tokio::time::timeout(silence, stream.try_next()).await.map_err(|_| Lost::Silent)?.map_err(Lost::Broken)
 }
 
 fn number(version: Option<&str>) -> u64 {
@@ -399,6 +399,7 @@ mod tests {
             tenant: false,
             health: health.clone(),
             metrics: Metrics::default(),
+            timing: Timing::default(),
         };
         watch.start(stop.clone());
         let began = Instant::now();

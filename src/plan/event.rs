@@ -35,7 +35,7 @@ pub struct Note<'a> {
 }
 
 /// An Event on `live`. Losing it is no error: whoever sends it goes on.
-pub fn on<P, K: Resource>(kind: Kind, live: &K, controller: &str, note: Note<'_>, now: Timestamp) -> Write<P> {
+pub fn on<P, K: Resource>(kind: Kind, live: &K, controller: &str, note: &Note<'_>, now: Timestamp) -> Write<P> {
     let object = Object::of(kind, live.meta());
     let (api_version, kind, _) = kind.gvk();
     // Events of cluster-scoped objects live in `default`, by the custom of Kubernetes.
@@ -80,7 +80,7 @@ mod tests {
         instance.metadata.namespace = Some("ns-1".into());
         let text = "ü".repeat(2000);
         let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Acting", text: &text };
-        let write: Write<Hub> = on(Kind::Instance, &instance, "test", note, Timestamp::from_second(5).unwrap());
+        let write: Write<Hub> = on(Kind::Instance, &instance, "test", &note, Timestamp::from_second(5).unwrap());
         let Op::Create { body, .. } = &write.op else { panic!("{write:?}") };
         assert!(write.object.name.len() <= 253 && write.object.name.ends_with(".12a05f200"), "{}", write.object.name);
         assert_eq!(body["note"].as_str().unwrap().len(), MAX_NOTE);

@@ -29,6 +29,7 @@ use crate::{
     },
     metrics::Metrics,
     plan::{self, Kind, NamespaceFacts, cell::Features, ownership, references::references},
+    timing::Timing,
 };
 
 const WORKERS: usize = 8;
@@ -49,6 +50,8 @@ pub struct Options {
     pub data: bool,
     /// `discovery.clusterName` and the way to projects, when Instances wait for quota.
     pub quota: Option<(String, Projects)>,
+    /// How long to wait for what.
+    pub timing: Timing,
 }
 
 /// The cell side, watching from the moment it is made, working once it [`run`](Self::run)s.
@@ -69,6 +72,7 @@ struct State {
     deployment_queue: Arc<Queue>,
     instance_queue: Arc<Queue>,
     features: Features,
+    timing: Timing,
     metrics: Metrics,
 }
 
@@ -79,7 +83,7 @@ fn namespace_index(namespace: &str) -> String {
 impl Cell {
     /// Starts the watches of the cell.
     pub fn start(options: Options, health: &Health, metrics: &Metrics, stop: &CancellationToken) -> Self {
-        let Options { cell, hub, networks, data, quota } = options;
+        let Options { cell, hub, networks, data, quota, timing } = options;
         metrics.quota_enabled(quota.is_some());
         let state = Arc::new(State {
             plane: ControlPlane::new("cell", cell),
@@ -100,6 +104,7 @@ impl Cell {
             write_back: hub.map(|hub| WriteBack::new(ControlPlane::new("hub", hub))),
             deployment_queue: Arc::default(),
             instance_queue: Arc::default(),
+            timing,
             metrics: metrics.clone(),
         });
         listen(&state);
@@ -167,7 +172,15 @@ impl State {
         stop: &'a CancellationToken,
         on_fresh: Arc<dyn Fn() + Send + Sync>,
     ) -> Watches<'a, plan::Cell> {
-        Watches { plane: &self.plane, health, metrics: &self.metrics, stop, tenant: false, on_fresh }
+        Watches {
+            plane: &self.plane,
+            health,
+            metrics: &self.metrics,
+            timing: self.timing,
+            stop,
+            tenant: false,
+            on_fresh,
+        }
     }
 
     /// The deployment of this cell that controls an Instance. A projection in a project's namespace has none.

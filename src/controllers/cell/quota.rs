@@ -97,6 +97,7 @@ impl Quota {
             plane: &backend.plane,
             health: &self.health,
             metrics: &state.metrics,
+            timing: state.timing,
             stop: &backend.stop,
             tenant: true,
             on_fresh: Arc::new(move || with(&weak, |state| state.quota_again(&of))),

@@ -66,6 +66,7 @@ impl WriteBack {
                 plane: &this.hub,
                 health: &health,
                 metrics: &state.metrics,
+                timing: state.timing,
                 stop: &stop,
                 tenant: false,
                 on_fresh: Arc::new(move || again.write_back_again()),

@@ -60,8 +60,15 @@ pub(super) fn start(
     let known = store.clone();
     management.know_projects(move |name| known.is_live() && known.get(&ObjectKey::new("", name.as_str())).is_none());
     let plane: ControlPlane<plan::Project> = ControlPlane::new("discovery", discovery);
-    let watches =
-        Watches { plane: &plane, health, metrics: &management.metrics, stop, tenant: false, on_fresh: Arc::new(|| ()) };
+    let watches = Watches {
+        plane: &plane,
+        health,
+        metrics: &management.metrics,
+        timing: management.options.timing,
+        stop,
+        tenant: false,
+        on_fresh: Arc::new(|| ()),
+    };
     if internal {
         let keep = |p: ProjectControlPlane| Facts {
             ready: p.is_ready(),

@@ -49,7 +49,7 @@ pub(super) async fn look(all: &Arc<Management>, reported: &mut BTreeMap<String, 
         );
         let cluster = Cluster::new(name, ClusterSpec {});
         let note = Note { severity: Severity::Warning, reason: Reason::CityLabelLost, action: "Guarding", text: &text };
-        let event = event::on(Kind::Cluster, &cluster, "city-guard", note, Timestamp::now());
+        let event = event::on(Kind::Cluster, &cluster, "city-guard", &note, Timestamp::now());
         let _ = send(&all.hub.plane, &event, &all.metrics).await; // a lost Event is no error
         tracing::warn!(cluster = name, city, "cluster holds a city without its label");
     }

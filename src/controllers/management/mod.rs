@@ -30,6 +30,7 @@ use crate::{
     },
     metrics::Metrics,
     plan::management::{policy::Propagation, resolve::Limits, sweep::Sweep},
+    timing::Timing,
 };
 
 /// Workers per controller. A project has a share of eight of them, which hides the latency of the API servers without
@@ -52,6 +53,8 @@ pub struct Options {
     pub city_guard: bool,
     /// How what is left behind is found.
     pub sweep: Sweep,
+    /// How long to wait for what.
+    pub timing: Timing,
 }
 
 /// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.

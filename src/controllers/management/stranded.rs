@@ -65,7 +65,7 @@ async fn report(all: &Arc<Management>, name: &str, facts: &NamespaceFacts, proje
     namespace.metadata.name = Some(name.to_owned());
     namespace.metadata.uid = Some(facts.uid.clone());
     let note = Note { severity: Severity::Warning, reason: Reason::Stranded, action: "Sweeping", text: &text };
-    let event = event::on(Kind::Namespace, &namespace, "sweep", note, Timestamp::now());
+    let event = event::on(Kind::Namespace, &namespace, "sweep", &note, Timestamp::now());
     send(&all.hub.plane, &event, &all.metrics).await?;
     Ok(())
 }

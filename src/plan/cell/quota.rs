@@ -218,7 +218,7 @@ fn is_pending(instance: &Instance) -> bool {
 }
 
 fn unknown(reason: Reason, message: String) -> Verdict {
-    Verdict { status: ConditionStatus::Unknown, reason: reason.into(), message }
+    Verdict { status: ConditionStatus::Unknown, reason, message }
 }
 
 /// What the claim's `Granted` says, in our terms.
@@ -318,7 +318,7 @@ fn orphan(instance: &Instance, release: Write<Cell>, name: &str, why: &str, now:
     let text = format!("ResourceClaim {name} is left behind: {why}");
     let note =
         Note { severity: Severity::Warning, reason: Reason::QuotaClaimOrphaned, action: "ReleasingQuota", text: &text };
-    let event = event::on(Kind::Instance, instance, "instance-controller", note, now);
+    let event = event::on(Kind::Instance, instance, "instance-controller", &note, now);
     let plan = Plan::writes(vec![Step::Local(event), Step::Local(release)]);
     Decision { orphans: true, ..plan.into() }
 }

@@ -220,7 +220,7 @@ fn repair(
     let text = format!("{what} lost what Karmada had made of it on the hub, and was touched to have it made anew");
     let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Repairing", text: &text };
     let controller = "workload-deployment-federator";
-    let event = event::on(Kind::WorkloadDeployment, observed.deployment, controller, note, now);
+    let event = event::on(Kind::WorkloadDeployment, observed.deployment, controller, &note, now);
     vec![Step::Remote(repair), Step::Local(event)]
 }
 

@@ -71,7 +71,7 @@ pub(super) fn plan(
     let event = news.map(|news| {
         let note =
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
-        event::on(Kind::WorkloadDeployment, deployment, "workload-deployment-federator", note, now)
+        event::on(Kind::WorkloadDeployment, deployment, "workload-deployment-federator", &note, now)
     });
     let mut status = report.map_or_else(|| old.clone(), mirrored);
     status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));

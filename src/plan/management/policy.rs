@@ -172,7 +172,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     );
     let note =
         Note { severity: Severity::Warning, reason: Reason::CompanionsStillClaimed, action: "Deleting", text: &text };
-    let event = event::on(Kind::PropagationPolicy, policy, "city-policy", note, now);
+    let event = event::on(Kind::PropagationPolicy, policy, "city-policy", &note, now);
     Decision::reporting(News::GaveUp, vec![event, delete], Next::Await)
 }
 
@@ -186,7 +186,7 @@ fn wait(observed: &Observed<'_>, policy: &PropagationPolicy, now: Timestamp) -> 
         CLAIM_RELEASE_TIMEOUT.as_secs()
     );
     let note = Note { severity: Severity::Normal, reason: Reason::AwaitingCompanions, action: "Deleting", text: &text };
-    event::on(Kind::PropagationPolicy, policy, "city-policy", note, now)
+    event::on(Kind::PropagationPolicy, policy, "city-policy", &note, now)
 }
 
 /// How far a policy is on its way from claims to dependencies.
@@ -291,7 +291,7 @@ fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
     if let (Some(before), Some(live)) = (before.filter(|before| *before != phase && writes), live) {
         let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
         let note = Note { severity: Severity::Normal, reason: Reason::MigrationStep, action: "Migrating", text: &text };
-        steps.push(event::on(Kind::PropagationPolicy, live, "city-policy", note, now));
+        steps.push(event::on(Kind::PropagationPolicy, live, "city-policy", &note, now));
     }
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
     match (observed.probe, live) {
@@ -330,7 +330,7 @@ fn refuse(observed: &Observed<'_>, live: &PropagationPolicy, now: Timestamp) -> 
         observed.namespace
     );
     let note = Note { severity: Severity::Warning, reason: Reason::MigrationRefused, action: "Migrating", text: &text };
-    event::on(Kind::PropagationPolicy, live, "city-policy", note, now)
+    event::on(Kind::PropagationPolicy, live, "city-policy", &note, now)
 }
 
 /// The selectors of companions: those that stand, or the Go operator's.
@@ -362,7 +362,7 @@ fn warn(observed: &Observed<'_>, rollback_impact: &[String], now: Timestamp) -> 
         rollback_impact.join("; ")
     );
     let note = Note { severity: Severity::Warning, reason: Reason::DataWillBeLost, action: "Migrating", text: &text };
-    let event = event::on(Kind::PropagationPolicy, live, "city-policy", note, now);
+    let event = event::on(Kind::PropagationPolicy, live, "city-policy", &note, now);
     Decision::reporting(News::Warned, vec![event], Next::After(ROLLBACK_WARNING))
 }
 

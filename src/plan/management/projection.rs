@@ -169,7 +169,7 @@ fn is_projection(instance: &Instance) -> bool {
 pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub> {
     let text = format!("not shown in any project: {}", why.text());
     let note = Note { severity: Severity::Warning, reason: Reason::Quarantined, action: "Projecting", text: &text };
-    event::on(Kind::Instance, instance, "instance-projector", note, now)
+    event::on(Kind::Instance, instance, "instance-projector", &note, now)
 }
 
 #[cfg(test)]

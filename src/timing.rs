@@ -1,0 +1,177 @@
+//! Every period that the operator waits before it decides something, in one value.
+//!
+//! Periods of the transport (deadlines of a call, back-off of a queue) stand where they are used; these are the ones that
+//! a person on call, or a test, may want to know together. Production runs with [`Timing::default`]; the section `timing`
+//! of the config file shortens them for tests.
+
+use std::{collections::BTreeMap, time::Duration};
+
+/// Builds [`Timing`] from one table, so that a period without a name in the config file, or without a default, does not
+/// compile.
+macro_rules! periods {
+    ($($(#[doc = $doc:literal])* $field:ident, $key:literal, $default:expr;)*) => {
+        /// How long to wait, for each thing that is waited for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+        pub struct Timing {
+            $($(#[doc = $doc])* pub $field: Duration,)*
+        }
+
+        impl Default for Timing {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+
+        impl Timing {
+            /// The keys of the config file's section, each a number of seconds.
+            pub const KEYS: &'static [&'static str] = &[$($key,)*];
+
+            /// The defaults, with these seconds in their place.
+            ///
+            /// # Errors
+            /// The first key that is none, or whose value is no length of time, in words for whoever wrote it.
+            pub fn with(seconds: &BTreeMap<String, f64>) -> Result<Self, String> {
+                let mut timing = Self::default();
+                for (key, seconds) in seconds {
+                    let period = Duration::try_from_secs_f64(*seconds)
+                        .map_err(|_| format!("timing.{key} {seconds}: want a number of seconds"))?;
+                    match key.as_str() {
+                        $($key => timing.$field = period,)*
+                        other => return Err(format!("timing.{other}: no such period; there are {}", Self::KEYS.join(", "))),
+                    }
+                }
+                Ok(timing)
+            }
+        }
+    };
+}
+
+periods! {
+    /// How long a deployment must be blocked on its way to the cell before that is reported: bindings, schedules and
+    /// copies take their moment.
+    delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
+    /// How long to wait after the first repair that did not help; later ones wait longer.
+    repair_backoff_base, "repairBackoffBaseSeconds", Duration::from_secs(5);
+    /// How often a source is read again whose reading no watch can announce: rights, and names that others hold.
+    source_retry, "sourceRetrySeconds", Duration::from_secs(10);
+    /// How long a city policy that nobody needs waits for the companions that it still claims.
+    policy_claim_release, "policyClaimReleaseSeconds", Duration::from_mins(2);
+    /// How often a city policy that waits for something in memory looks again, beside the events.
+    policy_poll, "policyPollSeconds", Duration::from_secs(5);
+    /// How long Karmada may take to show that it brings dependencies; it does within a second.
+    probe_timeout, "probeTimeoutSeconds", Duration::from_secs(30);
+    /// How long the choice of the policy that asks Karmada stands.
+    probe_election_ttl, "probeElectionTtlSeconds", Duration::from_secs(1);
+    /// How long a warning stands before the rollback to claims takes data away.
+    rollback_warning, "rollbackWarningSeconds", Duration::from_secs(30);
+    /// How long a hub Instance must have had no place before it is quarantined: its deployment may come after it.
+    quarantine_grace, "quarantineGraceSeconds", Duration::from_secs(5);
+    /// How long quota may leave a claim unevaluated before `QuotaNoBudget` is reported.
+    quota_no_budget, "quotaNoBudgetSeconds", Duration::from_secs(15);
+    /// How long a deleted Instance waits for the release of its ResourceClaim while its quota backend is away.
+    quota_claim_release, "quotaClaimReleaseSeconds", Duration::from_hours(2);
+    /// How long it waits when the backend says that the project, or its namespace, is unknown.
+    quota_project_gone, "quotaProjectGoneSeconds", Duration::from_mins(2);
+    /// How long a project's watch of ResourceClaims may take before claims are read one by one.
+    quota_watch_patience, "quotaWatchPatienceSeconds", Duration::from_secs(2);
+    /// How often a network object is looked at again that no watch shows.
+    network_retry, "networkRetrySeconds", Duration::from_secs(5);
+    /// Between taking over another cell's write-back and making it anew.
+    write_back_recreate, "writeBackRecreateSeconds", Duration::from_millis(200);
+    /// Between two looks at a write-back that is another cell's.
+    write_back_contested, "writeBackContestedSeconds", Duration::from_secs(30);
+    /// How long the server keeps one watch call open.
+    watch_lifetime, "watchLifetimeSeconds", Duration::from_secs(40);
+    /// A watch call that has delivered nothing for this long outlived its end: the connection is dead.
+    watch_silence, "watchSilenceSeconds", Duration::from_secs(45);
+    /// How long a watch that failed before must stay quiet to count as recovered.
+    watch_proof, "watchProofSeconds", Duration::from_secs(1);
+    /// Longest wait between two attempts of a failing watch.
+    watch_retry_max, "watchRetryMaxSeconds", Duration::from_secs(5);
+    /// Longest wait between two attempts of a failing watch of one tenant among many.
+    tenant_watch_retry_max, "tenantWatchRetryMaxSeconds", Duration::from_secs(15);
+    /// How long a Lease is held without being renewed.
+    lease_duration, "leaseDurationSeconds", Duration::from_secs(15);
+    /// How long a leader tries to renew before it gives up its work.
+    lease_renew_deadline, "leaseRenewDeadlineSeconds", Duration::from_secs(10);
+    /// Between two attempts at the Lease.
+    lease_retry, "leaseRetrySeconds", Duration::from_secs(2);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What production waits for; a change here is a change that people on call will notice.
+    #[test]
+    fn production_waits_this_long() {
+        let Timing {
+            delivery_grace,
+            repair_backoff_base,
+            source_retry,
+            policy_claim_release,
+            policy_poll,
+            probe_timeout,
+            probe_election_ttl,
+            rollback_warning,
+            quarantine_grace,
+            quota_no_budget,
+            quota_claim_release,
+            quota_project_gone,
+            quota_watch_patience,
+            network_retry,
+            write_back_recreate,
+            write_back_contested,
+            watch_lifetime,
+            watch_silence,
+            watch_proof,
+            watch_retry_max,
+            tenant_watch_retry_max,
+            lease_duration,
+            lease_renew_deadline,
+            lease_retry,
+        } = Timing::default();
+        for (period, milliseconds) in [
+            (delivery_grace, 5_000),
+            (repair_backoff_base, 5_000),
+            (source_retry, 10_000),
+            (policy_claim_release, 120_000),
+            (policy_poll, 5_000),
+            (probe_timeout, 30_000),
+            (probe_election_ttl, 1_000),
+            (rollback_warning, 30_000),
+            (quarantine_grace, 5_000),
+            (quota_no_budget, 15_000),
+            (quota_claim_release, 7_200_000),
+            (quota_project_gone, 120_000),
+            (quota_watch_patience, 2_000),
+            (network_retry, 5_000),
+            (write_back_recreate, 200),
+            (write_back_contested, 30_000),
+            (watch_lifetime, 40_000),
+            (watch_silence, 45_000),
+            (watch_proof, 1_000),
+            (watch_retry_max, 5_000),
+            (tenant_watch_retry_max, 15_000),
+            (lease_duration, 15_000),
+            (lease_renew_deadline, 10_000),
+            (lease_retry, 2_000),
+        ] {
+            assert_eq!(period, Duration::from_millis(milliseconds));
+        }
+        assert!(watch_lifetime < watch_silence && lease_retry < lease_renew_deadline);
+        assert!(lease_renew_deadline < lease_duration);
+    }
+
+    #[test]
+    fn what_is_given_replaces_the_default_and_what_is_none_is_refused() {
+        let given = |key: &str, seconds: f64| Timing::with(&[(key.to_owned(), seconds)].into());
+        let shorter = given("deliveryGraceSeconds", 0.5).unwrap();
+        assert_eq!(shorter, Timing { delivery_grace: Duration::from_millis(500), ..Timing::default() });
+        assert!(given("nothing", 1.0).unwrap_err().contains("no such period; there are deliveryGraceSeconds, "));
+        assert_eq!(
+            given("leaseRetrySeconds", -1.0).unwrap_err(),
+            "timing.leaseRetrySeconds -1: want a number of seconds"
+        );
+    }
+}
