@@ -12,19 +12,20 @@
 //!                                       migration is a command of its own
 //! ```
 //!
-//! A request travels through it like this. A tenant applies a `Workload`; `io::watch` puts it into a store and wakes
-//! `controllers::management::workload`, whose plan, `plan::management::fan_out`, makes a `WorkloadDeployment` per city. Each wakes
-//! `controllers::management::federator` (`plan::management::federate`), which copies it to the hub, and `controllers::management::policy`
-//! (`plan::management::policy`), which holds the city's PropagationPolicy. The ConfigMaps and Secrets that it refers to wake
-//! `controllers::management::companion` (`plan::management::companion`), which copies them to the hub once `plan::management::resolve` finds
-//! them all in order; `plan::management::federated` says why something does not arrive. Karmada takes the copies to the cell, where
-//! `controllers::cell::deployment` (`plan::cell::{instances, networks}`) makes `Instance`s and what their networks need,
-//! `controllers::cell::quota` (`plan::cell::quota`) claims quota for each in its project, and
-//! `controllers::cell::instance` (`plan::cell::{instance, data}`) opens their gates.
+//! A request travels through it like this. On the management side (`controllers::management`, `plan::management`) a tenant's
+//! `Workload` is put into a store by `io::watch`, which enqueues it for `workload`, whose plan, `fan_out`, makes a
+//! `WorkloadDeployment` per city. Each is enqueued for `federator` (plan `federate`), which copies it to the hub, and for
+//! `policy` (plan `policy`), which keeps the city's PropagationPolicy. The ConfigMaps and Secrets that it refers to are
+//! enqueued for `companion` (plan `companion`), which copies them to the hub once `resolve` finds them all in order;
+//! `diagnosis` says why something does not arrive. Karmada takes the copies to the cell, where (`controllers::cell`,
+//! `plan::cell`) `deployment` (plans `instances`, `networks`) makes `Instance`s and what their networks need, `quota`
+//! claims quota for each in its project, and `instance` (plans `instance`, `data`) opens their gates.
 //!
-//! The way back: `controllers::cell::write_back` (`plan::cell::write_back`) copies each Instance to the hub, and
-//! `controllers::management::projector` (`plan::management::projection`) shows it in the project it belongs to; a deployment's status is
-//! reflected by Karmada and mirrored by the federator. Which projects there are is `controllers::management::discovery`'s to say.
+//! Statuses come back: `controllers::cell::write_back` copies each Instance to the hub, and `projector` (plan `projection`)
+//! shows it in the project it belongs to; a deployment's status is reflected by Karmada and mirrored by `federator`. Which
+//! projects there are is `discovery`'s to say.
+//!
+//! `docs/architecture.md` says the same with what each step costs, `docs/glossary.md` explains the few words of our own.
 
 pub mod admin;
 pub mod api;

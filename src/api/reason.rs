@@ -98,13 +98,13 @@ reasons! {
     QuotaAvailable: Success, rank 0, stays;
     /// Networks are there.
     NetworkReady: Success, rank 0, stays;
-    /// WorkloadDeployment.
+    /// WorkloadDeployment: at least one Instance is ready.
     StableInstanceFound: Success, rank 0, stays;
-    /// WorkloadDeployment.
+    /// WorkloadDeployment: every desired Instance is ready.
     ReplicasAvailable: Success, rank 0, stays;
-    /// Workload.
+    /// Workload: at least one placement is available.
     AvailablePlacementFound: Success, rank 0, stays;
-    /// Placement.
+    /// Placement: at least one of its deployments is available.
     AvailableDeploymentFound: Success, rank 0, stays;
     /// Companions are in place.
     Ready: Success, rank 0, stays;
@@ -122,9 +122,9 @@ reasons! {
     PendingEvaluation: Progress, rank 0, stays;
     /// WorkloadDeployment: no instance is ready yet.
     InstancesProvisioning: Progress, rank 1, stays;
-    /// Workload.
+    /// Workload: none of its placements is available.
     NoAvailablePlacements: Progress, rank 0, stays;
-    /// Placement.
+    /// Placement: none of its deployments is available.
     NoAvailableDeployments: Progress, rank 0, stays;
     /// Instance, of its provider: the image cannot be had.
     ImageUnavailable: Instance, rank 5, stays;
@@ -278,6 +278,20 @@ mod tests {
         }
         let odd = Reason::from("SomethingElse");
         assert_eq!((odd.as_str(), odd.rank(), odd.class(), odd.travels()), ("SomethingElse", 0, Class::Foreign, false));
+    }
+
+    #[test]
+    fn the_page_of_reasons_lists_exactly_these_with_their_ranks() {
+        let page = include_str!("../../docs/reasons.md");
+        for reason in Reason::ALL {
+            let row = match reason.class() {
+                Class::Success | Class::Event => format!("| `{reason}` | "),
+                _ => format!("| `{reason}` | {} | ", reason.rank()),
+            };
+            assert!(page.contains(&row), "docs/reasons.md has no row that begins with {row:?}");
+        }
+        let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+        assert_eq!(rows, Reason::ALL.len(), "docs/reasons.md lists a reason that nobody gives");
     }
 
     #[test]

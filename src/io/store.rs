@@ -182,7 +182,7 @@ impl<V> Store<V> {
         self.synced.load(Ordering::Acquire)
     }
 
-    /// Whether the first list is in and the watch works: what is known is the present, as far as anybody can report.
+    /// Whether the first list is in and the watch works: what is known is the present, as far as anybody can know.
     pub fn is_live(&self) -> bool {
         self.is_synced() && self.live.load(Ordering::Acquire)
     }

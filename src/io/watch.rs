@@ -1,6 +1,6 @@
 //! The only constructor of watches: list in pages, then watch, for ever.
 //!
-//! kube's `watcher` hides bookmarks and silent reconnects, so that nobody could report a quiet watch from a dead one or
+//! kube's `watcher` hides bookmarks and silent reconnects, so that nobody could tell a quiet watch from a dead one or
 //! say in `/readyz` when a failing one has recovered; this loop is kube's `list` and `watch` calls with that kept visible.
 //! Each watch is a task of its own with its own back-off: one that fails delays no other. The server ends each watch
 //! call after [`Timing::watch_lifetime`]; one that stays silent for longer than [`Timing::watch_silence`] is dead and replaced.

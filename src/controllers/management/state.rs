@@ -277,7 +277,7 @@ impl Management {
         self.warned.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).map(Instant::elapsed)
     }
 
-    /// Says how to report that a project does not exist.
+    /// Says how to find out that a project does not exist.
     pub(super) fn know_projects(&self, gone: impl Fn(&ProjectName) -> bool + Send + Sync + 'static) {
         let _ = self.gone.set(Box::new(gone));
     }
