@@ -8,7 +8,7 @@ use crate::{
     api::karmada::{PropagationPolicy, ResourceBinding},
     io::{Error, clients::Connection, list},
     plan::{
-        management::{diagnosis::BindingFacts, policy::Phase},
+        management::facts::{BindingFacts, Phase},
         ownership,
     },
 };
@@ -52,7 +52,7 @@ impl Bindings {
     fn add(&mut self, binding: ResourceBinding) {
         let namespace = binding.namespace().unwrap_or_default();
         let facts = BindingFacts::of(binding);
-        let of_deployment = facts.template.0 == "WorkloadDeployment";
+        let of_deployment = facts.template.is_deployment();
         self.asking += usize::from(of_deployment && facts.propagates);
         self.answered += usize::from(facts.shows_dependencies());
         if let Some(policy) = facts.policy.filter(|_| !of_deployment) {

@@ -2,14 +2,31 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// Longest value of a label; a WorkloadDeployment's name is one on each of its Instances.
 pub const MAX_LABEL: usize = 63;
 
 /// A city, in the one spelling that labels, policies and clusters use: lower case, spaces as dashes.
 ///
 /// `spec.cityCode` keeps the user's spelling; every comparison goes through this type.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct CityCode(String);
+
+impl TryFrom<String> for CityCode {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        Self::parse(&text)
+    }
+}
+
+impl From<CityCode> for String {
+    fn from(city: CityCode) -> Self {
+        city.0
+    }
+}
 
 impl CityCode {
     /// Parses what a user or a location wrote. `Err` says what is wrong with it.
@@ -39,8 +56,21 @@ impl fmt::Display for CityCode {
 }
 
 /// A project control plane, by the name under which it was discovered. Single mode knows one, [`ProjectName::single`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(from = "String", into = "String")]
 pub struct ProjectName(std::sync::Arc<str>);
+
+impl From<String> for ProjectName {
+    fn from(name: String) -> Self {
+        Self::new(&name)
+    }
+}
+
+impl From<ProjectName> for String {
+    fn from(name: ProjectName) -> Self {
+        name.as_str().to_owned()
+    }
+}
 
 impl ProjectName {
     /// A name as discovery gives it.

@@ -2,6 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
+use serde::{Deserialize, Serialize};
+
 /// Longest name of a source: Karmada's binding of it is `<name>-configmap`, which must be a name as well.
 pub const MAX_SOURCE_NAME: usize = 253 - "-configmap".len();
 
@@ -28,7 +30,10 @@ impl SourceKind {
 }
 
 /// One ConfigMap or Secret of a namespace; ConfigMaps sort first, then by name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+///
+/// It serialises as `Kind/name`, and only what an API server would take as a name is read back.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Token {
     /// Its kind.
     pub kind: SourceKind,
@@ -56,6 +61,20 @@ impl Token {
                 && part.chars().all(|c| alphanumeric(c) || c == '-')
         };
         self.name.len() <= 253 && self.name.split('.').all(label)
+    }
+}
+
+impl TryFrom<String> for Token {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse().map_err(|()| format!("{text:?} is not Kind/name of a ConfigMap or Secret"))
+    }
+}
+
+impl From<Token> for String {
+    fn from(token: Token) -> Self {
+        token.to_string()
     }
 }
 

@@ -15,7 +15,8 @@ use compute_operator::{
         Kind, NamespaceFacts, Object, Step,
         cell::{data, instance, instances, quota, write_back},
         management::{
-            companion::{self, CompanionFacts, Decision, Observed, User},
+            companion::{self, Decision, Observed, User},
+            facts::CompanionFacts,
             fan_out, federate, policy, projection,
             resolve::{self, Limits, Source},
         },

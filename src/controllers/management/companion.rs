@@ -22,8 +22,8 @@ use crate::{
     plan::{
         Next, Object, Op, Step,
         management::{
-            companion::{self, CompanionFacts, Decision, Observed, User},
-            policy,
+            companion::{self, Decision, Observed, User},
+            facts::{self, CompanionFacts},
             resolve::{Source, wants_companions},
         },
         ownership,
@@ -145,7 +145,7 @@ impl Work<'_> {
             is_city_policy: &|name| {
                 let policy = hub.policies.get(&ObjectKey::new(&self.hub_namespace, name));
                 // One that still selects companions would claim it again.
-                policy.is_some_and(|p| ownership::is_managed(p.as_ref()) && !policy::selects_companions(&p.spec))
+                policy.is_some_and(|p| ownership::is_managed(p.as_ref()) && !facts::selects_companions(&p.spec))
             },
             fresh,
             source,

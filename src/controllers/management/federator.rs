@@ -12,8 +12,8 @@ use crate::{
     plan::{
         Next,
         management::{
+            facts::Phase,
             federate::{self, Karmada, Observed},
-            policy::Phase,
             resolve::View,
         },
         ownership,

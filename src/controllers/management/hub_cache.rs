@@ -23,8 +23,7 @@ use crate::{
     plan::{
         self, NamespaceFacts,
         management::{
-            companion::CompanionFacts,
-            diagnosis::{BindingFacts, ClusterFacts},
+            facts::{BindingFacts, ClusterFacts, CompanionFacts},
             projection,
         },
         references::annotated,
@@ -158,9 +157,8 @@ impl HubCache {
         let index = namespace_index(namespace);
         let companions = SourceKind::ALL.into_iter().flat_map(|kind| self.companions(kind).by_index(&index));
         let companions = companions.filter(|companion| companion.policy.as_deref() == Some(policy)).count();
-        let of_companion = |binding: &BindingFacts| {
-            binding.template.0 != "WorkloadDeployment" && binding.policy.as_deref() == Some(policy)
-        };
+        let of_companion =
+            |binding: &BindingFacts| !binding.template.is_deployment() && binding.policy.as_deref() == Some(policy);
         companions + self.bindings.by_index(&index).iter().filter(|binding| of_companion(binding)).count()
     }
 

@@ -12,9 +12,9 @@ use crate::{
     plan::{
         Next,
         management::{
-            diagnosis::BindingFacts,
+            facts::{BindingFacts, Phase},
             guard::Clusters,
-            policy::{self, Decision, News, Observed, Phase, Probe, Propagation},
+            policy::{self, Decision, News, Observed, Probe, Propagation},
         },
     },
 };

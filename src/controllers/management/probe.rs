@@ -15,7 +15,7 @@ use super::{
 use crate::{
     api::{meta::annotation, names::CityCode},
     plan::{
-        management::policy::{Phase, Probe},
+        management::{facts::Phase, policy::Probe},
         references::annotated,
     },
 };

@@ -29,9 +29,7 @@ use crate::{
     plan::{
         self, Kind,
         management::{
-            companion::CompanionFacts,
-            diagnosis::{BindingFacts, ClusterFacts},
-            policy::Phase,
+            facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase},
             projection::{self},
         },
     },

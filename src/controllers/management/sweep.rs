@@ -29,7 +29,7 @@ use crate::{
     io::{Class, Error, list, store::ObjectKey},
     plan::{
         Kind,
-        management::{companion::CompanionFacts, sweep},
+        management::{facts::CompanionFacts, sweep},
     },
 };
 

@@ -25,9 +25,7 @@ use crate::{
     plan::{
         NamespaceFacts,
         management::{
-            companion::CompanionFacts,
-            diagnosis::{BindingFacts, ClusterFacts},
-            policy::Phase,
+            facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase, Template},
             projection,
         },
         ownership,
@@ -248,11 +246,10 @@ impl Management {
                 self.enqueue_original(&ObjectKey::new(&change.key.namespace, &name));
             }
         }
-        let Some((kind, name)) = change.any().map(|binding| &binding.template) else { return };
-        if let Some(kind) = SourceKind::ALL.into_iter().find(|k| k.as_str() == kind) {
-            let key = ObjectKey::new(&change.key.namespace, name);
-            self.enqueue_companion(kind, &key);
-            let users = self.hub.companions(kind).get(&key).and_then(|facts| facts.claims.clone());
+        if let Some(Template::Companion(token)) = change.any().map(|binding| &binding.template) {
+            let key = ObjectKey::new(&change.key.namespace, &token.name);
+            self.enqueue_companion(token.kind, &key);
+            let users = self.hub.companions(token.kind).get(&key).and_then(|facts| facts.claims.clone());
             for (_, name) in users.iter().flatten().filter_map(|user| user.split_once('/')) {
                 self.enqueue_original(&ObjectKey::new(&change.key.namespace, name));
             }

@@ -5,10 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use kube::{ResourceExt, core::ObjectMeta};
+use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
-use super::{diagnosis::BindingFacts, resolve};
+use super::{
+    facts::{BindingFacts, CompanionFacts},
+    resolve,
+};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -22,43 +25,6 @@ use crate::{
         references::annotated,
     },
 };
-
-/// What is kept of a companion: its metadata alone is watched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CompanionFacts {
-    /// Its uid.
-    pub uid: String,
-    /// Its resourceVersion.
-    pub version: String,
-    /// Who uses it, as `<project namespace>/<deployment>`. `None` when the annotation cannot be read.
-    pub claims: Option<BTreeSet<String>>,
-    /// Name of the policy that claims it; none should (fact 21).
-    pub policy: Option<String>,
-    /// Whether it is on its way out.
-    pub terminating: bool,
-}
-
-impl CompanionFacts {
-    /// From a companion's metadata.
-    pub fn of(meta: &ObjectMeta) -> Self {
-        let annotations = meta.annotations.as_ref();
-        let text = |key: &str| annotations.and_then(|all| all.get(key));
-        let claimed = meta.labels.as_ref().is_some_and(|labels| labels.contains_key(label::KARMADA_CLAIM));
-        Self {
-            uid: meta.uid.clone().unwrap_or_default(),
-            version: meta.resource_version.clone().unwrap_or_default(),
-            claims: text(annotation::REFERENCED_BY)
-                .map_or_else(|| Some(BTreeSet::new()), |text| serde_json::from_str(text).ok()),
-            policy: text(annotation::POLICY_NAME).filter(|_| claimed).cloned(),
-            terminating: meta.deletion_timestamp.is_some(),
-        }
-    }
-
-    /// Whether this user stands in `referenced-by`, and the companion stays.
-    pub fn is_claimed_by(&self, user: &str) -> bool {
-        !self.terminating && self.claims.as_ref().is_some_and(|claims| claims.contains(user))
-    }
-}
 
 /// What is known of one deployment of the project that may use the companion.
 #[derive(Clone, Debug)]

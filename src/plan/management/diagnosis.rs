@@ -3,16 +3,18 @@
 //! Each cause is reported by evidence that was measured (karmada-behaviour, facts 29 to 41 and 49), with the object and
 //! Karmada's own words.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::time::Duration;
 
 use kube::ResourceExt;
 
-use super::{companion::CompanionFacts, policy::Phase, resolve};
+use super::{
+    facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase},
+    resolve,
+};
 use crate::{
     api::{
         compute::WorkloadDeployment,
-        karmada::{BindingSnapshot, Cluster, ResourceBinding},
-        meta::{annotation, finalizer, label},
+        meta::{annotation, label},
         names::{self, CityCode},
         reason::Reason,
         referenced::Token,
@@ -22,107 +24,6 @@ use crate::{
 
 /// How long something must be lacking before it is reported: bindings, schedules and copies take their moment.
 pub const DELIVERY_GRACE: Duration = Duration::from_secs(5);
-
-/// What is kept of a binding.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct BindingFacts {
-    /// Its uid.
-    pub uid: String,
-    /// Its resourceVersion.
-    pub version: String,
-    /// Kind and name of its template.
-    pub template: (String, String),
-    /// The policy that claims the template.
-    pub policy: Option<String>,
-    /// Where the template goes on its own account.
-    pub clusters: Vec<String>,
-    /// The bindings that need it, and where they go.
-    pub required_by: Vec<BindingSnapshot>,
-    /// Condition `Scheduled`: status, reason, message.
-    pub scheduled: Option<(bool, String, String)>,
-    /// Of each cluster, whether it took it; if not, in Karmada's words.
-    pub applied: BTreeMap<String, Result<(), String>>,
-    /// Whether what the template depends on is to follow it.
-    pub propagates: bool,
-    /// Whether Karmada's dependency distributor has taken it up (fact 37).
-    pub distributed: bool,
-    /// What Karmada understood that the template depends on; `None` when it did not say (fact 38).
-    pub dependencies: Option<Vec<Token>>,
-    /// Whether it is on its way out.
-    pub terminating: bool,
-}
-
-impl BindingFacts {
-    /// From a binding. What others own of it is dropped.
-    pub fn of(binding: ResourceBinding) -> Self {
-        let (uid, version) = (binding.uid().unwrap_or_default(), binding.resource_version().unwrap_or_default());
-        let policy = binding.annotations().get(annotation::POLICY_NAME).cloned();
-        let dependencies = binding.annotations().get(annotation::DEPENDENCIES).map(|text| dependencies(text));
-        let distributed = binding.finalizers().iter().any(|f| f == finalizer::KARMADA_DEPENDENCIES);
-        let terminating = binding.metadata.deletion_timestamp.is_some();
-        let status = binding.status.unwrap_or_default();
-        let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
-        let applied = status
-            .aggregated_status
-            .into_iter()
-            .map(|item| (item.cluster_name, if item.applied { Ok(()) } else { Err(item.applied_message) }));
-        Self {
-            uid,
-            version,
-            template: (binding.spec.resource.kind, binding.spec.resource.name),
-            policy,
-            clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect(),
-            required_by: binding.spec.required_by,
-            propagates: binding.spec.propagate_deps,
-            scheduled: scheduled.map(|c| (c.status == "True", c.reason, c.message)),
-            applied: applied.collect(),
-            distributed,
-            dependencies,
-            terminating,
-        }
-    }
-
-    /// Whether it shows that Karmada on this hub brings dependencies: without the feature the distributor does not take it
-    /// up, without the interpreter's script it has no record of them (facts 37, 38).
-    pub fn shows_dependencies(&self) -> bool {
-        self.propagates && self.distributed && self.dependencies.is_some() && !self.terminating
-    }
-}
-
-/// The tokens in Karmada's record of dependencies, a JSON array of object references.
-fn dependencies(text: &str) -> Vec<Token> {
-    let list: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(text).unwrap_or_default();
-    let field = |entry: &BTreeMap<String, serde_json::Value>, key: &str| {
-        entry.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
-    };
-    list.iter().filter_map(|entry| format!("{}/{}", field(entry, "kind"), field(entry, "name")).parse().ok()).collect()
-}
-
-/// What is kept of a member cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterFacts {
-    /// The city that its label names.
-    pub city: Option<CityCode>,
-    /// Whether it answers; if not, in Karmada's words.
-    pub ready: Result<(), String>,
-    /// Whether somebody has said that what is there is to move elsewhere.
-    pub draining: bool,
-}
-
-impl ClusterFacts {
-    /// From a Cluster.
-    pub fn of(cluster: Cluster) -> Self {
-        let city = cluster.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok());
-        let draining = cluster.annotations().get(annotation::DRAIN).is_some_and(|drain| drain == "true");
-        let conditions = cluster.status.unwrap_or_default().conditions;
-        let ready = match conditions.into_iter().find(|c| c.type_ == "Ready") {
-            Some(c) if c.status == "True" => Ok(()),
-            Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
-            None => Err("it has not joined yet".to_owned()),
-        };
-        Self { city, ready, draining }
-    }
-}
 
 /// What the hub shows of one deployment.
 pub struct Evidence<'a> {
@@ -272,7 +173,7 @@ fn diagnose_dependencies(
 ) -> Delivery {
     let data =
         |reason: Reason, text: String| Delivery::Blocked { cause: Verdict::no(reason, text), data: true, repair: None };
-    let binding_name = names::binding_name(&binding.template.0, &binding.template.1);
+    let binding_name = names::binding_name("WorkloadDeployment", &evidence.copy.name_any());
     if expected.is_empty() {
         return Delivery::Delivered { on: binding.clusters.clone(), note: None };
     }
@@ -363,7 +264,7 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
 
 fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdict> {
     let (ok, why, message) = match &binding.scheduled {
-        Some((ok, why, message)) => (*ok, why.as_str(), message.as_str()),
+        Some(said) => (said.succeeded, said.reason.as_str(), said.message.as_str()),
         None => (false, "", "Karmada's scheduler has not looked at it"),
     };
     if ok && !binding.clusters.is_empty() {

@@ -1,8 +1,9 @@
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::json;
 
 use super::*;
+use crate::{api::meta::finalizer, plan::management::facts::Scheduled};
 
 /// A federation in which everything is as it should be: one deployment in dfw with a Secret.
 struct World {
@@ -115,7 +116,11 @@ fn each_cause_is_reported_from_its_evidence() {
     let unscheduled = |world: &mut World| {
         let parent = world.bindings.get_mut(PARENT).unwrap();
         parent.clusters.clear();
-        parent.scheduled = Some((false, "NoClusterFit".into(), "0/2 clusters are available".into()));
+        parent.scheduled = Some(Scheduled {
+            succeeded: false,
+            reason: "NoClusterFit".into(),
+            message: "0/2 clusters are available".into(),
+        });
     };
     let cases: [(&str, &dyn Fn(&mut World), &str, &[&str], bool); 15] = [
         (

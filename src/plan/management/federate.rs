@@ -7,10 +7,9 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    companion::CompanionFacts,
-    diagnosis::{self, BindingFacts, ClusterFacts, DELIVERY_GRACE, Delivery, Evidence, Repair},
+    diagnosis::{self, DELIVERY_GRACE, Delivery, Evidence, Repair},
+    facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase},
     federation_status as status,
-    policy::Phase,
     resolve::{self, Data},
 };
 use crate::{

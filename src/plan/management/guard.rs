@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use super::diagnosis::{BindingFacts, ClusterFacts};
+use super::facts::{BindingFacts, ClusterFacts};
 use crate::api::{
     karmada::{ClusterAffinity, ClusterAffinityTerm, MatchLabels, PolicyPlacement},
     meta::label,

@@ -2,6 +2,7 @@
 
 pub mod companion;
 pub mod diagnosis;
+pub mod facts;
 pub mod fan_out;
 pub mod federate;
 mod federation_status;

@@ -12,7 +12,10 @@ use std::{collections::BTreeMap, time::Duration};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::guard::{self, Clusters};
+use super::{
+    facts::Phase,
+    guard::{self, Clusters},
+};
 use crate::{
     api::{
         karmada::{MatchLabels, PolicyPlacement, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
@@ -187,46 +190,6 @@ fn wait(observed: &Observed<'_>, policy: &PropagationPolicy, now: Timestamp) -> 
     );
     let note = Note { severity: Severity::Normal, reason: Reason::AwaitingCompanions, action: "Deleting", text: &text };
     event::on(Kind::PropagationPolicy, policy, "city-policy", &note, now)
-}
-
-/// How far a policy is on its way from claims to dependencies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// It selects companions, and brings nothing by need.
-    Claims,
-    /// It does both.
-    Both,
-    /// It selects deployments alone, whose data follows them.
-    Dependencies,
-}
-
-impl Phase {
-    /// All of them.
-    pub const ALL: [Self; 3] = [Self::Claims, Self::Both, Self::Dependencies];
-
-    /// The metric's label.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Claims => "claims",
-            Self::Both => "both",
-            Self::Dependencies => "dependencies",
-        }
-    }
-
-    /// Of a policy that stands.
-    pub fn of(spec: &PropagationPolicySpec) -> Self {
-        match (selects_companions(spec), spec.propagate_deps) {
-            (true, false) => Self::Claims,
-            (true, true) => Self::Both,
-            (false, _) => Self::Dependencies,
-        }
-    }
-}
-
-/// Whether a policy claims companions.
-pub fn selects_companions(spec: &PropagationPolicySpec) -> bool {
-    let companion = |kind: &str| SourceKind::ALL.iter().any(|source| source.as_str() == kind);
-    spec.resource_selectors.iter().any(|selector| companion(&selector.kind))
 }
 
 fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use super::*;
 use crate::plan::{
     Op,
-    management::diagnosis::{BindingFacts, ClusterFacts},
+    management::facts::{BindingFacts, ClusterFacts},
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;

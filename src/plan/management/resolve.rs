@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::companion::CompanionFacts;
+use super::facts::CompanionFacts;
 use crate::{
     api::{
         compute::WorkloadDeployment,

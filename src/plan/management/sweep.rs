@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use kube::core::ObjectMeta;
 
-use super::diagnosis::BindingFacts;
+use super::facts::BindingFacts;
 use crate::{
     api::{
         meta::annotation,

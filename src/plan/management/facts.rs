@@ -1,0 +1,233 @@
+//! What is kept of the hub's objects, as far as a decision depends on them: bindings, companions, clusters, policies.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::{ResourceExt, core::ObjectMeta};
+use serde::{Deserialize, Serialize};
+
+use crate::api::{
+    karmada::{BindingSnapshot, Cluster, PropagationPolicySpec, ResourceBinding},
+    meta::{annotation, finalizer, label},
+    names::CityCode,
+    referenced::{SourceKind, Token},
+};
+
+/// The object that Karmada makes a binding for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Template {
+    /// The copy of a WorkloadDeployment, by name.
+    Deployment(String),
+    /// A companion.
+    Companion(Token),
+    /// Something that is not of our making.
+    #[default]
+    Foreign,
+}
+
+impl Template {
+    fn of(kind: &str, name: String) -> Self {
+        if kind == "WorkloadDeployment" {
+            return Self::Deployment(name);
+        }
+        let source = SourceKind::ALL.into_iter().find(|source| source.as_str() == kind);
+        source.map_or(Self::Foreign, |kind| Self::Companion(Token { kind, name }))
+    }
+
+    /// Whether it is the copy of a WorkloadDeployment.
+    pub fn is_deployment(&self) -> bool {
+        matches!(self, Self::Deployment(_))
+    }
+}
+
+/// Condition `Scheduled` of a binding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scheduled {
+    /// Whether it is `True`.
+    pub succeeded: bool,
+    /// Karmada's reason.
+    pub reason: String,
+    /// Karmada's message.
+    pub message: String,
+}
+
+/// What is kept of a binding.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BindingFacts {
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
+    /// What it was made for.
+    pub template: Template,
+    /// The policy that claims the template.
+    pub policy: Option<String>,
+    /// Where the template goes on its own account.
+    pub clusters: Vec<String>,
+    /// The bindings that need it, and where they go.
+    pub required_by: Vec<BindingSnapshot>,
+    /// What the scheduler says of it; `None` while it has not looked at it.
+    pub scheduled: Option<Scheduled>,
+    /// Of each cluster, whether it took it; if not, in Karmada's words.
+    pub applied: BTreeMap<String, Result<(), String>>,
+    /// Whether what the template depends on is to follow it.
+    pub propagates: bool,
+    /// Whether Karmada's dependency distributor has taken it up (fact 37).
+    pub distributed: bool,
+    /// What Karmada understood that the template depends on; `None` when it did not say (fact 38).
+    pub dependencies: Option<Vec<Token>>,
+    /// Whether it is on its way out.
+    pub terminating: bool,
+}
+
+impl BindingFacts {
+    /// From a binding. What others own of it is dropped.
+    pub fn of(binding: ResourceBinding) -> Self {
+        let (uid, version) = (binding.uid().unwrap_or_default(), binding.resource_version().unwrap_or_default());
+        let policy = binding.annotations().get(annotation::POLICY_NAME).cloned();
+        let dependencies = binding.annotations().get(annotation::DEPENDENCIES).map(|text| dependencies(text));
+        let distributed = binding.finalizers().iter().any(|f| f == finalizer::KARMADA_DEPENDENCIES);
+        let terminating = binding.metadata.deletion_timestamp.is_some();
+        let status = binding.status.unwrap_or_default();
+        let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
+        let applied = status
+            .aggregated_status
+            .into_iter()
+            .map(|item| (item.cluster_name, if item.applied { Ok(()) } else { Err(item.applied_message) }));
+        Self {
+            uid,
+            version,
+            template: Template::of(&binding.spec.resource.kind, binding.spec.resource.name),
+            policy,
+            clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect(),
+            required_by: binding.spec.required_by,
+            propagates: binding.spec.propagate_deps,
+            scheduled: scheduled.map(|c| Scheduled {
+                succeeded: c.status == "True",
+                reason: c.reason,
+                message: c.message,
+            }),
+            applied: applied.collect(),
+            distributed,
+            dependencies,
+            terminating,
+        }
+    }
+
+    /// Whether it shows that Karmada on this hub brings dependencies: without the feature the distributor does not take it
+    /// up, without the interpreter's script it has no record of them (facts 37, 38).
+    pub fn shows_dependencies(&self) -> bool {
+        self.propagates && self.distributed && self.dependencies.is_some() && !self.terminating
+    }
+}
+
+/// The tokens in Karmada's record of dependencies, a JSON array of object references.
+fn dependencies(text: &str) -> Vec<Token> {
+    let list: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(text).unwrap_or_default();
+    let field = |entry: &BTreeMap<String, serde_json::Value>, key: &str| {
+        entry.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+    };
+    list.iter().filter_map(|entry| format!("{}/{}", field(entry, "kind"), field(entry, "name")).parse().ok()).collect()
+}
+
+/// What is kept of a member cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterFacts {
+    /// The city that its label names.
+    pub city: Option<CityCode>,
+    /// Whether it answers; if not, in Karmada's words.
+    pub ready: Result<(), String>,
+    /// Whether somebody has said that what is there is to move elsewhere.
+    pub draining: bool,
+}
+
+impl ClusterFacts {
+    /// From a Cluster.
+    pub fn of(cluster: Cluster) -> Self {
+        let city = cluster.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok());
+        let draining = cluster.annotations().get(annotation::DRAIN).is_some_and(|drain| drain == "true");
+        let conditions = cluster.status.unwrap_or_default().conditions;
+        let ready = match conditions.into_iter().find(|c| c.type_ == "Ready") {
+            Some(c) if c.status == "True" => Ok(()),
+            Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
+            None => Err("it has not joined yet".to_owned()),
+        };
+        Self { city, ready, draining }
+    }
+}
+
+/// What is kept of a companion: its metadata alone is watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CompanionFacts {
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
+    /// Who uses it, as `<project namespace>/<deployment>`. `None` when the annotation cannot be read.
+    pub claims: Option<BTreeSet<String>>,
+    /// Name of the policy that claims it; none should (fact 21).
+    pub policy: Option<String>,
+    /// Whether it is on its way out.
+    pub terminating: bool,
+}
+
+impl CompanionFacts {
+    /// From a companion's metadata.
+    pub fn of(meta: &ObjectMeta) -> Self {
+        let annotations = meta.annotations.as_ref();
+        let text = |key: &str| annotations.and_then(|all| all.get(key));
+        let claimed = meta.labels.as_ref().is_some_and(|labels| labels.contains_key(label::KARMADA_CLAIM));
+        Self {
+            uid: meta.uid.clone().unwrap_or_default(),
+            version: meta.resource_version.clone().unwrap_or_default(),
+            claims: text(annotation::REFERENCED_BY)
+                .map_or_else(|| Some(BTreeSet::new()), |text| serde_json::from_str(text).ok()),
+            policy: text(annotation::POLICY_NAME).filter(|_| claimed).cloned(),
+            terminating: meta.deletion_timestamp.is_some(),
+        }
+    }
+
+    /// Whether this user stands in `referenced-by`, and the companion stays.
+    pub fn is_claimed_by(&self, user: &str) -> bool {
+        !self.terminating && self.claims.as_ref().is_some_and(|claims| claims.contains(user))
+    }
+}
+
+/// How far a policy is on its way from claims to dependencies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Phase {
+    /// It selects companions, and brings nothing by need.
+    Claims,
+    /// It does both.
+    Both,
+    /// It selects deployments alone, whose data follows them.
+    Dependencies,
+}
+
+impl Phase {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Claims, Self::Both, Self::Dependencies];
+
+    /// The metric's label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Claims => "claims",
+            Self::Both => "both",
+            Self::Dependencies => "dependencies",
+        }
+    }
+
+    /// Of a policy that stands.
+    pub fn of(spec: &PropagationPolicySpec) -> Self {
+        match (selects_companions(spec), spec.propagate_deps) {
+            (true, false) => Self::Claims,
+            (true, true) => Self::Both,
+            (false, _) => Self::Dependencies,
+        }
+    }
+}
+
+/// Whether a policy claims companions.
+pub fn selects_companions(spec: &PropagationPolicySpec) -> bool {
+    let companion = |kind: &str| SourceKind::ALL.iter().any(|source| source.as_str() == kind);
+    spec.resource_selectors.iter().any(|selector| companion(&selector.kind))
+}
