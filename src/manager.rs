@@ -45,6 +45,9 @@ pub enum Failure {
 /// See [`Failure`].
 pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure> {
     let (health, metrics) = (Health::default(), Metrics::default());
+    for warning in &config.warnings {
+        tracing::warn!(warning, "configuration");
+    }
     let local = connect(&config.kubeconfig).await?;
     let hub = match &config.federation {
         Some(source) => Some(connect(source).await?),

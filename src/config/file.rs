@@ -34,6 +34,8 @@ pub(super) struct File {
     pub(super) city_guard: bool,
     pub(super) sweep: Sweep,
     pub(super) timing: Timing,
+    /// What is given and has no effect, a line each.
+    pub(super) warnings: Vec<String>,
 }
 
 impl Default for File {
@@ -51,6 +53,7 @@ impl Default for File {
             city_guard: true,
             sweep: Sweep::default(),
             timing: Timing::default(),
+            warnings: Vec::new(),
         }
     }
 }
@@ -67,8 +70,19 @@ struct WorkloadOperator {
     referenced_data: ReferencedData,
     city_guard: Option<bool>,
     cleanup: Cleanup,
+    /// A later key of the Go operator's: from where a cell learns its city. Here what the cell serves decides.
+    location_source: LocationSource,
     /// Seconds by the keys of [`Timing`]; for tests.
     timing: BTreeMap<String, f64>,
+}
+
+#[derive(Debug, Default, Deserialize, PartialEq, Eq)]
+enum LocationSource {
+    #[default]
+    #[serde(rename = "")]
+    Unset,
+    NetworkServices,
+    Locations,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -103,6 +117,7 @@ struct Discovery {
     project_kubeconfig_path: String,
     cluster_name: String,
     quota_kubeconfig_path: String,
+    consumer_scoped_projection: Option<serde_json::Value>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -116,6 +131,7 @@ struct FeatureFlags {
 struct ReferencedData {
     per_object_limit_bytes: u64,
     aggregate_limit_bytes: u64,
+    resolver_usernames: Vec<String>,
 }
 
 /// Reads the text of the file at `path`. An empty text means all defaults.
@@ -152,6 +168,12 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
             return Err(format!("discovery.{key}: has no effect without discovery.mode milo; leave it out"));
         }
     }
+    if discovery.consumer_scoped_projection.is_some() {
+        return Err(
+            "discovery.consumerScopedProjection: this operator works on every project that Milo knows; leave it out"
+                .into(),
+        );
+    }
     // It would be a promise that this version does not keep; better no start than half an operator.
     if file.webhook_server.is_some() {
         return Err("webhookServer: this version serves no admission webhooks yet; leave it out".into());
@@ -185,7 +207,27 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         city_guard: file.city_guard.unwrap_or(true),
         sweep: sweep(&file.cleanup)?,
         timing: Timing::with(&file.timing)?,
+        warnings: warnings(file),
     })
+}
+
+/// Keys of the Go operator's file that are taken and have no effect.
+fn warnings(file: &WorkloadOperator) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if !file.referenced_data.resolver_usernames.is_empty() {
+        warnings.push(
+            "referencedData.resolverUsernames has no effect: this version serves no admission webhooks that could ask \
+             who writes the annotation; leave it out"
+                .to_owned(),
+        );
+    }
+    if file.location_source != LocationSource::Unset {
+        warnings.push(
+            "locationSource has no effect: whichever of Locations and LocationBindings the cell serves is read; leave it out"
+                .to_owned(),
+        );
+    }
+    warnings
 }
 
 fn sweep(given: &Cleanup) -> Result<Sweep, String> {

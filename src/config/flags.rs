@@ -15,19 +15,19 @@ pub struct Flags {
     #[arg(long, value_name = "FILE", value_parser = optional_path)]
     pub kubeconfig: Option<PathBuf>,
     /// Kubeconfig of the hub, Karmada's API server
-    #[arg(long, value_name = "FILE", value_parser = optional_path)]
+    #[arg(long, aliases = ["downstream-kubeconfig", "karmada-kubeconfig"], value_name = "FILE", value_parser = optional_path)]
     pub federation_kubeconfig: Option<PathBuf>,
     /// Context in the federation kubeconfig [default: its current one]
     #[arg(long, value_name = "NAME", value_parser = optional_text)]
     pub federation_context: Option<String>,
     /// Run the management controllers: fan out, federate, mirror
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub enable_management_controllers: bool,
     /// Run the cell controllers: Instances
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub enable_cell_controllers: bool,
     /// Work only while holding the Lease
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub leader_elect: bool,
     /// Namespace of the Lease [default: the pod's own, else compute-system]
     #[arg(long, value_name = "NAME", value_parser = optional_text)]
@@ -46,7 +46,7 @@ pub struct Flags {
     #[arg(long, value_name = "WAY", default_value = "dependencies")]
     pub referenced_data_propagation: PropagationFlag,
     /// Development defaults for logs: console, debug
-    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value = "false", default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = boolean)]
     pub zap_devel: bool,
     /// Form of the logs [default: json]
     #[arg(long, value_name = "FORM")]
@@ -60,6 +60,12 @@ pub struct Flags {
     /// Accepted for compatibility, without effect: times are RFC 3339
     #[arg(long, value_name = "FORM", hide = true)]
     pub zap_time_encoding: Option<String>,
+    /// Accepted for compatibility, without effect: this operator keeps no instance types
+    #[arg(long, value_name = "DURATION", hide = true)]
+    pub instance_type_deprecation_grace_period: Option<String>,
+    /// Accepted for compatibility, without effect: this operator keeps no instance types
+    #[arg(long, value_name = "NAME", hide = true)]
+    pub instance_type_default: Option<String>,
     /// Something else than running.
     #[command(subcommand)]
     pub command: Option<Command>,
@@ -163,13 +169,34 @@ pub(super) fn bind_address(flag: &str, text: &str) -> Result<Option<SocketAddr>,
     full.parse().map(Some).map_err(|_| Invalid(format!("{flag} {text:?}: want HOST:PORT, :PORT or 0")))
 }
 
-/// Reads `--feature-gates`; the one gate of this version is `NetworkingIntegration`.
+/// A boolean in any of the spellings that Go's flags take.
+fn boolean(text: &str) -> Result<bool, String> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),
+        _ => Err("want true or false".to_owned()),
+    }
+}
+
+/// Gates of later versions of the Go operator, for features that this one does not have.
+const GATES_WITHOUT_EFFECT: [&str; 4] =
+    ["RuntimeClasses", "InstanceTypes", "InstanceConsoleSessions", "InternalDNSPublishing"];
+
+/// Reads `--feature-gates`. The one gate with an effect is `NetworkingIntegration`; those of features that this operator
+/// does not have are taken when they are off.
 pub(super) fn networking_gate(text: &str) -> Result<bool, Invalid> {
     let mut networks = false;
     for gate in text.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
         match gate.split_once('=') {
             Some(("NetworkingIntegration", value)) => {
-                networks = value.parse().map_err(|_| Invalid(format!("--feature-gates {gate}: want true or false")))?;
+                networks = boolean(value).map_err(|why| Invalid(format!("--feature-gates {gate}: {why}")))?;
+            }
+            Some((name, value)) if GATES_WITHOUT_EFFECT.contains(&name) => {
+                if boolean(value).map_err(|why| Invalid(format!("--feature-gates {gate}: {why}")))? {
+                    return Err(Invalid(format!(
+                        "--feature-gates {gate}: this operator does not have that feature; set it to false, or leave it out"
+                    )));
+                }
             }
             Some((name, _)) => {
                 return Err(Invalid(format!("--feature-gates: unknown gate {name:?}; known: NetworkingIntegration")));

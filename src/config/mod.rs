@@ -50,6 +50,8 @@ pub struct Config {
     pub health: Option<SocketAddr>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
+    /// What was given and has no effect, a line each, to be logged at the start.
+    pub warnings: Vec<String>,
     /// Form of the logs.
     pub log_format: LogFormat,
     /// Filter of the logs.
@@ -119,6 +121,8 @@ impl Config {
             zap_log_level,
             zap_stacktrace_level: _,
             zap_time_encoding: _,
+            instance_type_deprecation_grace_period,
+            instance_type_default,
             command: _,
         } = flags;
         let file = file::parse(server_config.as_deref(), file)?;
@@ -133,6 +137,14 @@ impl Config {
         if federation_context.is_some() && federation_kubeconfig.is_none() {
             return Err(Invalid("--federation-context is given without --federation-kubeconfig".into()));
         }
+        let without_effect = [
+            (instance_type_deprecation_grace_period, "--instance-type-deprecation-grace-period"),
+            (instance_type_default, "--instance-type-default"),
+        ];
+        let without_effect = without_effect
+            .into_iter()
+            .filter(|(given, _)| given.as_ref().is_some_and(|text| !text.is_empty()))
+            .map(|(_, flag)| format!("{flag} has no effect: this operator keeps no instance types; leave it out"));
         let local = Source { path: kubeconfig, context: None };
         let files = [&local.path, &federation_kubeconfig, &file.discovery_kubeconfig, &file.project_kubeconfig];
         for path in files.into_iter().chain([&file.quota_kubeconfig]).flatten() {
@@ -188,6 +200,7 @@ impl Config {
             leader_election: leader_elect.then(|| lease_namespace(leader_elect_namespace)),
             health: flags::bind_address("--health-probe-bind-address", &health_probe_bind_address)?,
             metrics: file.metrics,
+            warnings: without_effect.chain(file.warnings).collect(),
             log_format: zap_encoder.unwrap_or(if zap_devel { LogFormat::Console } else { LogFormat::Json }),
             log_filter: flags::log_filter(zap_log_level.as_deref(), zap_devel)?,
         })

@@ -47,6 +47,10 @@ fn every_bad_combination_is_one_clear_line() {
         (&["--enable-cell-controllers", "--kubeconfig=/nowhere"], "kubeconfig /nowhere: no such file"),
         (&["--enable-cell-controllers", "--feature-gates=Magic=true"], "unknown gate \"Magic\""),
         (&["--enable-cell-controllers", "--feature-gates=NetworkingIntegration"], "want NAME=true"),
+        (
+            &["--enable-cell-controllers", "--feature-gates=InstanceTypes=T"],
+            "does not have that feature; set it to false",
+        ),
         (&["--enable-cell-controllers", "--health-probe-bind-address=here"], "want HOST:PORT"),
         (&["--enable-cell-controllers", "--zap-log-level=loud=er=x"], "--zap-log-level"),
         (&["--enable-cell-controllers=perhaps"], "perhaps"),
@@ -71,6 +75,8 @@ fn the_file_is_strict() {
         ("discovery:\n  quotaKubeconfigPath: /x\n", "kubeconfig /x: no such file"),
         ("discovery:\n  internalServiceDiscovery: true\n", "no effect without discovery.mode milo"),
         ("discovery:\n  clusterName: a/b\n", "clusterName \"a/b\""),
+        ("discovery:\n  consumerScopedProjection: {}\n", "works on every project"),
+        ("locationSource: Elsewhere\n", "Elsewhere"),
         ("webhookServer: {}\n", "no admission webhooks yet"),
         ("referencedData:\n  perObjectLimitBytes: 2000000\n", "no API server takes"),
         ("referencedData:\n  aggregateLimitBytes: 1\n", "less than what one object may have"),
@@ -115,4 +121,75 @@ fn projects_and_quota_are_found_where_the_file_says() {
     let milo = Discovery::Milo { discovery: Source::default(), projects: source, internal: false };
     assert_eq!(manager.discovery, milo);
     std::fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn the_go_operators_flags_and_spellings_are_taken() {
+    let file = std::env::temp_dir().join(format!("hub-{:016x}", fastrand::u64(..)));
+    std::fs::write(&file, "").unwrap();
+    for flag in ["federation", "downstream", "karmada"] {
+        let hub = format!("--{flag}-kubeconfig={}", file.display());
+        for yes in ["1", "t", "T", "true", "TRUE", "True"] {
+            let args = [&format!("--enable-management-controllers={yes}"), "--enable-cell-controllers=F", hub.as_str()];
+            let config = config(&args, None).unwrap();
+            assert!(config.management && !config.cell, "{args:?}");
+            assert_eq!(config.federation, Some(Source { path: Some(file.clone()), context: None }), "{args:?}");
+        }
+    }
+    std::fs::remove_file(file).unwrap();
+    let gates = "--feature-gates=NetworkingIntegration=1,RuntimeClasses=f,InternalDNSPublishing=False";
+    let late = ["--instance-type-deprecation-grace-period=1440h", "--instance-type-default="];
+    let config = config(&["--enable-cell-controllers", gates, late[0], late[1]], None).unwrap();
+    assert!(config.networks);
+    assert_eq!(config.warnings.len(), 1, "what is empty is as good as absent: {:?}", config.warnings);
+    assert!(config.warnings[0].starts_with("--instance-type-deprecation-grace-period has no effect"));
+}
+
+/// The Go operator read YAML 1.1, in which more words than two are booleans.
+#[test]
+fn the_go_operators_file_is_taken_with_a_warning_where_a_key_has_no_effect() {
+    for (word, expected) in [("true", true), ("True", true), ("yes", true), ("on", true), ("off", false), ("No", false)]
+    {
+        let config = cell(&format!("{HEAD}featureFlags:\n  enableReferencedDataGate: {word}\n")).unwrap();
+        assert_eq!(config.data, expected, "{word}");
+        assert!(config.warnings.is_empty());
+    }
+    let text = "referencedData:\n  resolverUsernames: [system:serviceaccount:compute-system:compute-manager]\nlocationSource: Locations\n";
+    let warnings = cell(&format!("{HEAD}{text}")).unwrap().warnings;
+    assert_eq!(warnings.len(), 2, "{warnings:?}");
+    assert!(warnings[0].starts_with("referencedData.resolverUsernames has no effect"), "{warnings:?}");
+    assert!(warnings[1].starts_with("locationSource has no effect"), "{warnings:?}");
+}
+
+#[test]
+fn periods_are_set_in_seconds_by_name() {
+    let config = cell(&format!("{HEAD}timing:\n  deliveryGraceSeconds: 0.25\n")).unwrap();
+    assert_eq!(config.timing.delivery_grace, std::time::Duration::from_millis(250));
+    let error = cell(&format!("{HEAD}timing:\n  patience: 1\n")).unwrap_err();
+    assert!(error.contains("timing.patience: no such period"), "{error}");
+}
+
+#[test]
+fn the_page_of_settings_says_what_the_file_takes() {
+    let page = include_str!("../../docs/configuration.md");
+    let mut tried = 0;
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let columns: Vec<&str> = row.split('|').map(|column| column.trim().trim_matches('`')).collect();
+        let [_, key, example, outcome, ..] = columns[..] else { panic!("{row}") };
+        let parts: Vec<&str> = key.split('.').collect();
+        let line = |(depth, part): (usize, &&str)| {
+            let value = if depth + 1 == parts.len() { example } else { "" };
+            format!("{}{part}: {value}\n", "  ".repeat(depth))
+        };
+        let text: String = parts.iter().enumerate().map(line).collect();
+        let read = cell(&format!("{HEAD}{text}"));
+        match outcome {
+            "works" => assert!(read.unwrap_or_else(|why| panic!("{key}: {why}")).warnings.is_empty(), "{key}"),
+            "no effect" => assert!(read.unwrap().warnings[0].starts_with(key), "{key}"),
+            "refused" => assert!(read.unwrap_err().contains(&format!("{key}:")), "{key}"),
+            other => panic!("{key}: {other:?} is no outcome"),
+        }
+        tried += 1;
+    }
+    assert!(tried > 20, "only {tried} rows were found");
 }
