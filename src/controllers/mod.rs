@@ -17,7 +17,6 @@ use crate::{
     api::meta::{annotation, label},
     io::{
         Class, Error,
-        apply::Stored,
         clients::ControlPlane,
         health::Health,
         queue::{Key, Outcome, Queue},
@@ -25,7 +24,7 @@ use crate::{
         watch::{Feed, PAGE_SIZE, Watch},
     },
     metrics::Metrics,
-    plan::{Kind, NamespaceFacts, Next, Op, Plan, Plane, Step, Write},
+    plan::{Kind, Known, NamespaceFacts, Next, ObjectVersion, Op, Plan, Plane, Step, Write},
     timing::Timing,
 };
 
@@ -103,7 +102,11 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &
 }
 
 /// Sends one write and counts it.
-async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Metrics) -> Result<Option<Stored>, Error> {
+async fn send<P: Plane>(
+    plane: &ControlPlane<P>,
+    write: &Write<P>,
+    metrics: &Metrics,
+) -> Result<Option<ObjectVersion>, Error> {
     let op = match &write.op {
         Op::Create { .. } => "create",
         Op::Apply { status: false, .. } => "apply",
@@ -196,8 +199,18 @@ struct Watches<'a, P> {
 }
 
 impl<P: Plane> Watches<'_, P> {
-    /// Watches every object of a kind under `selector`; answers to our own writes of it feed the same store.
-    fn objects<K, V>(&self, kind: Option<Kind>, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V>>)
+    /// Watches every object of a kind that we write, under `selector`; answers to our writes feed the same store.
+    fn written<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V>>)
+    where
+        K: Known + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        self.objects(selector, keep, store);
+        self.plane.feed(K::KIND, Arc::new(Feed { keep, store: store.clone() }));
+    }
+
+    /// Watches every object of a kind under `selector`.
+    fn objects<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V>>)
     where
         K: kube::Resource<DynamicType = ()>
             + Clone
@@ -209,9 +222,6 @@ impl<P: Plane> Watches<'_, P> {
         V: Send + Sync + 'static,
     {
         self.start::<DeserializeGuard<K>, V>(selector, keep, store);
-        if let Some(kind) = kind {
-            self.plane.feed(kind, Arc::new(Feed { keep, store: store.clone() }));
-        }
     }
 
     fn start<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V>>)

@@ -9,16 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 
 use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
-use crate::plan::{Kind, Object, Op, Plane, Write};
-
-/// The version of an object that a write made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stored {
-    /// Its uid.
-    pub uid: String,
-    /// Its resourceVersion.
-    pub version: String,
-}
+use crate::plan::{Kind, Known, Object, ObjectVersion, Op, Plane, Write};
 
 impl<P: Plane> ControlPlane<P> {
     /// Carries out `write`. To delete what is gone already is a success; to delete or patch what has changed since it was
@@ -27,7 +18,7 @@ impl<P: Plane> ControlPlane<P> {
     ///
     /// # Errors
     /// With the class that says how to react; see [`Error::class`].
-    pub async fn execute(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
+    pub async fn execute(&self, write: &Write<P>) -> Result<Option<ObjectVersion>, Error> {
         let done = self.send(write).await;
         if matches!(done, Err(Error::Deadline { .. })) {
             self.connection().renew();
@@ -35,7 +26,7 @@ impl<P: Plane> ControlPlane<P> {
         done
     }
 
-    async fn send(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
+    async fn send(&self, write: &Write<P>) -> Result<Option<ObjectVersion>, Error> {
         let Write { object, op, .. } = write;
         let looks = matches!(op, Op::ConfirmAbsent | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. });
         if object.kind.is_confidential() && !looks {
@@ -116,11 +107,8 @@ impl<P: Plane> ControlPlane<P> {
     }
 
     /// The answer is newer than anything the watch has brought: whoever judges this object next must see it.
-    pub(super) fn feed_back(&self, object: &Object, answer: DynamicObject) -> Stored {
-        let stored = Stored {
-            uid: answer.metadata.uid.clone().unwrap_or_default(),
-            version: answer.metadata.resource_version.clone().unwrap_or_default(),
-        };
+    pub(super) fn feed_back(&self, object: &Object, answer: DynamicObject) -> ObjectVersion {
+        let stored = ObjectVersion::of(&answer.metadata);
         let terminated = answer.metadata.deletion_timestamp.is_some()
             && answer.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
         let Some(sink) = self.sink(object.kind) else { return stored };
@@ -141,7 +129,8 @@ impl<P: Plane> ControlPlane<P> {
     ///
     /// # Errors
     /// Also when the server does not serve the path; `Ok(None)` only when it says that this object is absent.
-    pub async fn read<K: DeserializeOwned>(&self, object: &Object) -> Result<Option<K>, Error> {
+    pub async fn read<K: Known + DeserializeOwned>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
+        let object = &Object::named::<K>(namespace, name);
         let what = || format!("get {object} in {}", self.name());
         let found = deadline(REQUEST_TIMEOUT, what, self.api(object).get(&object.name)).await;
         if matches!(found, Err(Error::Deadline { .. })) {
@@ -157,7 +146,7 @@ impl<P: Plane> ControlPlane<P> {
         }
     }
 
-    /// The same of metadata alone.
+    /// A live read of an object's metadata alone.
     ///
     /// # Errors
     /// As [`Self::read`].

@@ -8,11 +8,11 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::{Class, Error, REQUEST_TIMEOUT, apply::Stored, clients::ControlPlane, deadline};
+use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
 use crate::{
     api::referenced::Token,
     plan::{
-        Kind, Object, Op, Plane,
+        Kind, Object, ObjectVersion, Op, Plane,
         payload::{Payload, Seen},
     },
 };
@@ -40,7 +40,7 @@ impl<P: Plane> ControlPlane<P> {
     }
 
     /// Carries out one write on such an object.
-    pub(super) async fn send_confidential(&self, object: &Object, op: &Op) -> Result<Option<Stored>, Error> {
+    pub(super) async fn send_confidential(&self, object: &Object, op: &Op) -> Result<Option<ObjectVersion>, Error> {
         let unbuilt = |e: kube::core::request::Error| Error::Answer {
             call: format!("write {object} in {}", self.name()),
             why: e.to_string(),
@@ -97,7 +97,7 @@ impl<P: Plane> ControlPlane<P> {
         called.map_err(scrubbed)
     }
 
-    fn remember(&self, object: &Object, answer: &str) -> Option<Stored> {
+    fn remember(&self, object: &Object, answer: &str) -> Option<ObjectVersion> {
         metadata(answer).map(|answer| self.feed_back(object, answer))
     }
 

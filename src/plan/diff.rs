@@ -9,13 +9,22 @@ use kube::Resource;
 use serde::Serialize;
 use serde_json::Value;
 
-/// Whether applying `fields` as `manager` would change `live`.
-pub fn differs<K: Resource + Serialize>(fields: &Value, live: &K, manager: &str, status: bool) -> bool {
+/// Whether applying `fields` as `manager` would change `live`, its status aside.
+pub fn differs<K: Resource + Serialize>(fields: &Value, live: &K, manager: &str) -> bool {
+    differs_in(None, fields, live, manager)
+}
+
+/// Whether applying `fields` as `manager` to the status subresource would change `live`.
+pub fn status_differs<K: Resource + Serialize>(fields: &Value, live: &K, manager: &str) -> bool {
+    differs_in(Some("status"), fields, live, manager)
+}
+
+/// What `manager` applied through one subresource says nothing of what it applied through another.
+fn differs_in<K: Resource + Serialize>(subresource: Option<&str>, fields: &Value, live: &K, manager: &str) -> bool {
     let Ok(object) = serde_json::to_value(live) else { return true };
     if !contains(&object, fields) {
         return true;
     }
-    let subresource = status.then_some("status");
     let owned = live.meta().managed_fields.iter().flatten().find(|entry| {
         entry.manager.as_deref() == Some(manager)
             && entry.operation.as_deref() == Some("Apply")
@@ -50,7 +59,7 @@ fn contains(live: &Value, wanted: &Value) -> bool {
     }
 }
 
-/// The same for the value of one field. Lists that our schemas and Kubernetes' own declare associative may hold
+/// Whether the value `live` of a field has everything that `wanted` has. Lists that our schemas and Kubernetes' own declare associative may hold
 /// others' entries beside ours; every other list is one value.
 fn contains_field(field: &str, live: &Value, wanted: &Value) -> bool {
     let key = match field {
@@ -128,7 +137,7 @@ mod tests {
             }),
             &json!({ "f:metadata": { "f:labels": { "f:a": {} }, "f:finalizers": { "v:\"ours\"": {} } }, "f:spec": { "f:containers": { "k:{\"name\":\"c\"}": { ".": {}, "f:name": {}, "f:image": {} } } } }),
         );
-        assert!(!differs(&wanted, &object, ME, false));
+        assert!(!differs(&wanted, &object, ME));
     }
 
     #[test]
@@ -139,7 +148,7 @@ mod tests {
             &owned,
         );
         let same = json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } });
-        assert!(!differs(&same, &object, ME, false));
+        assert!(!differs(&same, &object, ME));
         for (what, wanted) in [
             (
                 "value",
@@ -164,7 +173,7 @@ mod tests {
                 json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x"] } }),
             ),
         ] {
-            assert!(differs(&wanted, &object, ME, false), "{what}");
+            assert!(differs(&wanted, &object, ME), "{what}");
         }
     }
 
@@ -179,18 +188,17 @@ mod tests {
             pack(entry.fields_v1.as_mut().unwrap());
         }
         assert_ne!(object, before);
-        for (wanted, status) in
-            [(json!({ "spec": { "a": 1 } }), false), (json!({ "spec": { "a": 1, "b": {} } }), false), (json!({}), true)]
-        {
-            assert_eq!(differs(&wanted, &object, ME, status), differs(&wanted, &before, ME, status), "{wanted}");
+        for wanted in [json!({ "spec": { "a": 1 } }), json!({ "spec": { "a": 1, "b": {} } })] {
+            assert_eq!(differs(&wanted, &object, ME), differs(&wanted, &before, ME), "{wanted}");
         }
-        assert!(differs(&json!({ "spec": { "a": 1 } }), &object, ME, false), "`b` is to go");
+        assert_eq!(status_differs(&json!({}), &object, ME), status_differs(&json!({}), &before, ME));
+        assert!(differs(&json!({ "spec": { "a": 1 } }), &object, ME), "`b` is to go");
     }
 
     #[test]
     fn spec_and_status_are_owned_apart() {
         let object = live(json!({ "status": { "gone": 1, "kept": 2 } }), &json!({}));
-        assert!(differs(&json!({ "status": { "kept": 2 } }), &object, ME, true), "`gone` is to go");
-        assert!(!differs(&json!({ "status": { "kept": 2 } }), &object, ME, false));
+        assert!(status_differs(&json!({ "status": { "kept": 2 } }), &object, ME), "`gone` is to go");
+        assert!(!differs(&json!({ "status": { "kept": 2 } }), &object, ME));
     }
 }

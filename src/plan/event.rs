@@ -1,10 +1,11 @@
 //! Events (`events.k8s.io/v1`): what happened to an object, for whoever describes it.
 
 use jiff::Timestamp;
-use kube::{Resource, ResourceExt};
+use k8s_openapi::api::events::v1::Event;
+use kube::ResourceExt;
 use serde_json::json;
 
-use super::{Kind, Object, Write};
+use super::{Known, Object, Write};
 use crate::api::{meta, reason::Reason};
 
 /// Longest note that the API takes, in bytes.
@@ -35,9 +36,9 @@ pub struct Note<'a> {
 }
 
 /// An Event on `live`. Losing it is no error: whoever sends it goes on.
-pub fn on<P, K: Resource>(kind: Kind, live: &K, controller: &str, note: &Note<'_>, now: Timestamp) -> Write<P> {
-    let object = Object::of(kind, live.meta());
-    let (api_version, kind, _) = kind.gvk();
+pub fn on<P, K: Known>(live: &K, controller: &str, note: &Note<'_>, now: Timestamp) -> Write<P> {
+    let object = Object::of(live);
+    let (api_version, kind, _) = K::KIND.gvk();
     // Events of cluster-scoped objects live in `default`, by the custom of Kubernetes.
     let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
     let stem: String = object.name.chars().take(MAX_NAME).collect();
@@ -53,7 +54,7 @@ pub fn on<P, K: Resource>(kind: Kind, live: &K, controller: &str, note: &Note<'_
             "uid": live.uid(), "resourceVersion": live.resource_version(),
         },
     });
-    Write::create(Kind::Event, meta::MANAGED_BY, namespace, &name, body)
+    Write::create(meta::MANAGED_BY, Object::named::<Event>(namespace, &name), body)
 }
 
 fn cut(text: &str) -> &str {
@@ -80,7 +81,7 @@ mod tests {
         instance.metadata.namespace = Some("ns-1".into());
         let text = "ü".repeat(2000);
         let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Acting", text: &text };
-        let write: Write<Hub> = on(Kind::Instance, &instance, "test", &note, Timestamp::from_second(5).unwrap());
+        let write: Write<Hub> = on(&instance, "test", &note, Timestamp::from_second(5).unwrap());
         let Op::Create { body, .. } = &write.op else { panic!("{write:?}") };
         assert!(write.object.name.len() <= 253 && write.object.name.ends_with(".12a05f200"), "{}", write.object.name);
         assert_eq!(body["note"].as_str().unwrap().len(), MAX_NOTE);

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use serde_json::{Map, Value, json};
 
-use super::{Kind, Write, ownership};
+use super::{Write, ownership};
 use crate::api::compute::Instance;
 
 /// The copy to have.
@@ -42,15 +42,15 @@ pub fn ensure<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
         "metadata": { "labels": labels, "ownerReferences": copy.owner },
         "spec": copy.source.spec,
     });
-    let applied = Write::apply(Kind::Instance, copy.manager, copy.namespace, &name, fields, live);
+    let applied = Write::ensure(copy.manager, copy.namespace, &name, fields, live);
     let (None, Some(live)) = (&applied, live) else { return applied };
     // Everything of ours is there. What stands beside it in the spec is not the source's, and an apply would leave it.
     if live.spec != copy.source.spec {
         let patch = json!({ "spec": difference(&json!(live.spec), &json!(copy.source.spec)) });
-        return Some(Write::merge(Kind::Instance, copy.manager, patch, live));
+        return Some(Write::amend(copy.manager, patch, live));
     }
     let status = copy.source.status.as_ref()?;
-    Write::apply_status(Kind::Instance, copy.manager, &json!(status), live)
+    Write::status(copy.manager, &json!(status), live)
 }
 
 /// The JSON merge patch that makes `wanted` of `live`.

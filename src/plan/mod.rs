@@ -9,6 +9,7 @@ pub mod diff;
 pub mod event;
 pub mod hash;
 pub mod instance_copy;
+mod kind;
 pub mod management;
 mod namespace;
 pub mod ownership;
@@ -17,8 +18,9 @@ pub mod quantity;
 pub mod references;
 mod write;
 
+pub use kind::{Kind, Known, Object, ObjectVersion};
 pub use namespace::NamespaceFacts;
-pub use write::{Cell, Hub, Kind, Object, Op, Plane, Project, Step, Write};
+pub use write::{Cell, Hub, Op, Plane, Project, Step, Write};
 
 use std::time::Duration;
 

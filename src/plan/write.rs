@@ -2,13 +2,10 @@
 
 use std::{fmt, marker::PhantomData};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::{Resource, ResourceExt};
-use serde::Serialize;
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::diff;
-use crate::api::referenced::SourceKind;
+use super::{Known, Object, ObjectVersion, diff};
 
 /// A kind of control plane. A write to one does not type-check on another.
 pub trait Plane: Send + Sync + 'static {
@@ -34,94 +31,6 @@ impl Plane for Hub {
 }
 impl Plane for Cell {
     const NAME: &'static str = "cell";
-}
-
-/// The kinds we write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// `compute.datumapis.com/v1alpha` Workload
-    Workload,
-    /// `compute.datumapis.com/v1alpha` WorkloadDeployment
-    WorkloadDeployment,
-    /// `compute.datumapis.com/v1alpha` Instance
-    Instance,
-    /// `v1` Namespace
-    Namespace,
-    /// `policy.karmada.io/v1alpha1` PropagationPolicy
-    PropagationPolicy,
-    /// `networking.datumapis.com/v1alpha` NetworkBinding
-    NetworkBinding,
-    /// `networking.datumapis.com/v1alpha` SubnetClaim
-    SubnetClaim,
-    /// `quota.miloapis.com/v1alpha1` ResourceClaim
-    ResourceClaim,
-    /// `events.k8s.io/v1` Event
-    Event,
-    /// `v1` ConfigMap
-    ConfigMap,
-    /// `v1` Secret
-    Secret,
-    /// `work.karmada.io/v1alpha2` ResourceBinding
-    ResourceBinding,
-    /// `cluster.karmada.io/v1alpha1` Cluster; only ever spoken of in Events
-    Cluster,
-}
-
-impl Kind {
-    /// `apiVersion`, `kind` and plural.
-    pub fn gvk(self) -> (&'static str, &'static str, &'static str) {
-        match self {
-            Self::Workload => ("compute.datumapis.com/v1alpha", "Workload", "workloads"),
-            Self::WorkloadDeployment => ("compute.datumapis.com/v1alpha", "WorkloadDeployment", "workloaddeployments"),
-            Self::Instance => ("compute.datumapis.com/v1alpha", "Instance", "instances"),
-            Self::Namespace => ("v1", "Namespace", "namespaces"),
-            Self::PropagationPolicy => ("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies"),
-            Self::NetworkBinding => ("networking.datumapis.com/v1alpha", "NetworkBinding", "networkbindings"),
-            Self::SubnetClaim => ("networking.datumapis.com/v1alpha", "SubnetClaim", "subnetclaims"),
-            Self::ResourceClaim => ("quota.miloapis.com/v1alpha1", "ResourceClaim", "resourceclaims"),
-            Self::Event => ("events.k8s.io/v1", "Event", "events"),
-            Self::ConfigMap => ("v1", "ConfigMap", "configmaps"),
-            Self::Secret => ("v1", "Secret", "secrets"),
-            Self::ResourceBinding => ("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings"),
-            Self::Cluster => ("cluster.karmada.io/v1alpha1", "Cluster", "clusters"),
-        }
-    }
-
-    /// Whether its objects hold what must never be shown, nor stay in memory.
-    pub fn is_confidential(self) -> bool {
-        matches!(self, Self::ConfigMap | Self::Secret)
-    }
-}
-
-/// Which object a write goes to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its namespace; empty when cluster-scoped.
-    pub namespace: String,
-    /// Its name.
-    pub name: String,
-}
-
-impl fmt::Display for Object {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (_, kind, _) = self.kind.gvk();
-        if self.namespace.is_empty() {
-            write!(f, "{kind} {}", self.name)
-        } else {
-            write!(f, "{kind} {}/{}", self.namespace, self.name)
-        }
-    }
-}
-
-impl From<SourceKind> for Kind {
-    fn from(kind: SourceKind) -> Self {
-        match kind {
-            SourceKind::ConfigMap => Self::ConfigMap,
-            SourceKind::Secret => Self::Secret,
-        }
-    }
 }
 
 /// One API call.
@@ -165,7 +74,7 @@ pub enum Op {
         /// Its uid.
         uid: String,
     },
-    /// The same, and that its spec is the one that was judged.
+    /// A live read that must find exactly this object, with the spec that was judged.
     ConfirmUnchanged {
         /// Its uid.
         uid: String,
@@ -237,116 +146,97 @@ impl<P> Write<P> {
         Self { object, op, plane: PhantomData }
     }
 
-    /// Creates `body`, and fails when an object of that name exists.
-    pub fn create(kind: Kind, manager: &'static str, namespace: &str, name: &str, body: Value) -> Self {
-        let object = Object { kind, namespace: namespace.into(), name: name.into() };
-        Self::new(object.clone(), Op::Create { body: addressed(&object, None, body), manager })
+    /// Creates `object` as `body` says, and fails when an object of that name exists.
+    pub fn create(manager: &'static str, object: Object, body: Value) -> Self {
+        let body = addressed(&object, None, body);
+        Self::new(object, Op::Create { body, manager })
     }
 
-    /// Applies `fields` when `live` does not carry them already, or carries some that we applied before and no longer want.
-    pub fn apply<K: Resource + Serialize>(
-        kind: Kind,
+    /// Has an object carry `fields`, by a server-side apply that creates it when it is absent. `None` when `live` carries
+    /// them already, and none that we applied before and no longer want.
+    pub fn ensure<K: Known>(
         manager: &'static str,
         namespace: &str,
         name: &str,
         fields: Value,
         live: Option<&K>,
     ) -> Option<Self> {
-        Self::apply_to(kind, manager, false, namespace, name, fields, live)
-    }
-
-    /// The same for the status subresource of `live`.
-    pub fn apply_status<K: Resource + Serialize>(
-        kind: Kind,
-        manager: &'static str,
-        status: &Value,
-        live: &K,
-    ) -> Option<Self> {
-        let namespace = live.namespace().unwrap_or_default();
-        Self::apply_to(kind, manager, true, &namespace, &live.name_any(), json!({ "status": status }), Some(live))
-    }
-
-    fn apply_to<K: Resource + Serialize>(
-        kind: Kind,
-        manager: &'static str,
-        status: bool,
-        namespace: &str,
-        name: &str,
-        fields: Value,
-        live: Option<&K>,
-    ) -> Option<Self> {
-        if live.is_some_and(|live| !diff::differs(&fields, live, manager, status)) {
+        if live.is_some_and(|live| !diff::differs(&fields, live, manager)) {
             return None;
         }
-        let object = Object { kind, namespace: namespace.into(), name: name.into() };
         // The uid of what was judged: an object that was replaced in between is not ours to change.
         let uid = live.and_then(|live| live.uid());
+        let object = Object::named::<K>(namespace, name);
         let body = addressed(&object, uid, fields);
-        Some(Self::new(object, Op::Apply { body, manager, status }))
+        Some(Self::new(object, Op::Apply { body, manager, status: false }))
+    }
+
+    /// Has `live` carry `fields`, by a server-side apply. `None` when it does, as with [`Self::ensure`].
+    pub fn ensure_fields<K: Known>(manager: &'static str, fields: Value, live: &K) -> Option<Self> {
+        Self::ensure(manager, &live.namespace().unwrap_or_default(), &live.name_any(), fields, Some(live))
+    }
+
+    /// Has `live` carry `status` in its status subresource, by a server-side apply. `None` when it does, as with
+    /// [`Self::ensure`].
+    pub fn status<K: Known>(manager: &'static str, status: &Value, live: &K) -> Option<Self> {
+        let fields = json!({ "status": status });
+        if !diff::status_differs(&fields, live, manager) {
+            return None;
+        }
+        let object = Object::of(live);
+        let body = addressed(&object, live.uid(), fields);
+        Some(Self::new(object, Op::Apply { body, manager, status: true }))
     }
 
     /// Takes our finalizer off `live`, leaving every other. `None` when it is not there.
-    pub fn release<K: Resource>(kind: Kind, manager: &'static str, finalizer: &str, live: &K) -> Option<Self> {
+    pub fn release<K: Known>(manager: &'static str, finalizer: &str, live: &K) -> Option<Self> {
         let left: Vec<&String> = live.finalizers().iter().filter(|f| *f != finalizer).collect();
         if left.len() == live.finalizers().len() {
             return None;
         }
-        Some(Self::merge(kind, manager, json!({ "metadata": { "finalizers": left } }), live))
+        Some(Self::amend(manager, json!({ "metadata": { "finalizers": left } }), live))
     }
 
     /// Merges `patch` into exactly the version of `live` that was judged.
-    pub fn merge<K: Resource>(kind: Kind, manager: &'static str, patch: Value, live: &K) -> Self {
-        let (uid, version) = (live.uid().unwrap_or_default(), live.resource_version().unwrap_or_default());
-        Self::merge_into(Object::of(kind, live.meta()), manager, patch, &uid, &version)
+    pub fn amend<K: Known>(manager: &'static str, patch: Value, live: &K) -> Self {
+        Self::amend_version(manager, Object::of(live), patch, &ObjectVersion::of(live.meta()))
     }
 
-    /// The same for an object of which only uid and resourceVersion are kept.
-    pub fn merge_into(object: Object, manager: &'static str, mut patch: Value, uid: &str, version: &str) -> Self {
-        patch["metadata"]["uid"] = json!(uid);
-        patch["metadata"]["resourceVersion"] = json!(version);
+    /// Merges `patch` into exactly this version of an object of which no more is kept.
+    pub fn amend_version(manager: &'static str, object: Object, mut patch: Value, version: &ObjectVersion) -> Self {
+        patch["metadata"]["uid"] = json!(version.uid);
+        patch["metadata"]["resourceVersion"] = json!(version.resource_version);
         Self::new(object, Op::Merge { body: patch, manager })
     }
 
     /// Deletes exactly the version of `live` that was judged. `None` when it is on its way out already.
-    pub fn delete<K: Resource>(kind: Kind, live: &K) -> Option<Self> {
+    pub fn delete<K: Known>(live: &K) -> Option<Self> {
         if live.meta().deletion_timestamp.is_some() {
             return None;
         }
-        let (uid, version) = (live.uid().unwrap_or_default(), live.resource_version().unwrap_or_default());
-        Some(Self::delete_version(Object::of(kind, live.meta()), &uid, &version))
+        Some(Self::delete_version(Object::of(live), ObjectVersion::of(live.meta())))
     }
 
-    /// The same for an object of which only uid and resourceVersion are kept.
-    pub fn delete_version(object: Object, uid: &str, version: &str) -> Self {
-        Self::new(object, Op::Delete { uid: uid.into(), resource_version: version.into() })
+    /// Deletes exactly this version of an object of which no more is kept.
+    pub fn delete_version(object: Object, version: ObjectVersion) -> Self {
+        let ObjectVersion { uid, resource_version } = version;
+        Self::new(object, Op::Delete { uid, resource_version })
     }
 
-    /// Demands that a live read finds this very object.
-    pub fn confirm_present(kind: Kind, namespace: &str, name: &str, uid: &str) -> Self {
-        let object = Object { kind, namespace: namespace.into(), name: name.into() };
+    /// Demands that a live read finds the object with this uid.
+    pub fn confirm_present(object: Object, uid: &str) -> Self {
         Self::new(object, Op::ConfirmPresent { uid: uid.into() })
     }
 
     /// Demands that a live read finds `live` with the spec that was judged.
-    pub fn confirm_unchanged<K: Resource>(kind: Kind, live: &K) -> Self {
+    pub fn confirm_unchanged<K: Known>(live: &K) -> Self {
         let (uid, generation) = (live.uid().unwrap_or_default(), live.meta().generation.unwrap_or_default());
-        Self::new(Object::of(kind, live.meta()), Op::ConfirmUnchanged { uid, generation })
+        Self::new(Object::of(live), Op::ConfirmUnchanged { uid, generation })
     }
 
     /// Demands that a live read finds no such object.
-    pub fn confirm_absent(kind: Kind, namespace: &str, name: &str) -> Self {
-        Self::new(Object { kind, namespace: namespace.into(), name: name.into() }, Op::ConfirmAbsent)
-    }
-}
-
-impl Object {
-    /// The object with this metadata.
-    pub fn of(kind: Kind, meta: &ObjectMeta) -> Self {
-        Self {
-            kind,
-            namespace: meta.namespace.clone().unwrap_or_default(),
-            name: meta.name.clone().unwrap_or_default(),
-        }
+    pub fn confirm_absent(object: Object) -> Self {
+        Self::new(object, Op::ConfirmAbsent)
     }
 }
 
@@ -365,11 +255,11 @@ fn addressed(object: &Object, uid: Option<String>, mut fields: Value) -> Value {
     fields
 }
 
-/// A write of a controller that works on two planes: the one it serves, and one far from it.
+/// A write of a controller that works on two planes: the one that it serves, and another.
 pub enum Step<N, F> {
     /// Where the controller's own objects live.
     Local(Write<N>),
-    /// The other end.
+    /// Where what it keeps in step with them lives.
     Remote(Write<F>),
 }
 

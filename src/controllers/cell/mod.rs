@@ -28,7 +28,7 @@ use crate::{
         store::{Change, ObjectKey, Store},
     },
     metrics::Metrics,
-    plan::{self, Kind, NamespaceFacts, cell::Features, ownership, references::references},
+    plan::{self, NamespaceFacts, cell::Features, ownership, references::references},
     timing::Timing,
 };
 
@@ -110,11 +110,9 @@ impl Cell {
         listen(&state);
         let all = state.clone();
         let watches = state.watches(health, stop, Arc::new(move || all.everything_again()));
-        let kind = Some(Kind::WorkloadDeployment);
         // Where one cluster is project and cell at once, the project's originals are not the cell's to run.
-        watches.objects::<WorkloadDeployment, _>(kind, label::UPSTREAM_NAMESPACE, |wd| wd, &state.deployments);
-        let kind = Some(Kind::Instance);
-        watches.objects::<Instance, _>(kind, label::WORKLOAD_DEPLOYMENT_UID, |i| i, &state.instances);
+        watches.written::<WorkloadDeployment, _>(label::UPSTREAM_NAMESPACE, |wd| wd, &state.deployments);
+        watches.written::<Instance, _>(label::WORKLOAD_DEPLOYMENT_UID, |i| i, &state.instances);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &state.namespaces);
         if let Some(networks) = &state.networks {

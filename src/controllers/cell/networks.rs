@@ -21,7 +21,7 @@ use crate::{
         health::Health,
         store::{ObjectKey, Store},
     },
-    plan::{self, Kind, cell::networks::View, ownership},
+    plan::{self, cell::networks::View, ownership},
 };
 
 /// Between two looks at which kinds of location are served, until one is.
@@ -95,10 +95,10 @@ impl Networks {
         stop: &CancellationToken,
     ) {
         self.listen(state);
-        watches.objects::<NetworkBinding, _>(Some(Kind::NetworkBinding), "", |b| b, &self.bindings);
-        watches.objects::<NetworkContext, _>(None, "", |c| c, &self.contexts);
-        watches.objects::<SubnetClaim, _>(Some(Kind::SubnetClaim), "", |c| c, &self.claims);
-        watches.objects::<Subnet, _>(None, "", |s| s, &self.subnets);
+        watches.written::<NetworkBinding, _>("", |b| b, &self.bindings);
+        watches.objects::<NetworkContext, _>("", |c| c, &self.contexts);
+        watches.written::<SubnetClaim, _>("", |c| c, &self.claims);
+        watches.objects::<Subnet, _>("", |s| s, &self.subnets);
         let (state, health, stop) = (state.clone(), health.clone(), stop.clone());
         tokio::spawn(async move {
             tokio::select! {
@@ -193,14 +193,14 @@ async fn watch_locations(state: &Arc<State>, health: &Health, stop: &Cancellatio
                 reference: LocationReference { name: location.name_any(), namespace: location.namespace() },
                 city: location.spec.city(),
             };
-            watches.objects::<Location, _>(None, "", keep, &networks.locations);
+            watches.objects::<Location, _>("", keep, &networks.locations);
         }
         if bindings {
             let keep = |binding: LocationBinding| {
                 let own = LocationReference { name: binding.name_any(), namespace: None };
                 Place { city: binding.spec.city(), reference: binding.spec.location_ref.unwrap_or(own) }
             };
-            watches.objects::<LocationBinding, _>(None, "", keep, &networks.location_bindings);
+            watches.objects::<LocationBinding, _>("", keep, &networks.location_bindings);
         }
         let _ = networks.watched.set((locations, bindings));
         return; // the entry goes, the watches have their own

@@ -27,7 +27,7 @@ use crate::{
         store::{Change, ObjectKey, Store},
     },
     plan::{
-        self, Kind, Next, Object, Step,
+        self, Next, Step,
         cell::quota::{self, Address, Cause, Claim, Decision, Observed, Trouble},
     },
 };
@@ -103,7 +103,7 @@ impl Quota {
             on_fresh: Arc::new(move || with(&weak, |state| state.quota_again(&of))),
         };
         let selector = format!("{}={}", label::SOURCE_CLUSTER, self.cluster);
-        watches.objects::<ResourceClaim, _>(Some(Kind::ResourceClaim), &selector, |claim| claim, &backend.claims);
+        watches.written::<ResourceClaim, _>(&selector, |claim| claim, &backend.claims);
         backends.insert(project.clone(), backend.clone());
         tracing::info!(%project, "quota engaged");
         Ok(backend)
@@ -181,17 +181,13 @@ impl QuotaController {
         address: &Address,
         backend: &Backend,
     ) -> Result<Next, Error> {
-        let object = Object {
-            kind: Kind::ResourceClaim,
-            namespace: address.namespace.clone(),
-            name: names::resource_claim_name(&instance.name_any()),
-        };
-        let cached = || backend.claims.get(&ObjectKey::new(&object.namespace, &object.name));
+        let name = names::resource_claim_name(&instance.name_any());
+        let cached = || backend.claims.get(&ObjectKey::new(&address.namespace, &name));
         // While the watch works, it knows. While it does not, each look is a call of its own.
         let mut seen = if backend.claims.is_live() {
             Ok(cached())
         } else {
-            backend.plane.read::<ResourceClaim>(&object).await.map(|claim| claim.map(Arc::new))
+            backend.plane.read::<ResourceClaim>(&address.namespace, &name).await.map(|claim| claim.map(Arc::new))
         };
         let mut retried = false;
         loop {
@@ -210,7 +206,11 @@ impl QuotaController {
                     retried = true;
                     seen = if error.class() == Class::Conflict {
                         // Somebody's claim of this name, that our watch does not show or has not shown yet.
-                        backend.plane.read::<ResourceClaim>(&object).await.map(|claim| claim.map(Arc::new))
+                        backend
+                            .plane
+                            .read::<ResourceClaim>(&address.namespace, &name)
+                            .await
+                            .map(|claim| claim.map(Arc::new))
                     } else {
                         Err(error)
                     };

@@ -71,7 +71,7 @@ impl WriteBack {
                 tenant: false,
                 on_fresh: Arc::new(move || again.write_back_again()),
             };
-            watches.objects::<Instance, _>(Some(Kind::Instance), &selector, |i| i, &this.copies);
+            watches.written::<Instance, _>(&selector, |i| i, &this.copies);
         });
     }
 }
@@ -144,7 +144,7 @@ fn is_new<N, F>(steps: &[Step<N, F>]) -> bool {
 impl WriteBackController {
     /// A copy is there that the watch of our own does not show.
     async fn contest(&self, this: &WriteBack, observed: &Observed<'_>) -> Result<Next, Error> {
-        let Some(other) = this.hub.read::<Instance>(observed.object).await? else {
+        let Some(other) = this.hub.read::<Instance>(&observed.object.namespace, &observed.object.name).await? else {
             return Ok(Next::After(RECREATE_DELAY));
         };
         let Some(write) = write_back::contest(observed, &other) else {

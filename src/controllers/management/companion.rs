@@ -213,7 +213,7 @@ impl Work<'_> {
             }
             copied = stored
                 .filter(|_| creates || fresh || read.is_some())
-                .map(|stored| Copied { uid: stored.uid, version: stored.version });
+                .map(|stored| Copied { uid: stored.uid, version: stored.resource_version });
         }
         let Some(copied) = copied else { return Ok(()) };
         let sources = self.project.sources(self.token.kind);

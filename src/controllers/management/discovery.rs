@@ -74,10 +74,10 @@ pub(super) fn start(
             ready: p.is_ready(),
             terminating: p.metadata.deletion_timestamp.is_some(),
         };
-        watches.objects::<ProjectControlPlane, _>(None, "", keep, &store);
+        watches.objects::<ProjectControlPlane, _>("", keep, &store);
     } else {
         let keep = |p: Project| Facts { ready: p.is_ready(), terminating: p.metadata.deletion_timestamp.is_some() };
-        watches.objects::<Project, _>(None, "", keep, &store);
+        watches.objects::<Project, _>("", keep, &store);
     }
 }
 

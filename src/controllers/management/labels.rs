@@ -14,10 +14,7 @@ use crate::{
     },
     controllers::send,
     io::store::ObjectKey,
-    plan::{
-        Kind,
-        event::{self, Note, Severity},
-    },
+    plan::event::{self, Note, Severity},
 };
 
 /// Counts them, and reports it on the Cluster when it is news: `reported` has the city of each that was reported before.
@@ -49,7 +46,7 @@ pub(super) async fn look(all: &Arc<Management>, reported: &mut BTreeMap<String, 
         );
         let cluster = Cluster::new(name, ClusterSpec {});
         let note = Note { severity: Severity::Warning, reason: Reason::CityLabelLost, action: "Guarding", text: &text };
-        let event = event::on(Kind::Cluster, &cluster, "city-guard", &note, Timestamp::now());
+        let event = event::on(&cluster, "city-guard", &note, Timestamp::now());
         let _ = send(&all.hub.plane, &event, &all.metrics).await; // a lost Event is no error
         tracing::warn!(cluster = name, city, "cluster holds a city without its label");
     }

@@ -158,9 +158,9 @@ impl Management {
             on_fresh: Arc::new(move || with(&weak, |this| this.everything_again())),
         };
         let scope = label::UPSTREAM_NAMESPACE;
-        watches.objects::<WorkloadDeployment, _>(Some(Kind::WorkloadDeployment), scope, |wd| wd, &this.hub.copies);
+        watches.written::<WorkloadDeployment, _>(scope, |wd| wd, &this.hub.copies);
         // Without a selector: the Go operator's carry no label of ours, and are taken over.
-        watches.objects::<PropagationPolicy, _>(Some(Kind::PropagationPolicy), "", |p| p, &this.hub.policies);
+        watches.written::<PropagationPolicy, _>("", |p| p, &this.hub.policies);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &this.hub.namespaces);
         let feed = Feed { keep: namespace_facts, store: this.hub.namespaces.clone() };
@@ -174,10 +174,10 @@ impl Management {
         watches.start::<PartialObjectMeta<Secret>, _>(&companions, facts, &this.hub.secrets);
         let feed = Feed { keep: facts, store: this.hub.secrets.clone() };
         this.hub.plane.feed(Kind::Secret, Arc::new(feed));
-        watches.objects::<ResourceBinding, _>(None, "", BindingFacts::of, &this.hub.bindings);
-        watches.objects::<Cluster, _>(None, "", ClusterFacts::of, &this.hub.clusters);
+        watches.objects::<ResourceBinding, _>("", BindingFacts::of, &this.hub.bindings);
+        watches.objects::<Cluster, _>("", ClusterFacts::of, &this.hub.clusters);
         // Without a selector: one that lacks its labels is to be reported, not overlooked.
-        watches.objects::<Instance, _>(Some(Kind::Instance), "", |i| i, &this.hub.instances);
+        watches.written::<Instance, _>("", |i| i, &this.hub.instances);
         this
     }
 
@@ -198,12 +198,12 @@ impl Management {
             tenant,
             on_fresh: Arc::new(move || with2(&weak, &lane, |this, project| this.project_again(project))),
         };
-        watches.objects::<Workload, _>(Some(Kind::Workload), "", |w| w, &project.workloads);
-        watches.objects::<WorkloadDeployment, _>(Some(Kind::WorkloadDeployment), "", |wd| wd, &project.deployments);
-        watches.objects::<LocationBinding, _>(None, "", |binding| binding.spec.city(), &project.locations);
+        watches.written::<Workload, _>("", |w| w, &project.workloads);
+        watches.written::<WorkloadDeployment, _>("", |wd| wd, &project.deployments);
+        watches.objects::<LocationBinding, _>("", |binding| binding.spec.city(), &project.locations);
         watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
         let projections = label::UPSTREAM_CLUSTER;
-        watches.objects::<Instance, _>(Some(Kind::Instance), projections, |i| i, &project.instances);
+        watches.written::<Instance, _>(projections, |i| i, &project.instances);
         if let Some(networks) = &project.networks {
             watches.start::<PartialObjectMeta<Network>, _>("", |_| (), networks);
         }

@@ -20,7 +20,7 @@ use crate::{
     controllers::send,
     io::Error,
     plan::{
-        Kind, NamespaceFacts, Object, Write,
+        NamespaceFacts, Object, ObjectVersion, Write,
         event::{self, Note, Severity},
     },
 };
@@ -65,20 +65,20 @@ async fn report(all: &Arc<Management>, name: &str, facts: &NamespaceFacts, proje
     namespace.metadata.name = Some(name.to_owned());
     namespace.metadata.uid = Some(facts.uid.clone());
     let note = Note { severity: Severity::Warning, reason: Reason::Stranded, action: "Sweeping", text: &text };
-    let event = event::on(Kind::Namespace, &namespace, "sweep", &note, Timestamp::now());
+    let event = event::on(&namespace, "sweep", &note, Timestamp::now());
     send(&all.hub.plane, &event, &all.metrics).await?;
     Ok(())
 }
 
 /// Removes a hub namespace; its protection is lifted for that alone (fact 53).
 async fn remove(all: &Arc<Management>, name: &str, facts: &NamespaceFacts) -> Result<(), Error> {
-    let object = Object { kind: Kind::Namespace, namespace: String::new(), name: name.to_owned() };
+    let object = Object::named::<v1::Namespace>("", name);
     let Some(live) = all.hub.plane.read_metadata(&object).await? else { return Ok(()) };
-    let version = live.resource_version.unwrap_or_default();
+    let version = ObjectVersion::new(&facts.uid, &live.resource_version.unwrap_or_default());
     let patch = json!({ "metadata": { "labels": { label::DELETION_PROTECTED: null } } });
-    let lift = Write::merge_into(object.clone(), manager::FEDERATOR, patch, &facts.uid, &version);
+    let lift = Write::amend_version(manager::FEDERATOR, object.clone(), patch, &version);
     let Some(lifted) = send(&all.hub.plane, &lift, &all.metrics).await? else { return Ok(()) };
-    send(&all.hub.plane, &Write::delete_version(object, &lifted.uid, &lifted.version), &all.metrics).await?;
+    send(&all.hub.plane, &Write::delete_version(object, lifted), &all.metrics).await?;
     tracing::warn!(namespace = name, "stranded hub namespace is removed");
     Ok(())
 }

@@ -17,7 +17,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Kind, Write,
+        Cell, Write,
         condition::{Verdict, find, is_true},
     },
 };
@@ -68,7 +68,7 @@ pub(super) fn plan(
             .get(annotation::SOURCE_GENERATION)
             .and_then(|generation| generation.parse().ok()),
     };
-    Write::apply_status(Kind::WorkloadDeployment, manager::DEPLOYMENT, &json!(status), deployment)
+    Write::status(manager::DEPLOYMENT, &json!(status), deployment)
 }
 
 fn conditions(instance: &Instance) -> &[Condition] {

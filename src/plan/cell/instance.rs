@@ -14,7 +14,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Kind, Plan, Write,
+        Cell, Plan, Write,
         condition::{Verdict, find},
     },
 };
@@ -55,10 +55,10 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     if instance.metadata.deletion_timestamp.is_some() {
         // The Go operator held a finalizer for its write-back; here the write-back's own controller sees to it.
         let mut writes: Vec<_> =
-            Write::release(Kind::Instance, manager::INSTANCE, finalizer::INSTANCE, *instance).into_iter().collect();
+            Write::release(manager::INSTANCE, finalizer::INSTANCE, *instance).into_iter().collect();
         if !features.quota && writes.is_empty() {
             // Quota was configured once; nothing here can reach its backend now, and nobody else would let go.
-            writes.extend(Write::release(Kind::Instance, manager::INSTANCE, finalizer::QUOTA, *instance));
+            writes.extend(Write::release(manager::INSTANCE, finalizer::QUOTA, *instance));
         }
         return Plan::writes(writes).into();
     }
@@ -82,8 +82,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let known: Vec<Condition> =
         conditions.iter().chain(old.iter().filter(|c| find(&conditions, &c.type_).is_none())).cloned().collect();
     conditions.push(ready(observed, &known).into_condition(old, condition::READY, generation, now));
-    let status =
-        Write::apply_status(Kind::Instance, manager::INSTANCE, &json!({ "conditions": conditions }), *instance);
+    let status = Write::status(manager::INSTANCE, &json!({ "conditions": conditions }), *instance);
     Decision { turned: turned.filter(|_| status.is_some()), ..status.into_iter().collect::<Plan<_>>().into() }
 }
 
@@ -102,8 +101,7 @@ fn open_gates(observed: &Observed<'_>, conditions: &[Condition]) -> Option<Write
     if judged.is_empty() || judged.iter().any(|g| shut(observed, conditions, &g.name).is_some()) {
         return None;
     }
-    Some(Write::merge(
-        Kind::Instance,
+    Some(Write::amend(
         manager::INSTANCE,
         json!({ "spec": { "controller": { "schedulingGates": left } } }),
         observed.instance,

@@ -17,7 +17,7 @@ use crate::{
         names,
     },
     plan::{
-        Cell, Kind, Plan, Write,
+        Cell, Object, Plan, Write,
         condition::is_true,
         hash::{is_own_hash, template_hash},
         ownership,
@@ -42,9 +42,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
     let deployment = observed.deployment;
     if deployment.metadata.deletion_timestamp.is_some() {
         // Garbage collection takes the Instances. The Go operator held a finalizer for that; nobody else would release it.
-        return Write::release(Kind::WorkloadDeployment, manager::DEPLOYMENT, finalizer::WORKLOAD, deployment)
-            .into_iter()
-            .collect();
+        return Write::release(manager::DEPLOYMENT, finalizer::WORKLOAD, deployment).into_iter().collect();
     }
     let hash = template_hash(&deployment.spec.template);
     let interfaces = &deployment.spec.template.spec.network_interfaces;
@@ -52,7 +50,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
     let location = networks.as_ref().and_then(|networks| networks.location.clone());
     let step = match next_action(observed, &hash) {
         Action::Create(ordinal) => Some(create(observed, ordinal, &hash, location.as_ref(), now)),
-        Action::Delete(instance) => Write::delete(Kind::Instance, instance),
+        Action::Delete(instance) => Write::delete(instance),
         Action::Stamp(instance) => Some(stamp(instance, &hash)),
         Action::Wait | Action::Nothing => None,
     };
@@ -142,7 +140,7 @@ fn is_made_from(instance: &Instance, template: &InstanceTemplateSpec) -> bool {
 
 fn stamp(instance: &Instance, hash: &str) -> Write<Cell> {
     let patch = json!({ "spec": { "controller": { "templateHash": hash } } });
-    Write::merge(Kind::Instance, manager::DEPLOYMENT, patch, instance)
+    Write::amend(manager::DEPLOYMENT, patch, instance)
 }
 
 /// Puts back the labels that say which Instance this is. The template and its hash do not change by it.
@@ -153,9 +151,8 @@ fn backfill(deployment: &WorkloadDeployment, instance: &Instance) -> Option<Writ
     {
         return None;
     }
-    let (namespace, name) = (instance.namespace().unwrap_or_default(), instance.name_any());
     let fields = json!({ "metadata": { "labels": labels } });
-    Write::apply(Kind::Instance, manager::DEPLOYMENT, &namespace, &name, fields, Some(instance))
+    Write::ensure_fields(manager::DEPLOYMENT, fields, instance)
 }
 
 fn create(
@@ -194,7 +191,8 @@ fn create(
         },
         "spec": spec,
     });
-    Write::create(Kind::Instance, manager::DEPLOYMENT, &deployment.namespace().unwrap_or_default(), &name, body)
+    let object = Object::named::<Instance>(&deployment.namespace().unwrap_or_default(), &name);
+    Write::create(manager::DEPLOYMENT, object, body)
 }
 
 /// The labels that say which Instance this is; the write-back demands every one of them.

@@ -16,7 +16,7 @@ use crate::{
         neighbours::{NetworkBinding, NetworkContext, Subnet, SubnetClaim, SubnetClaimSpec},
         reason::{Class, Reason},
     },
-    plan::{Cell, Kind, Write, condition::Verdict, condition::find, ownership},
+    plan::{Cell, Object, Write, condition::Verdict, condition::find, ownership},
 };
 
 /// Class of the subnets that Instances get.
@@ -77,7 +77,7 @@ pub fn surplus(view: &dyn View, deployment: &WorkloadDeployment, interfaces: usi
         (0..interfaces).map(|index| names::network_binding_name(&deployment.name_any(), index)).collect();
     let bindings = view.bindings_of(deployment);
     let surplus = bindings.iter().filter(|binding| !wanted.contains(&binding.name_any()));
-    surplus.filter_map(|binding| Write::delete(Kind::NetworkBinding, binding.as_ref())).collect()
+    surplus.filter_map(|binding| Write::delete(binding.as_ref())).collect()
 }
 
 /// The one location of the deployment's city.
@@ -143,7 +143,7 @@ fn walk(
     if binding.spec.network != *network || binding.spec.location != *location {
         // Its spec is immutable: it is made anew once it is gone.
         return Err(Pending {
-            write: Write::delete(Kind::NetworkBinding, binding.as_ref()),
+            write: Write::delete(binding.as_ref()),
             verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being replaced")),
         }
         .into());
@@ -213,12 +213,12 @@ fn bind(
         "metadata": { "ownerReferences": ownership::controller_reference(deployment) },
         "spec": { "network": network, "location": location },
     });
-    Write::create(Kind::NetworkBinding, manager::NETWORK, namespace, name, body)
+    Write::create(manager::NETWORK, Object::named::<NetworkBinding>(namespace, name), body)
 }
 
 fn claim_subnet(context: &NetworkContext, namespace: &str, name: &str, spec: &SubnetClaimSpec) -> Write<Cell> {
     let body = json!({ "metadata": { "ownerReferences": ownership::reference(context) }, "spec": spec });
-    Write::create(Kind::SubnetClaim, manager::NETWORK, namespace, name, body)
+    Write::create(manager::NETWORK, Object::named::<SubnetClaim>(namespace, name), body)
 }
 
 #[cfg(test)]

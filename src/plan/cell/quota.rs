@@ -17,7 +17,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Kind, Next, Plan, Project, Step, Write,
+        Cell, Next, Object, Plan, Project, Step, Write,
         condition::{Verdict, find},
         event::{self, Note, Severity},
         quantity::thousandths,
@@ -192,7 +192,7 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
         Claim::Present(claim) if sorted(&claim.spec.requests) != sorted(&amounts) => {
             // Claimed for another size than this generation has: what was granted says nothing of it.
             steps.extend(reported(pending(format!("ResourceClaim {name} is being replaced: the amounts changed"))));
-            steps.extend(Write::delete(Kind::ResourceClaim, claim.as_ref()).map(Step::Remote));
+            steps.extend(Write::delete(claim.as_ref()).map(Step::Remote));
         }
         Claim::Present(claim) => {
             let verdict;
@@ -207,8 +207,7 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
 
 fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {
     let fields = json!({ "metadata": { "finalizers": [finalizer::QUOTA] } });
-    let namespace = instance.namespace().unwrap_or_default();
-    Write::apply(Kind::Instance, manager::QUOTA, &namespace, &instance.name_any(), fields, Some(instance))
+    Write::ensure_fields(manager::QUOTA, fields, instance)
 }
 
 /// Whether the Instance says already that quota is being evaluated.
@@ -263,7 +262,7 @@ fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
 fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let Observed { instance, address, claim, cluster } = observed;
     let done = |plan: Plan<Step<Cell, Project>>| Decision::from(plan);
-    let Some(release) = Write::<Cell>::release(Kind::Instance, manager::QUOTA, finalizer::QUOTA, *instance) else {
+    let Some(release) = Write::<Cell>::release(manager::QUOTA, finalizer::QUOTA, *instance) else {
         return done(Plan::nothing());
     };
     let since = instance.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
@@ -272,12 +271,12 @@ fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
     match claim {
         Claim::Present(claim) if is_ours(claim, cluster, &instance.namespace().unwrap_or_default()) => {
             // On its way out already when there is no write: its event brings us back.
-            done(Write::delete(Kind::ResourceClaim, claim.as_ref()).map(Step::Remote).into_iter().collect())
+            done(Write::delete(claim.as_ref()).map(Step::Remote).into_iter().collect())
         }
         Claim::Present(_) => done(Plan::writes(vec![Step::Local(release)])),
         Claim::Absent => {
             let Some(address) = address else { return done(Plan::nothing()) };
-            let confirm = Write::confirm_absent(Kind::ResourceClaim, &address.namespace, &name);
+            let confirm = Write::confirm_absent(Object::named::<ResourceClaim>(&address.namespace, &name));
             done(Plan::writes(vec![Step::Remote(confirm), Step::Local(release)]))
         }
         // With the namespace, everything in it is gone.
@@ -308,8 +307,8 @@ pub fn reclaim(claim: &ResourceClaim, cluster: &str, namespace: &str, instance: 
     if !is_ours(claim, cluster, namespace) {
         return Plan::nothing();
     }
-    let Some(delete) = Write::delete(Kind::ResourceClaim, claim) else { return Plan::nothing() };
-    let confirm = Write::confirm_absent(Kind::Instance, namespace, instance);
+    let Some(delete) = Write::delete(claim) else { return Plan::nothing() };
+    let confirm = Write::confirm_absent(Object::named::<Instance>(namespace, instance));
     Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)])
 }
 
@@ -318,7 +317,7 @@ fn orphan(instance: &Instance, release: Write<Cell>, name: &str, why: &str, now:
     let text = format!("ResourceClaim {name} is left behind: {why}");
     let note =
         Note { severity: Severity::Warning, reason: Reason::QuotaClaimOrphaned, action: "ReleasingQuota", text: &text };
-    let event = event::on(Kind::Instance, instance, "instance-controller", &note, now);
+    let event = event::on(instance, "instance-controller", &note, now);
     let plan = Plan::writes(vec![Step::Local(event), Step::Local(release)]);
     Decision { orphans: true, ..plan.into() }
 }
@@ -327,7 +326,7 @@ fn orphan(instance: &Instance, release: Write<Cell>, name: &str, why: &str, now:
 fn report(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write<Cell>> {
     let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let condition = verdict.into_condition(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
-    Write::apply_status(Kind::Instance, manager::QUOTA, &json!({ "conditions": [condition] }), instance)
+    Write::status(manager::QUOTA, &json!({ "conditions": [condition] }), instance)
 }
 
 /// How soon to look again without a watch: often while people wait, seldom later.
@@ -370,7 +369,7 @@ fn create(
         }},
         "spec": spec,
     });
-    Write::create(Kind::ResourceClaim, manager::QUOTA, &address.namespace, name, body)
+    Write::create(manager::QUOTA, Object::named::<ResourceClaim>(&address.namespace, name), body)
 }
 
 fn sorted(requests: &[ResourceRequest]) -> Vec<&ResourceRequest> {

@@ -14,7 +14,7 @@ use crate::{
         meta::{GROUP, VERSION, annotation, label, manager},
     },
     plan::{
-        Cell, Hub, Kind, Object, Plan, Step, Write,
+        Cell, Hub, Object, Plan, Step, Write,
         instance_copy::{self, Copy},
         ownership,
     },
@@ -53,10 +53,10 @@ pub fn plan(observed: &Observed<'_>) -> Plan<Step<Cell, Hub>> {
     let Some(wanted) = wanted(observed) else {
         // Only an Instance that is gone takes its copy along; one that cannot be judged keeps what it has.
         let leftover = copy.filter(|_| observed.instance.is_none());
-        let Some(delete) = leftover.and_then(|copy| Write::delete(Kind::Instance, copy)) else {
+        let Some(delete) = leftover.and_then(|copy| Write::delete(copy)) else {
             return Plan::nothing();
         };
-        let confirm = Write::confirm_absent(Kind::Instance, &object.namespace, &object.name);
+        let confirm = Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name));
         return Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)]);
     };
     let Some(write) = instance_copy::ensure(&wanted.copy, *copy) else { return Plan::nothing() };
@@ -67,12 +67,10 @@ pub fn plan(observed: &Observed<'_>) -> Plan<Step<Cell, Hub>> {
     // our making.
     Plan::writes(vec![
         Step::Remote(Write::confirm_present(
-            Kind::WorkloadDeployment,
-            &object.namespace,
-            &wanted.deployment,
+            Object::named::<WorkloadDeployment>(&object.namespace, &wanted.deployment),
             &wanted.hub_uid,
         )),
-        Step::Remote(Write::confirm_absent(Kind::Instance, &object.namespace, &object.name)),
+        Step::Remote(Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name))),
         Step::Remote(write),
     ])
 }
@@ -85,9 +83,7 @@ pub fn contest(observed: &Observed<'_>, other: &Instance) -> Option<Write<Hub>> 
     match other.labels().get(label::CELL_UID) {
         None => instance_copy::ensure(&wanted.copy, Some(other)),
         Some(cell) if cell == observed.cell => None, // the watch brings it
-        Some(_) if other.creation_timestamp() < observed.instance?.creation_timestamp() => {
-            Write::delete(Kind::Instance, other)
-        }
+        Some(_) if other.creation_timestamp() < observed.instance?.creation_timestamp() => Write::delete(other),
         Some(_) => None,
     }
 }

@@ -46,7 +46,7 @@ impl Seen {
     }
 
     fn with<T>(&self, act: impl FnOnce(&Observed<'_>) -> T) -> T {
-        let object = Object { kind: Kind::Instance, namespace: "ns-1".into(), name: "wd-0".into() };
+        let object = Object::named::<Instance>("ns-1", "wd-0");
         act(&Observed {
             object: &object,
             instance: self.instance.as_ref(),

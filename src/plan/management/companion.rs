@@ -15,12 +15,13 @@ use super::{
 use crate::{
     api::{
         compute::WorkloadDeployment,
+        karmada::ResourceBinding,
         meta::{annotation, label, manager},
         names,
         referenced::Token,
     },
     plan::{
-        Hub, Kind, Object, Plan, Project, Step, Write,
+        Hub, Object, ObjectVersion, Plan, Project, Step, Write,
         payload::{Payload, Seen},
         references::annotated,
     },
@@ -95,10 +96,11 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         namespace: observed.hub_namespace.into(),
         name: observed.token.name.clone(),
     };
+    let version = ObjectVersion::new(&companion.uid, &companion.version);
     if claims.is_empty() {
         // Nobody has ever said that he uses it, or nobody can be read: not ours to judge.
         if companion.claims.as_ref().is_some_and(|before| !before.is_empty()) {
-            steps.push(Step::Remote(Write::delete_version(object, &companion.uid, &companion.version)));
+            steps.push(Step::Remote(Write::delete_version(object, version)));
         }
         return Decision::Plan(Plan::writes(steps));
     }
@@ -111,7 +113,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
         let change = content.patch_to(source);
         if !content.can_become(source) && (!change.is_empty() || content != source) {
             // Immutable, or of another type: nothing but a new one can have the new content.
-            steps.push(Step::Remote(Write::delete_version(object, &seen.uid, &seen.version)));
+            steps.push(Step::Remote(Write::delete_version(object, version)));
             return Decision::Plan(Plan::writes(steps));
         }
         patch.extend(change);
@@ -133,13 +135,7 @@ pub fn plan(observed: &Observed<'_>) -> Decision {
     }
     if !patch.is_empty() {
         let patch = Value::Object(patch);
-        steps.push(Step::Remote(Write::merge_into(
-            object,
-            manager::COMPANION,
-            patch,
-            &companion.uid,
-            &companion.version,
-        )));
+        steps.push(Step::Remote(Write::amend_version(manager::COMPANION, object, patch, &version)));
     }
     if leftovers {
         steps.extend(release_binding(observed).map(Step::Remote));
@@ -160,8 +156,12 @@ fn create(observed: &Observed<'_>, source: &Payload) -> Write<Hub> {
         "labels": { label::REFERENCED_DATA: "true" },
         "annotations": { annotation::REFERENCED_BY: json!(claims).to_string() },
     });
-    let kind = observed.token.kind.into();
-    Write::create(kind, manager::COMPANION, observed.hub_namespace, &observed.token.name, body)
+    let object = Object {
+        kind: observed.token.kind.into(),
+        namespace: observed.hub_namespace.into(),
+        name: observed.token.name.clone(),
+    };
+    Write::create(manager::COMPANION, object, body)
 }
 
 /// Who uses the companion from now on, and the live reads that must stand behind each who does no more.
@@ -198,9 +198,9 @@ fn claims(observed: &Observed<'_>, companion: &CompanionFacts) -> (BTreeSet<Stri
                 claims.insert(entry.clone());
             }
             Some(deployment) => {
-                confirm.push(Write::confirm_unchanged(Kind::WorkloadDeployment, deployment.as_ref()));
+                confirm.push(Write::confirm_unchanged(deployment.as_ref()));
             }
-            None => confirm.push(Write::confirm_absent(Kind::WorkloadDeployment, namespace, name)),
+            None => confirm.push(Write::confirm_absent(Object::named::<WorkloadDeployment>(namespace, name))),
         }
     }
     (claims, confirm)
@@ -237,12 +237,10 @@ fn release_binding(observed: &Observed<'_>) -> Option<Write<Hub>> {
         },
         "spec": { "clusters": null, "placement": null },
     });
-    let object = Object {
-        kind: Kind::ResourceBinding,
-        namespace: observed.hub_namespace.into(),
-        name: names::binding_name(observed.token.kind.as_str(), &observed.token.name),
-    };
-    Some(Write::merge_into(object, manager::COMPANION, patch, &binding.uid, &binding.version))
+    let name = names::binding_name(observed.token.kind.as_str(), &observed.token.name);
+    let object = Object::named::<ResourceBinding>(observed.hub_namespace, &name);
+    let version = ObjectVersion::new(&binding.uid, &binding.version);
+    Some(Write::amend_version(manager::COMPANION, object, patch, &version))
 }
 
 #[cfg(test)]

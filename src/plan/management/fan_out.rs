@@ -17,7 +17,7 @@ use crate::{
         names::{self, CityCode},
         reason::Reason,
     },
-    plan::{Kind, Plan, Project, Write, condition::Verdict, ownership},
+    plan::{Plan, Project, Write, condition::Verdict, ownership},
 };
 
 /// Everything that is known about one Workload. All of it is known: the stores behind it are filled.
@@ -86,8 +86,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Project>> {
             writes.extend(deployment(observed, placement, name, city));
         }
     }
-    writes
-        .extend(surplus(observed, &outcomes).into_iter().filter_map(|wd| Write::delete(Kind::WorkloadDeployment, wd)));
+    writes.extend(surplus(observed, &outcomes).into_iter().filter_map(|wd| Write::delete(wd)));
     if writes.is_empty() {
         writes.extend(workload_status(observed, &outcomes, now));
     }
@@ -97,11 +96,9 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Project>> {
 /// Deployments first, the Workload's own finalizer when none is left. Their events bring us back.
 fn delete(observed: &Observed<'_>) -> Plan<Write<Project>> {
     if observed.deployments.is_empty() {
-        return Write::release(Kind::Workload, manager::WORKLOAD, finalizer::WORKLOAD, observed.workload)
-            .into_iter()
-            .collect();
+        return Write::release(manager::WORKLOAD, finalizer::WORKLOAD, observed.workload).into_iter().collect();
     }
-    observed.deployments.iter().filter_map(|wd| Write::delete(Kind::WorkloadDeployment, wd.as_ref())).collect()
+    observed.deployments.iter().filter_map(|wd| Write::delete(wd.as_ref())).collect()
 }
 
 /// Networks that the template names and the Workload's namespace has not. A reference's own namespace does not count.
@@ -112,9 +109,8 @@ fn missing_networks(observed: &Observed<'_>) -> BTreeSet<String> {
 }
 
 fn ensure_finalizer(workload: &Workload) -> Option<Write<Project>> {
-    let namespace = workload.namespace().unwrap_or_default();
     let fields = json!({ "metadata": { "finalizers": [finalizer::WORKLOAD] } });
-    Write::apply(Kind::Workload, manager::WORKLOAD, &namespace, &workload.name_any(), fields, Some(workload))
+    Write::ensure_fields(manager::WORKLOAD, fields, workload)
 }
 
 /// Judges each placement, in the order of the spec.
@@ -251,7 +247,7 @@ fn deployment(observed: &Observed<'_>, placement: &Placement, name: &str, city: 
         stamp(&mut fields, uid);
     }
     let namespace = workload.namespace().unwrap_or_default();
-    Write::apply(Kind::WorkloadDeployment, manager::WORKLOAD, &namespace, name, fields, live.as_deref())
+    Write::ensure(manager::WORKLOAD, &namespace, name, fields, live.as_deref())
 }
 
 /// What the federator would otherwise add in a write of its own.

@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
@@ -21,7 +22,7 @@ use crate::{
         referenced::{self, Token},
     },
     plan::{
-        Hub, Kind, NamespaceFacts, Next, Object, Plan, Project, Step, Write,
+        Hub, NamespaceFacts, Next, Object, ObjectVersion, Plan, Project, Step, Write,
         condition::Verdict,
         event::{self, Note, Severity},
         ownership,
@@ -150,13 +151,11 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
 fn delete(observed: &Observed<'_>) -> Plan<Step<Project, Hub>> {
     let deployment = observed.deployment;
     // The Go operator held one more; what it stood for, the claims on companions, is given up without it.
-    let leftover = Write::release(Kind::WorkloadDeployment, manager::FEDERATOR, finalizer::REFERENCED_DATA, deployment);
+    let leftover = Write::release(manager::FEDERATOR, finalizer::REFERENCED_DATA, deployment);
     if let Some(leftover) = leftover {
         return Plan::writes(vec![Step::Local(leftover)]);
     }
-    let release = || -> Option<Write<Project>> {
-        Write::release(Kind::WorkloadDeployment, manager::FEDERATOR, finalizer::FEDERATOR, deployment)
-    };
+    let release = || -> Option<Write<Project>> { Write::release(manager::FEDERATOR, finalizer::FEDERATOR, deployment) };
     let recorded = deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
     let Some(namespace) = observed.namespace_uid.map(names::hub_namespace).or(recorded) else {
         // The namespace is recorded before anything is written there, so nothing was.
@@ -165,14 +164,14 @@ fn delete(observed: &Observed<'_>) -> Plan<Step<Project, Hub>> {
     if let Some(copy) = (observed.copy)(&namespace) {
         if ownership::is_hub_copy_from(&copy, &deployment.namespace().unwrap_or_default()) {
             // On its way out already when there is no write: its event brings us back.
-            return Write::delete(Kind::WorkloadDeployment, copy.as_ref()).map(Step::Remote).into_iter().collect();
+            return Write::delete(copy.as_ref()).map(Step::Remote).into_iter().collect();
         }
         return release().map(Step::Local).into_iter().collect();
     }
     let Some(release) = release() else { return Plan::nothing() };
     let name = deployment.name_any();
     Plan::writes(vec![
-        Step::Remote(Write::confirm_absent(Kind::WorkloadDeployment, &namespace, &name)),
+        Step::Remote(Write::confirm_absent(Object::named::<WorkloadDeployment>(&namespace, &name))),
         Step::Local(release),
     ])
 }
@@ -186,8 +185,8 @@ pub fn plan_orphan(namespace: &str, namespace_uid: &str, copy: &WorkloadDeployme
     if !same || !ownership::is_hub_copy_from(copy, namespace) {
         return Plan::nothing();
     }
-    let Some(delete) = Write::<Hub>::delete(Kind::WorkloadDeployment, copy) else { return Plan::nothing() };
-    let confirm = Write::<Project>::confirm_absent(Kind::WorkloadDeployment, namespace, &copy.name_any());
+    let Some(delete) = Write::<Hub>::delete(copy) else { return Plan::nothing() };
+    let confirm = Write::<Project>::confirm_absent(Object::named::<WorkloadDeployment>(namespace, &copy.name_any()));
     Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)])
 }
 
@@ -203,7 +202,7 @@ fn repair(
     let (repair, what): (Write<Hub>, String) = match lost {
         Repair::Copy => {
             let what = format!("WorkloadDeployment {}", copy.name_any());
-            (Write::merge(Kind::WorkloadDeployment, manager::REPAIR, patch, copy), what)
+            (Write::amend(manager::REPAIR, patch, copy), what)
         }
         Repair::Companion(token) => {
             let companion = (observed.data.companion)(token).filter(|companion| !companion.terminating);
@@ -213,13 +212,14 @@ fn repair(
                 namespace: copy.namespace().unwrap_or_default(),
                 name: token.name.clone(),
             };
-            (Write::merge_into(object, manager::REPAIR, patch, &companion.uid, &companion.version), token.to_string())
+            let version = ObjectVersion::new(&companion.uid, &companion.version);
+            (Write::amend_version(manager::REPAIR, object, patch, &version), token.to_string())
         }
     };
     let text = format!("{what} lost what Karmada had made of it on the hub, and was touched to have it made anew");
     let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Repairing", text: &text };
     let controller = "workload-deployment-federator";
-    let event = event::on(Kind::WorkloadDeployment, observed.deployment, controller, &note, now);
+    let event = event::on(observed.deployment, controller, &note, now);
     vec![Step::Remote(repair), Step::Local(event)]
 }
 
@@ -229,9 +229,7 @@ fn mark(deployment: &WorkloadDeployment, namespace: &str, data: &Data) -> Option
     let stale = stale(deployment, &annotations);
     annotations.insert(annotation::FEDERATION_NAMESPACE, namespace.to_owned());
     let fields = json!({ "metadata": { "finalizers": [finalizer::FEDERATOR], "annotations": annotations }});
-    let own = deployment.namespace().unwrap_or_default();
-    let name = deployment.name_any();
-    Write::apply(Kind::WorkloadDeployment, manager::FEDERATOR, &own, &name, fields, Some(deployment)).or(stale)
+    Write::ensure_fields(manager::FEDERATOR, fields, deployment).or(stale)
 }
 
 /// The annotations that say which data a deployment needs; on the hub they decide what Karmada brings to the cell.
@@ -259,7 +257,7 @@ fn stale<P>(live: &WorkloadDeployment, wanted: &BTreeMap<&'static str, String>) 
         return None;
     }
     let patch = json!({ "metadata": { "annotations": surplus } });
-    Some(Write::merge(Kind::WorkloadDeployment, manager::FEDERATOR, patch, live))
+    Some(Write::amend(manager::FEDERATOR, patch, live))
 }
 
 /// Why data does not arrive although all of it is on the hub: the cell cannot know, and its Instances are to say it.
@@ -282,7 +280,7 @@ fn ensure_namespace(observed: &Observed<'_>, name: &str, live: Option<&Namespace
         return None;
     }
     let fields = json!({ "metadata": { "labels": labels } });
-    Write::apply::<WorkloadDeployment>(Kind::Namespace, manager::FEDERATOR, "", name, fields, None)
+    Write::ensure::<Namespace>(manager::FEDERATOR, "", name, fields, None)
 }
 
 fn ensure_copy(
@@ -306,8 +304,7 @@ fn ensure_copy(
         "metadata": { "labels": labels, "annotations": annotations },
         "spec": deployment.spec,
     });
-    Write::apply(Kind::WorkloadDeployment, manager::FEDERATOR, namespace, &deployment.name_any(), fields, live)
-        .or(stale)
+    Write::ensure(manager::FEDERATOR, namespace, &deployment.name_any(), fields, live).or(stale)
 }
 
 /// A deployment that cannot be federated, said on the deployment itself.
@@ -319,7 +316,7 @@ fn invalid(deployment: &WorkloadDeployment, why: &str, now: Timestamp) -> Option
     let condition = verdict.into_condition(&old.conditions, condition::AVAILABLE, generation, now);
     let mut status: Value = json!(WorkloadDeploymentStatus { conditions: vec![condition], ..old.clone() });
     status["observedGeneration"] = json!(generation);
-    Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, &status, deployment)
+    Write::status(manager::FEDERATOR, &status, deployment)
 }
 
 #[cfg(test)]

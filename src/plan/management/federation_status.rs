@@ -11,7 +11,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Kind, Project, Write,
+        Project, Write,
         condition::{Verdict, find},
         event::{self, Note, Severity},
     },
@@ -71,7 +71,7 @@ pub(super) fn plan(
     let event = news.map(|news| {
         let note =
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
-        event::on(Kind::WorkloadDeployment, deployment, "workload-deployment-federator", &note, now)
+        event::on(deployment, "workload-deployment-federator", &note, now)
     });
     let mut status = report.map_or_else(|| old.clone(), mirrored);
     status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
@@ -80,7 +80,7 @@ pub(super) fn plan(
         return Vec::new();
     }
     status.conditions.extend(own);
-    let write = Write::apply_status(Kind::WorkloadDeployment, manager::FEDERATOR, &json!(status), deployment);
+    let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
     write.into_iter().chain(event).collect()
 }
 

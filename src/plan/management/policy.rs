@@ -25,7 +25,7 @@ use crate::{
         referenced::SourceKind,
     },
     plan::{
-        Hub, Kind, Next, Op, Plan, Write,
+        Hub, Next, Op, Plan, Write,
         event::{self, Note, Severity},
         ownership,
     },
@@ -156,7 +156,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     }
     let ours = observed.policy.filter(|policy| is_unneeded(observed) && ownership::is_managed(*policy));
     let Some(policy) = ours else { return Plan::nothing().into() };
-    let Some(delete) = Write::delete(Kind::PropagationPolicy, policy) else { return Plan::nothing().into() };
+    let Some(delete) = Write::delete(policy) else { return Plan::nothing().into() };
     if observed.claimed == 0 {
         return Plan::writes(vec![delete]).into();
     }
@@ -175,7 +175,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     );
     let note =
         Note { severity: Severity::Warning, reason: Reason::CompanionsStillClaimed, action: "Deleting", text: &text };
-    let event = event::on(Kind::PropagationPolicy, policy, "city-policy", &note, now);
+    let event = event::on(policy, "city-policy", &note, now);
     Decision::reporting(News::GaveUp, vec![event, delete], Next::Await)
 }
 
@@ -189,7 +189,7 @@ fn wait(observed: &Observed<'_>, policy: &PropagationPolicy, now: Timestamp) -> 
         CLAIM_RELEASE_TIMEOUT.as_secs()
     );
     let note = Note { severity: Severity::Normal, reason: Reason::AwaitingCompanions, action: "Deleting", text: &text };
-    event::on(Kind::PropagationPolicy, policy, "city-policy", &note, now)
+    event::on(policy, "city-policy", &note, now)
 }
 
 fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
@@ -241,20 +241,13 @@ fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
     match form {
         // One form excludes the other, and whoever wrote the old one holds on to it: the next look applies the rest.
         Some(form) => steps.push(form),
-        None => steps.extend(Write::apply(
-            Kind::PropagationPolicy,
-            manager::CITY_POLICY,
-            observed.namespace,
-            &name,
-            fields,
-            live,
-        )),
+        None => steps.extend(Write::ensure(manager::CITY_POLICY, observed.namespace, &name, fields, live)),
     }
     let writes = steps.iter().any(|write| matches!(write.op, Op::Apply { .. }));
     if let (Some(before), Some(live)) = (before.filter(|before| *before != phase && writes), live) {
         let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
         let note = Note { severity: Severity::Normal, reason: Reason::MigrationStep, action: "Migrating", text: &text };
-        steps.push(event::on(Kind::PropagationPolicy, live, "city-policy", &note, now));
+        steps.push(event::on(live, "city-policy", &note, now));
     }
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
     match (observed.probe, live) {
@@ -293,7 +286,7 @@ fn refuse(observed: &Observed<'_>, live: &PropagationPolicy, now: Timestamp) -> 
         observed.namespace
     );
     let note = Note { severity: Severity::Warning, reason: Reason::MigrationRefused, action: "Migrating", text: &text };
-    event::on(Kind::PropagationPolicy, live, "city-policy", &note, now)
+    event::on(live, "city-policy", &note, now)
 }
 
 /// The selectors of companions: those that stand, or the Go operator's.
@@ -325,7 +318,7 @@ fn warn(observed: &Observed<'_>, rollback_impact: &[String], now: Timestamp) -> 
         rollback_impact.join("; ")
     );
     let note = Note { severity: Severity::Warning, reason: Reason::DataWillBeLost, action: "Migrating", text: &text };
-    let event = event::on(Kind::PropagationPolicy, live, "city-policy", &note, now);
+    let event = event::on(live, "city-policy", &note, now);
     Decision::reporting(News::Warned, vec![event], Next::After(ROLLBACK_WARNING))
 }
 
@@ -345,7 +338,7 @@ fn change_of_form(live: &PropagationPolicy, wanted: &PolicyPlacement) -> Option<
         return None;
     }
     let patch = json!({ "spec": { "placement": placement } });
-    Some(Write::merge(Kind::PropagationPolicy, manager::CITY_POLICY, patch, live))
+    Some(Write::amend(manager::CITY_POLICY, patch, live))
 }
 
 #[cfg(test)]

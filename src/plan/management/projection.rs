@@ -13,7 +13,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Hub, Kind, NamespaceFacts, Plan, Project, Step, Write,
+        Hub, NamespaceFacts, Object, Plan, Project, Step, Write,
         event::{self, Note, Severity},
         instance_copy::{self, Copy},
         ownership,
@@ -152,8 +152,8 @@ fn remove(observed: &Observed<'_>) -> Plan<Step<Project, Hub>> {
     let (Some(projection), Some(facts)) = (observed.projection.filter(|p| is_projection(p)), observed.facts) else {
         return Plan::nothing();
     };
-    let Some(delete) = Write::delete(Kind::Instance, projection) else { return Plan::nothing() };
-    let confirm = Write::confirm_absent(Kind::Instance, &names::hub_namespace(&facts.uid), observed.name);
+    let Some(delete) = Write::delete(projection) else { return Plan::nothing() };
+    let confirm = Write::confirm_absent(Object::named::<Instance>(&names::hub_namespace(&facts.uid), observed.name));
     Plan::writes(vec![Step::Remote(confirm), Step::Local(delete)])
 }
 
@@ -169,7 +169,7 @@ fn is_projection(instance: &Instance) -> bool {
 pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub> {
     let text = format!("not shown in any project: {}", why.text());
     let note = Note { severity: Severity::Warning, reason: Reason::Quarantined, action: "Projecting", text: &text };
-    event::on(Kind::Instance, instance, "instance-projector", &note, now)
+    event::on(instance, "instance-projector", &note, now)
 }
 
 #[cfg(test)]

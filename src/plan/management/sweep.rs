@@ -7,10 +7,11 @@ use kube::core::ObjectMeta;
 use super::facts::BindingFacts;
 use crate::{
     api::{
+        karmada::ResourceBinding,
         meta::annotation,
         referenced::{SourceKind, Token},
     },
-    plan::{Hub, Kind, Object, Write},
+    plan::{Hub, Object, ObjectVersion, Write},
 };
 
 /// How what is left behind is found, and what becomes of it.
@@ -61,15 +62,14 @@ pub fn is_of_companion(meta: &ObjectMeta, facts: Option<&BindingFacts>) -> bool 
 
 /// The writes that remove a binding without its companion: the live read that finds no companion comes first.
 pub fn reap(namespace: &str, binding: &ObjectMeta, companion: &Token) -> [Write<Hub>; 2] {
-    let object = Object {
-        kind: Kind::ResourceBinding,
-        namespace: namespace.to_owned(),
-        name: binding.name.clone().unwrap_or_default(),
-    };
-    let (uid, version) = (binding.uid.as_deref(), binding.resource_version.as_deref());
+    let object = Object::named::<ResourceBinding>(namespace, binding.name.as_deref().unwrap_or_default());
     [
-        Write::confirm_absent(companion.kind.into(), namespace, &companion.name),
-        Write::delete_version(object, uid.unwrap_or_default(), version.unwrap_or_default()),
+        Write::confirm_absent(Object {
+            kind: companion.kind.into(),
+            namespace: namespace.into(),
+            name: companion.name.clone(),
+        }),
+        Write::delete_version(object, ObjectVersion::of(binding)),
     ]
 }
 

@@ -15,7 +15,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Kind, Project, Write,
+        Project, Write,
         condition::{Verdict, find, is_true},
     },
 };
@@ -60,7 +60,7 @@ pub fn workload_status(
     status.updated_replicas = sums.updated_replicas;
     let verdict = workload_verdict(&verdicts);
     status.conditions = vec![verdict.into_condition(&old.conditions, condition::AVAILABLE, generation, now)];
-    Write::apply_status(Kind::Workload, manager::WORKLOAD, &json!(status), workload)
+    Write::status(manager::WORKLOAD, &json!(status), workload)
 }
 
 /// The counters of several deployments, added up.
@@ -98,7 +98,7 @@ pub fn blocked(workload: &Workload, verdict: Verdict, now: Timestamp) -> Option<
     let condition = verdict.into_condition(&status.conditions, condition::AVAILABLE, workload.metadata.generation, now);
     status.conditions.retain(|c| c.type_ != condition::AVAILABLE);
     status.conditions.push(condition);
-    Write::apply_status(Kind::Workload, manager::WORKLOAD, &json!(status), workload)
+    Write::status(manager::WORKLOAD, &json!(status), workload)
 }
 
 fn placement_verdict<'a>(
