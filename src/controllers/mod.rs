@@ -10,7 +10,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
-use tokio::{task::JoinSet, time::Instant};
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     io::{
         Class, Error,
         clients::ControlPlane,
+        clock::Now,
         health::Health,
         queue::{Key, Outcome, Queue},
         store::{Cache, Store},
@@ -36,8 +37,8 @@ pub trait Reconciler: Send + Sync + 'static {
     /// Its name in logs and metrics.
     const NAME: &'static str;
 
-    /// Brings the object behind `key` one step nearer to what is wanted.
-    fn reconcile(&self, key: &Key) -> impl Future<Output = Result<Next, Error>> + Send;
+    /// Brings the object behind `key` one step nearer to what is wanted. `now` is the only clock that it may use.
+    fn reconcile(&self, key: &Key, now: Now) -> impl Future<Output = Result<Next, Error>> + Send;
 }
 
 /// Works on `queue` with this many workers until `stop`; what is under way then is finished first.
@@ -74,8 +75,8 @@ pub async fn run<R: Reconciler>(
 }
 
 async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &Metrics) {
-    let started = Instant::now();
-    let result = tokio::time::timeout(RECONCILE_TIMEOUT, reconciler.reconcile(&key)).await;
+    let started = Now::read();
+    let result = tokio::time::timeout(RECONCILE_TIMEOUT, reconciler.reconcile(&key, started)).await;
     let result =
         result.unwrap_or_else(|_| Err(Error::Deadline { call: format!("reconcile {key}"), after: RECONCILE_TIMEOUT }));
     let (label, outcome) = match &result {
@@ -84,7 +85,7 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &
         Err(Error::Deadline { .. }) => ("error", Outcome::Unanswered),
         Err(_) => ("error", Outcome::Failed),
     };
-    metrics.reconciled(R::NAME, label, started.elapsed());
+    metrics.reconciled(R::NAME, label, Now::read().instant.duration_since(started.instant));
     metrics.depth(R::NAME, queue.depth());
     let shown = key.to_string();
     let delay = queue.finish(key, outcome);
@@ -132,10 +133,10 @@ async fn send<P: Plane>(
 }
 
 /// Sends the writes of a plan over two planes, in order, until one fails.
-async fn carry_out<N: Plane, F: Plane>(
+async fn carry_out<N: Plane, F: Plane, G>(
     local: &ControlPlane<N>,
     remote: &ControlPlane<F>,
-    plan: &Plan<Step<N, F>>,
+    plan: &Plan<Step<N, F>, G>,
     metrics: &Metrics,
 ) -> Result<Next, Stopped> {
     for step in &plan.steps {
@@ -265,7 +266,7 @@ mod tests {
     impl Reconciler for Broken {
         const NAME: &'static str = "broken";
 
-        async fn reconcile(&self, _: &Key) -> Result<Next, Error> {
+        async fn reconcile(&self, _: &Key, _: Now) -> Result<Next, Error> {
             panic!("a bug")
         }
     }

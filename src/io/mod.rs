@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod clients;
+pub mod clock;
 mod confidential;
 pub mod health;
 pub mod lease;

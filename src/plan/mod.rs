@@ -22,15 +22,20 @@ pub use kind::{Kind, Known, Object, ObjectVersion};
 pub use namespace::NamespaceFacts;
 pub use write::{Cell, Hub, Op, Plane, Project, Step, Write};
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 /// What to do now, in this order, and when to look again if nothing happens.
+///
+/// `S` is a write, or a [`Step`] on one of two planes. `G` is what the controller is told beside the writes; most plans
+/// tell nothing.
 #[derive(Debug)]
-pub struct Plan<S> {
+pub struct Plan<S, G = Infallible> {
     /// Writes, in the order that is safe to be cut after any of them.
     pub steps: Vec<S>,
     /// When to look again without an event.
     pub next: Next,
+    /// What the controller is to remember or to count. None of it changes what the writes do.
+    pub signals: Vec<G>,
 }
 
 /// When to look at an object again.
@@ -53,19 +58,31 @@ impl Next {
     }
 }
 
-impl<S> Plan<S> {
+impl<S, G> Plan<S, G> {
     /// These writes, then wait for an event.
     pub fn writes(steps: Vec<S>) -> Self {
-        Self { steps, next: Next::Await }
+        Self::until(steps, Next::Await)
+    }
+
+    /// These writes, then look again as `next` says.
+    pub fn until(steps: Vec<S>, next: Next) -> Self {
+        Self { steps, next, signals: Vec::new() }
     }
 
     /// Nothing to do.
     pub fn nothing() -> Self {
         Self::writes(Vec::new())
     }
+
+    /// The same plan, telling the controller this as well.
+    #[must_use]
+    pub fn with(mut self, signals: impl IntoIterator<Item = G>) -> Self {
+        self.signals.extend(signals);
+        self
+    }
 }
 
-impl<S> FromIterator<S> for Plan<S> {
+impl<S, G> FromIterator<S> for Plan<S, G> {
     fn from_iter<I: IntoIterator<Item = S>>(steps: I) -> Self {
         Self::writes(steps.into_iter().collect())
     }

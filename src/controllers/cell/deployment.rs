@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::State;
 use crate::{
     controllers::{Reconciler, send},
-    io::{Error, queue::Key, store::ObjectKey},
+    io::{Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
         Next,
         cell::{
@@ -25,7 +24,7 @@ pub(super) struct DeploymentController(pub(super) Arc<State>);
 impl Reconciler for DeploymentController {
     const NAME: &'static str = "workload-deployment";
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let state = &self.0;
         // An Instance that cannot be read may be any of the ones we look for: unknown is not absent.
         if !state.knows_all() || state.instances.has_unreadable(&key.namespace) {
@@ -45,7 +44,7 @@ impl Reconciler for DeploymentController {
                 features: state.features,
                 networks: state.networks.as_ref().map(|networks| networks as &dyn View),
             },
-            Timestamp::now(),
+            now.time,
         );
         for write in &plan.steps {
             send(&state.plane, write, &state.metrics).await?;

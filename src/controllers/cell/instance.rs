@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::State;
 use crate::{
     controllers::{Reconciler, send},
-    io::{Error, queue::Key, store::ObjectKey},
+    io::{Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
         Next,
         cell::{
@@ -24,7 +22,7 @@ pub(super) struct InstanceController(pub(super) Arc<State>);
 impl Reconciler for InstanceController {
     const NAME: &'static str = "instance";
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let state = &self.0;
         if !state.knows_all() {
             return Ok(Next::Await);
@@ -46,7 +44,7 @@ impl Reconciler for InstanceController {
             data::look(owner, &instance, &|token| companions.has(&key.namespace, token))
         });
         let observed = Observed { instance: &instance, features: state.features, networks, data };
-        let decision = instance::plan(&observed, Timestamp::now());
+        let decision = instance::plan(&observed, now.time);
         for write in &decision.plan.steps {
             send(&state.plane, write, &state.metrics).await?;
         }

@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant as Clock},
 };
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
 
@@ -22,6 +21,7 @@ use crate::{
     io::{
         Class, Error,
         clients::{ControlPlane, Projects},
+        clock::Now,
         health::Health,
         queue::{Key, Queue},
         store::{Change, ObjectKey, Store},
@@ -142,7 +142,7 @@ pub(super) struct QuotaController(pub(super) Arc<State>);
 impl Reconciler for QuotaController {
     const NAME: &'static str = "quota";
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let state = &self.0;
         let Some(quota) = &state.quota else { return Ok(Next::Await) };
         if !state.is_synced() || state.instances.has_unreadable(&key.namespace) {
@@ -163,12 +163,12 @@ impl Reconciler for QuotaController {
         };
         let (address, backend) = match look {
             Ok(found) => found,
-            Err(trouble) => return self.report(quota, &instance, trouble).await,
+            Err(trouble) => return self.report(quota, &instance, trouble, now).await,
         };
         if !backend.claims.is_synced() && backend.since.elapsed() < PROJECT_WATCH_PATIENCE {
             return Ok(Next::After(PROJECT_WATCH_PATIENCE / 4));
         }
-        self.work(quota, &instance, address, &backend).await
+        self.work(quota, &instance, address, &backend, now).await
     }
 }
 
@@ -180,6 +180,7 @@ impl QuotaController {
         instance: &Instance,
         address: &Address,
         backend: &Backend,
+        now: Now,
     ) -> Result<Next, Error> {
         let name = names::resource_claim_name(&instance.name_any());
         let cached = || backend.claims.get(&ObjectKey::new(&address.namespace, &name));
@@ -197,7 +198,7 @@ impl QuotaController {
                 Err(error) => (Claim::Unknown(trouble(&error)), Some(error)),
             };
             let observed = Observed { instance, address: Some(address), claim, cluster: &quota.cluster };
-            let decision = self.decide(&observed);
+            let decision = self.decide(&observed, now);
             let done = carry_out(&self.0.plane, &backend.plane, &decision.plan, &self.0.metrics).await;
             match (done, failed) {
                 // Reported; and the next attempt waits as failures do, longer and longer.
@@ -221,8 +222,8 @@ impl QuotaController {
     }
 
     /// Plans, and counts what the plan is to be counted for.
-    fn decide(&self, observed: &Observed<'_>) -> Decision {
-        let decision = quota::plan(observed, Timestamp::now());
+    fn decide(&self, observed: &Observed<'_>, now: Now) -> Decision {
+        let decision = quota::plan(observed, now.time);
         if let Some(reason) = decision.failure {
             self.0.metrics.quota_failed(reason);
         }
@@ -233,9 +234,9 @@ impl QuotaController {
     }
 
     /// Says on the Instance why quota cannot even be asked.
-    async fn report(&self, quota: &Quota, instance: &Instance, trouble: Trouble) -> Result<Next, Error> {
+    async fn report(&self, quota: &Quota, instance: &Instance, trouble: Trouble, now: Now) -> Result<Next, Error> {
         let observed = Observed { instance, address: None, claim: Claim::Unknown(trouble), cluster: &quota.cluster };
-        let decision = self.decide(&observed);
+        let decision = self.decide(&observed, now);
         let next = decision.plan.next;
         for step in decision.plan.steps {
             if let Step::Local(write) = step {

@@ -16,6 +16,7 @@ use crate::{
     io::{
         Class, Error, REQUEST_TIMEOUT,
         clients::ControlPlane,
+        clock::Now,
         deadline,
         health::Health,
         queue::{Key, Queue, backoff},
@@ -101,7 +102,7 @@ pub(super) struct WriteBackController(pub(super) Arc<State>);
 impl Reconciler for WriteBackController {
     const NAME: &'static str = "write-back";
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, _: Now) -> Result<Next, Error> {
         let state = &self.0;
         let Some(this) = &state.write_back else { return Ok(Next::Await) };
         let (true, Some(cell)) = (state.is_synced() && this.copies.is_synced(), this.cell.get()) else {

@@ -15,6 +15,7 @@ use crate::{
     controllers::{Reconciler, send},
     io::{
         Class, Error,
+        clock::Now,
         queue::Key,
         sources::{Copied, News, Reading},
         store::ObjectKey,
@@ -50,7 +51,7 @@ struct Work<'a> {
 impl Reconciler for Companion {
     const NAME: &'static str = "referenced-data";
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, _: Now) -> Result<Next, Error> {
         let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
         let Ok(token) = key.name.parse::<Token>() else { return Ok(Next::Await) };
         // What cannot be read may refer to anything; and without its namespace nobody knows where copies are.

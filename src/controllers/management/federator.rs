@@ -1,14 +1,12 @@
 //! WorkloadDeployment of a project -> its copy on the hub, and the copy's status back.
 
-use std::{sync::Arc, time::Instant};
-
-use jiff::Timestamp;
+use std::sync::Arc;
 
 use super::state::Management;
 use crate::{
     api::{names, referenced::Token},
     controllers::{Reconciler, carry_out},
-    io::{Error, queue::Key, store::ObjectKey},
+    io::{Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
         Next,
         management::{
@@ -26,15 +24,14 @@ pub(super) struct Federator(pub(super) Arc<Management>);
 impl Reconciler for Federator {
     const NAME: &'static str = "workload-deployment-federator";
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let (Some(project), hub) = (self.0.project(&key.lane), &self.0.hub) else { return Ok(Next::Await) };
         if !project.is_synced() || !hub.is_synced() {
             return Ok(Next::Await); // a fresh cache brings every key back
         }
         let namespace_uid = project.namespace_uid(&key.namespace);
-        let now = Instant::now();
         let Some(deployment) = project.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
-            project.blocked.note(&ObjectKey::new(&key.namespace, &key.name), None, now);
+            project.blocked.note(&ObjectKey::new(&key.namespace, &key.name), None, now.instant);
             let Some(uid) = namespace_uid.filter(|_| !project.deployments.has_unreadable(&key.namespace)) else {
                 return Ok(Next::Await);
             };
@@ -63,7 +60,7 @@ impl Reconciler for Federator {
             cluster: &|name| hub.clusters.get(&ObjectKey::new("", name)),
             clusters_of: &|city| hub.clusters_of(city),
         };
-        let blocked_since = project.blocked.of(&key, now);
+        let blocked_since = project.blocked.of(&key, now.instant);
         let decision = federate::plan(
             &Observed {
                 project: &project.name,
@@ -82,13 +79,13 @@ impl Reconciler for Federator {
                 },
                 karmada: hub.knows_karmada().then_some(karmada),
                 blocked_since: blocked_since.as_ref().map(|(what, since)| (what.as_str(), *since)),
-                may_repair: project.blocked.may_repair(&key, now),
+                may_repair: project.blocked.may_repair(&key, now.instant),
             },
-            Timestamp::now(),
+            now.time,
         );
-        project.blocked.note(&key, decision.blocker.as_deref(), now);
+        project.blocked.note(&key, decision.blocker.as_deref(), now.instant);
         if decision.repairs {
-            project.blocked.repaired(&key, now);
+            project.blocked.repaired(&key, now.instant);
             self.0.metrics.repaired();
         }
         Ok(carry_out(&project.plane, &hub.plane, &decision.plan, &self.0.metrics).await?)

@@ -2,13 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use jiff::Timestamp;
-
 use super::state::{Management, city_index};
 use crate::{
     api::names::CityCode,
     controllers::{Reconciler, send},
-    io::{Error, queue::Key, store::ObjectKey},
+    io::{Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
         Next,
         management::{
@@ -25,8 +23,8 @@ pub(super) struct CityPolicy(pub(super) Arc<Management>);
 impl Reconciler for CityPolicy {
     const NAME: &'static str = "city-policy";
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
-        let Some(decision) = self.decide(key) else { return Ok(Next::Await) };
+    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
+        let Some(decision) = self.decide(key, now) else { return Ok(Next::Await) };
         for write in &decision.plan.steps {
             send(&self.0.hub.plane, write, &self.0.metrics).await?;
         }
@@ -46,7 +44,7 @@ impl Reconciler for CityPolicy {
 }
 
 impl CityPolicy {
-    fn decide(&self, key: &Key) -> Option<Decision> {
+    fn decide(&self, key: &Key, now: Now) -> Option<Decision> {
         let hub = &self.0.hub;
         let city = CityCode::parse(&key.name).ok()?;
         if !hub.is_synced() {
@@ -106,6 +104,6 @@ impl CityPolicy {
         (observed.unneeded_for, observed.wait_is_reported) =
             self.0.unneeded_for(namespace, &city, unneeded && policy.is_some());
         observed.claimed = if unneeded { hub.claims_left(namespace, &name) } else { 0 };
-        Some(policy::plan(&observed, Timestamp::now()))
+        Some(policy::plan(&observed, now.time))
     }
 }

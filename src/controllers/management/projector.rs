@@ -13,7 +13,7 @@ use super::{
 use crate::{
     api::{compute::Instance, names},
     controllers::{End, Reconciler, carry_out, send},
-    io::{Class, Error, queue::Key, store::ObjectKey},
+    io::{Class, Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
         NamespaceFacts, Next,
         management::projection::{self, Observed, Quarantine},
@@ -26,7 +26,7 @@ pub(super) struct Projector(pub(super) Arc<Management>);
 impl Reconciler for Projector {
     const NAME: &'static str = "instance-projector";
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, _: Now) -> Result<Next, Error> {
         let hub = &self.0.hub;
         if !hub.instances.is_synced() {
             return Ok(Next::Await); // a fresh cache brings every key back

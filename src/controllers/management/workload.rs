@@ -2,13 +2,12 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::state::Management;
 use crate::{
     controllers::{Reconciler, send},
-    io::{Class, Error, queue::Key, store::ObjectKey},
+    io::{Class, Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
         Next,
         management::{
@@ -24,7 +23,7 @@ pub(super) struct WorkloadController(pub(super) Arc<Management>);
 impl Reconciler for WorkloadController {
     const NAME: &'static str = "workload";
 
-    async fn reconcile(&self, key: &Key) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
         if !project.is_synced() {
             return Ok(Next::Await); // a fresh cache brings every key back
@@ -55,12 +54,12 @@ impl Reconciler for WorkloadController {
                 namespace_uid: namespace_uid.as_deref(),
                 network_exists: network_exists.as_ref().map(|exists| exists as &dyn Fn(&str) -> bool),
             },
-            Timestamp::now(),
+            now.time,
         );
         for write in &plan.steps {
             if let Err(error) = send(&project.plane, write, &self.0.metrics).await {
                 if matches!(error.class(), Class::Invalid | Class::Forbidden) {
-                    let reported = rejected(&workload, &error.to_string(), Timestamp::now());
+                    let reported = rejected(&workload, &error.to_string(), now.time);
                     if let Some(reported) = reported {
                         send(&project.plane, &reported, &self.0.metrics).await?;
                     }

@@ -202,7 +202,7 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
             steps.extend(if ordinary { under_way(verdict.message) } else { reported(verdict) });
         }
     }
-    Decision { plan: Plan { steps, next }, orphans: false, failure }
+    Decision { plan: Plan::until(steps, next), orphans: false, failure }
 }
 
 fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {
@@ -295,7 +295,7 @@ fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
                     let reported = report(instance, Verdict::no(trouble.cause.reason(), message), now);
                     let steps = reported.into_iter().map(Step::Local).collect();
                     let next = Next::After(left.min(poll(instance, now)));
-                    Decision { failure: Some(trouble.cause.label()), ..Plan { steps, next }.into() }
+                    Decision { failure: Some(trouble.cause.label()), ..Plan::until(steps, next).into() }
                 }
             }
         }

@@ -144,7 +144,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
         next = Next::After(DELIVERY_GRACE); // no event reports that it did not help
     }
     steps.extend(repair.into_iter().flatten());
-    Decision { plan: Plan { steps, next }, blocker, repairs }
+    Decision { plan: Plan::until(steps, next), blocker, repairs }
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.

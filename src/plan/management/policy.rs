@@ -131,7 +131,7 @@ pub enum News {
 
 impl Decision {
     fn reporting(news: News, steps: Vec<Write<Hub>>, next: Next) -> Self {
-        Self { plan: Plan { steps, next }, news: Some(news) }
+        Self { plan: Plan::until(steps, next), news: Some(news) }
     }
 }
 
@@ -162,7 +162,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     }
     if observed.unneeded_for < CLAIM_RELEASE_TIMEOUT {
         if observed.wait_is_reported || observed.unneeded_for < CLAIM_POLL {
-            return Plan { steps: Vec::new(), next: Next::After(CLAIM_POLL) }.into();
+            return Plan::until(Vec::new(), Next::After(CLAIM_POLL)).into();
         }
         return Decision::reporting(News::Waits, vec![wait(observed, policy, now)], Next::After(CLAIM_POLL));
     }
@@ -256,7 +256,7 @@ fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
             Decision::reporting(News::Refused, steps, Next::After(CLAIM_POLL))
         }
         // In memory alone: what is looked at is whose turn it is, and whether there is an answer.
-        (Probe::Here { .. } | Probe::Elsewhere, _) if waits => Plan { steps, next: Next::After(CLAIM_POLL) }.into(),
+        (Probe::Here { .. } | Probe::Elsewhere, _) if waits => Plan::until(steps, Next::After(CLAIM_POLL)).into(),
         _ => Plan::writes(steps).into(),
     }
 }
@@ -270,7 +270,7 @@ fn rollback(observed: &Observed<'_>, now: Timestamp) -> Result<Phase, Decision> 
         Some((_, Some(reported))) if *reported >= ROLLBACK_WARNING => Ok(Phase::Claims),
         Some((_, Some(reported))) => {
             let next = Next::After(ROLLBACK_WARNING.saturating_sub(*reported));
-            Err(Plan { steps: Vec::new(), next }.into())
+            Err(Plan::until(Vec::new(), next).into())
         }
     }
 }

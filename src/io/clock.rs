@@ -1,0 +1,21 @@
+//! The clock. It is read here and in main loops alone; whatever decides is given what it said as an argument.
+
+use std::time::Instant;
+
+use jiff::Timestamp;
+
+/// One reading of the clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// For what is written into objects.
+    pub time: Timestamp,
+    /// For lengths of time within this process, which a change of the wall clock does not touch.
+    pub instant: Instant,
+}
+
+impl Now {
+    /// Reads the clock.
+    pub fn read() -> Self {
+        Self { time: Timestamp::now(), instant: tokio::time::Instant::now().into_std() }
+    }
+}
