@@ -1,10 +1,12 @@
-//! A federation for a whole test binary, and the few ways tests look at it.
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+//! Federations to test on, and the few ways tests look at them.
+#![allow(dead_code, unused_macros, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
-pub mod shop;
+pub mod beds;
+pub mod example_app;
 
 use std::{
     collections::BTreeMap,
+    fmt::Debug,
     path::{Path, PathBuf},
     sync::LazyLock,
     time::Duration,
@@ -15,11 +17,37 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testbed::{Options, Testbed, control_plane::ControlPlane, operator::Operator};
-use tokio::{runtime::Runtime, sync::OnceCell, time::Instant};
+use testbed::{Options, Testbed, control_plane::ControlPlane, neighbours::grant, operator::Operator};
+use tokio::{runtime::Runtime, time::Instant};
 
 /// How long a condition may take; real Karmada on a busy machine is the yardstick.
-pub const PATIENCE: Duration = Duration::from_mins(1);
+pub const PATIENCE: Duration = Duration::from_mins(2);
+/// How long something must stay away to count as absent: what is not there at one moment may come the next.
+pub const ABSENT: Duration = Duration::from_secs(2);
+
+/// Says that a test cannot run here, and why, beside the others that could not; returns from it.
+///
+/// The line goes past the capture of output: a test that did not run must not look like one that passed.
+macro_rules! skip {
+    ($($why:tt)*) => {{
+        $crate::common::skipped(&format!($($why)*));
+        return;
+    }};
+}
+
+pub(crate) use skip;
+
+/// What [`skip!`] says.
+pub fn skipped(why: &str) {
+    use std::{
+        io::Write,
+        sync::atomic::{AtomicU32, Ordering},
+    };
+    static SKIPPED: AtomicU32 = AtomicU32::new(0);
+    let nth = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
+    let thread = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "*skipped* ({nth} so far) {}: {why}", thread.name().unwrap_or_default());
+}
 
 /// One runtime for all tests of a binary: what a testbed runs in the background must outlive each single test.
 pub static RUNTIME: LazyLock<Runtime> =
@@ -44,19 +72,16 @@ pub async fn bed(options: Options) -> Testbed {
 }
 
 impl World {
-    pub async fn start() -> Self {
-        Self::start_with(Options::default()).await
+    /// A testbed and an operator on each of its planes.
+    pub async fn start_with(options: Options) -> Self {
+        let mut world = Self::bare(options).await;
+        world.start_operators(&[]).await;
+        world
     }
 
-    pub async fn start_with(options: Options) -> Self {
+    /// A testbed without an operator.
+    pub async fn bare(options: Options) -> Self {
         let bed = bed(options).await;
-        let mut operators = vec![Operator::management(&bed, binary(), "operator-management", &[]).unwrap()];
-        for city in bed.cells.keys() {
-            operators.push(Operator::cell(&bed, binary(), city, &[]).unwrap());
-        }
-        for operator in &mut operators {
-            operator.wait_ready().await.unwrap();
-        }
         let client = |plane: &ControlPlane| {
             let file = plane.kubeconfig(testbed::pki::User::Admin);
             async move { testbed::control_plane::client(&file).await.unwrap() }
@@ -68,13 +93,30 @@ impl World {
             // With one cell alone, whatever is looked for in the other city is looked for in vain in the first.
             ord: client(bed.cell("ord").or(bed.cell("dfw")).unwrap()).await,
             bed,
-            operators,
+            operators: Vec::new(),
         }
     }
 
-    pub async fn shared() -> &'static Self {
-        static SHARED: OnceCell<World> = OnceCell::const_new();
-        SHARED.get_or_init(Self::start).await
+    /// Starts the manager, which comes first among the operators, and those of the cells, side by side.
+    pub async fn start_operators(&mut self, flags: &[&str]) {
+        let bed = &self.bed;
+        let mut operators = vec![Operator::management(bed, binary(), "operator-management", flags).unwrap()];
+        operators.extend(bed.cells.keys().map(|city| Operator::cell(bed, binary(), city, flags).unwrap()));
+        let ready = operators.iter_mut().map(|operator| async { operator.wait_ready().await.unwrap() });
+        futures::future::join_all(ready).await;
+        self.operators = operators;
+    }
+
+    /// Kills the manager and starts it again, with these flags.
+    pub async fn restart_manager(&mut self, flags: &[&str]) {
+        self.operators[0].process.kill();
+        self.operators[0] = Operator::management(&self.bed, binary(), "operator-management", flags).unwrap();
+        self.operators[0].wait_ready().await.unwrap();
+    }
+
+    /// Where a cell's operator stands among the operators.
+    pub fn of_cell(&self, city: &str) -> usize {
+        1 + self.bed.cells.keys().position(|known| known == city).unwrap()
     }
 
     /// A fresh namespace in the project, and the name of its hub namespace.
@@ -84,12 +126,15 @@ impl World {
         (name, hub)
     }
 
-    /// A namespace of this name in a project, with a network where networks matter; returns its hub namespace's name.
+    /// A namespace of this name in a project, with a network and a budget where these matter; returns its hub namespace's name.
     pub async fn namespace_in(&self, project: &Client, name: &str) -> String {
         let made =
             apply(project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;
         if self.bed.options().networks.is_some() {
             apply(project, network(name, "default")).await;
+        }
+        if self.bed.options().quota {
+            apply(project, grant(name, 1000)).await; // less, where a test is about it
         }
         format!("ns-{}", made.uid().unwrap())
     }
@@ -217,13 +262,35 @@ pub fn condition(object: &DynamicObject, type_: &str) -> Value {
 /// Looks until `check` is content, and says its last complaint when it never is.
 pub async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, mut check: impl FnMut() -> F) -> T {
     let deadline = Instant::now() + PATIENCE;
+    let mut pause = Duration::from_millis(25);
     loop {
         match check().await {
             Ok(value) => return value,
             Err(why) if Instant::now() > deadline => panic!("{what}: not within {PATIENCE:?}: {why}"),
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            // Many look at once: the longer it takes, the less often.
+            Err(_) => tokio::time::sleep(pause).await,
         }
+        pause = (pause * 3 / 2).min(Duration::from_millis(250));
     }
+}
+
+/// Looks for two seconds, and fails at the first thing that `look` finds.
+pub async fn never<T: Debug, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) {
+    let began = Instant::now();
+    while began.elapsed() < ABSENT {
+        if let Some(found) = look().await {
+            panic!("{what}, after {:?}: {found:?}", began.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// A time that the product promises, on a machine as busy as this one is now.
+pub fn promised(within: Duration) -> Duration {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load: f64 = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default();
+    let cores = std::thread::available_parallelism().map_or(1.0, |n| f64::from(u32::try_from(n.get()).unwrap_or(1)));
+    within.mul_f64((load / cores).max(1.0))
 }
 
 /// Every Secret and ConfigMap that Karmada brought into a cell's namespace, with its uid.

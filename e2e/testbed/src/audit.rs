@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Result;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::control_plane::ControlPlane;
@@ -24,6 +25,8 @@ pub struct Request {
     pub name: String,
     /// Status code.
     pub code: u64,
+    /// When it was received.
+    pub at: Timestamp,
 }
 
 /// A mark in an audit log; requests before it do not count.
@@ -63,6 +66,7 @@ impl Audit {
                 namespace: text(&target["namespace"]),
                 name: text(&target["name"]),
                 code: event["responseStatus"]["code"].as_u64().unwrap_or(0),
+                at: text(&event["requestReceivedTimestamp"]).parse()?,
             });
         }
         Ok(requests)

@@ -10,6 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use futures::future::try_join_all;
 use kube::{
     Client,
     api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
@@ -20,10 +21,12 @@ use tokio::time::Instant;
 use crate::{
     binaries,
     control_plane::{ControlPlane, Etcd},
+    install::{self, Role},
     karmada::{Flavour, Real, StandIn},
     manifests,
     neighbours::{Milo, Worker},
     pki::{self, User},
+    prepared::Prepared,
     provider::Provider,
 };
 
@@ -45,8 +48,14 @@ pub struct Options {
     pub data: bool,
     /// More of the manager's config file, in YAML.
     pub management: String,
+    /// More of the cells' config file, in YAML.
+    pub cell: String,
     /// Whether cells wait for quota, which a stand-in grants in each project as far as its ResourceGrants last.
     pub quota: bool,
+    /// Cities of cells that wait for neither networks nor quota, whatever the others do.
+    pub bare: Vec<String>,
+    /// Whether there is a project; without one nobody but Karmada has anything to do.
+    pub project: bool,
     /// Projects behind a stand-in for Milo, the first of them on the API server of [`Testbed::project`], the others on
     /// their own. None: the operator works on a single project.
     pub projects: Vec<String>,
@@ -63,7 +72,10 @@ impl Default for Options {
             networks: None,
             data: true,
             management: String::new(),
+            cell: String::new(),
             quota: false,
+            bare: Vec::new(),
+            project: true,
             projects: Vec::new(),
             dir: None,
         }
@@ -74,10 +86,10 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Testbed {
     // Dropped in this order: what uses the API servers, the API servers, etcd.
-    _neighbours: Vec<Worker>,
+    neighbours: Vec<Worker>,
     /// The way to the projects by path, with quota or with several projects.
     pub milo: Option<Milo>,
-    _providers: Vec<Provider>,
+    providers: Vec<Provider>,
     stand_in: Option<StandIn>,
     _real: Option<Real>,
     /// The project's control plane.
@@ -100,116 +112,141 @@ impl Testbed {
     /// # Errors
     /// One line that says what is missing or did not come up.
     pub async fn start(options: Options, progress: &dyn Fn(&str)) -> Result<Self> {
-        let Options { cells, karmada, provider, networks, quota, projects, dir, .. } = options.clone();
-        if let Flavour::Real { bin, crds } = &karmada {
+        if let Flavour::Real { bin, crds } = &options.karmada {
             Real::check(bin, crds)?;
         }
         let bin = binaries::find(progress)?;
-        let keep = dir.is_some();
-        let dir = dir.unwrap_or_else(fresh_dir);
+        let keep = options.dir.is_some();
+        let dir = options.dir.clone().unwrap_or_else(fresh_dir);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
         pki::make(&dir)?;
         progress("starting etcd and the API servers");
         let etcd = Etcd::start(&dir, &bin)?;
-        let start = |name: &str| ControlPlane::start(&dir, &bin, &etcd.url, name);
-        let mut project = start("project")?;
-        let mut hub = start("hub")?;
-        let mut planes: BTreeMap<String, ControlPlane> = BTreeMap::new();
-        for city in &cells {
-            planes.insert(city.clone(), start(&format!("cell-{city}"))?);
+        let new = |name: &str| ControlPlane::new(&dir, &bin, &etcd.url, name);
+        let (mut project, mut hub) = (new("project")?, new("hub")?);
+        let mut cells: BTreeMap<String, ControlPlane> = BTreeMap::new();
+        for city in &options.cells {
+            cells.insert(city.clone(), new(&format!("cell-{city}"))?);
         }
         let mut others: BTreeMap<String, ControlPlane> = BTreeMap::new();
-        for name in projects.iter().skip(1) {
-            others.insert(name.clone(), start(&format!("project-{name}"))?);
+        for name in options.projects.iter().skip(1) {
+            others.insert(name.clone(), new(&format!("project-{name}"))?);
         }
-        for plane in [&mut project, &mut hub].into_iter().chain(planes.values_mut()).chain(others.values_mut()) {
-            plane.wait_ready().await?;
-        }
-        progress("installing definitions and roles");
-        let root = binaries::root();
-        for plane in [&project].into_iter().chain(others.values()) {
-            install(plane, &root, &["crds", "neighbours", "config/components/controller_rbac/role.yaml"]).await?;
-        }
-        install(&hub, &root, &["crds", "config/base/downstream-rbac/role.yaml"]).await?;
-        for cell in planes.values() {
-            install(cell, &root, &["crds", "neighbours", "config/components/cell_rbac/role.yaml"]).await?;
-        }
+        let mut planes = vec![(&mut hub, Role::hub(&options.karmada))];
+        planes.extend(options.project.then_some((&mut project, Role::Project)));
+        planes.extend(others.values_mut().map(|plane| (plane, Role::Project)));
+        planes.extend(cells.values_mut().map(|plane| (plane, Role::Cell)));
+        try_join_all(planes.into_iter().map(|(plane, role)| raise(plane, role, &etcd))).await?;
         let mut real = None;
-        match &karmada {
-            Flavour::StandIn => install(&hub, &root, &["karmada", "e2e/testbed/crds/protection.yaml"]).await?,
-            Flavour::Real { bin, crds } => {
-                progress("starting Karmada");
-                real = Some(Real::start(&dir, bin, crds, &hub, &etcd.url).await?);
-            }
+        if let Flavour::Real { bin, crds } = &options.karmada {
+            progress("starting Karmada");
+            real = Some(Real::start(&dir, bin, crds, &hub, &etcd.url).await?);
+            hub.start_controllers()?; // it looks for new kinds only every half minute
         }
-        for plane in [&mut project, &mut hub].into_iter().chain(planes.values_mut()).chain(others.values_mut()) {
-            plane.start_controllers()?;
-        }
-        let hub_client = hub.client().await?;
-        let interpreter = fs::read_to_string(root.join("config/components/federation/interpreter.yaml"))?;
-        eventually("the interpreter", || manifests::apply(&hub_client, &interpreter)).await?;
-        let mut clients = Vec::new();
-        for (city, cell) in &planes {
-            clients.push((cell.name().to_owned(), cell.client().await?));
-            eventually("a cluster", || register(&hub_client, &dir, city, cell)).await?;
-        }
-        let stand_in = (karmada == Flavour::StandIn).then(|| StandIn::start(hub_client.clone(), clients.clone()));
-        let mut providers = Vec::new();
-        if provider {
-            providers.extend(clients.iter().map(|(_, client)| Provider::start(client.clone())));
-        }
-        for plane in [&project].into_iter().chain(others.values()) {
-            for city in &cells {
-                bind_location(&plane.client().await?, city).await?;
-            }
-        }
-        let mut neighbours = Vec::new();
-        if let Some(after) = networks {
-            for (city, cell) in &planes {
-                let client = cell.client().await?;
-                locate(&client, city).await?;
-                neighbours.push(Worker::networks(client, after));
-            }
-        }
-        let mut milo = None;
-        if quota || !projects.is_empty() {
-            let proxy = Milo::start(&dir, &project).await?;
-            let first = projects.first().map_or("single", String::as_str);
-            for (name, plane) in [(first, &project)].into_iter().chain(others.iter().map(|(n, p)| (n.as_str(), p))) {
-                proxy.add(name, plane).await?;
-                if quota {
-                    neighbours.push(Worker::quota(plane.client().await?));
-                }
-            }
-            milo = Some(proxy);
-        }
-        let project_client = project.client().await?;
-        for name in &projects {
-            announce(&project_client, name).await?;
-        }
-        progress("waiting for the clusters");
-        clusters_ready(&hub_client, cells.len()).await?;
-        Ok(Self {
-            _neighbours: neighbours,
-            milo,
-            _providers: providers,
-            stand_in,
+        let mut bed = Self {
+            neighbours: Vec::new(),
+            milo: None,
+            providers: Vec::new(),
+            stand_in: None,
             _real: real,
             project,
             others,
             hub,
-            cells: planes,
+            cells,
             _etcd: etcd,
             options,
             dir,
             keep,
-        })
+        };
+        bed.furnish(progress).await?;
+        Ok(bed)
+    }
+
+    /// Gives the control planes what tests expect to find there, and starts whoever works on them beside the operator.
+    async fn furnish(&mut self, progress: &dyn Fn(&str)) -> Result<()> {
+        let hub = self.hub.client().await?;
+        interpreter(&hub).await?;
+        let registered = self.cells.iter().map(|(city, cell)| {
+            let (hub, dir) = (hub.clone(), &self.dir);
+            async move { eventually("a cluster", || register(&hub, dir, city, cell)).await }
+        });
+        try_join_all(registered).await?;
+        self.start_stand_in().await?;
+        self.serve_instances(self.options.provider).await?;
+        let projects: Vec<&ControlPlane> =
+            self.options.project.then_some(&self.project).into_iter().chain(self.others.values()).collect();
+        for plane in projects {
+            let client = plane.client().await?;
+            for city in &self.options.cells {
+                bind_location(&client, city).await?;
+            }
+        }
+        if let Some(after) = self.options.networks {
+            for (city, cell) in &self.cells {
+                let client = cell.client().await?;
+                locate(&client, city).await?;
+                self.neighbours.push(Worker::networks(client, after));
+            }
+        }
+        if self.options.quota || !self.options.projects.is_empty() {
+            self.milo = Some(self.start_milo().await?);
+        }
+        if !self.options.projects.is_empty() {
+            let project = self.project.client().await?;
+            for name in &self.options.projects {
+                announce(&project, name).await?;
+            }
+        }
+        progress("waiting for the clusters");
+        clusters_ready(&hub, self.cells.len()).await
+    }
+
+    /// Starts the way to the projects by path, and whoever grants quota in them.
+    async fn start_milo(&mut self) -> Result<Milo> {
+        let milo = Milo::start(&self.dir, &self.project).await?;
+        let first = self.options.projects.first().map_or("single", String::as_str);
+        let others = self.others.iter().map(|(name, plane)| (name.as_str(), plane));
+        for (name, plane) in [(first, &self.project)].into_iter().chain(others) {
+            milo.add(name, plane).await?;
+            if self.options.quota {
+                self.neighbours.push(Worker::quota(plane.client().await?));
+            }
+        }
+        Ok(milo)
+    }
+
+    async fn start_stand_in(&mut self) -> Result<()> {
+        if self.options.karmada == Flavour::StandIn {
+            let mut clients = Vec::new();
+            for cell in self.cells.values() {
+                clients.push((cell.name().to_owned(), cell.client().await?));
+            }
+            self.stand_in = Some(StandIn::start(self.hub.client().await?, clients));
+        }
+        Ok(())
+    }
+
+    /// From now on the provider stand-in serves the Instances of all cells, or nobody does.
+    pub async fn serve_instances(&mut self, served: bool) -> Result<()> {
+        self.options.provider = served;
+        self.providers.clear();
+        if served {
+            for cell in self.cells.values() {
+                self.providers.push(Provider::start(cell.client().await?));
+            }
+        }
+        Ok(())
     }
 
     /// What it was started with.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// What operators that start from now on are told of it. What stands already is not changed by it.
+    pub fn options_mut(&mut self) -> &mut Options {
+        &mut self.options
     }
 
     /// Ends the stand-in for Karmada: from now on nobody does its work.
@@ -219,14 +256,8 @@ impl Testbed {
 
     /// Ends the stand-in for Karmada and starts another, which remembers nothing (fact 56).
     pub async fn restart_stand_in(&mut self) -> Result<()> {
-        if self.stand_in.take().is_some() {
-            let mut clients = Vec::new();
-            for cell in self.cells.values() {
-                clients.push((cell.name().to_owned(), cell.client().await?));
-            }
-            self.stand_in = Some(StandIn::start(self.hub.client().await?, clients));
-        }
-        Ok(())
+        self.stand_in = None;
+        self.start_stand_in().await
     }
 
     /// The stand-in for Karmada, unless the real one runs.
@@ -280,56 +311,25 @@ fn fresh_dir() -> PathBuf {
     binaries::cache().join(format!("run-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed)))
 }
 
-async fn install(plane: &ControlPlane, root: &Path, what: &[&str]) -> Result<()> {
-    let client = plane.client().await?;
-    for what in what {
-        let files = match *what {
-            "crds" => ["workloads", "workloaddeployments", "instances"]
-                .map(|plural| root.join(format!("crds/compute.datumapis.com_{plural}.yaml")))
-                .to_vec(),
-            "neighbours" | "karmada" => vec![root.join(format!("e2e/testbed/crds/{what}.yaml"))],
-            file => vec![root.join(file)],
-        };
-        for file in files {
-            let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-            manifests::apply(&client, &text).await.with_context(|| plane.name().to_owned())?;
-            established(&client, &text).await?;
-        }
+/// Brings a control plane up: with what earlier ones of its role have left, or by installing it, which is then kept.
+async fn raise(plane: &mut ControlPlane, role: Role, etcd: &Etcd) -> Result<()> {
+    let prepared = Prepared::of(role, plane.bin(), &role.files())?;
+    let given = prepared.give(etcd, plane.name()).await?;
+    plane.start_api_server()?;
+    plane.wait_ready().await?;
+    if given {
+        install::served(&plane.client().await?, role).await?;
+    } else {
+        install::install(plane, role).await.with_context(|| plane.name().to_owned())?;
+        prepared.keep(etcd, plane.name()).await?;
     }
-    grant(&client).await
+    if role == Role::KarmadaHub { Ok(()) } else { plane.start_controllers() }
 }
 
-/// Gives the operator's user the roles that `config/` defines, under the names it defines them.
-async fn grant(client: &Client) -> Result<()> {
-    for role in ["compute", "compute-cell", "compute-manager"] {
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-            "metadata": { "name": format!("testbed-{role}") },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
-            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": User::Operator.name() }],
-        });
-        manifests::apply_value(client, binding).await?;
-    }
-    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "compute-system" } });
-    manifests::apply_value(client, namespace).await?;
-    let text = fs::read_to_string(binaries::root().join("config/components/leader_election/role.yaml"))?;
-    manifests::apply(client, &text).await
-}
-
-/// Waits until every definition of `text` is served.
-async fn established(client: &Client, text: &str) -> Result<()> {
-    for definition in manifests::documents(text)? {
-        if definition["kind"] != "CustomResourceDefinition" {
-            continue;
-        }
-        let spec = &definition["spec"];
-        let of = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
-        let gvk =
-            GroupVersionKind::gvk(&of(&spec["group"]), &of(&spec["versions"][0]["name"]), &of(&spec["names"]["kind"]));
-        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&gvk));
-        eventually(&gvk.kind, || async { Ok(api.list(&ListParams::default().limit(1)).await.map(|_| ())?) }).await?;
-    }
-    Ok(())
+/// Tells Karmada how to read our kind.
+pub async fn interpreter(hub: &Client) -> Result<()> {
+    let text = fs::read_to_string(binaries::root().join("config/components/federation/interpreter.yaml"))?;
+    eventually("the interpreter", || manifests::apply(hub, &text)).await
 }
 
 async fn register(hub: &Client, dir: &Path, city: &str, cell: &ControlPlane) -> Result<()> {

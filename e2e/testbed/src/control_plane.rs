@@ -79,9 +79,9 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Starts the API server; [`Self::wait_ready`] waits for it.
-    pub fn start(dir: &Path, bin: &Path, etcd: &str, name: &str) -> Result<Self> {
-        let mut this = Self {
+    /// A control plane that does not run yet.
+    pub fn new(dir: &Path, bin: &Path, etcd: &str, name: &str) -> Result<Self> {
+        let this = Self {
             name: name.into(),
             dir: dir.into(),
             bin: bin.into(),
@@ -93,13 +93,17 @@ impl ControlPlane {
         for user in [User::Admin, User::Operator] {
             pki::kubeconfig(dir, name, this.port, user)?;
         }
-        this.start_api_server()?;
         Ok(this)
     }
 
     /// Its name: `project`, `hub`, `cell-<city>`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Folder of the programs that it runs.
+    pub(crate) fn bin(&self) -> &Path {
+        &self.bin
     }
 
     /// Its port on 127.0.0.1.

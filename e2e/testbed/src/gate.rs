@@ -1,16 +1,13 @@
-//! A door in front of a control plane that falls shut after so many writes: what the process behind it has written by
-//! then stands, and what it would have done next never happens. It can also hold up a single request.
+//! A door in front of control planes that falls shut for a place after so many writes there: what the process behind it
+//! has written by then stands, and what it would have done next never happens. It can also hold up a single request.
 
 use std::{
     net::Ipv4Addr,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use http::{Method, Request, Response};
 use hyper::body::Incoming;
 use kube::Client;
@@ -23,28 +20,66 @@ use crate::{
     proxy::{self, Answer},
 };
 
-/// How many writes may still pass, through all the gates that share it.
+/// How many writes may still pass, place by place, through all the gates that share it. Places that it does not know
+/// are open.
 #[derive(Debug, Default)]
 pub struct Budget {
-    left: AtomicI64,
-    spent: AtomicU64,
+    places: Mutex<Vec<Place>>,
+}
+
+/// Namespaces that belong together, and what may still be written there.
+#[derive(Debug)]
+struct Place {
+    namespaces: Vec<String>,
+    left: u64,
+    spent: u64,
+}
+
+/// What becomes of a write.
+enum Fate {
+    /// It is made, and answered.
+    Passes,
+    /// It is made, and nobody learns of it: it is the last one.
+    IsTheLast,
+    /// It is not made.
+    IsTooLate,
 }
 
 impl Budget {
-    /// So many from now on.
-    pub fn set(&self, writes: i64) {
-        self.spent.store(0, Ordering::SeqCst);
-        self.left.store(writes, Ordering::SeqCst);
+    /// So many writes from now on in these namespaces, on whichever control plane.
+    pub fn set(&self, namespaces: &[&str], writes: u64) {
+        let namespaces = namespaces.iter().map(|&name| name.to_owned()).collect();
+        self.places().push(Place { namespaces, left: writes, spent: 0 });
     }
 
-    /// Whether the last one has been made.
-    pub fn is_spent(&self) -> bool {
-        self.left.load(Ordering::SeqCst) <= 0
+    /// Whether the last write in this namespace has been made.
+    pub fn is_spent(&self, namespace: &str) -> bool {
+        self.places().iter().any(|place| place.left == 0 && place.namespaces.iter().any(|name| name == namespace))
     }
 
-    /// Writes since it was set.
-    pub fn spent(&self) -> u64 {
-        self.spent.load(Ordering::SeqCst)
+    /// Writes in this namespace since its budget was set.
+    pub fn spent(&self, namespace: &str) -> u64 {
+        let places = self.places();
+        places.iter().filter(|place| place.namespaces.iter().any(|name| name == namespace)).map(|place| place.spent).sum()
+    }
+
+    fn places(&self) -> std::sync::MutexGuard<'_, Vec<Place>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn judge(&self, path: &str) -> Fate {
+        let Some((_, rest)) = path.split_once("/namespaces/") else { return Fate::Passes };
+        let namespace = rest.split(['/', '?']).next().unwrap_or_default();
+        let mut places = self.places();
+        let Some(place) = places.iter_mut().find(|place| place.namespaces.iter().any(|name| name == namespace)) else {
+            return Fate::Passes;
+        };
+        if place.left == 0 {
+            return Fate::IsTooLate;
+        }
+        place.left -= 1;
+        place.spent += 1;
+        if place.left == 0 { Fate::IsTheLast } else { Fate::Passes }
     }
 }
 
@@ -131,20 +166,13 @@ async fn serve(
     hold.stop(&request).await;
     let path = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
     let writes = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE].contains(request.method());
-    if !writes || path.contains("/leases") {
-        if budget.is_spent() {
-            return std::future::pending().await;
+    let fate = if writes && !path.contains("/leases") { budget.judge(&path) } else { Fate::Passes };
+    match fate {
+        Fate::Passes => proxy::pass_on(&client, request, &path).await,
+        Fate::IsTheLast => {
+            proxy::pass_on(&client, request, &path).await?;
+            bail!("cut off after this write")
         }
-        return proxy::pass_on(&client, request, &path).await;
+        Fate::IsTooLate => bail!("cut off before this write"),
     }
-    let left = budget.left.fetch_sub(1, Ordering::SeqCst);
-    if left <= 0 {
-        return std::future::pending().await;
-    }
-    let answer = proxy::pass_on(&client, request, &path).await;
-    budget.spent.fetch_add(1, Ordering::SeqCst);
-    if left == 1 {
-        return std::future::pending().await; // made, and never known to have been
-    }
-    answer
 }

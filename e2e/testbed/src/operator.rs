@@ -76,15 +76,18 @@ impl Operator {
 
     /// Cell controllers on one cell.
     pub fn cell(bed: &Testbed, binary: &Path, city: &str, more: &[&str]) -> Result<Self> {
-        let mut config = String::new();
-        if let Some(milo) = bed.milo.as_ref().filter(|_| bed.options().quota) {
+        let mut config = bed.options().cell.clone();
+        let is_bare = bed.options().bare.iter().any(|bare| bare == city);
+        if let Some(milo) = bed.milo.as_ref().filter(|_| bed.options().quota && !is_bare) {
             let file = milo.kubeconfig(User::Operator).display().to_string();
-            config = format!("discovery:\n  quotaKubeconfigPath: {file}\n  clusterName: cell-{city}\n");
+            config += &format!("discovery:\n  quotaKubeconfigPath: {file}\n  clusterName: cell-{city}\n");
         }
         if bed.options().data {
             config += "featureFlags:\n  enableReferencedDataGate: true\n";
         }
-        let args: Vec<&str> = ["--enable-cell-controllers=true"].iter().chain(more).copied().collect();
+        let mut args = vec!["--enable-cell-controllers=true"];
+        args.extend(is_bare.then_some("--feature-gates=NetworkingIntegration=false"));
+        args.extend(more);
         Self::start(bed, binary, &format!("operator-{city}"), bed.cell(city)?, &config, &args)
     }
 

@@ -17,6 +17,9 @@ pub enum User {
 }
 
 impl User {
+    /// The roles of `config/` that the operator has where they are defined.
+    pub(crate) const ROLES: [&str; 3] = ["compute", "compute-cell", "compute-manager"];
+
     /// Its bearer token.
     pub fn token(self) -> &'static str {
         match self {

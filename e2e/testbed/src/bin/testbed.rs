@@ -85,8 +85,6 @@ impl Wanted {
             _ => Flavour::StandIn,
         };
         Options {
-            data: true,
-            management: String::new(),
             cells: self.cells.clone(),
             karmada,
             provider: !self.no_provider,
@@ -94,6 +92,7 @@ impl Wanted {
             quota: self.quota,
             projects: self.projects.clone(),
             dir,
+            ..Options::default()
         }
     }
 

@@ -5,11 +5,10 @@ use kube::ResourceExt;
 use serde_json::json;
 use testbed::audit::{Audit, Request};
 
-use crate::{
-    common::{
-        RUNTIME, World, apply, condition, delete, deployment, eventually, get, list, merge, ready, template, workload,
-    },
-    ours,
+use super::ours;
+use crate::common::{
+    RUNTIME, World, apply, beds::shared, condition, delete, deployment, eventually, get, list, merge, ready, template,
+    workload,
 };
 
 /// An Instance is on the hub as it is on its cell, owned by the hub's deployment, and in the project as it is on the
@@ -54,7 +53,8 @@ pub async fn shown_as_it_is(world: &World, ns: &str, hub: &str, city: &str, name
 #[test]
 fn a_projection_is_put_back_and_goes_with_its_source() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("shown").await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
         ready(world, &ns, "web", 2).await;
@@ -96,7 +96,8 @@ fn a_projection_is_put_back_and_goes_with_its_source() {
 #[test]
 fn a_copy_that_the_go_operator_wrote_is_taken_over() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("adopted").await;
         apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
         let old = json!({
@@ -124,7 +125,8 @@ async fn quarantined(world: &World, reason: &str) -> u32 {
 #[test]
 fn a_hub_instance_that_belongs_nowhere_is_put_aside_and_told_once() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("aside").await;
         apply(&world.project, deployment(&ns, "known", "lhr")).await; // no cell serves it: only its name matters here
         apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
@@ -215,7 +217,8 @@ fn a_hub_instance_that_belongs_nowhere_is_put_aside_and_told_once() {
 #[test]
 fn nobody_gets_into_a_project_by_naming_it_from_another_namespace() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, _) = world.namespace("named").await;
         let (_, elsewhere) = world.namespace("elsewhere").await;
         apply(&world.project, deployment(&ns, "known", "lhr")).await;

@@ -1,13 +1,11 @@
 //! Cells in full, on real API servers: networks and quota, each reason of theirs appearing and disappearing.
-//! One testbed for all; each test has namespaces, and where it needs them a city and a project, of its own.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
+//! On the shared bed; each test has namespaces, and where it needs them a city and a project, of its own.
 
 use std::time::Duration;
 
-use common::{
-    RUNTIME, World, api, apply, condition, delete, eventually, get, list, merge, network, ready, template, workload,
+use crate::common::{
+    RUNTIME, World, api, apply, beds::shared, condition, delete, eventually, get, list, merge, network, ready,
+    template, workload,
 };
 use kube::{
     Client, ResourceExt,
@@ -15,18 +13,9 @@ use kube::{
 };
 use serde_json::{Value, json};
 use testbed::{
-    Options,
     audit::Audit,
     neighbours::{Milo, Reach, grant},
 };
-use tokio::sync::OnceCell;
-
-async fn world() -> &'static World {
-    static SHARED: OnceCell<World> = OnceCell::const_new();
-    let options =
-        Options { cells: vec!["dfw".into()], networks: Some(Duration::ZERO), quota: true, ..Options::default() };
-    SHARED.get_or_init(|| World::start_with(options)).await
-}
 
 fn milo(world: &World) -> &Milo {
     world.bed.milo.as_ref().unwrap()
@@ -62,7 +51,8 @@ async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_:
 #[test]
 fn the_full_road_with_networks_and_quota() {
     RUNTIME.block_on(async {
-        let world = world().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("road").await;
         apply(&world.project, grant(&ns, 2)).await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
@@ -114,7 +104,8 @@ fn the_full_road_with_networks_and_quota() {
 #[test]
 fn a_workload_waits_for_networks_that_do_not_exist() {
     RUNTIME.block_on(async {
-        let world = world().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, _) = world.namespace("absent").await;
         apply(&world.project, grant(&ns, 9)).await;
         delete(&world.project, "Network", &ns, "default").await;
@@ -131,7 +122,8 @@ fn a_workload_waits_for_networks_that_do_not_exist() {
 #[test]
 fn every_step_of_a_network_is_told_on_deployment_and_instance() {
     RUNTIME.block_on(async {
-        let world = world().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("steps").await;
         apply(&world.project, grant(&ns, 9)).await;
         apply(&world.project, network(&ns, "by-hand")).await;
@@ -204,7 +196,7 @@ async fn on_cell(world: &World, labels: Value, city: &str) -> String {
     let object =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace, "labels": labels } });
     apply(&world.dfw, object).await;
-    let mut object = common::deployment(&namespace, "wd", city);
+    let mut object = crate::common::deployment(&namespace, "wd", city);
     object["metadata"]["labels"] = json!({ "meta.datumapis.com/upstream-namespace": "whatever" });
     apply(&world.dfw, object).await;
     namespace
@@ -213,7 +205,8 @@ async fn on_cell(world: &World, labels: Value, city: &str) -> String {
 #[test]
 fn the_location_of_a_city_must_be_one() {
     RUNTIME.block_on(async {
-        let world = world().await;
+        let visit = shared().await;
+        let world = &*visit;
         let hub = on_cell(world, json!({}), "syd").await;
         let location = |name: &str| {
             json!({
@@ -266,7 +259,7 @@ async fn make_namespace(world: &World, name: &str) {
 }
 
 async fn failures(world: &World, reason: &str) -> u32 {
-    let text = world.operators[1].metrics().await.unwrap();
+    let text = world.operators[world.of_cell("dfw")].metrics().await.unwrap();
     let line = format!("compute_quota_eval_failures_total{{reason=\"{reason}\"}} ");
     text.lines().find_map(|l| l.strip_prefix(&line)).map_or(0, |value| value.parse().unwrap())
 }
@@ -274,7 +267,8 @@ async fn failures(world: &World, reason: &str) -> u32 {
 #[test]
 fn every_reason_of_quota_appears_and_disappears() {
     RUNTIME.block_on(async {
-        let world = world().await;
+        let visit = shared().await;
+        let world = &*visit;
         let told = |hub: &str, expected: &'static str| {
             let hub = hub.to_owned();
             async move {
@@ -361,7 +355,8 @@ fn every_reason_of_quota_appears_and_disappears() {
 #[test]
 fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
     RUNTIME.block_on(async {
-        let world = world().await;
+        let visit = shared().await;
+        let world = &*visit;
         let labels = project(world, "quota-e").await;
         make_namespace(world, "quota-e").await;
         apply(&world.project, grant("quota-e", 9)).await;
@@ -399,7 +394,8 @@ fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
 #[test]
 fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_told() {
     RUNTIME.block_on(async {
-        let world = world().await;
+        let visit = shared().await;
+        let world = &*visit;
         let labels = project(world, "quota-f").await;
         make_namespace(world, "quota-f").await;
         apply(&world.project, grant("quota-f", 9)).await;
@@ -418,7 +414,7 @@ fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_told() {
         .await;
         let told = list(&world.dfw, "Event", &hub).await;
         assert_eq!(told.iter().filter(|event| event.data["reason"] == "QuotaClaimOrphaned").count(), 1);
-        let text = world.operators[1].metrics().await.unwrap();
+        let text = world.operators[world.of_cell("dfw")].metrics().await.unwrap();
         assert!(text.lines().any(|line| line == "compute_quota_claim_orphaned_total 1"), "{text}");
         delete(&world.dfw, "Namespace", "", &hub).await;
     });
@@ -427,7 +423,8 @@ fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_told() {
 #[test]
 fn an_instance_costs_the_fewest_writes() {
     RUNTIME.block_on(async {
-        let world = world().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("cost").await;
         apply(&world.project, grant(&ns, 9)).await;
         apply(&world.project, workload(&ns, "first", &["dfw"], 1)).await;

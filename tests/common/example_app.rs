@@ -1,26 +1,29 @@
-//! A shop in two cities that uses one Secret, and a manager that dies after so many writes.
+//! An application in two cities that uses one Secret, and a manager that dies after so many writes.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc};
 
 use serde_json::{Value, json};
 use testbed::{
     gate::{Budget, Gate},
     operator::Operator,
 };
-use tokio::time::sleep;
 
-use super::{World, binary, get, template, workload};
-
-/// One testbed at a time: each is a dozen processes, and these tests look closely at what happens when.
-pub static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+use super::{World, binary, eventually, get, template, workload};
 
 pub const SWEEPS: &str = "cleanup:\n  sweepIntervalSeconds: 1\n";
 
-/// A manager whose writes are counted, and stop at a budget.
+/// A manager whose writes are counted, place by place, and stop where a budget is spent.
 pub struct Cut {
     pub budget: Arc<Budget>,
     pub project: Gate,
     pub hub: Gate,
+}
+
+/// Where one of the applications is: its namespace in the project, and that on the hub.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub ns: String,
+    pub hub: String,
 }
 
 impl Cut {
@@ -32,9 +35,8 @@ impl Cut {
         Self { budget, project, hub }
     }
 
-    /// Starts the manager with so many writes left.
-    pub async fn start(&self, world: &World, writes: i64) -> Operator {
-        self.budget.set(writes);
+    /// Starts a manager behind the gates.
+    pub async fn start(&self, world: &World) -> Operator {
         let flag = |name: &str, file: &Path| format!("--{name}={}", file.display());
         let flags = [
             "--enable-management-controllers".to_owned(),
@@ -42,23 +44,38 @@ impl Cut {
             flag("federation-kubeconfig", self.hub.kubeconfig()),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let mut manager = Operator::with_config(world.bed.dir(), binary(), "cut", SWEEPS, &flags).unwrap();
-        tokio::select! {
-            ready = manager.wait_ready() => ready.unwrap(),
-            () = async {
-                while !self.budget.is_spent() {
-                    sleep(Duration::from_millis(10)).await; // it may be over before it is ready
-                }
-            } => {}
-        }
+        let config = &world.bed.options().management;
+        let mut manager = Operator::with_config(world.bed.dir(), binary(), "cut", config, &flags).unwrap();
+        manager.wait_ready().await.unwrap();
         manager
     }
-}
 
-pub async fn manager(world: &World) -> Operator {
-    let mut manager = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
-    manager.wait_ready().await.unwrap();
-    manager
+    /// Gives each place one write more than the one before, beginning with one; the last is never cut: there, it is
+    /// counted how many it takes.
+    pub fn budgets(&self, places: Vec<Place>) -> Vec<(u64, Place)> {
+        let cuts = places.len() as u64 - 1;
+        let places: Vec<_> = (1..=cuts).chain([u64::MAX]).zip(places).collect();
+        for (writes, place) in &places {
+            self.budget.set(&[&place.ns, &place.hub], *writes);
+        }
+        places
+    }
+
+    /// Waits until each place is cut off, or has come to its end; returns how many writes it took where none was cut.
+    pub async fn dead_or_done<F: Future<Output = Result<(), String>>>(
+        &self,
+        places: &[(u64, Place)],
+        is_done: impl Fn(Place) -> F,
+    ) -> u64 {
+        for (writes, place) in places {
+            eventually(&format!("dead at write {writes}, or done"), || async {
+                if self.budget.is_spent(&place.ns) { Ok(()) } else { is_done(place.clone()).await }
+            })
+            .await;
+        }
+        let (_, uncut) = places.last().unwrap();
+        self.budget.spent(&uncut.ns)
+    }
 }
 
 pub fn secret(ns: &str) -> Value {

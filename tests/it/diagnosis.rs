@@ -2,23 +2,24 @@
 //! federation, read back from the project within 15 s, and gone within 15 s of its cure.
 //!
 //! One test, one cause after the other: each disturbs the whole federation.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{RUNTIME, World, apply, condition, delete, eventually, get, list, merge, path, ready, template, workload};
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Lent, Wish, alone},
+    condition, delete, eventually, get, list, merge, path, ready, template, workload,
+};
 use kube::Client;
 use serde_json::{Value, json};
-use testbed::{Options, bed::bind_location};
+use testbed::bed::bind_location;
 use tokio::time::Instant;
 
 /// How long a cause, and its end, may take to be told.
 const TOLD: Duration = Duration::from_secs(15);
 
 struct Stage {
-    world: World,
+    world: Lent<World>,
     ns: String,
     hub: String,
 }
@@ -77,9 +78,9 @@ impl Stage {
 #[test]
 fn each_cause_is_told_in_time_and_goes_with_its_cure() {
     RUNTIME.block_on(async {
-        let world = World::start_with(Options::default()).await;
+        let world = alone(Wish::default()).await;
         bind_location(&world.project, "lhr").await.unwrap();
-        let (ns, hub) = world.namespace("causes").await;
+        let (ns, hub) = world.namespace("diagnosis").await;
         let mut stage = Stage { world, ns, hub };
         // The hub namespace comes with the first deployment; some stages need it before theirs.
         stage.start("first", "dfw").await;

@@ -1,27 +1,31 @@
 //! Many projects behind one manager: engaged and let go as they come and go, none at the mercy of another.
-//! One testbed with a stand-in for Milo, the tests one after the other: each changes what all see.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
-
+//! On one bed with a stand-in for Milo, the tests one after the other: each changes what all see.
 use std::time::Duration;
 
-use common::{RUNTIME, World, api, apply, delete, deployment, eventually, get, list, workload};
+use crate::common::{
+    RUNTIME, World, api, apply,
+    beds::{Lender, Lent},
+    delete, deployment, eventually,
+    example_app::SWEEPS,
+    get, list, workload,
+};
+use jiff::Timestamp;
 use kube::{
     Client, ResourceExt,
     api::{Patch, PatchParams},
 };
 use serde_json::json;
 use testbed::{Options, Testbed, audit::Audit, bed::announce, control_plane::ControlPlane, neighbours::Reach};
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-async fn world() -> MutexGuard<'static, World> {
-    static WORLD: OnceCell<Mutex<World>> = OnceCell::const_new();
-    let start = || async {
-        let projects = ["alpha", "beta", "idle"].map(String::from).into();
-        Mutex::new(World::start_with(Options { cells: vec!["dfw".into()], projects, ..Options::default() }).await)
-    };
-    WORLD.get_or_init(start).await.lock().await
+/// How long the hub keeps what a vanished project left.
+const GRACE: Duration = Duration::from_secs(3);
+
+static BEDS: Lender<World> = Lender::new(1);
+
+async fn world() -> Lent<World> {
+    let projects = ["alpha", "beta", "idle"].map(String::from).into();
+    let options = Options { cells: vec!["dfw".into()], projects, ..Options::default() };
+    BEDS.lend(async || World::start_with(options).await).await
 }
 
 fn plane<'a>(bed: &'a Testbed, name: &str) -> &'a ControlPlane {
@@ -42,6 +46,14 @@ async fn engaged(world: &World, count: f64) {
     eventually(&format!("{count} projects are engaged"), || async {
         let engaged = metric(world, "compute_projects_engaged").await;
         if (engaged - count).abs() < 0.5 { Ok(()) } else { Err(engaged.to_string()) }
+    })
+    .await;
+}
+
+async fn gone_from(project: &Client, namespace: &str) {
+    eventually(&format!("namespace {namespace} is gone"), || async {
+        let left = get(project, "Namespace", "", namespace).await;
+        if left.is_none() { Ok(()) } else { Err("still there".into()) }
     })
     .await;
 }
@@ -144,11 +156,7 @@ fn a_project_that_is_silent_shut_or_incomplete_delays_no_other() {
             .await;
             for project in [&alpha, &beta] {
                 delete(project, "Namespace", "", &ns).await;
-                eventually("the namespace is gone", || async {
-                    let left = get(project, "Namespace", "", &ns).await;
-                    if left.is_none() { Ok(()) } else { Err("still there".into()) }
-                })
-                .await;
+                gone_from(project, &ns).await;
             }
         }
         delete(&alpha, "Project", "", "incomplete").await;
@@ -236,11 +244,7 @@ fn a_project_with_much_to_do_does_not_starve_one_with_little() {
         .await;
         for (project, namespace) in [(&alpha, "much"), (&beta, "little")] {
             delete(project, "Namespace", "", namespace).await;
-            eventually("the namespace is gone", || async {
-                let left = get(project, "Namespace", "", namespace).await;
-                if left.is_none() { Ok(()) } else { Err("still there".into()) }
-            })
-            .await;
+            gone_from(project, namespace).await;
         }
     });
 }
@@ -287,5 +291,63 @@ fn fifty_projects_that_rest_ask_for_nothing() {
             delete(&alpha, "Project", "", name).await;
         }
         engaged(&world, 3.0).await;
+    });
+}
+
+#[test]
+fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        engaged(&world, 3.0).await;
+        world.bed.options_mut().management = format!("{SWEEPS}  strandedGraceSeconds: {}\n", GRACE.as_secs());
+        let beta = world.bed.others["beta"].client().await.unwrap();
+        let (kept, lost) = (world.namespace_in(&world.project, "kept").await, world.namespace_in(&beta, "lost").await);
+        apply(&world.project, workload("kept", "web", &["dfw"], 1)).await;
+        apply(&beta, workload("lost", "web", &["dfw"], 1)).await;
+        for hub in [&kept, &lost] {
+            eventually("it runs", || async {
+                get(&world.dfw, "Instance", hub, "web-p-dfw-0").await.map(|_| ()).ok_or("not yet".to_owned())
+            })
+            .await;
+        }
+        // Gone while nobody looks: nothing of it is finalised.
+        let on_hub = Audit::mark(&world.bed.hub);
+        world.operators[0].process.kill();
+        delete(&world.project, "Project", "", "beta").await;
+        world.restart_manager(&[]).await;
+        let told: Timestamp = eventually("it is told, and counted", || async {
+            let told = list(&world.hub, "Event", "default")
+                .await
+                .into_iter()
+                .find(|event| event.data["reason"] == "Stranded" && event.data["regarding"]["name"] == json!(lost))
+                .ok_or("no Event")?;
+            let counted = metric(&world, "compute_federation_stranded_namespaces").await;
+            if (counted - 1.0).abs() > 0.5 {
+                return Err(format!("counted: {counted}"));
+            }
+            Ok(told.data["eventTime"].as_str().unwrap().parse().unwrap())
+        })
+        .await;
+        for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw)] {
+            eventually(&format!("it is gone from {place}"), || async {
+                let left = get(client, "Namespace", "", &lost).await;
+                if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+            })
+            .await;
+        }
+        let asked = on_hub.requests().unwrap();
+        let removal =
+            asked.iter().find(|r| r.verb == "delete" && r.resource == "namespaces" && r.name == lost).unwrap();
+        let warned = removal.at.duration_since(told);
+        assert!(warned.as_secs_f64() > GRACE.as_secs_f64() - 0.1, "removed {warned:?} after it was told");
+        assert!(get(&world.dfw, "Instance", &kept, "web-p-dfw-0").await.is_some(), "the other project's runs on");
+        // As it was before, for whoever comes next.
+        delete(&world.project, "Workload", "kept", "web").await;
+        announce(&world.project, "beta").await.unwrap();
+        world.bed.options_mut().management.clear();
+        world.restart_manager(&[]).await;
+        engaged(&world, 3.0).await;
+        delete(&beta, "Namespace", "", "lost").await;
+        gone_from(&beta, "lost").await;
     });
 }

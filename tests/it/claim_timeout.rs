@@ -1,17 +1,19 @@
 //! What waits for minutes before it gives up.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{RUNTIME, World, apply, delete, eventually, get, list, ready, workload};
+use crate::common::{
+    RUNTIME, apply,
+    beds::{Wish, alone},
+    delete, eventually, get, list, ready, workload,
+};
 use serde_json::json;
 
 #[test]
 fn a_city_policy_waits_for_what_it_claims_and_gives_up_after_two_minutes() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let lent = alone(Wish::default()).await;
+        let world = &*lent;
         let (ns, hub) = world.namespace("waits").await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(world, &ns, "web", 1).await;

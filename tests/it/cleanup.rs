@@ -1,37 +1,41 @@
 //! Nothing leaks, wherever the manager dies: deletion cut after each single write in turn; sweeps beside other people's
 //! objects.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
 
 use std::time::Duration;
 
-use common::{
-    RUNTIME, World, apply, binary, condition, delete, deployment, eventually, get, list, merge, ready,
-    shop::{Cut, ONE, SWEEPS, left, manager, secret, using},
-    workload,
+use crate::common::{
+    RUNTIME, apply,
+    beds::{Wish, alone},
+    binary, condition, delete, deployment, eventually,
+    example_app::{Cut, Place, SWEEPS, left, secret, using},
+    get, merge, never, ready,
 };
 use http::Method;
 use kube::ResourceExt;
 use serde_json::{Value, json};
-use testbed::{Options, operator::Operator};
-use tokio::time::{Instant, sleep};
+use testbed::operator::Operator;
+use tokio::time::sleep;
+
+/// More writes than the deletion of one application takes.
+const CUTS: u64 = 20;
 
 #[test]
 fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
     RUNTIME.block_on(async {
-        let _alone = ONE.lock().await;
-        let options = Options { management: SWEEPS.into(), ..Options::default() };
-        let mut world = World::start_with(options).await;
-        let (ns, hub) = world.namespace("cascade").await;
+        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let cut = Cut::new(&world).await;
-        for writes in 1.. {
+        let mut places = Vec::new();
+        for _ in 0..=CUTS {
+            let (ns, hub) = world.namespace("cascade").await;
             apply(&world.project, secret(&ns)).await;
             apply(&world.project, using(&ns, &["dfw", "ord"])).await;
-            ready(&world, &ns, "web", 2).await;
+            places.push(Place { ns, hub });
+        }
+        for Place { ns, hub } in &places {
+            ready(&world, ns, "web", 2).await;
             eventually("both cities are guarded: nothing is under way", || async {
                 for city in ["dfw", "ord"] {
-                    let policy = get(&world.hub, "PropagationPolicy", &hub, &format!("city-{city}")).await;
+                    let policy = get(&world.hub, "PropagationPolicy", hub, &format!("city-{city}")).await;
                     let placement = policy.ok_or("no policy")?.data["spec"]["placement"].clone();
                     if placement["clusterAffinities"].is_null() {
                         return Err(placement.to_string());
@@ -40,42 +44,44 @@ fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
                 Ok(())
             })
             .await;
-            world.operators[0].process.kill();
-            let mut dying = cut.start(&world, writes).await;
-            delete(&world.project, "Workload", &ns, "web").await;
-            let began = Instant::now();
-            while !cut.budget.is_spent() && left(&world, &ns, &hub).await.is_err() {
-                assert!(began.elapsed() < common::PATIENCE, "neither dead nor done");
-                sleep(Duration::from_millis(20)).await;
-            }
-            let done = !cut.budget.is_spent();
-            dying.process.kill();
-            world.operators[0] = manager(&world).await;
-            eventually(&format!("clean after a death at write {writes}"), || left(&world, &ns, &hub)).await;
-            if done {
-                assert!(writes > 8, "a cascade of {writes} writes is none");
-                break;
-            }
         }
-        // It stays so.
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(30) {
-            left(&world, &ns, &hub).await.unwrap();
-            sleep(Duration::from_millis(200)).await;
+        world.operators[0].process.kill();
+        let places = cut.budgets(places);
+        let mut dying = cut.start(&world).await;
+        for (_, place) in &places {
+            delete(&world.project, "Workload", &place.ns, "web").await;
         }
+        let is_done = |place: Place| {
+            let world = &world;
+            async move { left(world, &place.ns, &place.hub).await }
+        };
+        let writes = cut.dead_or_done(&places, is_done).await;
+        assert!((8..CUTS).contains(&writes), "a deletion takes {writes} writes, it is cut after up to {CUTS}");
+        dying.process.kill();
+        world.restart_manager(&[]).await;
+        for (writes, place) in &places {
+            eventually(&format!("clean after a death at write {writes}"), || left(&world, &place.ns, &place.hub)).await;
+        }
+        // It stays so, for some sweeps more.
+        never("something comes back", || async {
+            let mut back = Vec::new();
+            for (writes, place) in &places {
+                back.extend(left(&world, &place.ns, &place.hub).await.err().map(|what| (*writes, what)));
+            }
+            (!back.is_empty()).then_some(back)
+        })
+        .await;
     });
 }
 
 #[test]
 fn a_claim_made_between_the_decision_and_the_deletion_wins() {
     RUNTIME.block_on(async {
-        let _alone = ONE.lock().await;
-        let options = Options { cells: vec!["dfw".into()], management: SWEEPS.into(), ..Options::default() };
-        let mut world = World::start_with(options).await;
+        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("race").await;
         let cut = Cut::new(&world).await;
         world.operators[0].process.kill();
-        world.operators[0] = cut.start(&world, i64::MAX).await;
+        world.operators[0] = cut.start(&world).await;
         apply(&world.project, secret(&ns)).await;
         apply(&world.project, using(&ns, &["dfw"])).await;
         ready(&world, &ns, "web", 1).await;
@@ -108,9 +114,7 @@ fn a_claim_made_between_the_decision_and_the_deletion_wins() {
 #[test]
 fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
     RUNTIME.block_on(async {
-        let _alone = ONE.lock().await;
-        let options = Options { cells: vec!["dfw".into()], management: SWEEPS.into(), ..Options::default() };
-        let mut world = World::start_with(options).await;
+        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("sweep").await;
         apply(&world.project, secret(&ns)).await;
         apply(&world.project, using(&ns, &["dfw"])).await;
@@ -153,10 +157,10 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         // Paused, nothing goes.
         let pause = |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
         merge(&world.hub, "Namespace", "", &hub, pause(json!("true"))).await;
-        world.operators[0] = manager(&world).await;
+        world.restart_manager(&[]).await;
         // Two of them: nothing elects a leader here.
-        world.operators.push(Operator::management(&world.bed, binary(), "second-management", &[]).unwrap());
-        world.operators.last_mut().unwrap().wait_ready().await.unwrap();
+        let mut second = Operator::management(&world.bed, binary(), "second-management", &[]).unwrap();
+        second.wait_ready().await.unwrap();
         eventually("it says that it is paused", || async {
             let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
             if log.contains("clean-up is paused") { Ok(()) } else { Err("not yet".to_owned()) }
@@ -186,55 +190,5 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         assert_eq!(condition(&wd, "ReferencedDataReady")["reason"], "Ready");
         let copy = get(&world.dfw, "Secret", &hub, "db").await;
         assert_eq!(copy.and_then(|copy| copy.uid()), in_use, "what is in use stays");
-    });
-}
-
-#[test]
-fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace() {
-    RUNTIME.block_on(async {
-        let _alone = ONE.lock().await;
-        let options = Options {
-            cells: vec!["dfw".into()],
-            projects: vec!["alpha".into(), "beta".into()],
-            management: format!("{SWEEPS}  strandedGraceSeconds: 3\n"),
-            ..Options::default()
-        };
-        let mut world = World::start_with(options).await;
-        let beta = world.bed.others["beta"].client().await.unwrap();
-        let (kept, lost) = (world.namespace_in(&world.project, "kept").await, world.namespace_in(&beta, "lost").await);
-        apply(&world.project, workload("kept", "web", &["dfw"], 1)).await;
-        apply(&beta, workload("lost", "web", &["dfw"], 1)).await;
-        for hub in [&kept, &lost] {
-            eventually("it runs", || async {
-                get(&world.dfw, "Instance", hub, "web-p-dfw-0").await.map(|_| ()).ok_or("not yet".to_owned())
-            })
-            .await;
-        }
-        // Gone while nobody looks: nothing of it is finalised.
-        world.operators[0].process.kill();
-        delete(&world.project, "Project", "", "beta").await;
-        let started = Instant::now();
-        world.operators[0] = manager(&world).await;
-        eventually("it is told", || async {
-            let told = list(&world.hub, "Event", "default")
-                .await
-                .into_iter()
-                .any(|event| event.data["reason"] == "Stranded" && event.data["regarding"]["name"] == json!(lost));
-            let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
-            let counted = text.contains("compute_federation_stranded_namespaces 1");
-            if told && counted { Ok(()) } else { Err(format!("told: {told}, counted: {counted}")) }
-        })
-        .await;
-        assert!(get(&world.hub, "Namespace", "", &lost).await.is_some() || started.elapsed() > Duration::from_secs(3));
-        for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw)] {
-            eventually(&format!("it is gone from {place}"), || async {
-                let left = get(client, "Namespace", "", &lost).await;
-                if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
-            })
-            .await;
-        }
-        assert!(started.elapsed() > Duration::from_secs(3), "not before its grace");
-        assert!(get(&world.dfw, "Instance", &kept, "web-p-dfw-0").await.is_some(), "the other project's runs on");
-        delete(&world.project, "Workload", "kept", "web").await;
     });
 }

@@ -2,16 +2,17 @@
 //!
 //! chainsaw itself is a program that a person installs; this keeps the suites true in every run of the tests. What it
 //! does not know is an error, so a suite that uses more of the language fails here until the reader learns it.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
-use common::{RUNTIME, World, delete, eventually, get, path};
+use crate::common::{
+    RUNTIME, World,
+    beds::{Wish, alone},
+    delete, eventually, get, path,
+};
 use kube::Client;
 use serde_json::{Value, json};
-use testbed::{Options, pki::User};
+use testbed::pki::User;
 
 struct Run<'a> {
     world: &'a World,
@@ -22,7 +23,7 @@ struct Run<'a> {
 #[test]
 fn every_suite_passes_on_the_testbed() {
     RUNTIME.block_on(async {
-        let world = World::start_with(Options { provider: false, ..Options::default() }).await;
+        let world = alone(Wish { provider: false, ..Wish::default() }).await;
         let mut suites: Vec<_> = fs::read_dir(path("e2e/suites")).unwrap().map(|entry| entry.unwrap().path()).collect();
         suites.sort();
         assert!(suites.len() >= 4);
@@ -58,7 +59,7 @@ impl Run<'_> {
             "apply" => {
                 let mut object = self.bound(&arguments["resource"]);
                 object["metadata"]["namespace"] = json!(self.namespace);
-                common::apply(&client, object).await;
+                crate::common::apply(&client, object).await;
             }
             "delete" => {
                 let reference = &arguments["ref"];

@@ -1,13 +1,12 @@
 //! Cells that die, and hubs and quota that go away: nothing restarts, nothing is claimed twice, nothing is left behind.
-//! One testbed with networks and quota, the tests one after the other.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
+//! With networks and quota, each on a bed of its own.
 
 use std::{collections::BTreeSet, time::Duration};
 
-use common::{
-    RUNTIME, World, api, apply, binary, condition, delete, deployment, eventually, get, list, merge, ready, workload,
+use crate::common::{
+    RUNTIME, World, api, apply,
+    beds::{Lent, Wish, alone},
+    binary, condition, delete, deployment, eventually, get, list, merge, ready, workload,
 };
 use kube::{
     ResourceExt,
@@ -15,32 +14,26 @@ use kube::{
 };
 use serde_json::{Value, json};
 use testbed::{
-    Options,
     audit::Audit,
     neighbours::{Reach, grant},
     operator::Operator,
 };
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
-async fn world() -> MutexGuard<'static, World> {
-    static WORLD: OnceCell<Mutex<World>> = OnceCell::const_new();
-    let start = || async {
-        let options =
-            Options { cells: vec!["dfw".into()], networks: Some(Duration::ZERO), quota: true, ..Options::default() };
-        Mutex::new(World::start_with(options).await)
-    };
-    WORLD.get_or_init(start).await.lock().await
+async fn world() -> Lent<World> {
+    alone(Wish { networks_and_quota: true, ..Wish::default() }).await
 }
 
 /// Kills the cell's operator; what it had under way stays as it is.
 fn kill_cell(world: &mut World) {
-    drop(world.operators.remove(1));
+    let cell = world.of_cell("dfw");
+    world.operators[cell].process.kill();
 }
 
 async fn start_cell(world: &mut World) {
     let mut operator = Operator::cell(&world.bed, binary(), "dfw", &[]).unwrap();
     operator.wait_ready().await.unwrap();
-    world.operators.push(operator);
+    let cell = world.of_cell("dfw");
+    world.operators[cell] = operator;
 }
 
 fn gates(instance: &DynamicObject) -> Vec<Value> {

@@ -1,8 +1,5 @@
 //! A Secret's value shows nowhere: not in logs at the most verbose level, Events, statuses or metrics, and once it is
 //! copied, not in the memory of any operator.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
 
 use std::{
     fs::{self, File},
@@ -10,32 +7,17 @@ use std::{
     os::unix::fs::FileExt,
 };
 
+use crate::common::{
+    RUNTIME, apply,
+    beds::{Wish, alone},
+    delete, eventually, get, list, ready, template, workload,
+};
 use base64::{Engine, engine::general_purpose::STANDARD};
-use common::{RUNTIME, World, apply, bed, binary, delete, eventually, get, list, ready, template, workload};
 use kube::Client;
 use serde_json::json;
-use testbed::{Options, control_plane, operator::Operator, pki::User};
 
 /// Everything that anybody in the process can log.
 const ALL: &str = "--zap-log-level=trace,compute_operator=trace,kube=trace,kube_client=trace,hyper=trace,hyper_util=trace,rustls=trace,tower=trace";
-
-async fn world() -> World {
-    let bed = bed(Options { cells: vec!["dfw".into()], ..Options::default() }).await;
-    let mut operators = vec![
-        Operator::management(&bed, binary(), "operator-management", &[ALL]).unwrap(),
-        Operator::cell(&bed, binary(), "dfw", &[ALL]).unwrap(),
-    ];
-    for operator in &mut operators {
-        operator.wait_ready().await.unwrap();
-    }
-    let client = |plane: &control_plane::ControlPlane| {
-        let file = plane.kubeconfig(User::Admin);
-        async move { control_plane::client(&file).await.unwrap() }
-    };
-    let (project, hub) = (client(&bed.project).await, client(&bed.hub).await);
-    let dfw = client(bed.cell("dfw").unwrap()).await;
-    World { project, hub, ord: dfw.clone(), dfw, bed, operators }
-}
 
 /// The regions of a process's memory that it writes to and that hold one of these texts.
 fn found_in_memory(pid: u32, texts: &[Vec<u8>]) -> Vec<String> {
@@ -75,7 +57,7 @@ async fn everything(client: &Client, namespace: &str, kinds: &[&str]) -> String 
 #[test]
 fn a_canary_in_a_secret_shows_nowhere_once_it_is_copied() {
     RUNTIME.block_on(async {
-        let world = world().await;
+        let world = alone(Wish { flags: vec![ALL.into()], ..Wish::default() }).await;
         let (ns, hub) = world.namespace("canary").await;
         // Made at run time: the texts looked for must not stand in any binary.
         let canaries = [0, 1].map(|n| format!("canary-{n}-{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..)));
@@ -133,7 +115,7 @@ fn a_canary_in_a_secret_shows_nowhere_once_it_is_copied() {
                 shows(&name, &String::from_utf8_lossy(&text));
             }
         }
-        assert_eq!(logs, 2, "both log at the most verbose level");
+        assert_eq!(logs, 3, "all log at the most verbose level");
         delete(&world.project, "Workload", &ns, "web").await;
     });
 }

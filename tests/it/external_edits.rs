@@ -1,24 +1,19 @@
-//! Other hands on the hub: clusters that lose their city's label, and bindings, Works, policies and copies that somebody
+//! External edits on the hub: clusters that lose their city's label, and bindings, Works, policies and copies that somebody
 //! removes. What runs stays where it is, and what was taken away comes back.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
 
 use std::{collections::BTreeMap, time::Duration};
 
-use common::{
-    RUNTIME, World, api, apply, binary, condition, delete, eventually, get, list, merge, ready, template, workload,
+use crate::common::{
+    RUNTIME, World, api, apply,
+    beds::{Wish, alone},
+    condition, delete, eventually, get, list, merge, never, promised, ready, template, workload,
 };
 use kube::{
     Client, ResourceExt,
     api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testbed::{Options, operator::Operator};
-use tokio::{sync::Mutex, time::Instant};
-
-/// One testbed at a time: each is a dozen processes, and these tests look closely at what happens when.
-static ONE: Mutex<()> = Mutex::const_new(());
+use tokio::time::Instant;
 
 const CITY: &str = "topology.datum.net/city-code";
 
@@ -74,8 +69,7 @@ async fn guarded(world: &World, hub: &str, city: &str, clusters: &[&str]) {
 #[test]
 fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
     RUNTIME.block_on(async {
-        let _alone = ONE.lock().await;
-        let mut world = World::start().await;
+        let mut world = alone(Wish::default()).await;
         let (ns, hub) = world.namespace("guard").await;
         start(&world, &ns, &["dfw", "ord"]).await;
         guarded(&world, &hub, "dfw", &["cell-dfw"]).await;
@@ -117,8 +111,7 @@ fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
         says(&world, &ns, "web-p-ord", "Propagated").await;
         world.operators[0].process.kill();
         label(&world.hub, "cell-dfw", None).await;
-        world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
-        world.operators[0].wait_ready().await.unwrap();
+        world.restart_manager(&[]).await;
         says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
         label(&world.hub, "cell-dfw", Some("dfw")).await;
         says(&world, &ns, "web-p-dfw", "Propagated").await;
@@ -145,10 +138,7 @@ fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
 #[test]
 fn without_the_guard_a_lost_label_takes_everything_away() {
     RUNTIME.block_on(async {
-        let _alone = ONE.lock().await;
-        let options =
-            Options { cells: vec!["dfw".into()], management: "cityGuard: false\n".into(), ..Options::default() };
-        let world = World::start_with(options).await;
+        let world = alone(Wish { management: "cityGuard: false\n".into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("plain").await;
         start(&world, &ns, &["dfw"]).await;
         let policy = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.unwrap();
@@ -162,102 +152,167 @@ fn without_the_guard_a_lost_label_takes_everything_away() {
     });
 }
 
-/// What somebody does, and what is expected to be made anew by it.
-struct Hand {
+/// What somebody does, and what is expected of it.
+struct Edit {
     fact: u32,
-    touched: &'static [&'static str],
+    /// Kinds of which the cell gets new objects; all others stay the objects they are.
+    renewed: &'static [&'static str],
+    /// Whether Karmada mends it only after a touch of ours.
+    is_repaired: bool,
 }
 
-const HANDS: [Hand; 9] = [
-    Hand { fact: 49, touched: &["WorkloadDeployment", "Instance", "Secret"] },
-    Hand { fact: 50, touched: &["Secret"] },
-    Hand { fact: 51, touched: &[] },
-    Hand { fact: 52, touched: &[] },
-    Hand { fact: 53, touched: &[] },
-    Hand { fact: 54, touched: &["Secret"] },
-    Hand { fact: 55, touched: &["WorkloadDeployment", "Instance", "Secret"] },
-    Hand { fact: 56, touched: &[] },
-    Hand { fact: 57, touched: &["WorkloadDeployment", "Instance", "Secret"] },
+const EDITS: [Edit; 9] = [
+    Edit { fact: 49, renewed: &["WorkloadDeployment", "Instance", "Secret"], is_repaired: true },
+    Edit { fact: 50, renewed: &["Secret"], is_repaired: true },
+    Edit { fact: 51, renewed: &[], is_repaired: false },
+    Edit { fact: 52, renewed: &[], is_repaired: false },
+    Edit { fact: 53, renewed: &[], is_repaired: false },
+    Edit { fact: 54, renewed: &["Secret"], is_repaired: false },
+    Edit { fact: 55, renewed: &["WorkloadDeployment", "Instance", "Secret"], is_repaired: true },
+    Edit { fact: 56, renewed: &[], is_repaired: false },
+    Edit { fact: 57, renewed: &["WorkloadDeployment", "Instance", "Secret"], is_repaired: false },
 ];
 
-/// Deletes what is there; among random hands it may not be.
-async fn take(client: &Client, kind: &str, namespace: &str, name: &str) {
-    let _ = api(client, kind, namespace).delete(name, &DeleteParams::background()).await;
+/// How long it may take until all is as it was.
+const MENDED: Duration = Duration::from_secs(17);
+
+/// Something that somebody has removed.
+struct Removed {
+    client: Client,
+    kind: &'static str,
+    namespace: String,
+    name: String,
+    uid: Option<String>,
 }
 
-async fn lay(world: &mut World, hub: &str, fact: u32) {
+impl Removed {
+    /// Whether there is another one in its place.
+    async fn is_back(&self) -> Result<(), String> {
+        let what = format!("{} {}/{}", self.kind, self.namespace, self.name);
+        match get(&self.client, self.kind, &self.namespace, &self.name).await {
+            None => Err(format!("{what} is not back")),
+            Some(now) if now.uid() == self.uid => Err(format!("{what} was never away")),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// Deletes what is there; among random edits it may not be.
+async fn take(client: &Client, kind: &'static str, namespace: &str, name: &str) -> Vec<Removed> {
+    let found = get(client, kind, namespace, name).await;
+    let Some(object) = found.filter(|object| object.metadata.deletion_timestamp.is_none()) else { return Vec::new() };
+    let deleted = api(client, kind, namespace).delete(name, &DeleteParams::background()).await;
+    if matches!(&deleted, Err(kube::Error::Api(status)) if status.code == 404) {
+        return Vec::new();
+    }
+    deleted.unwrap();
+    let (client, namespace, name) = (client.clone(), namespace.to_owned(), name.to_owned());
+    vec![Removed { client, kind, namespace, name, uid: object.uid() }]
+}
+
+/// Makes an edit; returns what it has removed.
+async fn make(world: &mut World, hub: &str, fact: u32) -> Vec<Removed> {
     let (at, dfw) = (world.hub.clone(), world.dfw.clone());
     match fact {
-        49 => take(&at, "ResourceBinding", hub, "web-p-dfw-workloaddeployment").await,
-        50 => take(&at, "ResourceBinding", hub, "db-secret").await,
-        51 => take(&at, "PropagationPolicy", hub, "city-dfw").await,
+        49 => return take(&at, "ResourceBinding", hub, "web-p-dfw-workloaddeployment").await,
+        50 => return take(&at, "ResourceBinding", hub, "db-secret").await,
+        51 => return take(&at, "PropagationPolicy", hub, "city-dfw").await,
         52 => {
             let moved = json!({ "metadata": { "labels": { CITY: "ord" } } });
             let api = api(&at, "WorkloadDeployment", hub);
-            let _ = api.patch("web-p-dfw", &PatchParams::default(), &Patch::Merge(moved)).await;
+            let moved = api.patch("web-p-dfw", &PatchParams::default(), &Patch::Merge(moved)).await.unwrap();
+            assert_eq!(moved.labels()[CITY], "ord");
         }
         53 => {
             let refused = api(&at, "Namespace", "").delete(hub, &DeleteParams::default()).await;
             assert!(refused.unwrap_err().to_string().contains("protected"), "fact 53");
         }
-        54 => take(&dfw, "Secret", hub, "db").await,
+        54 => return take(&dfw, "Secret", hub, "db").await,
         55 => {
+            let mut removed = Vec::new();
             for work in list(&at, "Work", "karmada-es-cell-dfw").await {
                 let manifest: &Value = &work.data["spec"]["workload"]["manifests"][0];
                 if manifest["kind"] == "WorkloadDeployment" && manifest["metadata"]["namespace"] == json!(hub) {
-                    take(&at, "Work", "karmada-es-cell-dfw", &work.name_any()).await;
+                    removed.extend(take(&at, "Work", "karmada-es-cell-dfw", &work.name_any()).await);
                 }
             }
+            return removed;
         }
         56 => world.bed.restart_stand_in().await.unwrap(),
-        57 => take(&dfw, "Namespace", "", hub).await,
+        57 => return take(&dfw, "Namespace", "", hub).await,
         _ => unreachable!(),
     }
+    Vec::new()
+}
+
+/// The edits that can be made here: Karmada's own processes are not restarted by a test.
+fn edits(world: &World) -> Vec<&'static Edit> {
+    EDITS.iter().filter(|edit| edit.fact != 56 || world.bed.stand_in().is_some()).collect()
+}
+
+/// The value of a counter of the manager's.
+async fn repairs(world: &World) -> u32 {
+    let text = world.operators[0].metrics().await.unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("compute_federation_repairs_total "));
+    line.map_or(0, |value| value.parse().unwrap())
 }
 
 #[test]
-fn what_other_hands_take_away_comes_back_and_the_rest_is_not_touched() {
+fn what_others_take_away_comes_back_and_the_rest_is_not_touched() {
     RUNTIME.block_on(async {
-        let _alone = ONE.lock().await;
-        let mut world = World::start().await;
-        if world.bed.stand_in().is_none() {
-            return; // restarting Karmada's own processes is not for this test
-        }
-        let (ns, hub) = world.namespace("hands").await;
+        let mut world = alone(Wish::default()).await;
+        let (ns, hub) = world.namespace("edits").await;
         start(&world, &ns, &["dfw", "ord"]).await;
         guarded(&world, &hub, "dfw", &["cell-dfw"]).await;
         let elsewhere = uids(&world.ord, &hub).await;
-        for Hand { fact, touched } in HANDS {
-            let before = uids(&world.dfw, &hub).await;
-            assert_eq!(before.len(), 3, "{before:?}");
-            lay(&mut world, &hub, fact).await;
+        let mut before = uids(&world.dfw, &hub).await;
+        assert_eq!(before.len(), 3, "{before:?}");
+        for Edit { fact, renewed, is_repaired } in edits(&world) {
+            assert_eq!(uids(&world.dfw, &hub).await, before, "something was touched late, before fact {fact}");
+            let repaired = repairs(&world).await;
+            let removed = make(&mut world, &hub, *fact).await;
             let began = Instant::now();
-            let mut quiet = Instant::now();
-            let mut last = uids(&world.dfw, &hub).await;
-            // Whole for two seconds on end: what goes, goes within one.
-            while quiet.elapsed() < Duration::from_secs(2) {
-                let now = uids(&world.dfw, &hub).await;
-                if now.len() < 3 || now != last {
-                    quiet = Instant::now();
+            assert_eq!(removed.is_empty(), [52, 53, 56].contains(fact), "fact {fact}: the edit did nothing");
+            let after = eventually(&format!("fact {fact}: all is as it was"), || async {
+                for removed in &removed {
+                    removed.is_back().await?;
                 }
-                last = now;
-                assert!(began.elapsed() < Duration::from_secs(17), "fact {fact}: {last:?}");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-            for (name, uid) in &before {
-                let expected = touched.iter().any(|kind| name.starts_with(kind));
-                assert!(expected || last.get(name) == Some(uid), "fact {fact}: {name} was not touched");
-            }
+                let copy = get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.ok_or("no copy")?;
+                let now = uids(&world.dfw, &hub).await;
+                let is_new = |name: &str| renewed.iter().any(|kind| name.starts_with(kind));
+                let right = now.len() == 3
+                    && now.iter().all(|(name, uid)| (before.get(name) != Some(uid)) == is_new(name))
+                    && copy.labels()[CITY] == "dfw";
+                if right { Ok(now) } else { Err(format!("before {before:?}, now {now:?}")) }
+            })
+            .await;
             says(&world, &ns, "web-p-dfw", "Propagated").await;
             ready(&world, &ns, "web", 2).await;
+            assert!(began.elapsed() < promised(MENDED), "fact {fact}: {:?}", began.elapsed());
+            if *is_repaired {
+                assert!(repairs(&world).await > repaired, "fact {fact}: nobody counted the repair");
+            }
+            before = after;
         }
-        // At random, some at once; `HANDS=500` goes on for minutes.
-        let hands = std::env::var("HANDS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
-        for _ in 0..hands {
-            let fact = HANDS[fastrand::usize(..HANDS.len())].fact;
-            lay(&mut world, &hub, fact).await;
+        never("something was touched late", || async {
+            let now = uids(&world.dfw, &hub).await;
+            (now != before).then_some(now)
+        })
+        .await;
+        // At random, some at once; `EDITS=500` goes on for minutes.
+        let count = std::env::var("EDITS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+        let choice = edits(&world);
+        let mut taken = 0;
+        for _ in 0..count {
+            let fact = choice[fastrand::usize(..choice.len())].fact;
+            // What an edit before has taken away may not be back yet.
+            let there = get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.is_some();
+            if fact != 52 || there {
+                taken += make(&mut world, &hub, fact).await.len();
+            }
             tokio::time::sleep(Duration::from_millis(fastrand::u64(..1500))).await;
         }
+        assert!(taken > 0, "none of {count} edits took anything away");
         let began = Instant::now();
         ready(&world, &ns, "web", 2).await;
         says(&world, &ns, "web-p-dfw", "Propagated").await;
@@ -266,7 +321,7 @@ fn what_other_hands_take_away_comes_back_and_the_rest_is_not_touched() {
             if now.len() == 3 { Ok(()) } else { Err(format!("{now:?}")) }
         })
         .await;
-        assert!(began.elapsed() < Duration::from_secs(17), "{:?}", began.elapsed());
+        assert!(began.elapsed() < promised(MENDED), "{:?}", began.elapsed());
         for (name, uid) in uids(&world.ord, &hub).await {
             // The Secret's binding is shared.
             assert!(name.starts_with("Secret") || elsewhere[&name] == uid, "{name} of the other city was not touched");

@@ -1,8 +1,5 @@
 //! What happens when things break: servers away, managers killed, watches gone silent, objects nobody can read.
-//! One testbed, the tests one after the other: each breaks something that all see.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
+//! Each test has a bed of its own: it breaks something that all see.
 
 use std::{
     collections::BTreeSet,
@@ -14,9 +11,10 @@ use std::{
     time::Duration,
 };
 
-use common::{
-    RUNTIME, World, apply, binary, condition, delete, deployment, eventually, get, list, merge, ready, template,
-    workload,
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Lent, Wish, alone},
+    binary, condition, delete, deployment, eventually, get, list, merge, ready, template, workload,
 };
 use kube::ResourceExt;
 use serde_json::json;
@@ -28,12 +26,10 @@ use testbed::{
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional},
     net::{TcpListener, TcpStream},
-    sync::{Mutex, MutexGuard, OnceCell},
 };
 
-async fn world() -> MutexGuard<'static, World> {
-    static WORLD: OnceCell<Mutex<World>> = OnceCell::const_new();
-    WORLD.get_or_init(|| async { Mutex::new(World::start().await) }).await.lock().await
+async fn world() -> Lent<World> {
+    alone(Wish::default()).await
 }
 
 #[test]
@@ -243,7 +239,7 @@ fn what_start_up_waits_for_is_told_and_is_no_crash() {
         waits_for(&operator, &["CRD locationbindings.networking.datumapis.com is not installed in project single"])
             .await;
         assert_eq!(operator.probe("/healthz").await.unwrap().0, 200);
-        let text = std::fs::read_to_string(common::path("e2e/testbed/crds/neighbours.yaml")).unwrap();
+        let text = std::fs::read_to_string(crate::common::path("e2e/testbed/crds/neighbours.yaml")).unwrap();
         testbed::manifests::apply(&world.project, &text).await.unwrap();
         for city in ["dfw", "ord"] {
             testbed::eventually("location", || testbed::bed::bind_location(&world.project, city)).await.unwrap();
@@ -354,14 +350,15 @@ fn a_deployment_nobody_can_decode_is_reported_and_disturbs_no_other() {
         .await;
         let name = "workloaddeployments.compute.datumapis.com";
         let strict =
-            std::fs::read_to_string(common::path("crds/compute.datumapis.com_workloaddeployments.yaml")).unwrap();
+            std::fs::read_to_string(crate::common::path("crds/compute.datumapis.com_workloaddeployments.yaml"))
+                .unwrap();
         let mut loose = testbed::manifests::documents(&strict).unwrap().remove(0);
         loose["spec"]["versions"][0]["schema"]["openAPIV3Schema"] =
             json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
         testbed::manifests::apply_value(&world.project, loose).await.unwrap();
         let garble = json!({ "spec": { "scaleSettings": "many" } });
         eventually("it is garbled", || async {
-            let api = common::api(&world.project, "WorkloadDeployment", &ns);
+            let api = crate::common::api(&world.project, "WorkloadDeployment", &ns);
             let patch = kube::api::Patch::Merge(&garble);
             api.patch("bad", &kube::api::PatchParams::default(), &patch).await.map(|_| ()).map_err(|e| e.to_string())
         })

@@ -1,13 +1,10 @@
 //! Referenced data on real API servers: sharing, rotation, failures and their healing, and the causes of waits.
-//! One testbed for all; each test has namespaces, and where it disturbs the federation a city, of its own.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
+//! On the shared bed; each test has a namespace of its own.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use common::{
-    RUNTIME, World, apply, condition, copies, delete, eventually, get, list, merge, ready, template, workload,
+use crate::common::{
+    RUNTIME, apply, beds::shared, condition, copies, delete, eventually, get, list, merge, ready, template, workload,
 };
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -68,7 +65,8 @@ async fn value(client: &Client, kind: &str, namespace: &str, name: &str) -> Opti
 #[test]
 fn shared_data_reaches_every_city_and_leaves_exactly_those_that_stop_needing_it() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("share").await;
         for object in [config_map(&ns, "settings", "v"), secret(&ns, "db", "s"), secret(&ns, "registry", "r")] {
             apply(&world.project, object).await;
@@ -136,7 +134,8 @@ fn shared_data_reaches_every_city_and_leaves_exactly_those_that_stop_needing_it(
 #[test]
 fn a_rotated_secret_is_on_every_cell_and_restarts_nobody_until_asked() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("rotate").await;
         apply(&world.project, secret(&ns, "db", "old")).await;
         let template = using(&json!([{ "secretRef": { "name": "db" } }]));
@@ -188,7 +187,8 @@ fn a_rotated_secret_is_on_every_cell_and_restarts_nobody_until_asked() {
 #[test]
 fn each_failure_is_told_and_heals_by_itself() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("fail").await;
         // The same name for both kinds, one of them missing, and one that may be missing.
         let template = using(&json!([
@@ -280,7 +280,8 @@ fn each_failure_is_told_and_heals_by_itself() {
 #[test]
 fn a_name_that_belongs_to_something_else_on_the_hub_is_told() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("taken").await;
         apply(&world.project, workload(&ns, "first", &["dfw"], 1)).await;
         ready(world, &ns, "first", 1).await;
@@ -305,7 +306,8 @@ fn a_name_that_belongs_to_something_else_on_the_hub_is_told() {
 #[test]
 fn a_copy_that_the_hub_refuses_is_told_until_the_source_is_another() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, hub) = world.namespace("refused").await;
         // Its copy names no service account, and no API server takes such a token.
         let mut token = secret(&ns, "token", "t");
@@ -331,7 +333,8 @@ fn a_copy_that_the_hub_refuses_is_told_until_the_source_is_another() {
 #[test]
 fn a_source_that_may_not_be_read_is_told_and_found_when_it_may() {
     RUNTIME.block_on(async {
-        let world = World::shared().await;
+        let visit = shared().await;
+        let world = &*visit;
         let (ns, _) = world.namespace("forbidden").await;
         // The way an administrator keeps an operator from Secrets: without get, with all else.
         let role = get(&world.project, "ClusterRole", "", "compute").await.unwrap();

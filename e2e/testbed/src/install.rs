@@ -1,0 +1,114 @@
+//! What is installed on each control plane before anybody works there: definitions, roles, and who has them.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context, Result};
+use futures::future::try_join_all;
+use kube::{
+    Client,
+    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams},
+};
+use serde_json::{Value, json};
+
+use crate::{bed::eventually, binaries, control_plane::ControlPlane, karmada::Flavour, manifests, pki::User};
+
+/// What a control plane is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// Tenants write there.
+    Project,
+    /// The hub, with the stand-in's definitions of Karmada's kinds.
+    Hub,
+    /// The hub, on which Karmada installs its own definitions.
+    KarmadaHub,
+    /// Instances run there.
+    Cell,
+}
+
+impl Role {
+    /// The role of a hub.
+    pub(crate) fn hub(flavour: &Flavour) -> Self {
+        if *flavour == Flavour::StandIn { Self::Hub } else { Self::KarmadaHub }
+    }
+
+    /// Its name, of which none is the beginning of another's.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Project => "project",
+            Self::Hub => "hub",
+            Self::KarmadaHub => "karmada",
+            Self::Cell => "cell",
+        }
+    }
+
+    /// The files that are installed there.
+    pub(crate) fn files(self) -> Vec<PathBuf> {
+        let root = binaries::root();
+        let kinds = ["workloads", "workloaddeployments", "instances"];
+        let own = kinds.map(|plural| format!("crds/compute.datumapis.com_{plural}.yaml"));
+        let more: &[&str] = match self {
+            Self::Project => &["e2e/testbed/crds/neighbours.yaml", "config/components/controller_rbac/role.yaml"],
+            Self::Hub => &[
+                "config/base/downstream-rbac/role.yaml",
+                "e2e/testbed/crds/karmada.yaml",
+                "e2e/testbed/crds/protection.yaml",
+            ],
+            Self::KarmadaHub => &["config/base/downstream-rbac/role.yaml"],
+            Self::Cell => &["e2e/testbed/crds/neighbours.yaml", "config/components/cell_rbac/role.yaml"],
+        };
+        let lease = "config/components/leader_election/role.yaml";
+        own.iter().map(String::as_str).chain(more.iter().copied()).chain([lease]).map(|file| root.join(file)).collect()
+    }
+}
+
+/// Installs what belongs on a control plane of this role, all of it side by side.
+pub(crate) async fn install(plane: &ControlPlane, role: Role) -> Result<()> {
+    let client = plane.client().await?;
+    // Some of the roles are in it.
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "compute-system" } });
+    manifests::apply_value(&client, namespace).await?;
+    let mut objects: Vec<Value> = User::ROLES.iter().map(|role| binding(role)).collect();
+    for file in role.files() {
+        let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        objects.extend(manifests::documents(&text)?);
+    }
+    // What constrains objects of a kind is refused while the API server does not know the kind.
+    let (definitions, others): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|object| object["kind"] == "CustomResourceDefinition");
+    try_join_all(definitions.into_iter().map(|object| manifests::apply_value(&client, object))).await?;
+    served(&client, role).await?;
+    try_join_all(others.into_iter().map(|object| manifests::apply_value(&client, object))).await?;
+    Ok(())
+}
+
+/// Gives the operator's user a role that `config/` defines, under the name it defines it.
+fn binding(role: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": format!("testbed-{role}") },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
+        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": User::Operator.name() }],
+    })
+}
+
+/// Waits until every definition of this role is served.
+pub(crate) async fn served(client: &Client, role: Role) -> Result<()> {
+    let mut kinds = Vec::new();
+    for file in role.files() {
+        for definition in manifests::documents(&fs::read_to_string(&file)?)? {
+            if definition["kind"] == "CustomResourceDefinition" {
+                let spec = &definition["spec"];
+                let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+                let version = of(&spec["versions"][0]["name"]);
+                kinds.push(GroupVersionKind::gvk(&of(&spec["group"]), &version, &of(&spec["names"]["kind"])));
+            }
+        }
+    }
+    try_join_all(kinds.iter().map(|kind| async move {
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(kind));
+        let one = ListParams::default().limit(1);
+        eventually(&kind.kind, || async { Ok(api.list(&one).await.map(|_| ())?) }).await
+    }))
+    .await
+    .map(|_| ())
+}

@@ -1,0 +1,155 @@
+//! What an API server has in its etcd once definitions and roles are installed, kept under the cache: later testbeds
+//! start with it instead of installing everything again, which takes most of their start.
+//!
+//! What is kept is addressed by a hash of all that it was made from, written beside its place and renamed into it, and
+//! taken for absent when it cannot be read: processes that start together, and one that is killed half-way, do no harm.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    hash::{DefaultHasher, Hash, Hasher},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use serde_json::{Value, json};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::Instant,
+};
+
+use crate::{binaries, control_plane::Etcd, install::Role};
+
+/// Keys that belong to one API server, and that each makes for itself. The namespaces of the system are among them, for
+/// Karmada tells clusters apart by the uid of `kube-system`.
+const OWN: [&str; 10] = [
+    "namespaces/default",
+    "namespaces/kube-",
+    "configmaps/kube-system/",
+    "services/endpoints/",
+    "endpointslices/",
+    "leases/",
+    "masterleases/",
+    "peerserverleases/",
+    "events/",
+    "minions/",
+];
+/// etcd takes 128 operations in a transaction, and 1.5 MiB in a request.
+const OPERATIONS: usize = 100;
+const REQUEST_BYTES: usize = 1 << 20;
+
+/// What is kept, or will be, for control planes of one role.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    file: PathBuf,
+    role: &'static str,
+}
+
+impl Prepared {
+    /// Of this role, with what these API servers and these files make of it.
+    pub(crate) fn of(role: Role, bin: &Path, files: &[PathBuf]) -> Result<Self> {
+        let mut hash = DefaultHasher::new();
+        let server = fs::metadata(bin.join("kube-apiserver"))?;
+        (server.len(), server.modified()?).hash(&mut hash);
+        for text in [include_str!("prepared.rs"), include_str!("install.rs"), include_str!("pki.rs")] {
+            text.hash(&mut hash);
+        }
+        for file in files {
+            fs::read(file).with_context(|| file.display().to_string())?.hash(&mut hash);
+        }
+        let name = format!("{}-{:016x}.json", role.name(), hash.finish());
+        Ok(Self { file: binaries::cache().join("prepared").join(name), role: role.name() })
+    }
+
+    /// Gives what is kept to the API server of this name, which must not run yet. Whether there was anything to give.
+    pub(crate) async fn give(&self, etcd: &Etcd, name: &str) -> Result<bool> {
+        let Some(kept) = fs::read(&self.file).ok().and_then(|text| serde_json::from_slice(&text).ok()) else {
+            return Ok(false);
+        };
+        let kept: BTreeMap<String, String> = kept;
+        let (mut batch, mut size) = (Vec::new(), 0);
+        for (key, value) in &kept {
+            if !batch.is_empty() && (batch.len() == OPERATIONS || size + value.len() > REQUEST_BYTES) {
+                put(etcd, std::mem::take(&mut batch)).await?;
+                size = 0;
+            }
+            size += value.len();
+            let key = STANDARD.encode(format!("/{name}/{key}"));
+            batch.push(json!({ "requestPut": { "key": key, "value": value } }));
+        }
+        put(etcd, batch).await?;
+        Ok(true)
+    }
+
+    /// Keeps what the API server of this name has by now, in place of what was kept for an older state of its role.
+    pub(crate) async fn keep(&self, etcd: &Etcd, name: &str) -> Result<()> {
+        let prefix = format!("/{name}/");
+        let range = json!({ "key": STANDARD.encode(&prefix), "range_end": STANDARD.encode(format!("/{name}0")) });
+        let found = post(etcd, "/v3/kv/range", &range).await?;
+        let mut kept = BTreeMap::new();
+        for pair in found["kvs"].as_array().into_iter().flatten() {
+            let text = |field: &str| pair[field].as_str().unwrap_or_default();
+            let key = String::from_utf8(STANDARD.decode(text("key"))?)?;
+            let key = key.strip_prefix(&prefix).unwrap_or_default();
+            let passes = pair["lease"].as_str().is_some_and(|lease| lease != "0");
+            if !passes && !OWN.iter().any(|own| key.starts_with(own)) {
+                kept.insert(key.to_owned(), text("value").to_owned());
+            }
+        }
+        if kept.is_empty() {
+            bail!("etcd has nothing under {prefix}");
+        }
+        let folder = self.file.parent().context("no folder")?;
+        fs::create_dir_all(folder)?;
+        for entry in fs::read_dir(folder)?.flatten() {
+            let other = entry.file_name().to_string_lossy().into_owned();
+            if other.starts_with(&format!("{}-", self.role)) && entry.path() != self.file {
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+        let whole = self.file.with_extension(format!("{}-{}", std::process::id(), fresh()));
+        fs::write(&whole, serde_json::to_vec(&kept)?)?;
+        Ok(fs::rename(&whole, &self.file)?)
+    }
+}
+
+/// A number that this process has not used yet.
+fn fresh() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+async fn put(etcd: &Etcd, operations: Vec<Value>) -> Result<()> {
+    post(etcd, "/v3/kv/txn", &json!({ "success": operations })).await.map(|_| ())
+}
+
+/// Asks etcd by way of its JSON gateway, once it listens.
+async fn post(etcd: &Etcd, path: &str, body: &Value) -> Result<Value> {
+    let address = etcd.url.strip_prefix("http://").context("etcd's address")?;
+    let deadline = Instant::now() + Duration::from_mins(1);
+    let mut stream = loop {
+        match TcpStream::connect(address).await {
+            Ok(stream) => break stream,
+            Err(error) if Instant::now() > deadline => return Err(error).context("etcd does not listen"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    };
+    let body = body.to_string();
+    // HTTP 1.0: the answer comes in one piece, and the connection ends with it.
+    let head =
+        format!("POST {path} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n", body.len());
+    stream.write_all(head.as_bytes()).await?;
+    stream.write_all(body.as_bytes()).await?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await?;
+    let answer = String::from_utf8(answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no HTTP answer of etcd")?;
+    if head.split(' ').nth(1) != Some("200") {
+        bail!("etcd refuses {path}: {body}");
+    }
+    Ok(serde_json::from_str(body)?)
+}

@@ -1,0 +1,303 @@
+//! The beds that tests work on, each started by the first test that needs it and ended by the last.
+
+use std::{
+    collections::BTreeSet,
+    ops::{Deref, DerefMut},
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use testbed::{Options, bed::bind_location, neighbours::Reach};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
+
+use super::{World, api, eventually};
+
+/// Tests that work on the shared bed at a time. They wait more than they compute; more than this only wait for the
+/// machine.
+const VISITORS: usize = 8;
+/// Beds for those who need one for themselves.
+const EXCLUSIVE: usize = 2;
+
+/// The cells of the shared bed: the first waits for networks and quota, the others for neither.
+pub const CITIES: [&str; 3] = ["dfw", "ord", "ams"];
+
+struct Shared {
+    bed: Mutex<(usize, Option<Arc<OnceCell<World>>>)>,
+    turns: Semaphore,
+}
+
+static SHARED: Shared = Shared { bed: Mutex::new((0, None)), turns: Semaphore::const_new(VISITORS) };
+
+/// A stay on the shared bed.
+pub struct Visit {
+    world: Arc<OnceCell<World>>,
+    _turn: SemaphorePermit<'static>,
+}
+
+impl Deref for Visit {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        self.world.get().unwrap()
+    }
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        SHARED.leave();
+    }
+}
+
+impl Shared {
+    fn enter(&self) -> Arc<OnceCell<World>> {
+        let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
+        bed.0 += 1;
+        bed.1.get_or_insert_default().clone()
+    }
+
+    fn leave(&self) {
+        let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
+        bed.0 -= 1;
+        if bed.0 == 0 {
+            bed.1 = None;
+        }
+    }
+}
+
+/// The bed with networks, quota and data, for tests that keep to their own namespaces.
+pub async fn shared() -> Visit {
+    let world = SHARED.enter();
+    let turn = SHARED.turns.acquire().await.unwrap();
+    let visit = Visit { world, _turn: turn };
+    let options = Options {
+        cells: CITIES.map(str::to_owned).into(),
+        bare: CITIES[1..].iter().map(|&city| city.to_owned()).collect(),
+        networks: Some(Duration::ZERO),
+        quota: true,
+        ..Options::default()
+    };
+    visit.world.get_or_init(|| World::start_with(options)).await;
+    visit
+}
+
+/// Beds of one kind, each lent to one test at a time.
+pub struct Lender<T: Send + 'static> {
+    turns: Semaphore,
+    /// How many tests have one or wait for one, and the beds that nobody has.
+    stock: Mutex<(usize, Vec<T>)>,
+}
+
+/// A bed that one test has for itself. One on which a test has failed is not lent again.
+pub struct Lent<T: Send + 'static> {
+    bed: Option<T>,
+    lender: &'static Lender<T>,
+    _turn: Option<SemaphorePermit<'static>>,
+}
+
+impl<T: Send> Lender<T> {
+    pub const fn new(beds: usize) -> Self {
+        Self { turns: Semaphore::const_new(beds), stock: Mutex::new((0, Vec::new())) }
+    }
+
+    fn stock(&self) -> std::sync::MutexGuard<'_, (usize, Vec<T>)> {
+        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A bed that nobody has, or another one.
+    pub async fn lend(&'static self, start: impl AsyncFnOnce() -> T) -> Lent<T> {
+        self.stock().0 += 1;
+        // Given back whatever happens from here on.
+        let mut lent = Lent { bed: None, lender: self, _turn: None };
+        lent._turn = Some(self.turns.acquire().await.unwrap());
+        let idle = self.stock().1.pop();
+        lent.bed = Some(match idle {
+            Some(bed) => bed,
+            None => start().await,
+        });
+        lent
+    }
+}
+
+impl<T: Send> Deref for Lent<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.bed.as_ref().unwrap()
+    }
+}
+
+impl<T: Send> DerefMut for Lent<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.bed.as_mut().unwrap()
+    }
+}
+
+impl<T: Send> Drop for Lent<T> {
+    fn drop(&mut self) {
+        let mut stock = self.lender.stock();
+        stock.0 -= 1;
+        if !std::thread::panicking() {
+            stock.1.extend(self.bed.take());
+        }
+        if stock.0 == 0 {
+            stock.1.clear();
+        }
+    }
+}
+
+static ALONE: Lender<World> = Lender::new(EXCLUSIVE);
+
+/// What a test wants of a bed of its own. Nothing said, it is a federation of two cities without networks and quota.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// More of the manager's config file.
+    pub management: String,
+    /// More of the cells' config file.
+    pub cell: String,
+    /// Flags of all operators.
+    pub flags: Vec<String>,
+    /// Whether cells wait for networks and quota.
+    pub networks_and_quota: bool,
+    /// Whether anybody serves Instances.
+    pub provider: bool,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        Self {
+            management: String::new(),
+            cell: String::new(),
+            flags: Vec::new(),
+            networks_and_quota: false,
+            provider: true,
+        }
+    }
+}
+
+/// A bed in cities dfw and ord on which nobody else is: as if it had just been started.
+pub async fn alone(wish: Wish) -> Lent<World> {
+    let options = Options { networks: Some(Duration::ZERO), quota: true, ..Options::default() };
+    let mut world = ALONE.lend(async || World::bare(options).await).await;
+    world.reset(&wish).await;
+    world
+}
+
+impl World {
+    /// Ends the operators, takes away what an earlier test has left, and starts operators as wished.
+    async fn reset(&mut self, wish: &Wish) {
+        self.operators.clear();
+        self.mend().await;
+        self.clear().await;
+        self.bed.restart_stand_in().await.unwrap();
+        self.bed.serve_instances(wish.provider).await.unwrap();
+        let options = self.bed.options_mut();
+        options.management.clone_from(&wish.management);
+        options.cell.clone_from(&wish.cell);
+        options.quota = wish.networks_and_quota;
+        options.networks = wish.networks_and_quota.then_some(Duration::ZERO);
+        let flags: Vec<&str> = wish.flags.iter().map(String::as_str).collect();
+        self.start_operators(&flags).await;
+    }
+
+    /// Puts right what all tests see.
+    async fn mend(&self) {
+        let file = std::fs::read_to_string(super::path("config/components/controller_rbac/role.yaml")).unwrap();
+        testbed::manifests::apply(&self.project, &file).await.unwrap();
+        testbed::bed::interpreter(&self.hub).await.unwrap();
+        let cities = &self.bed.options().cells;
+        for city in cities {
+            bind_location(&self.project, city).await.unwrap();
+            let label = json!({ "metadata": {
+                "labels": { "topology.datum.net/city-code": city },
+                "annotations": { "compute.datumapis.com/drain": null },
+            }, "spec": { "taints": null } });
+            super::merge(&self.hub, "Cluster", "", &format!("cell-{city}"), label).await;
+        }
+        for binding in super::list(&self.project, "LocationBinding", "").await {
+            if !cities.contains(&binding.name_any()) {
+                super::delete(&self.project, "LocationBinding", "", &binding.name_any()).await;
+            }
+        }
+        if let Some(milo) = &self.bed.milo {
+            milo.set("single", Reach::Served);
+        }
+        for event in super::list(&self.hub, "Event", "default").await {
+            super::delete(&self.hub, "Event", "default", &event.name_any()).await;
+        }
+    }
+
+    /// Takes away what is in namespaces of tests. The namespaces themselves go by and by: nothing is in them.
+    async fn clear(&self) {
+        let cells: Vec<Client> = self.cells().await;
+        eventually("nothing is left of an earlier test", || async {
+            let mut left = BTreeSet::new();
+            left.extend(sweep(&self.project, &["Workload", "WorkloadDeployment", "Instance", "ResourceClaim"]).await);
+            let on_hub =
+                ["PropagationPolicy", "WorkloadDeployment", "Instance", "ConfigMap", "Secret", "ResourceBinding"];
+            left.extend(sweep(&self.hub, &on_hub).await);
+            for cell in &cells {
+                left.extend(sweep(cell, &["WorkloadDeployment", "Instance", "Secret", "ConfigMap"]).await);
+            }
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        for client in [&self.project, &self.hub] {
+            for namespace in all(client, "Namespace").await {
+                let name = namespace.name_any();
+                if is_of_a_test(&name) && namespace.metadata.deletion_timestamp.is_none() {
+                    let free =
+                        json!({ "metadata": { "labels": { "resourcetemplate.karmada.io/deletion-protected": null } } });
+                    let namespaces = api(client, "Namespace", "");
+                    let _ = namespaces.patch(&name, &PatchParams::default(), &Patch::Merge(free)).await;
+                    let _ = namespaces.delete(&name, &DeleteParams::background()).await;
+                }
+            }
+        }
+    }
+
+    /// A client for each cell.
+    pub async fn cells(&self) -> Vec<Client> {
+        let mut clients = Vec::new();
+        for cell in self.bed.cells.values() {
+            clients.push(cell.client().await.unwrap());
+        }
+        clients
+    }
+}
+
+fn is_of_a_test(namespace: &str) -> bool {
+    !["default", "compute-system"].contains(&namespace)
+        && !["kube-", "karmada-"].iter().any(|prefix| namespace.starts_with(prefix))
+}
+
+async fn all(client: &Client, kind: &str) -> Vec<DynamicObject> {
+    api(client, kind, "").list(&ListParams::default()).await.unwrap().items
+}
+
+/// Deletes what tests have left of these kinds, by force where a finalizer is ours; returns what is still there.
+async fn sweep(client: &Client, kinds: &[&str]) -> Vec<String> {
+    let mut left = Vec::new();
+    for kind in kinds {
+        for object in all(client, kind).await {
+            let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+            if !is_of_a_test(&namespace) {
+                continue;
+            }
+            left.push(format!("{kind} {namespace}/{name}"));
+            let here: Api<DynamicObject> = api(client, kind, &namespace);
+            let others = |finalizer: &&String| !finalizer.contains("compute.datumapis.com/");
+            let kept: Vec<&String> = object.finalizers().iter().filter(others).collect();
+            if kept.len() < object.finalizers().len() {
+                let patch: Value = json!({ "metadata": { "finalizers": kept } });
+                let _ = here.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await;
+            }
+            let _ = here.delete(&name, &DeleteParams::background()).await;
+        }
+    }
+    left
+}

@@ -1,0 +1,24 @@
+//! The operator on real API servers: project, hub, cells, and back.
+//!
+//! Every test of this binary has a thread and waits there for its turn on a bed (see `common::beds`): several share one,
+//! a namespace each; those that break something, or need an operator of their own making, have one for themselves; and
+//! those about many projects have theirs. The beds stand side by side.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod cells;
+mod cities;
+mod claim_timeout;
+mod cleanup;
+mod data;
+mod diagnosis;
+mod disruption;
+mod external_edits;
+mod federation;
+mod migration;
+mod outages;
+mod projects;
+mod secrets;
+mod suites;
