@@ -191,9 +191,9 @@ impl World {
     /// Ends the operators, takes away what an earlier test has left, and starts operators as wished.
     async fn reset(&mut self, wish: &Wish) {
         self.operators.clear();
+        self.bed.restart_stand_in().await.unwrap();
         self.mend().await;
         self.clear().await;
-        self.bed.restart_stand_in().await.unwrap();
         self.bed.serve_instances(wish.provider).await.unwrap();
         let options = self.bed.options_mut();
         options.management.clone_from(&wish.management);

@@ -4,7 +4,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::common::{
-    RUNTIME, apply, beds::shared, condition, copies, delete, eventually, get, list, merge, ready, template, workload,
+    RUNTIME, apply, beds::shared, condition, copies, delete, eventually, get, list, merge, promised, ready, template,
+    workload,
 };
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -52,7 +53,7 @@ async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_:
         if told["reason"] == reason { Ok(told["message"].as_str().unwrap().to_owned()) } else { Err(told.to_string()) }
     })
     .await;
-    assert!(began.elapsed() < Duration::from_secs(15), "{reason}: {:?}", began.elapsed());
+    assert!(began.elapsed() < promised(Duration::from_secs(15)), "{reason}: {:?}", began.elapsed());
     message
 }
 

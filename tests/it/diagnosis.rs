@@ -8,15 +8,18 @@ use std::time::Duration;
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Lent, Wish, alone},
-    condition, delete, eventually, get, list, merge, path, ready, template, workload,
+    condition, delete, eventually, get, list, merge, path, promised, ready, skip, template, workload,
 };
 use kube::Client;
 use serde_json::{Value, json};
 use testbed::bed::bind_location;
 use tokio::time::Instant;
 
-/// How long a cause, and its end, may take to be told.
-const TOLD: Duration = Duration::from_secs(15);
+/// How long a cause, and its end, may take to be told. Real Karmada itself takes longer than that to call a dead cluster
+/// dead (fact 31).
+fn told_within(stage: &Stage) -> Duration {
+    promised(Duration::from_secs(if stage.world.bed.stand_in().is_some() { 15 } else { 60 }))
+}
 
 struct Stage {
     world: Lent<World>,
@@ -36,7 +39,7 @@ impl Stage {
             if told["reason"] == reason {
                 return told["message"].as_str().unwrap().to_owned();
             }
-            assert!(began.elapsed() < TOLD, "{name} does not say {type_} {reason}, but {told}");
+            assert!(began.elapsed() < told_within(self), "{name} does not say {type_} {reason}, but {told}");
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
@@ -199,7 +202,9 @@ async fn interpreter_missing(stage: &Stage) {
 
 /// Fact 37.
 async fn feature_off(stage: &Stage) {
-    let Some(karmada) = stage.world.bed.stand_in() else { return };
+    let Some(karmada) = stage.world.bed.stand_in() else {
+        skip!("the feature gate off: a flag of Karmada's own processes");
+    };
     karmada.propagate_deps(false);
     let wd = stage.start("feature", "dfw").await;
     let told = stage.says(&wd, "Federated", "DependenciesNotPropagated").await;
@@ -239,7 +244,7 @@ async fn binding_missing(stage: &Stage) {
             }
         })
         .await;
-        assert!(began.elapsed() < TOLD, "{:?}", began.elapsed());
+        assert!(began.elapsed() < told_within(stage), "{:?}", began.elapsed());
         stage.says(&wd, "Federated", "Propagated").await;
     }
     stage.cured("lost", &wd).await;

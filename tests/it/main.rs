@@ -17,6 +17,7 @@ mod diagnosis;
 mod disruption;
 mod external_edits;
 mod federation;
+mod metrics;
 mod migration;
 mod outages;
 mod projects;

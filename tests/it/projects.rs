@@ -1,13 +1,13 @@
 //! Many projects behind one manager: engaged and let go as they come and go, none at the mercy of another.
 //! On one bed with a stand-in for Milo, the tests one after the other: each changes what all see.
-use std::time::Duration;
+use std::{sync::atomic::Ordering, time::Duration};
 
 use crate::common::{
     RUNTIME, World, api, apply,
     beds::{Lender, Lent},
     delete, deployment, eventually,
     example_app::SWEEPS,
-    get, list, workload,
+    get, list, promised, workload,
 };
 use jiff::Timestamp;
 use kube::{
@@ -18,7 +18,9 @@ use serde_json::json;
 use testbed::{Options, Testbed, audit::Audit, bed::announce, control_plane::ControlPlane, neighbours::Reach};
 
 /// How long the hub keeps what a vanished project left.
-const GRACE: Duration = Duration::from_secs(3);
+const GRACE: Duration = Duration::from_secs(6);
+/// Memory that a project may take in which nothing happens. A debug build takes more than a release.
+const IDLE_KIB: u64 = 1024;
 
 static BEDS: Lender<World> = Lender::new(1);
 
@@ -133,7 +135,7 @@ fn a_project_that_is_silent_shut_or_incomplete_delays_no_other() {
             let began = tokio::time::Instant::now();
             apply(&alpha, workload(&ns, "web", &["dfw"], 1)).await;
             served(&alpha, &ns, "web-p-dfw").await;
-            assert!(began.elapsed() < Duration::from_secs(10), "{reach:?}: {:?}", began.elapsed());
+            assert!(began.elapsed() < promised(Duration::from_secs(10)), "{reach:?}: {:?}", began.elapsed());
             eventually("ready all the while, and who is not is named", || async {
                 let (code, body) = world.operators[0].probe("/readyz").await.map_err(|e| e.to_string())?;
                 let named = ["list locationbindings.networking.datumapis.com in project incomplete", "in project beta"];
@@ -235,7 +237,7 @@ fn a_project_with_much_to_do_does_not_starve_one_with_little() {
             if copies(little.clone()).await == 3 { Ok(copies(much.clone()).await) } else { Err(String::new()) }
         })
         .await;
-        assert!(ahead < MUCH, "the small one had to wait for the big one");
+        assert!(ahead < MUCH / 4, "the small one had to wait for {ahead} of {MUCH} of the big one");
         eprintln!("the small project was done when the big one was at {ahead} of {MUCH}");
         eventually("the big one is done", || async {
             let done = copies(much.clone()).await;
@@ -285,8 +287,9 @@ fn fifty_projects_that_rest_ask_for_nothing() {
         for mark in &marks {
             assert_eq!(mark.requests().unwrap(), []);
         }
-        let each = (resident() - before) / 47;
+        let each = resident().saturating_sub(before) / 47;
         eprintln!("resident memory per idle project: {each} KiB");
+        assert!(each < IDLE_KIB, "an idle project takes {each} KiB of memory");
         for name in &names {
             delete(&alpha, "Project", "", name).await;
         }
@@ -315,15 +318,19 @@ fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace
         world.operators[0].process.kill();
         delete(&world.project, "Project", "", "beta").await;
         world.restart_manager(&[]).await;
+        let counted = std::sync::atomic::AtomicBool::new(false);
         let told: Timestamp = eventually("it is told, and counted", || async {
+            // Once it is removed, it is counted no more.
+            if metric(&world, "compute_federation_stranded_namespaces").await > 0.5 {
+                counted.store(true, Ordering::SeqCst);
+            }
             let told = list(&world.hub, "Event", "default")
                 .await
                 .into_iter()
                 .find(|event| event.data["reason"] == "Stranded" && event.data["regarding"]["name"] == json!(lost))
                 .ok_or("no Event")?;
-            let counted = metric(&world, "compute_federation_stranded_namespaces").await;
-            if (counted - 1.0).abs() > 0.5 {
-                return Err(format!("counted: {counted}"));
+            if !counted.load(Ordering::SeqCst) {
+                return Err("not counted".to_owned());
             }
             Ok(told.data["eventTime"].as_str().unwrap().parse().unwrap())
         })

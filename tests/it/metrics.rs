@@ -1,0 +1,206 @@
+//! Every metric is provoked: here, one after the other, or in the test that the table names.
+
+use std::collections::BTreeSet;
+
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Lent, Wish, alone},
+    delete, eventually,
+    example_app::{SWEEPS, secret, using},
+    merge, ready, template,
+};
+use serde_json::json;
+use testbed::neighbours::Reach;
+
+/// Where a metric is seen to move.
+enum Seen {
+    /// With an application that uses a Secret and is served.
+    Served,
+    /// By a provocation of its own.
+    Provoked(Provocation),
+    /// In another test, whose source says so.
+    Elsewhere(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Provocation {
+    HubAway,
+    BindingTaken,
+    Stranger,
+    LabelLost,
+    BindingWithoutCompanion,
+    QuotaAway,
+    Unreadable,
+}
+
+use Provocation::{BindingTaken, BindingWithoutCompanion, HubAway, LabelLost, QuotaAway, Stranger, Unreadable};
+use Seen::{Elsewhere, Provoked, Served};
+
+const METRICS: [(&str, Seen); 25] = [
+    ("controller_runtime_reconcile_total", Served),
+    ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
+    ("controller_runtime_reconcile_time_seconds_count", Served),
+    ("workqueue_depth", Served),
+    ("compute_writes_total", Served),
+    ("compute_watch_failures_total", Provoked(HubAway)),
+    ("compute_watch_replaced_total", Elsewhere(include_str!("disruption.rs"))),
+    ("compute_undecodable_objects_total", Provoked(Unreadable)),
+    ("compute_quota_enforcement_enabled", Served),
+    ("compute_quota_eval_failures_total", Provoked(QuotaAway)),
+    ("compute_quota_claim_orphaned_total", Elsewhere(include_str!("cells.rs"))),
+    ("compute_federation_quarantined_objects", Provoked(Stranger)),
+    ("compute_referenced_data_companions_present", Served),
+    ("compute_referenced_data_companions_expected", Served),
+    ("compute_referenced_data_gate_wait_seconds_count", Served),
+    ("compute_referenced_data_condition_transitions_total", Served),
+    ("compute_federation_repairs_total", Provoked(BindingTaken)),
+    ("compute_federation_guard_given_up_total", Elsewhere(include_str!("claim_timeout.rs"))),
+    ("compute_federation_policies", Served),
+    ("compute_federation_migration_refused", Elsewhere(include_str!("migration.rs"))),
+    ("compute_federation_bindings_reaped_total", Provoked(BindingWithoutCompanion)),
+    ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects.rs"))),
+    ("compute_federation_mislabelled_clusters", Provoked(LabelLost)),
+    ("compute_projects_engaged", Served),
+    ("leader_election_master_status", Served),
+];
+
+/// Queues are empty again before anybody looks: of their depth it is enough that it is told.
+const AT_REST: [&str; 1] = ["workqueue_depth"];
+
+#[test]
+fn the_table_names_every_metric() {
+    let text = compute_operator::metrics::Metrics::default().text();
+    let registered: BTreeSet<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let named: BTreeSet<&str> =
+        METRICS.iter().map(|(name, _)| name.trim_end_matches("_total").trim_end_matches("_count")).collect();
+    assert_eq!(named, registered);
+    for (name, seen) in METRICS {
+        if let Elsewhere(source) = seen {
+            assert!(source.contains(name), "{name} is not looked at where the table says");
+        }
+    }
+}
+
+/// The sum of a metric over all operators and labels, if anybody tells it.
+async fn value(world: &World, name: &str) -> Option<f64> {
+    let mut sum = None;
+    for operator in &world.operators {
+        let text = operator.metrics().await.unwrap_or_default();
+        for line in text.lines() {
+            let rest = line.strip_prefix(name).filter(|rest| rest.starts_with([' ', '{']));
+            if let Some(value) = rest.and_then(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok()) {
+                sum = Some(sum.unwrap_or(0.0) + value);
+            }
+        }
+    }
+    sum
+}
+
+async fn moves(world: &World, name: &str, before: Option<f64>) {
+    let before = before.unwrap_or(0.0);
+    eventually(&format!("{name} rises"), || async {
+        match value(world, name).await {
+            Some(now) if now > before || AT_REST.contains(&name) => Ok(()),
+            other => Err(format!("{before} before, {other:?} now")),
+        }
+    })
+    .await;
+}
+
+struct Stage {
+    world: Lent<World>,
+    ns: String,
+    hub: String,
+}
+
+#[test]
+fn every_metric_moves_when_it_is_provoked() {
+    RUNTIME.block_on(async {
+        let wish = Wish { networks_and_quota: true, management: SWEEPS.into(), ..Wish::default() };
+        let world = alone(wish).await;
+        let (ns, hub) = world.namespace("metrics").await;
+        let mut stage = Stage { world, ns, hub };
+        apply(&stage.world.project, secret(&stage.ns)).await;
+        apply(&stage.world.project, using(&stage.ns, &["dfw", "ord"])).await;
+        ready(&stage.world, &stage.ns, "web", 2).await;
+        for (name, seen) in METRICS {
+            match seen {
+                Served => moves(&stage.world, name, None).await,
+                Provoked(how) => {
+                    let before = value(&stage.world, name).await;
+                    stage.provoke(how).await;
+                    moves(&stage.world, name, before).await;
+                    stage.mend(how).await;
+                }
+                Elsewhere(_) => {}
+            }
+        }
+    });
+}
+
+impl Stage {
+    async fn provoke(&mut self, how: Provocation) {
+        let world = &mut *self.world;
+        match how {
+            HubAway => {
+                world.bed.hub.stop_api_server();
+                apply(&world.project, using(&self.ns, &["dfw"])).await;
+            }
+            BindingTaken => delete(&world.hub, "ResourceBinding", &self.hub, "db-secret").await,
+            Stranger => {
+                let stranger = json!({
+                    "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+                    "metadata": { "name": "stranger", "namespace": self.hub }, "spec": template("i")["spec"],
+                });
+                apply(&world.hub, stranger).await;
+            }
+            LabelLost => label(world, None).await,
+            BindingWithoutCompanion => {
+                let binding = json!({
+                    "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+                    "metadata": {
+                        "namespace": self.hub, "name": "lost-configmap",
+                        "annotations": { "propagationpolicy.karmada.io/name": "city-dfw" },
+                    },
+                    "spec": { "resource": { "apiVersion": "v1", "kind": "ConfigMap", "namespace": self.hub, "name": "lost" } },
+                });
+                apply(&world.hub, binding).await;
+            }
+            QuotaAway => {
+                world.bed.milo.as_ref().unwrap().set("single", Reach::Away);
+                let mut more = using(&self.ns, &["dfw"]);
+                more["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = json!(2);
+                apply(&world.project, more).await;
+            }
+            Unreadable => {
+                let policy = json!({
+                    "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+                    "metadata": { "namespace": self.hub, "name": "unreadable" }, "spec": { "resourceSelectors": "many" },
+                });
+                apply(&world.hub, policy).await;
+            }
+        }
+    }
+
+    async fn mend(&mut self, how: Provocation) {
+        let world = &mut *self.world;
+        match how {
+            HubAway => {
+                world.bed.hub.start_api_server().unwrap();
+                world.bed.hub.wait_ready().await.unwrap();
+                world.operators[0].wait_ready().await.unwrap();
+            }
+            LabelLost => label(world, Some("dfw")).await,
+            QuotaAway => world.bed.milo.as_ref().unwrap().set("single", Reach::Served),
+            Unreadable => delete(&world.hub, "PropagationPolicy", &self.hub, "unreadable").await,
+            Stranger => delete(&world.hub, "Instance", &self.hub, "stranger").await,
+            BindingTaken | BindingWithoutCompanion => {}
+        }
+    }
+}
+
+async fn label(world: &World, city: Option<&str>) {
+    let label = json!({ "metadata": { "labels": { "topology.datum.net/city-code": city } } });
+    merge(&world.hub, "Cluster", "", "cell-dfw", label).await;
+}
