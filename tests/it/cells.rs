@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use crate::common::{
-    RUNTIME, World, api, apply, beds::shared, condition, delete, eventually, get, list, merge, network, ready,
-    template, workload,
+    RUNTIME, World, api, apply,
+    beds::{Wish, alone, shared},
+    condition, delete, eventually, get, list, merge, network, never, ready, template, workload,
 };
 use kube::{
     Client, ResourceExt,
@@ -391,27 +392,37 @@ fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
     });
 }
 
+/// How long an Instance waits here for a project that is not there.
+const GONE: Duration = Duration::from_secs(8);
+
 #[test]
 fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_told() {
     RUNTIME.block_on(async {
-        let visit = shared().await;
-        let world = &*visit;
+        let cell = format!("timing:\n  quotaProjectGoneSeconds: {}\n", GONE.as_secs());
+        let lent = alone(Wish { networks_and_quota: true, cell, ..Wish::default() }).await;
+        let world = &*lent;
         let labels = project(world, "quota-f").await;
         make_namespace(world, "quota-f").await;
         apply(&world.project, grant("quota-f", 9)).await;
         let hub = on_cell(world, labels, "dfw").await;
         reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", "Available").await;
         milo(world).set("quota-f", Reach::Absent);
+        let deleted = tokio::time::Instant::now();
         delete(&world.dfw, "WorkloadDeployment", &hub, "wd").await;
         reason(&world.dfw, "Instance", &hub, "wd-0", "QuotaGranted", "QuotaProjectNotFound").await;
-        // It is held for two minutes: an absence that passes leaves nothing behind.
-        tokio::time::sleep(Duration::from_secs(90)).await;
-        assert!(get(&world.dfw, "Instance", &hub, "wd-0").await.is_some());
+        // It is held for a while: an absence that passes leaves nothing behind.
+        let began = tokio::time::Instant::now();
+        never("it is let go at once", || async {
+            let left = get(&world.dfw, "Instance", &hub, "wd-0").await;
+            left.is_none().then(|| began.elapsed())
+        })
+        .await;
         eventually("it is let go", || async {
             let left = get(&world.dfw, "Instance", &hub, "wd-0").await;
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })
         .await;
+        assert!(deleted.elapsed() > GONE, "it was held for {:?}", deleted.elapsed());
         let told = list(&world.dfw, "Event", &hub).await;
         assert_eq!(told.iter().filter(|event| event.data["reason"] == "QuotaClaimOrphaned").count(), 1);
         let text = world.operators[world.of_cell("dfw")].metrics().await.unwrap();

@@ -1,4 +1,4 @@
-//! What waits for minutes before it gives up.
+//! What waits for minutes in production before it gives up, and here for seconds.
 
 use std::time::Duration;
 
@@ -7,12 +7,19 @@ use crate::common::{
     beds::{Wish, alone},
     delete, eventually, get, list, ready, workload,
 };
+use jiff::Timestamp;
 use serde_json::json;
+use testbed::audit::Audit;
+
+/// How long a policy waits here.
+const RELEASE: Duration = Duration::from_secs(6);
 
 #[test]
-fn a_city_policy_waits_for_what_it_claims_and_gives_up_after_two_minutes() {
+fn a_city_policy_waits_for_what_it_claims_and_gives_up_in_the_end() {
     RUNTIME.block_on(async {
-        let lent = alone(Wish::default()).await;
+        let seconds = RELEASE.as_secs();
+        let management = format!("timing:\n  policyClaimReleaseSeconds: {seconds}\n  policyPollSeconds: 1\n");
+        let lent = alone(Wish { management, ..Wish::default() }).await;
         let world = &*lent;
         let (ns, hub) = world.namespace("waits").await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
@@ -27,34 +34,41 @@ fn a_city_policy_waits_for_what_it_claims_and_gives_up_after_two_minutes() {
             "spec": { "resource": { "apiVersion": "v1", "kind": "ConfigMap", "namespace": hub, "name": "stuck" } },
         });
         apply(&world.hub, claimed).await;
+        let on_hub = Audit::mark(&world.bed.hub);
         delete(&world.project, "Workload", &ns, "web").await;
         let told = |reason: &'static str| {
             let hub = hub.clone();
             async move {
-                let events = list(&world.hub, "Event", &hub).await;
-                events.into_iter().filter(|e| e.data["reason"] == reason).map(|e| e.data["note"].to_string()).collect()
+                let mut events = list(&world.hub, "Event", &hub).await;
+                events.retain(|event| event.data["reason"] == reason);
+                events
             }
         };
         eventually("it is told what it waits for", || async {
-            let notes: Vec<String> = told("AwaitingCompanions").await;
+            let events = told("AwaitingCompanions").await;
+            let notes: Vec<String> = events.iter().map(|event| event.data["note"].to_string()).collect();
             let says = notes.iter().any(|note| note.contains("1 companion(s) are still claimed by this policy"));
             if says { Ok(()) } else { Err(format!("{notes:?}")) }
         })
         .await;
-        assert!(
-            get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.is_none(),
-            "nobody else waits for it"
-        );
-        tokio::time::sleep(Duration::from_secs(90)).await;
-        assert!(get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.is_some(), "two minutes are not over");
+        eventually("nobody else waits for it", || async {
+            let left = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await;
+            if left.is_none() { Ok(()) } else { Err("still there".into()) }
+        })
+        .await;
         eventually("it gives up", || async {
             let left = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await;
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })
         .await;
-        let (waits, gave_up): (Vec<String>, Vec<String>) =
-            (told("AwaitingCompanions").await, told("CompanionsStillClaimed").await);
+        let (waits, gave_up) = (told("AwaitingCompanions").await, told("CompanionsStillClaimed").await);
         assert_eq!((waits.len(), gave_up.len()), (1, 1), "each is told once");
+        let since: Timestamp = waits[0].data["eventTime"].as_str().unwrap().parse().unwrap();
+        let asked = on_hub.requests().unwrap();
+        let removal =
+            asked.iter().find(|r| r.verb == "delete" && r.resource == "propagationpolicies" && r.namespace == hub);
+        let waited = removal.unwrap().at.duration_since(since).as_secs_f64();
+        assert!(waited > RELEASE.as_secs_f64() - 0.5, "it waited for {waited} s");
         let text = world.operators[0].metrics().await.unwrap();
         assert!(text.lines().any(|line| line == "compute_federation_guard_given_up_total 1"), "{text}");
         delete(&world.hub, "ResourceBinding", &hub, "stuck-configmap").await;

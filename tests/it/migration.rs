@@ -3,20 +3,22 @@
 use std::{
     collections::BTreeMap,
     sync::{Arc, Mutex},
-    time::Duration,
 };
 
 use crate::common::{
-    RUNTIME, World, apply,
+    RUNTIME, World, api, apply,
     beds::{Wish, alone},
     binary, condition, delete, eventually,
     example_app::{Cut, Place, SWEEPS, secret, using},
     get, list, merge, ready, skip,
 };
-use kube::{Client, ResourceExt};
+use futures::StreamExt;
+use kube::{
+    Client, ResourceExt,
+    api::{DynamicObject, ListParams, WatchEvent, WatchParams},
+};
 use serde_json::{Value, json};
 use testbed::operator::Operator;
-use tokio::time::sleep;
 
 /// The city's policy as the Go operator writes it: it claims companions for its city.
 fn of_go(hub: &str, city: &str) -> Value {
@@ -74,18 +76,31 @@ async fn as_go_left_it(world: &World, places: &[Place]) {
     }
 }
 
-/// Looks at the copy in use without rest, and notes each thing that ever stood there.
+/// Notes each thing that ever stands where the copy in use is, and its absence, from the server's own account of it.
 fn watch_copy(cell: Client, hub: &str) -> (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>) {
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
-    let (notes, hub) = (seen.clone(), hub.to_owned());
+    let (notes, copies) = (seen.clone(), api(&cell, "Secret", hub));
+    let note = move |copy: Option<&DynamicObject>| {
+        let (uid, data) = match copy {
+            Some(copy) => (copy.uid().unwrap(), copy.data["data"].to_string()),
+            None => ("none".to_owned(), String::new()),
+        };
+        notes.lock().unwrap().insert(uid, data);
+    };
     let task = tokio::spawn(async move {
         loop {
-            let state = match get(&cell, "Secret", &hub, "db").await {
-                Some(copy) => (copy.uid().unwrap(), copy.data["data"].to_string()),
-                None => ("none".to_owned(), String::new()),
-            };
-            notes.lock().unwrap().insert(state.0, state.1);
-            sleep(Duration::from_millis(5)).await;
+            let list = copies.list(&ListParams::default().fields("metadata.name=db")).await.unwrap();
+            note(list.items.first());
+            let from = list.metadata.resource_version.unwrap();
+            let watched = WatchParams::default().fields("metadata.name=db").timeout(200);
+            let mut changes = copies.watch(&watched, &from).await.unwrap().boxed();
+            while let Some(Ok(change)) = changes.next().await {
+                match change {
+                    WatchEvent::Added(copy) | WatchEvent::Modified(copy) => note(Some(&copy)),
+                    WatchEvent::Deleted(_) => note(None),
+                    _ => {}
+                }
+            }
         }
     });
     (seen, task)
@@ -117,7 +132,7 @@ async fn migrated(world: &World, hub: &str) -> Result<(), String> {
 }
 
 /// More writes than the migration of one application takes.
-const CUTS: u64 = 20;
+const CUTS: u64 = 26;
 
 #[test]
 fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
@@ -148,6 +163,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
             async move { migrated(world, &place.hub).await }
         };
         let writes = cut.dead_or_done(&places, is_done).await;
+        eprintln!("a migration takes {writes} writes");
         assert!((5..CUTS).contains(&writes), "a migration takes {writes} writes, it is cut after up to {CUTS}");
         dying.process.kill();
         world.restart_manager(&[]).await;
@@ -193,7 +209,8 @@ fn status(world: &World) -> String {
 #[test]
 fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
     RUNTIME.block_on(async {
-        let mut world = alone(Wish::default()).await;
+        let mut world =
+            alone(Wish { management: "timing:\n  rollbackWarningSeconds: 5\n".into(), ..Wish::default() }).await;
         if world.bed.stand_in().is_none() {
             skip!("it moves policies as the Go operator wrote them; on real Karmada that is done by hand");
         }
@@ -268,7 +285,8 @@ async fn leave_residue(world: &World, hub: &str) {
 #[test]
 fn the_way_to_dependencies_is_refused_where_karmada_does_not_bring_them() {
     RUNTIME.block_on(async {
-        let mut world = alone(Wish::default()).await;
+        let mut world =
+            alone(Wish { management: "timing:\n  probeTimeoutSeconds: 8\n".into(), ..Wish::default() }).await;
         if world.bed.stand_in().is_none() {
             skip!("it moves policies as the Go operator wrote them; on real Karmada that is done by hand");
         }
