@@ -36,7 +36,7 @@ static SHARED: Shared = Shared { bed: Mutex::new((0, None)), turns: Semaphore::c
 /// A stay on the shared bed.
 pub struct Visit {
     world: Arc<OnceCell<World>>,
-    _turn: SemaphorePermit<'static>,
+    turn: SemaphorePermit<'static>,
 }
 
 impl Deref for Visit {
@@ -73,7 +73,7 @@ impl Shared {
 pub async fn shared() -> Visit {
     let world = SHARED.enter();
     let turn = SHARED.turns.acquire().await.unwrap();
-    let visit = Visit { world, _turn: turn };
+    let visit = Visit { world, turn };
     let options = Options {
         cells: CITIES.map(str::to_owned).into(),
         bare: CITIES[1..].iter().map(|&city| city.to_owned()).collect(),
@@ -98,7 +98,7 @@ pub struct Lender<T: Send + 'static> {
 pub struct Lent<T: Send + 'static> {
     bed: Option<T>,
     lender: &'static Lender<T>,
-    _turn: Option<SemaphorePermit<'static>>,
+    turn: Option<SemaphorePermit<'static>>,
 }
 
 impl<T: Send> Lender<T> {
@@ -114,8 +114,8 @@ impl<T: Send> Lender<T> {
     pub async fn lend(&'static self, start: impl AsyncFnOnce() -> T) -> Lent<T> {
         self.stock().0 += 1;
         // Given back whatever happens from here on.
-        let mut lent = Lent { bed: None, lender: self, _turn: None };
-        lent._turn = Some(self.turns.acquire().await.unwrap());
+        let mut lent = Lent { bed: None, lender: self, turn: None };
+        lent.turn = Some(self.turns.acquire().await.unwrap());
         let idle = self.stock().1.pop();
         lent.bed = Some(match idle {
             Some(bed) => bed,

@@ -35,6 +35,7 @@ macro_rules! skip {
     }};
 }
 
+#[allow(unused_imports)] // not every binary has a test that cannot run everywhere
 pub(crate) use skip;
 
 /// What [`skip!`] says.

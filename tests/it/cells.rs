@@ -399,8 +399,8 @@ const GONE: Duration = Duration::from_secs(8);
 fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_told() {
     RUNTIME.block_on(async {
         let cell = format!("timing:\n  quotaProjectGoneSeconds: {}\n", GONE.as_secs());
-        let lent = alone(Wish { networks_and_quota: true, cell, ..Wish::default() }).await;
-        let world = &*lent;
+        let stay = alone(Wish { networks_and_quota: true, cell, ..Wish::default() }).await;
+        let world = &*stay;
         let labels = project(world, "quota-f").await;
         make_namespace(world, "quota-f").await;
         apply(&world.project, grant("quota-f", 9)).await;

@@ -19,8 +19,8 @@ fn a_city_policy_waits_for_what_it_claims_and_gives_up_in_the_end() {
     RUNTIME.block_on(async {
         let seconds = RELEASE.as_secs();
         let management = format!("timing:\n  policyClaimReleaseSeconds: {seconds}\n  policyPollSeconds: 1\n");
-        let lent = alone(Wish { management, ..Wish::default() }).await;
-        let world = &*lent;
+        let stay = alone(Wish { management, ..Wish::default() }).await;
+        let world = &*stay;
         let (ns, hub) = world.namespace("waits").await;
         apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
         ready(world, &ns, "web", 1).await;

@@ -77,9 +77,9 @@ async fn as_go_left_it(world: &World, places: &[Place]) {
 }
 
 /// Notes each thing that ever stands where the copy in use is, and its absence, from the server's own account of it.
-fn watch_copy(cell: Client, hub: &str) -> (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>) {
+fn watch_copy(cell: &Client, hub: &str) -> (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>) {
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
-    let (notes, copies) = (seen.clone(), api(&cell, "Secret", hub));
+    let (notes, copies) = (seen.clone(), api(cell, "Secret", hub));
     let note = move |copy: Option<&DynamicObject>| {
         let (uid, data) = match copy {
             Some(copy) => (copy.uid().unwrap(), copy.data["data"].to_string()),
@@ -149,7 +149,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
             places.push(Place { ns, hub });
         }
         as_go_left_it(&world, &places).await;
-        let watched: Vec<_> = places.iter().map(|place| watch_copy(world.dfw.clone(), &place.hub)).collect();
+        let watched: Vec<_> = places.iter().map(|place| watch_copy(&world.dfw, &place.hub)).collect();
         for (seen, _) in &watched {
             eventually("the eye is open", || async {
                 if seen.lock().unwrap().is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
@@ -177,7 +177,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
         let (ns, hub) = world.namespace("naive").await;
         // The same eye notices what the naive way does: everything in one step (fact 25).
         as_go_left_it(&world, &[Place { ns, hub: hub.clone() }]).await;
-        let (seen, watching) = watch_copy(world.dfw.clone(), &hub);
+        let (seen, watching) = watch_copy(&world.dfw, &hub);
         eventually("the eye is open", || async {
             if seen.lock().unwrap().is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
         })
@@ -296,7 +296,7 @@ fn the_way_to_dependencies_is_refused_where_karmada_does_not_bring_them() {
         let places = [(&ns, &hub), (&other, &other_hub)].map(|(ns, hub)| Place { ns: ns.clone(), hub: hub.clone() });
         as_go_left_it(&world, &places).await;
         world.bed.stand_in().unwrap().propagate_deps(false);
-        let (seen, watching) = watch_copy(world.dfw.clone(), &hub);
+        let (seen, watching) = watch_copy(&world.dfw, &hub);
         world.restart_manager(&[]).await;
         eventually("it is told and counted", || async {
             let mut told = Vec::new();

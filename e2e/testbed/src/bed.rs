@@ -34,6 +34,7 @@ use crate::{
 const CITY: &str = "topology.datum.net/city-code";
 
 /// What to start.
+#[allow(clippy::struct_excessive_bools)] // each says whether somebody is there, independently of the others
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Cities, one cell each.

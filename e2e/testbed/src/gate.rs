@@ -60,7 +60,11 @@ impl Budget {
     /// Writes in this namespace since its budget was set.
     pub fn spent(&self, namespace: &str) -> u64 {
         let places = self.places();
-        places.iter().filter(|place| place.namespaces.iter().any(|name| name == namespace)).map(|place| place.spent).sum()
+        places
+            .iter()
+            .filter(|place| place.namespaces.iter().any(|name| name == namespace))
+            .map(|place| place.spent)
+            .sum()
     }
 
     fn places(&self) -> std::sync::MutexGuard<'_, Vec<Place>> {

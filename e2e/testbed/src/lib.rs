@@ -5,6 +5,7 @@
 pub mod audit;
 pub mod bed;
 pub mod binaries;
+pub mod chainsaw;
 pub mod control_plane;
 pub mod gate;
 mod install;

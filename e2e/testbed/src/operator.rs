@@ -80,7 +80,7 @@ impl Operator {
         let is_bare = bed.options().bare.iter().any(|bare| bare == city);
         if let Some(milo) = bed.milo.as_ref().filter(|_| bed.options().quota && !is_bare) {
             let file = milo.kubeconfig(User::Operator).display().to_string();
-            config += &format!("discovery:\n  quotaKubeconfigPath: {file}\n  clusterName: cell-{city}\n");
+            config = format!("{config}discovery:\n  quotaKubeconfigPath: {file}\n  clusterName: cell-{city}\n");
         }
         if bed.options().data {
             config += "featureFlags:\n  enableReferencedDataGate: true\n";

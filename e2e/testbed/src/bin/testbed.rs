@@ -9,11 +9,11 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use rustix::process::Signal;
 use testbed::{
-    Options, Testbed, binaries,
+    Options, Testbed, binaries, chainsaw,
     karmada::Flavour,
     operator::{self, Operator},
     process::{is_alive, signal},
@@ -262,38 +262,18 @@ fn status() -> ExitCode {
     }
 }
 
-async fn e2e(mut wanted: Wanted, chainsaw: &[String]) -> Result<ExitCode> {
-    if !Command::new("chainsaw").arg("version").output().is_ok_and(|out| out.status.success()) {
+async fn e2e(mut wanted: Wanted, more: &[String]) -> Result<ExitCode> {
+    let Some(program) = chainsaw::find() else {
         bail!(
-            "chainsaw is not on the PATH: install it (https://kyverno.github.io/chainsaw), or run `cargo test --test suites`, which needs none"
-        );
-    }
+            "chainsaw is not on the PATH: install it (https://kyverno.github.io/chainsaw), set CHAINSAW to where it is, or run `cargo test --test it suites`, which needs none"
+        )
+    };
     let began = Instant::now();
     let progress = |text: &str| println!("[{:5.1}s] {text}", began.elapsed().as_secs_f64());
     wanted.operator = true;
     wanted.no_provider = true; // the suites are written for clusters that have none
     let bed = Testbed::start(wanted.options(None), &progress).await?;
     let _operators = start_operators(&bed, &progress).await?;
-    let of = |plane: &testbed::control_plane::ControlPlane| {
-        plane.kubeconfig(testbed::pki::User::Admin).display().to_string()
-    };
-    let mut command = tokio::process::Command::new("chainsaw");
-    command
-        .current_dir(binaries::root())
-        .args(["test", "e2e/suites", "--config", "e2e/chainsaw-config.yaml", "--parallel", "1"])
-        .env("KUBECONFIG", of(&bed.project))
-        .arg(format!("--cluster=downstream={}", of(&bed.hub)))
-        .kill_on_drop(true);
-    for (city, cell) in &bed.cells {
-        command.arg(format!("--cluster=pop-{city}={}", of(cell)));
-    }
-    let bin = binaries::cache().join("bin");
-    let path = std::env::var("PATH").unwrap_or_default();
-    let status = command
-        .env("PATH", format!("{}:{path}", bin.display()))
-        .args(chainsaw)
-        .status()
-        .await
-        .context("cannot run chainsaw")?;
-    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let passed = chainsaw::run(program, &bed, more).await?;
+    Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
