@@ -205,7 +205,7 @@ pub fn template(image: &str) -> Value {
 pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
     let (group, version) = match kind {
         "Workload" | "WorkloadDeployment" | "Instance" => ("compute.datumapis.com", "v1alpha"),
-        "PropagationPolicy" => ("policy.karmada.io", "v1alpha1"),
+        "PropagationPolicy" | "ClusterPropagationPolicy" => ("policy.karmada.io", "v1alpha1"),
         "ResourceBinding" => ("work.karmada.io", "v1alpha2"),
         "Work" => ("work.karmada.io", "v1alpha1"),
         "Cluster" => ("cluster.karmada.io", "v1alpha1"),

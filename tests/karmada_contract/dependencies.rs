@@ -25,11 +25,11 @@ fn facts_15_to_19_and_36_dependencies_go_where_they_are_needed() {
         let parent = get(&hub.hub, "ResourceBinding", &ns, "wd-dfw-workloaddeployment").await.unwrap();
         assert!(parent.annotations()["resourcebinding.karmada.io/dependencies"].contains("shared"));
         // 36: late, but delivered at once.
-        assert!(get(&hub.hub, "ResourceBinding", &ns, "late-configmap").await.is_none());
+        absent(&hub.hub, "ResourceBinding", &ns, "late-configmap").await;
         hub.config(&ns, "late", "1").await;
         there(&hub.ord, "ConfigMap", &ns, "late").await;
         // 19
-        assert!(get(&hub.dfw, "ConfigMap", &other, "foreign").await.is_none());
+        absent(&hub.dfw, "ConfigMap", &other, "foreign").await;
         // A changed payload travels.
         hub.config(&ns, "shared", "2").await;
         eventually("the change is there", || async {
@@ -71,7 +71,7 @@ fn facts_40_and_41_odd_annotations_do_no_harm() {
         let parent = hub.binding(&ns, "odd-workloaddeployment", "its dependencies are recorded", recorded).await;
         let known: Value = serde_json::from_str(&parent.annotations()["resourcebinding.karmada.io/dependencies"]).unwrap();
         let names: Vec<&Value> = known.as_array().unwrap().iter().map(|d| &d["name"]).collect();
-        assert_eq!(names, ["good", "absent"]);
+        assert_eq!(names, ["absent", "good"], "each once, in Karmada's own order");
         let huge = format!("[{}]", vec!["\"ConfigMap/x\""; 9000].join(","));
         for (name, text) in [("not-json", "{{{"), ("huge", huge.as_str()), ("number", "7")] {
             hub.template(&ns, name, "dfw", text).await;
@@ -86,7 +86,8 @@ fn facts_40_and_41_odd_annotations_do_no_harm() {
 fn fact_37_without_the_feature_gate_nobody_takes_dependencies_up() {
     RUNTIME.block_on(async {
         let hub = hub().await;
-        let Some(karmada) = hub.bed.stand_in() else { return };
+        let why = "the gate is a flag of its processes, which the testbed starts with it on";
+        let Some(karmada) = hub.stand_in("fact_37", why) else { return };
         karmada.propagate_deps(false);
         let ns = hub.deployed().await;
         hub.config(&ns, "data", "v").await;
@@ -95,6 +96,8 @@ fn fact_37_without_the_feature_gate_nobody_takes_dependencies_up() {
             .binding(&ns, "wd-workloaddeployment", "all is True", |b| condition(b, "FullyApplied")["status"] == "True")
             .await;
         assert_eq!(parent.data["spec"]["propagateDeps"], true);
+        absent(&hub.dfw, "ConfigMap", &ns, "data").await;
+        let parent = get(&hub.hub, "ResourceBinding", &ns, &parent.name_any()).await.unwrap();
         assert!(!parent.annotations().contains_key("resourcebinding.karmada.io/dependencies"));
         assert!(!parent.finalizers().iter().any(|f| f == "karmada.io/binding-dependencies-distributor"));
         karmada.propagate_deps(true);
@@ -103,33 +106,50 @@ fn fact_37_without_the_feature_gate_nobody_takes_dependencies_up() {
 }
 
 #[test]
-fn fact_38_without_its_script_a_deployment_has_no_dependencies_on_record() {
+fn fact_38_without_its_script_nothing_new_is_known_and_what_was_brought_stays() {
     RUNTIME.block_on(async {
         let hub = hub().await;
-        let script = get(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment").await.unwrap();
-        let without = json!({ "spec": { "customizations": { "dependencyInterpretation": null } } });
-        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", without).await;
-        let ns = hub.deployed().await;
-        hub.config(&ns, "data", "v").await;
-        hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
-        let parent = hub
-            .binding(&ns, "wd-workloaddeployment", "all is True", |b| condition(b, "FullyApplied")["status"] == "True")
-            .await;
-        assert!(!parent.annotations().contains_key("resourcebinding.karmada.io/dependencies"));
-        let back = json!({ "spec": script.data["spec"] });
-        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", back).await;
-        there(&hub.dfw, "ConfigMap", &ns, "data").await;
+        let old = hub.deployed().await;
+        hub.config(&old, "data", "v").await;
+        hub.template(&old, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
+        let copy = there(&hub.dfw, "ConfigMap", &old, "data").await.uid();
+        let on_record = "resourcebinding.karmada.io/dependencies";
+        let recorded = |b: &DynamicObject| b.annotations().contains_key(on_record);
+        let before = hub.binding(&old, "wd-workloaddeployment", "it is on record", recorded).await;
+        let raising = json!({ "luaScript": "function GetDependencies(o) error('no') end" });
+        for without in [Value::Null, raising] {
+            let script = Script::replace(&hub, without).await;
+            let ns = hub.namespace().await;
+            hub.config(&ns, "data", "v").await;
+            hub.policy(&ns, "dfw").await;
+            hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
+            let applied = |b: &DynamicObject| condition(b, "FullyApplied")["status"] == "True";
+            hub.binding(&ns, "wd-workloaddeployment", "all is True", applied).await;
+            absent(&hub.dfw, "ConfigMap", &ns, "data").await;
+            let parent = get(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await.unwrap();
+            assert!(!parent.annotations().contains_key(on_record));
+            assert!(applied(&parent));
+            // An old one, even when it is touched.
+            let touch = json!({ "metadata": { "annotations": { "touched": fastrand::u32(..).to_string() } } });
+            merge(&hub.hub, "WorkloadDeployment", &old, "wd", touch).await;
+            kept(&hub.dfw, "ConfigMap", &old, "data", &copy).await;
+            let parent = get(&hub.hub, "ResourceBinding", &old, "wd-workloaddeployment").await.unwrap();
+            assert_eq!(parent.annotations()[on_record], before.annotations()[on_record]);
+            script.restore(&hub).await;
+            merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
+                .await;
+            there(&hub.dfw, "ConfigMap", &ns, "data").await;
+        }
+        kept(&hub.dfw, "ConfigMap", &old, "data", &copy).await;
     });
 }
 
 #[test]
-fn fact_39_an_invalid_name_among_the_dependencies_holds_up_the_others() {
+fn fact_39_an_invalid_name_among_the_dependencies_is_told_and_the_others_arrive() {
     RUNTIME.block_on(async {
         let hub = hub().await;
-        let script = get(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment").await.unwrap();
         let careless = "function GetDependencies(o) return { { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = '../x' }, { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = 'data' } } end";
-        let patch = json!({ "spec": { "customizations": { "dependencyInterpretation": { "luaScript": careless } } } });
-        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", patch).await;
+        let script = Script::replace(&hub, json!({ "luaScript": careless })).await;
         let ns = hub.deployed().await;
         hub.config(&ns, "data", "v").await;
         hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data","ConfigMap/../x"]"#).await;
@@ -137,10 +157,39 @@ fn fact_39_an_invalid_name_among_the_dependencies_holds_up_the_others() {
             b.annotations().get("resourcebinding.karmada.io/dependencies").is_some_and(|text| text.contains("../x"))
         })
         .await;
-        assert!(get(&hub.dfw, "ConfigMap", &ns, "data").await.is_none());
-        // Our script drops it, and the others arrive.
-        let back = json!({ "spec": script.data["spec"] });
-        merge(&hub.hub, "ResourceInterpreterCustomization", "", "workloaddeployment", back).await;
         there(&hub.dfw, "ConfigMap", &ns, "data").await;
+        eventually("it is told", || async {
+            let events = list(&hub.hub, "Event", &ns).await;
+            let told = events.iter().any(|event| {
+                event.data["reason"] == "SyncScheduleResultToDependenciesFailed"
+                    && event.data["note"].as_str().is_some_and(|note| note.contains("../x"))
+            });
+            if told { Ok(()) } else { Err(format!("{} Events", events.len())) }
+        })
+        .await;
+        script.restore(&hub).await;
     });
+}
+
+/// The interpreter as it was before a test changed it.
+struct Script(Value);
+
+const INTERPRETER: (&str, &str) = ("ResourceInterpreterCustomization", "workloaddeployment");
+
+impl Script {
+    /// Puts another dependency script, or none, into the interpreter. Karmada hears of it by a watch, of which nothing
+    /// can be seen; two seconds are given to it.
+    async fn replace(hub: &Hub, script: Value) -> Self {
+        let file = std::fs::read_to_string(common::path("config/components/federation/interpreter.yaml")).unwrap();
+        let ours: Value = testbed::manifests::documents(&file).unwrap().remove(0);
+        let patch = json!({ "spec": { "customizations": { "dependencyInterpretation": script } } });
+        merge(&hub.hub, INTERPRETER.0, "", INTERPRETER.1, patch).await;
+        tokio::time::sleep(WATCHED).await;
+        Self(ours)
+    }
+
+    async fn restore(self, hub: &Hub) {
+        merge(&hub.hub, INTERPRETER.0, "", INTERPRETER.1, json!({ "spec": self.0["spec"] })).await;
+        tokio::time::sleep(WATCHED).await;
+    }
 }

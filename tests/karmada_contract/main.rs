@@ -1,6 +1,7 @@
 //! What we rely on in Karmada, fact by fact, against the stand-in, or against real Karmada when `KARMADA_BIN` and
 //! `KARMADA_CRDS` are set. Each test is named after what was measured; the numbers are those of the list of facts that
-//! the stand-in's documentation claims.
+//! the stand-in's documentation claims. What can be shown on one of the two alone says on the other that it is skipped,
+//! and why. Whatever must *not* happen is watched for two seconds.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "../common/mod.rs"]
@@ -8,14 +9,20 @@ mod common;
 
 mod claims;
 mod dependencies;
+mod groups;
 mod hands;
 mod propagation;
+mod unreachable;
 
 use common::{RUNTIME, apply, bed, condition, delete, deployment, eventually, get, list, merge};
 use kube::{Client, ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
-use testbed::{Options, Testbed};
-use tokio::sync::{Mutex, MutexGuard, OnceCell};
+use std::time::Duration;
+use testbed::{Options, Testbed, karmada::StandIn};
+use tokio::{
+    sync::{Mutex, MutexGuard, OnceCell},
+    time::Instant,
+};
 
 const CITY: &str = "topology.datum.net/city-code";
 const DEPENDENCIES: &str = "compute.datumapis.com/expected-referenced-data";
@@ -76,6 +83,35 @@ impl Hub {
         ns
     }
 
+    /// The stand-in, or word that this test is skipped since real Karmada runs.
+    fn stand_in(&self, test: &str, why: &str) -> Option<&StandIn> {
+        let stand_in = self.bed.stand_in();
+        if stand_in.is_none() {
+            eprintln!("{test}: skipped on real Karmada: {why}");
+        }
+        stand_in
+    }
+
+    /// A namespace with one deployment, `wd`, under a policy of this placement.
+    async fn placed(&self, placement: &Value) -> String {
+        let ns = self.namespace().await;
+        apply(&self.hub, policy(&ns, "dfw", placement)).await;
+        self.template(&ns, "wd", "dfw", "").await;
+        ns
+    }
+
+    /// Changes the labels of a cluster.
+    async fn label_cluster(&self, name: &str, city: Value) {
+        merge(&self.hub, "Cluster", "", name, json!({ "metadata": { "labels": { CITY: city } } })).await;
+    }
+
+    /// Cordons a cluster, or lifts that.
+    async fn cordon(&self, name: &str, cordoned: bool) {
+        let taint = json!([{ "key": "cordoned", "effect": "NoSchedule" }]);
+        let taints = if cordoned { taint } else { Value::Null };
+        merge(&self.hub, "Cluster", "", name, json!({ "spec": { "taints": taints } })).await;
+    }
+
     /// The binding of a WorkloadDeployment, once it satisfies `check`.
     async fn binding(&self, ns: &str, name: &str, what: &str, check: impl Fn(&DynamicObject) -> bool) -> DynamicObject {
         eventually(what, || async {
@@ -119,4 +155,49 @@ async fn gone(client: &Client, kind: &str, ns: &str, name: &str) {
         }
     })
     .await;
+}
+
+/// How long that which must not happen is watched for.
+const WATCHED: Duration = Duration::from_secs(2);
+
+/// Watches for two seconds, and fails with what `check` finds.
+async fn never<F: Future<Output = Option<String>>>(what: &str, mut check: impl FnMut() -> F) {
+    let end = Instant::now() + WATCHED;
+    while Instant::now() < end {
+        if let Some(found) = check().await {
+            panic!("{what}: {found}");
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// It is not there, and does not come.
+async fn absent(client: &Client, kind: &str, ns: &str, name: &str) {
+    never(&format!("{kind} {name} is not there"), || async {
+        get(client, kind, ns, name).await.map(|found| format!("it is, with uid {:?}", found.uid()))
+    })
+    .await;
+}
+
+/// It stays what it is: the same object, all the time.
+async fn kept(client: &Client, kind: &str, ns: &str, name: &str, uid: &Option<String>) {
+    never(&format!("{kind} {name} stays"), || async {
+        match get(client, kind, ns, name).await {
+            Some(found) if found.uid() == *uid => None,
+            found => Some(format!("{:?} instead of {uid:?}", found.map(|o| o.uid()))),
+        }
+    })
+    .await;
+}
+
+/// Whether the scheduler found no cluster, and took away what was there.
+fn nowhere(binding: &DynamicObject) -> bool {
+    condition(binding, "Scheduled")["reason"] == "NoClusterFit"
+        && binding.data["spec"]["clusters"].as_array().is_none_or(Vec::is_empty)
+}
+
+/// Whether the binding is scheduled to this one cluster, as its present generation.
+fn on(binding: &DynamicObject, cluster: &str) -> bool {
+    let targets = binding.data["spec"]["clusters"].as_array().cloned().unwrap_or_default();
+    condition(binding, "Scheduled")["status"] == "True" && targets.len() == 1 && targets[0]["name"] == cluster
 }

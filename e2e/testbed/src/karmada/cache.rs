@@ -1,18 +1,23 @@
 //! What the stand-in sees of a control plane, and the few ways it writes.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use futures::StreamExt;
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
     runtime::{WatchStreamExt, reflector, watcher},
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::claims::POLICIES;
 use crate::process::Soon;
 
 /// Label that marks what Karmada put on a member (fact 5).
@@ -35,7 +40,7 @@ pub(super) struct Plane {
 pub(super) fn resource(kind: &str) -> ApiResource {
     let (group, version) = match kind {
         "WorkloadDeployment" => ("compute.datumapis.com", "v1alpha"),
-        "PropagationPolicy" => ("policy.karmada.io", "v1alpha1"),
+        "PropagationPolicy" | "ClusterPropagationPolicy" => ("policy.karmada.io", "v1alpha1"),
         "ResourceBinding" => ("work.karmada.io", "v1alpha2"),
         "Work" => ("work.karmada.io", "v1alpha1"),
         "Cluster" => ("cluster.karmada.io", "v1alpha1"),
@@ -47,8 +52,9 @@ pub(super) fn resource(kind: &str) -> ApiResource {
 
 impl Plane {
     pub(super) fn hub(client: Client, changed: &Arc<Notify>, stop: &CancellationToken) -> Self {
-        let karmada = ["PropagationPolicy", "ResourceBinding", "Work", "Cluster", "ResourceInterpreterCustomization"];
-        let kinds = TEMPLATES.into_iter().chain(["Namespace"]).chain(karmada);
+        let karmada = ["ResourceBinding", "Work", "Cluster", "ResourceInterpreterCustomization"];
+        let policies = POLICIES.iter().map(|policies| policies.kind);
+        let kinds = TEMPLATES.into_iter().chain(["Namespace"]).chain(karmada).chain(policies);
         Self::watch(client, kinds, "", changed, stop)
     }
 
@@ -141,6 +147,31 @@ impl Plane {
         Ok(tokio::time::timeout(CALL, api.patch(name, &params, &Patch::Apply(&body))).await??)
     }
 
+    /// Creates an object.
+    pub(super) async fn create(&self, kind: &str, namespace: &str, name: &str, mut body: Value) -> Result<()> {
+        let resource = resource(kind);
+        body["apiVersion"] = json!(resource.api_version);
+        body["kind"] = json!(kind);
+        body["metadata"]["name"] = json!(name);
+        if !namespace.is_empty() {
+            body["metadata"]["namespace"] = json!(namespace);
+        }
+        let object: DynamicObject = serde_json::from_value(body)?;
+        let api = self.api(kind, namespace);
+        self.within_deadline(async { Ok(api.create(&PostParams::default(), &object).await.map(|_| ())?) }).await
+    }
+
+    /// One object as the server has it now.
+    pub(super) async fn fetch(&self, kind: &str, namespace: &str, name: &str) -> Result<Option<DynamicObject>> {
+        let api = self.api(kind, namespace);
+        self.within_deadline(async { Ok(api.get_opt(name).await?) }).await
+    }
+
+    /// Gives up on a call that takes too long.
+    pub(super) async fn within_deadline<T>(&self, call: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::time::timeout(CALL, call).await.context("the server does not answer")?
+    }
+
     /// JSON merge patch; an object that is gone is no error.
     pub(super) async fn merge(&self, kind: &str, object: &DynamicObject, patch: &Value) -> Result<()> {
         let api = self.api(kind, &object.namespace().unwrap_or_default());
@@ -182,14 +213,63 @@ fn tolerate_absence(done: kube::Result<()>) -> Result<()> {
     }
 }
 
-/// Whether an object carries all these labels.
-pub(super) fn matches(object: &DynamicObject, labels: Option<&Value>) -> bool {
-    let Some(labels) = labels.and_then(Value::as_object) else { return true };
-    labels.iter().all(|(key, value)| object.labels().get(key).map(String::as_str) == value.as_str())
+/// Whether labels satisfy a label selector; no selector is satisfied by all.
+pub(super) fn selects_labels(selector: &Value, labels: &BTreeMap<String, String>) -> bool {
+    let value_of = |key: &Value| key.as_str().and_then(|key| labels.get(key));
+    let by_label = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut by_expression = selector["matchExpressions"].as_array().into_iter().flatten();
+    by_label.into_iter().all(|(key, value)| labels.get(key).map(String::as_str) == value.as_str())
+        && by_expression.all(|expression| {
+            let found = value_of(&expression["key"]);
+            let listed = || {
+                let values = expression["values"].as_array();
+                found.is_some_and(|found| values.is_some_and(|values| values.contains(&json!(found))))
+            };
+            match expression["operator"].as_str() {
+                Some("In") => listed(),
+                Some("NotIn") => !listed(),
+                Some("Exists") => found.is_some(),
+                Some("DoesNotExist") => found.is_none(),
+                _ => false,
+            }
+        })
 }
 
-/// Stable hash for derived names.
+/// What of an object counts as its content: all but its status and what the server keeps about it.
+pub(super) fn content(object: &DynamicObject) -> String {
+    let meta = &object.metadata;
+    let mut data = object.data.clone();
+    if let Some(data) = data.as_object_mut() {
+        data.remove("status");
+    }
+    let kept = (&meta.uid, &meta.labels, &meta.annotations, &meta.finalizers, &meta.owner_references);
+    hash(&format!("{data}{}{}", json!(kept), meta.deletion_timestamp.is_some()))
+}
+
+/// Stable hash for derived names and for what is compared.
 pub(super) fn hash(text: &str) -> String {
-    let fnv = text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    format!("{fnv:08x}")
+    format!("{:08x}", fnv(text))
+}
+
+/// FNV-1a, as Karmada's names use it.
+pub(super) fn fnv(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selectors_ask_for_labels_and_expressions_alike() {
+        let labels = BTreeMap::from([("city".to_owned(), "DFW".to_owned())]);
+        let of = |selector: Value| selects_labels(&selector, &labels);
+        assert!(of(Value::Null));
+        assert!(of(json!({ "matchLabels": { "city": "DFW" } })));
+        assert!(!of(json!({ "matchLabels": { "city": "dfw" } })));
+        assert!(of(json!({ "matchExpressions": [{ "key": "city", "operator": "In", "values": ["dfw", "DFW"] }] })));
+        assert!(!of(json!({ "matchExpressions": [{ "key": "city", "operator": "NotIn", "values": ["DFW"] }] })));
+        assert!(!of(json!({ "matchExpressions": [{ "key": "city", "operator": "DoesNotExist" }] })));
+        assert!(of(json!({ "matchExpressions": [{ "key": "city", "operator": "Exists" }] })));
+    }
 }

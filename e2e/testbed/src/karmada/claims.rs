@@ -1,41 +1,113 @@
 //! Policies and what they claim.
 
+use std::{cmp::Reverse, sync::Arc};
+
 use anyhow::Result;
 use kube::{ResourceExt, api::DynamicObject};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{
-    Federation,
-    bindings::binding_name,
-    cache::{TEMPLATES, matches},
+    Failures, Federation,
+    bindings::{binding_name, with},
+    cache::{TEMPLATES, selects_labels},
 };
 
-pub(super) const POLICY_ID: &str = "propagationpolicy.karmada.io/permanent-id";
-pub(super) const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
-pub(super) const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
-const POLICY_FINALIZER: &str = "karmada.io/propagation-policy-controller";
+/// One of the two kinds of policies, and the marks of its claims on templates and bindings.
+#[derive(Debug)]
+pub(super) struct PolicyKind {
+    pub(super) kind: &'static str,
+    /// Label: the policy's id. The policy itself carries it too.
+    id: &'static str,
+    /// Annotation: the policy's name.
+    name: &'static str,
+    /// Annotation: the policy's namespace, where it has one.
+    namespace: Option<&'static str>,
+    finalizer: &'static str,
+}
+
+/// The kinds of policies: one of the template's namespace comes before one of the whole hub.
+pub(super) static POLICIES: [PolicyKind; 2] = [
+    PolicyKind {
+        kind: "PropagationPolicy",
+        id: "propagationpolicy.karmada.io/permanent-id",
+        name: "propagationpolicy.karmada.io/name",
+        namespace: Some("propagationpolicy.karmada.io/namespace"),
+        finalizer: "karmada.io/propagation-policy-controller",
+    },
+    PolicyKind {
+        kind: "ClusterPropagationPolicy",
+        id: "clusterpropagationpolicy.karmada.io/permanent-id",
+        name: "clusterpropagationpolicy.karmada.io/name",
+        namespace: None,
+        finalizer: "karmada.io/cluster-propagation-policy-controller",
+    },
+];
+
+impl PolicyKind {
+    /// Labels and annotations by which an object is claimed.
+    pub(super) fn claim(&self, policy: &DynamicObject) -> Value {
+        let mut annotations = json!({ self.name: policy.name_any() });
+        if let Some(namespace) = self.namespace {
+            annotations[namespace] = json!(policy.namespace());
+        }
+        json!({ "labels": { self.id: policy.labels().get(self.id) }, "annotations": annotations })
+    }
+
+    /// A merge patch that takes such a claim off.
+    fn no_claim(&self) -> Value {
+        let annotations: Map<String, Value> =
+            [Some(self.name), self.namespace].into_iter().flatten().map(|key| (key.to_owned(), Value::Null)).collect();
+        json!({ "metadata": { "labels": { self.id: null }, "annotations": annotations } })
+    }
+
+    fn is_claimed_by(&self, object: &DynamicObject, policy: &DynamicObject) -> bool {
+        let id = policy.labels().get(self.id);
+        id.is_some() && object.labels().get(self.id) == id
+    }
+
+    fn is_marked(&self, policy: &DynamicObject) -> bool {
+        policy.labels().contains_key(self.id) && policy.finalizers().iter().any(|f| f == self.finalizer)
+    }
+}
+
+/// Whether some policy claims an object.
+pub(super) fn is_claimed(object: &DynamicObject) -> bool {
+    POLICIES.iter().any(|policies| object.labels().contains_key(policies.id))
+}
 
 impl Federation {
+    /// The policy that claims a template, when it is there.
+    pub(super) fn claimant(&self, template: &DynamicObject) -> Option<(&'static PolicyKind, Arc<DynamicObject>)> {
+        let annotations = template.annotations();
+        POLICIES.iter().find_map(|policies| {
+            let name = annotations.get(policies.name).filter(|_| template.labels().contains_key(policies.id))?;
+            let namespace = policies.namespace.map_or(Some(String::new()), |key| annotations.get(key).cloned())?;
+            Some((policies, self.hub.get(policies.kind, &namespace, name)?))
+        })
+    }
+
     /// A policy that goes gives its claims back; what it brought to the members stays there (fact 13).
     pub(super) async fn release_policies(&self) -> Result<()> {
-        for policy in self.hub.all("PropagationPolicy") {
-            if policy.metadata.deletion_timestamp.is_none() {
-                continue;
-            }
-            let unclaim = json!({ "metadata": {
-                "labels": { POLICY_ID: null },
-                "annotations": { POLICY_NAME: null, POLICY_NAMESPACE: null },
-            }});
-            for kind in TEMPLATES.into_iter().chain(["ResourceBinding"]) {
-                for object in self.hub.all(kind) {
-                    if is_claimed_by(&object, &policy) {
-                        self.hub.merge(kind, &object, &unclaim).await?;
-                    }
+        let mut failures = Failures::default();
+        for policies in &POLICIES {
+            for policy in self.hub.all(policies.kind) {
+                if policy.metadata.deletion_timestamp.is_some() {
+                    failures.note(self.release_policy(policies, &policy).await);
                 }
             }
-            self.hub.release("PropagationPolicy", &policy, POLICY_FINALIZER).await?;
         }
-        Ok(())
+        failures.result()
+    }
+
+    async fn release_policy(&self, policies: &PolicyKind, policy: &DynamicObject) -> Result<()> {
+        for kind in ["ResourceBinding"].into_iter().chain(TEMPLATES) {
+            for object in self.hub.all(kind) {
+                if policies.is_claimed_by(&object, policy) {
+                    self.hub.merge(kind, &object, &policies.no_claim()).await?;
+                }
+            }
+        }
+        self.hub.release(policies.kind, policy, policies.finalizer).await
     }
 
     /// A template that its policy selects no more: the claim stays with it (fact 24), unless nothing needs the template
@@ -43,76 +115,77 @@ impl Federation {
     pub(super) async fn drop_unselected(&self) -> Result<()> {
         for kind in ["ConfigMap", "Secret"] {
             for template in self.hub.all(kind) {
-                let annotations = template.annotations();
-                let (Some(name), Some(namespace)) = (annotations.get(POLICY_NAME), annotations.get(POLICY_NAMESPACE))
-                else {
-                    continue;
-                };
-                let Some(policy) = self.hub.get("PropagationPolicy", namespace, name) else { continue };
+                let Some((policies, policy)) = self.claimant(&template) else { continue };
                 if policy.metadata.deletion_timestamp.is_some() || selects(&policy, kind, &template) {
                     continue;
                 }
+                let namespace = template.namespace().unwrap_or_default();
                 let binding_name = binding_name(kind, &template.name_any());
-                let binding = self.hub.get("ResourceBinding", namespace, &binding_name);
+                let binding = self.hub.get("ResourceBinding", &namespace, &binding_name);
                 let needed = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_some_and(|l| !l.is_empty());
                 if binding.as_ref().is_some_and(|binding| needed(binding)) {
                     continue;
                 }
-                let unclaim = json!({ "metadata": {
-                    "labels": { POLICY_ID: null }, "annotations": { POLICY_NAME: null, POLICY_NAMESPACE: null },
-                }});
-                self.hub.merge(kind, &template, &unclaim).await?;
+                self.hub.merge(kind, &template, &policies.no_claim()).await?;
                 if binding.is_some() {
-                    self.hub.delete("ResourceBinding", namespace, &binding_name).await?;
+                    self.hub.delete("ResourceBinding", &namespace, &binding_name).await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Templates that no policy has claimed go to the first that selects them (fact 1).
+    /// Templates that no policy has claimed go to the first that selects them (facts 1, 67). A policy gets its id and
+    /// its finalizer first.
     pub(super) async fn claim_templates(&self) -> Result<()> {
-        let mut policies = self.hub.all("PropagationPolicy");
-        policies.retain(|policy| policy.metadata.deletion_timestamp.is_none());
-        for policy in &policies {
-            if !policy.finalizers().iter().any(|f| f == POLICY_FINALIZER) {
-                let mut finalizers = policy.finalizers().to_vec();
-                finalizers.push(POLICY_FINALIZER.into());
-                let marks = json!({ "metadata": {
-                    "finalizers": finalizers, "labels": { POLICY_ID: policy.uid() }, "resourceVersion": policy.resource_version(),
-                }});
-                self.hub.merge("PropagationPolicy", policy, &marks).await?;
+        let mut failures = Failures::default();
+        for policies in &POLICIES {
+            let mut all = self.hub.all(policies.kind);
+            all.retain(|policy| policy.metadata.deletion_timestamp.is_none());
+            for policy in all.iter().filter(|policy| !policies.is_marked(policy)) {
+                failures.note(self.mark(policies, policy).await);
             }
-        }
-        for kind in TEMPLATES {
-            for template in self.hub.all(kind) {
-                if template.metadata.deletion_timestamp.is_some() || template.labels().contains_key(POLICY_ID) {
-                    continue;
+            all.retain(|policy| policies.is_marked(policy));
+            all.sort_by_key(|policy| Reverse(policy.data["spec"]["priority"].as_i64().unwrap_or_default()));
+            for kind in TEMPLATES {
+                for template in self.hub.all(kind) {
+                    if template.metadata.deletion_timestamp.is_some() || is_claimed(&template) {
+                        continue;
+                    }
+                    let Some(policy) = all.iter().find(|policy| selects(policy, kind, &template)) else { continue };
+                    // Refused when somebody else has claimed it since.
+                    let mut claim = policies.claim(policy);
+                    claim["resourceVersion"] = json!(template.resource_version());
+                    failures.note(self.hub.merge(kind, &template, &json!({ "metadata": claim })).await);
                 }
-                let Some(policy) = policies.iter().find(|policy| selects(policy, kind, &template)) else { continue };
-                let claim = json!({ "metadata": {
-                    "labels": { POLICY_ID: policy.uid() },
-                    "annotations": { POLICY_NAME: policy.name_any(), POLICY_NAMESPACE: policy.namespace() },
-                }});
-                self.hub.merge(kind, &template, &claim).await?;
             }
         }
-        Ok(())
+        failures.result()
+    }
+
+    /// Gives a policy its id and its finalizer. Real Karmada's webhook does so as it is created.
+    async fn mark(&self, policies: &PolicyKind, policy: &DynamicObject) -> Result<()> {
+        let marks = json!({ "metadata": {
+            "finalizers": with(policy.finalizers().to_vec(), policies.finalizer),
+            "labels": { policies.id: policy.labels().get(policies.id).cloned().or_else(|| policy.uid()) },
+            "resourceVersion": policy.resource_version(),
+        }});
+        self.hub.merge(policies.kind, policy, &marks).await
     }
 }
 
-fn is_claimed_by(object: &DynamicObject, policy: &DynamicObject) -> bool {
-    object.labels().get(POLICY_ID).is_some() && object.labels().get(POLICY_ID) == policy.uid().as_ref()
-}
-
-fn selects(policy: &DynamicObject, kind: &str, template: &DynamicObject) -> bool {
-    if policy.namespace() != template.namespace() {
+/// Whether a policy selects a template.
+pub(super) fn selects(policy: &DynamicObject, kind: &str, template: &DynamicObject) -> bool {
+    if policy.namespace().is_some() && policy.namespace() != template.namespace() {
         return false;
     }
+    let text = |selector: &Value, field: &str| selector[field].as_str().unwrap_or_default().to_owned();
     let selectors = policy.data["spec"]["resourceSelectors"].as_array();
     selectors.into_iter().flatten().any(|selector| {
+        let (namespace, name) = (text(selector, "namespace"), text(selector, "name"));
         selector["kind"] == kind
-            && selector.get("name").and_then(Value::as_str).is_none_or(|name| name == template.name_any())
-            && matches(template, selector["labelSelector"].get("matchLabels"))
+            && (namespace.is_empty() || template.namespace() == Some(namespace))
+            && (name.is_empty() || name == template.name_any())
+            && selects_labels(&selector["labelSelector"], template.labels())
     })
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use kube::{ResourceExt, api::DynamicObject};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{Federation, cache::hash, lua};
 
@@ -31,41 +31,52 @@ impl Operation {
 
 /// The last answer about each object (by uid): every pass asks again, and most of the time nothing has changed.
 #[derive(Debug, Default)]
-pub(super) struct Interpreter(Mutex<HashMap<(Operation, String), Answer>>);
+pub(super) struct Interpreter(Mutex<HashMap<(Operation, String), (Question, Answer)>>);
 
-/// What was asked, and what the script said.
-#[derive(Debug)]
-struct Answer {
-    question: String,
-    said: Option<Value>,
+/// Script, object and version that an answer is about.
+type Question = String;
+
+/// What comes of asking a script.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    /// There is none for this operation.
+    NoScript,
+    /// It does not load, or raises.
+    Raised(String),
+    /// What it returned.
+    Said(Value),
 }
 
 impl Federation {
-    /// What the script says of this version of the object; nothing when there is no script, or it raises (fact 38).
+    /// What the script says of this version of the object.
     pub(super) fn interpret(
         &self,
         operation: Operation,
+        kind: &str,
         object: &DynamicObject,
         more: Option<&Value>,
-    ) -> Option<Value> {
+    ) -> Answer {
         let (name, function) = operation.names();
         let script = self.hub.all("ResourceInterpreterCustomization").iter().find_map(|customization| {
             let spec = &customization.data["spec"];
-            let ours = spec["target"]["kind"] == "WorkloadDeployment";
             let script = spec["customizations"][name]["luaScript"].as_str();
-            script.filter(|_| ours).map(str::to_owned)
-        })?;
+            script.filter(|_| spec["target"]["kind"] == kind).map(str::to_owned)
+        });
+        let Some(script) = script else { return Answer::NoScript };
         let rest = hash(&format!("{script}{}", more.map(ToString::to_string).unwrap_or_default()));
         let question = format!("{}/{rest}", object.resource_version().unwrap_or_default());
         let key = (operation, object.uid().unwrap_or_default());
         let mut answers = self.interpreter.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(answer) = answers.get(&key).filter(|answer| answer.question == question) {
-            return answer.said.clone();
+        if let Some((_, answer)) = answers.get(&key).filter(|(asked, _)| *asked == question) {
+            return answer.clone();
         }
-        let object = serde_json::to_value(object).ok()?;
+        let object = json!(object);
         let arguments: Vec<&Value> = [&object].into_iter().chain(more).collect();
-        let said = lua::call(&script, function, &arguments).ok();
-        answers.insert(key, Answer { question, said: said.clone() });
-        said
+        let answer = match lua::call(&script, function, &arguments) {
+            Ok(said) => Answer::Said(said),
+            Err(error) => Answer::Raised(format!("{error:#}")),
+        };
+        answers.insert(key, (question, answer.clone()));
+        answer
     }
 }

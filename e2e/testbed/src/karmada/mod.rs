@@ -3,18 +3,21 @@
 mod bindings;
 mod cache;
 mod claims;
+mod clusters;
+mod controls;
+mod distributor;
+mod execution;
 mod interpreter;
 pub mod lua;
 mod real;
+mod scheduler;
+mod status;
 mod works;
 
 use std::{
     collections::{BTreeMap, HashMap},
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -25,7 +28,10 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use real::Real;
 
-use self::{cache::Plane, interpreter::Interpreter};
+use self::{
+    bindings::Bound, cache::Plane, clusters::Health, controls::Controls, distributor::Distributed,
+    interpreter::Interpreter,
+};
 
 /// Which Karmada to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,25 +79,27 @@ impl Flavour {
 /// Nor: 6 and 14 (timing), 9 (endless retries), 20 (versions), 31 (the network error), 43 (the webhook's defaults), 44, 45.
 #[derive(Debug)]
 pub struct StandIn {
-    distributes: Arc<AtomicBool>,
+    controls: Arc<Controls>,
     changed: Arc<Notify>,
     _stop: DropGuard,
 }
 
-/// The state of the stand-in between two passes.
+/// The state of the stand-in between two passes. What it has seen of an object is forgotten with the process, as Karmada
+/// forgets it: after a restart all is looked at once more (fact 56).
 struct Federation {
     hub: Plane,
     cells: BTreeMap<String, Plane>,
-    /// Whether each cell answered when last asked.
-    reachable: HashMap<String, bool>,
-    /// Version of each template, and of its policy, when its binding was last made (fact 49).
-    bound: HashMap<String, String>,
-    /// Version of each dependency, and who needed it, when its binding was last attached (fact 50).
-    attached: HashMap<String, String>,
-    /// What each Work said when it was made last (fact 55).
-    worked: HashMap<(String, String), String>,
-    /// The feature gate PropagateDeps (fact 37).
-    distributes: Arc<AtomicBool>,
+    /// Whether each cluster is there.
+    health: HashMap<String, Health>,
+    /// What each template's binding was last made of (fact 49).
+    bound: HashMap<String, Bound>,
+    /// Generation of each binding, and the clusters, when it was last scheduled.
+    scheduled: HashMap<String, (i64, String)>,
+    /// Each parent, and its dependencies, when they were last distributed (fact 50).
+    distributed: HashMap<String, Distributed>,
+    /// Generation of each binding when its Works were last made (fact 55).
+    spread: HashMap<String, i64>,
+    controls: Arc<Controls>,
     interpreter: Interpreter,
     probed: Option<tokio::time::Instant>,
 }
@@ -103,15 +111,16 @@ impl StandIn {
         let changed = Arc::new(Notify::new());
         let hub = Plane::hub(hub, &changed, &stop);
         let cells = cells.into_iter().map(|(name, client)| (name, Plane::cell(client, &changed, &stop))).collect();
-        let distributes = Arc::new(AtomicBool::new(true));
+        let controls = Arc::new(Controls::default());
         let federation = Federation {
             hub,
             cells,
-            reachable: HashMap::new(),
+            health: HashMap::new(),
             bound: HashMap::new(),
-            attached: HashMap::new(),
-            worked: HashMap::new(),
-            distributes: distributes.clone(),
+            scheduled: HashMap::new(),
+            distributed: HashMap::new(),
+            spread: HashMap::new(),
+            controls: controls.clone(),
             interpreter: Interpreter::default(),
             probed: None,
         };
@@ -122,13 +131,32 @@ impl StandIn {
                 () = federation.run(changed) => {}
             }
         });
-        Self { distributes, changed: wake, _stop: stop.drop_guard() }
+        Self { controls, changed: wake, _stop: stop.drop_guard() }
     }
 
     /// Switches the feature gate PropagateDeps; it is on at first.
     pub fn propagate_deps(&self, on: bool) {
-        self.distributes.store(on, Ordering::SeqCst);
+        self.controls.set_distributes(on);
         self.changed.notify_one();
+    }
+
+    /// How long a cluster that does not answer still counts as ready (fact 31): 2 s at first, where real Karmada takes
+    /// about 35 s. In that window what is written to it is refused with the network's error.
+    pub fn failure_threshold(&self, threshold: Duration) {
+        self.controls.set_failure_threshold(threshold);
+    }
+
+    /// Asks for the order of fact 58 in one binding: the scheduler reads it now, and writes its result (clusters, placement
+    /// and the annotation about it) once somebody has taken the placement out. It does so once; a placement that is
+    /// never taken out is left alone. [`Self::late_write_is_read`] says when it has read.
+    pub fn write_late(&self, namespace: &str, binding: &str) {
+        self.controls.ask_late_write(namespace, binding);
+        self.changed.notify_one();
+    }
+
+    /// Whether a write asked for by [`Self::write_late`] has been prepared and is still to come.
+    pub fn late_write_is_read(&self, namespace: &str, binding: &str) -> bool {
+        self.controls.late_write_is_read(namespace, binding)
     }
 }
 
@@ -136,30 +164,56 @@ impl Federation {
     /// One pass after every change, and one a second for what no event tells.
     async fn run(mut self, changed: Arc<Notify>) {
         self.hub.wait_ready().await;
+        let mut pause = SHORTEST_PAUSE;
         loop {
             let _ = tokio::time::timeout(Duration::from_secs(1), changed.notified()).await;
             // Any step may lose a race with another writer; the next pass, soon, sees what came of it.
-            if let Err(error) = self.pass().await {
-                if std::env::var_os("TESTBED_DEBUG").is_some() {
-                    eprintln!("karmada stand-in: {error:#}");
+            match self.pass().await {
+                Ok(()) => pause = SHORTEST_PAUSE,
+                Err(error) => {
+                    if std::env::var_os("TESTBED_DEBUG").is_some() {
+                        eprintln!("karmada stand-in: {error:#}");
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(500));
+                    changed.notify_one();
                 }
-                tokio::time::sleep(Duration::from_millis(20)).await;
-                changed.notify_one();
             }
         }
     }
 
+    /// Every step, whatever became of the one before: as in Karmada, one object that cannot be dealt with holds up no
+    /// other.
     async fn pass(&mut self) -> Result<()> {
-        self.probe_clusters().await?;
-        self.release_policies().await?;
-        self.drop_unselected().await?;
-        self.claim_templates().await?;
-        self.bind_templates().await?;
-        self.schedule().await?;
-        self.distribute_dependencies().await?;
-        self.release_bindings().await?;
-        self.make_works().await?;
-        self.execute_works().await?;
-        self.collect_status().await
+        let mut failures = Failures::default();
+        failures.note(self.probe_clusters().await);
+        failures.note(self.release_policies().await);
+        failures.note(self.drop_unselected().await);
+        failures.note(self.claim_templates().await);
+        failures.note(self.bind_templates().await);
+        failures.note(self.schedule().await);
+        failures.note(self.distribute_dependencies().await);
+        failures.note(self.release_bindings().await);
+        failures.note(self.make_works().await);
+        failures.note(self.execute_works().await);
+        failures.note(self.collect_status().await);
+        failures.result()
+    }
+}
+
+/// First pause after a pass that failed in part; it doubles while passes fail.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+
+/// What went wrong in a step that goes on with the next object.
+#[derive(Debug, Default)]
+struct Failures(Vec<String>);
+
+impl Failures {
+    fn note(&mut self, done: Result<()>) {
+        self.0.extend(done.err().map(|error| format!("{error:#}")));
+    }
+
+    fn result(self) -> Result<()> {
+        if self.0.is_empty() { Ok(()) } else { Err(anyhow::anyhow!(self.0.join("; "))) }
     }
 }

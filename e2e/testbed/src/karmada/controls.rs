@@ -1,0 +1,127 @@
+//! What a test may ask of the stand-in while it runs.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+/// How long a cluster may be silent before it counts as not ready, unless a test says otherwise. Real Karmada waits
+/// 30 s and asks every 10 s, which would make each test that takes a cell away half a minute longer.
+const FAILURE_THRESHOLD: Duration = Duration::from_secs(2);
+
+/// The switches of one stand-in, shared between it and the test.
+#[derive(Debug)]
+pub(super) struct Controls {
+    distributes: AtomicBool,
+    failure_threshold: Mutex<Duration>,
+    late: Mutex<HashMap<(String, String), Late>>,
+}
+
+/// A write of the scheduler that is to come after somebody else's (fact 58).
+#[derive(Clone, Debug)]
+enum Late {
+    /// Asked for; the binding has not been read yet.
+    Asked,
+    /// What the scheduler read, as the patch that it will write.
+    Read(Value),
+}
+
+impl Default for Controls {
+    fn default() -> Self {
+        Self {
+            distributes: AtomicBool::new(true),
+            failure_threshold: Mutex::new(FAILURE_THRESHOLD),
+            late: Mutex::default(),
+        }
+    }
+}
+
+impl Controls {
+    pub(super) fn distributes(&self) -> bool {
+        self.distributes.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_distributes(&self, on: bool) {
+        self.distributes.store(on, Ordering::SeqCst);
+    }
+
+    pub(super) fn failure_threshold(&self) -> Duration {
+        *self.failure_threshold.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn set_failure_threshold(&self, threshold: Duration) {
+        *self.failure_threshold.lock().unwrap_or_else(PoisonError::into_inner) = threshold;
+    }
+
+    pub(super) fn ask_late_write(&self, namespace: &str, binding: &str) {
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        late.insert((namespace.into(), binding.into()), Late::Asked);
+    }
+
+    /// Whether the late write of this binding is still to come, and what was read for it is known.
+    pub(super) fn late_write_is_read(&self, namespace: &str, binding: &str) -> bool {
+        let late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        matches!(late.get(&(namespace.into(), binding.into())), Some(Late::Read(_)))
+    }
+
+    /// The patch to write now over `binding`: it was asked for, and since the scheduler read the binding somebody has
+    /// taken the schedule out of it.
+    pub(super) fn late_write(&self, binding: &DynamicObject) -> Option<Value> {
+        let key = (binding.metadata.namespace.clone()?, binding.metadata.name.clone()?);
+        let mut late = self.late.lock().unwrap_or_else(PoisonError::into_inner);
+        let spec = &binding.data["spec"];
+        match late.get(&key)? {
+            Late::Asked if spec["placement"].is_object() => {
+                let applied = binding.metadata.annotations.as_ref().and_then(|all| all.get(super::scheduler::APPLIED));
+                let patch = json!({
+                    "metadata": { "annotations": { super::scheduler::APPLIED: applied } },
+                    "spec": { "clusters": spec["clusters"], "placement": spec["placement"] },
+                });
+                late.insert(key, Late::Read(patch));
+                None
+            }
+            Late::Read(patch) if spec["placement"].is_null() => {
+                let patch = patch.clone();
+                late.remove(&key);
+                Some(patch)
+            }
+            Late::Asked | Late::Read(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn binding(spec: Value) -> DynamicObject {
+        let object = json!({ "metadata": { "namespace": "ns", "name": "b", "annotations": {
+            "policy.karmada.io/applied-placement": "{}",
+        } }, "spec": spec });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn a_late_write_brings_back_once_what_was_read_before() {
+        let controls = Controls::default();
+        let held = binding(json!({ "clusters": [{ "name": "a" }], "placement": { "clusterAffinity": {} } }));
+        let released = binding(json!({ "requiredBy": [] }));
+        assert_eq!(controls.late_write(&held), None, "nobody asked");
+        controls.ask_late_write("ns", "b");
+        assert_eq!(controls.late_write(&released), None, "nothing was read yet");
+        assert!(!controls.late_write_is_read("ns", "b"));
+        assert_eq!(controls.late_write(&held), None, "read, and held back");
+        assert!(controls.late_write_is_read("ns", "b"));
+        let patch = controls.late_write(&released).unwrap();
+        assert_eq!(patch["spec"], held.data["spec"]);
+        assert_eq!(patch["metadata"]["annotations"]["policy.karmada.io/applied-placement"], "{}");
+        assert_eq!(controls.late_write(&released), None, "once");
+    }
+}

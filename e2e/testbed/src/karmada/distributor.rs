@@ -1,0 +1,251 @@
+//! Dependencies: what the interpreter's script names follows its parent (facts 15 to 19, 36 to 41).
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::{Value, json};
+
+use super::{
+    Failures, Federation,
+    bindings::{BINDING_FINALIZER, BINDING_ID, binding_name, clusters, owner, reference, wait_for_collection, with},
+    cache::{TEMPLATES, content, hash},
+    interpreter::{Answer, Operation},
+};
+
+pub(super) const DEPENDENCIES_FINALIZER: &str = "karmada.io/binding-dependencies-distributor";
+/// Annotation of a parent's binding: what its template depends on, as the script has said last.
+const DEPENDENCIES: &str = "resourcebinding.karmada.io/dependencies";
+const DEPENDED_BY: &str = "resourcebinding.karmada.io/depended-by-";
+
+/// What was distributed for a parent last.
+#[derive(Debug, Default)]
+pub(super) struct Distributed {
+    /// Generation of the parent's binding.
+    generation: Option<i64>,
+    dependencies: Vec<Value>,
+    /// Content of each dependency; none where it does not exist.
+    versions: Vec<Option<String>>,
+}
+
+impl Federation {
+    /// Looks at the parents that have changed, and at those of which a recorded dependency has.
+    pub(super) async fn distribute_dependencies(&mut self) -> Result<()> {
+        if !self.controls.distributes() {
+            self.distributed.clear();
+            return Ok(());
+        }
+        let mut failures = Failures::default();
+        let mut present = BTreeSet::new();
+        for parent in self.hub.all("ResourceBinding") {
+            let uid = parent.uid().unwrap_or_default();
+            present.insert(uid.clone());
+            if parent.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let known = self.distributed.get(&uid);
+            let unchanged = known.is_some_and(|known| {
+                known.generation == parent.metadata.generation && known.versions == self.versions(&known.dependencies)
+            });
+            // Before it is scheduled there is nowhere to bring anything.
+            let unscheduled = known.is_none() && clusters(&parent.data["spec"]["clusters"]).is_empty();
+            let concerned = parent.data["spec"]["propagateDeps"] == true
+                || parent.finalizers().iter().any(|f| f == DEPENDENCIES_FINALIZER);
+            if !concerned || unscheduled || unchanged {
+                continue;
+            }
+            match self.distribute(&parent).await {
+                Ok(distributed) => {
+                    self.distributed.insert(uid, distributed);
+                }
+                Err(error) => failures.note(Err(error)),
+            }
+        }
+        self.distributed.retain(|uid, _| present.contains(uid));
+        failures.result()
+    }
+
+    async fn distribute(&self, parent: &DynamicObject) -> Result<Distributed> {
+        let mut distributed = Distributed { generation: parent.metadata.generation, ..Distributed::default() };
+        if parent.data["spec"]["propagateDeps"] != true {
+            self.detach_all(parent).await?;
+            self.hub.release("ResourceBinding", parent, DEPENDENCIES_FINALIZER).await?;
+            return Ok(distributed);
+        }
+        let resource = &parent.data["spec"]["resource"];
+        let text = |field: &str| resource[field].as_str().unwrap_or_default();
+        let namespace = parent.namespace().unwrap_or_default();
+        let Some(template) = self.hub.get(text("kind"), &namespace, text("name")) else {
+            return Ok(distributed);
+        };
+        let dependencies = match self.interpret(Operation::Dependencies, text("kind"), &template, None) {
+            // Without a script nothing is known, and nothing is done: what was brought stays (fact 38).
+            Answer::NoScript => return Ok(distributed),
+            Answer::Raised(why) => anyhow::bail!("the dependency script raises: {why}"),
+            Answer::Said(said) => sorted(&said),
+        };
+        distributed.versions = self.versions(&dependencies);
+        self.record(parent, &dependencies).await?;
+        let named: BTreeSet<String> = dependencies.iter().map(|dependency| key(dependency)).collect();
+        for attached in self.attached_to(parent) {
+            let resource = &attached.data["spec"]["resource"];
+            if !named.contains(&key(resource)) {
+                self.detach(parent, &attached).await?;
+            }
+        }
+        let mut failures = Failures::default();
+        for dependency in &dependencies {
+            let (kind, name) = (&dependency["kind"], &dependency["name"]);
+            let (Some(kind), Some(name)) = (kind.as_str(), name.as_str()) else { continue };
+            if !TEMPLATES.contains(&kind) || dependency["namespace"] != json!(namespace) {
+                continue;
+            }
+            if name.is_empty() || name.contains('/') {
+                failures.note(Err(anyhow::anyhow!("invalid resource name {name:?}: [may not contain '/']")));
+            } else if let Some(object) = self.hub.get(kind, &namespace, name)
+                && object.metadata.deletion_timestamp.is_none()
+            {
+                failures.note(self.attach(parent, kind, &object).await);
+            }
+        }
+        // One that cannot be a name is tried again and again, and told; the others arrive (fact 39).
+        let outcome = failures.result();
+        if let Err(error) = &outcome {
+            self.tell_failure(parent, &format!("{error:#}")).await?;
+        }
+        outcome?;
+        distributed.dependencies = dependencies;
+        Ok(distributed)
+    }
+
+    /// The Event that tells of a dependency that could not be brought.
+    async fn tell_failure(&self, parent: &DynamicObject, why: &str) -> Result<()> {
+        let namespace = parent.namespace().unwrap_or_default();
+        let body = json!({
+            "involvedObject": {
+                "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "namespace": namespace,
+                "name": parent.name_any(), "uid": parent.uid(),
+            },
+            "type": "Warning", "reason": "SyncScheduleResultToDependenciesFailed", "message": why,
+        });
+        let name = format!("{}.{}", parent.name_any(), hash(why));
+        self.hub.apply("Event", &namespace, &name, body).await.map(|_| ())
+    }
+
+    /// Puts the script's answer on record, and the finalizer on, which both come after a first answer only.
+    async fn record(&self, parent: &DynamicObject, dependencies: &[Value]) -> Result<()> {
+        let text = json!(dependencies).to_string();
+        let finalizers = with(parent.finalizers().to_vec(), DEPENDENCIES_FINALIZER);
+        if parent.annotations().get(DEPENDENCIES) == Some(&text) && finalizers == parent.finalizers() {
+            return Ok(());
+        }
+        let patch = json!({ "metadata": {
+            "annotations": { DEPENDENCIES: text }, "finalizers": finalizers, "resourceVersion": parent.resource_version(),
+        }});
+        self.hub.merge("ResourceBinding", parent, &patch).await
+    }
+
+    async fn attach(&self, parent: &DynamicObject, kind: &str, object: &DynamicObject) -> Result<()> {
+        let namespace = object.namespace().unwrap_or_default();
+        let live = self.hub.api("ResourceBinding", &namespace).get_opt(&binding_name(kind, &object.name_any())).await?;
+        let snapshot = json!({
+            "namespace": namespace, "name": parent.name_any(), "clusters": parent.data["spec"]["clusters"],
+        });
+        let mut required_by = Vec::new();
+        if let Some(live) = &live {
+            wait_for_collection(live, object)?;
+            required_by = live.data["spec"]["requiredBy"].as_array().cloned().unwrap_or_default();
+        }
+        match required_by.iter_mut().find(|entry| is_of(entry, parent)) {
+            Some(entry) => *entry = snapshot,
+            None => required_by.push(snapshot),
+        }
+        let reference = reference(kind, object);
+        if let Some(live) = &live
+            && live.data["spec"]["requiredBy"] == json!(required_by)
+            && live.data["spec"]["resource"] == reference
+        {
+            return Ok(());
+        }
+        let mut body = json!({
+            "metadata": { "labels": { depended_by(parent): parent.labels().get(BINDING_ID) } },
+            "spec": { "resource": reference, "requiredBy": required_by },
+        });
+        if live.is_none() {
+            body["metadata"]["finalizers"] = json!([BINDING_FINALIZER]);
+            body["metadata"]["ownerReferences"] = owner(kind, object);
+        }
+        self.hold_binding(kind, object, live.as_ref(), body).await
+    }
+
+    /// Takes a parent out of every binding that names it.
+    pub(super) async fn detach_all(&self, parent: &DynamicObject) -> Result<()> {
+        for attached in self.attached_to(parent) {
+            self.detach(parent, &attached).await?;
+        }
+        Ok(())
+    }
+
+    async fn detach(&self, parent: &DynamicObject, attached: &DynamicObject) -> Result<()> {
+        let mut left = attached.data["spec"]["requiredBy"].as_array().cloned().unwrap_or_default();
+        left.retain(|entry| !is_of(entry, parent));
+        let patch = json!({
+            "metadata": { "labels": { depended_by(parent): null }, "resourceVersion": attached.resource_version() },
+            "spec": { "requiredBy": if left.is_empty() { Value::Null } else { json!(left) } },
+        });
+        self.hub.merge("ResourceBinding", attached, &patch).await
+    }
+
+    fn attached_to(&self, parent: &DynamicObject) -> Vec<std::sync::Arc<DynamicObject>> {
+        let mut all = self.hub.all("ResourceBinding");
+        all.retain(|binding| {
+            let entries = binding.data["spec"]["requiredBy"].as_array();
+            binding.namespace() == parent.namespace() && entries.into_iter().flatten().any(|entry| is_of(entry, parent))
+        });
+        all
+    }
+
+    /// What the dependencies are now: a change of one of them wakes the parent (facts 18, 36, 50).
+    fn versions(&self, dependencies: &[Value]) -> Vec<Option<String>> {
+        let version = |dependency: &Value| {
+            let text = |field: &str| dependency[field].as_str().unwrap_or_default();
+            let object = self.hub.get(text("kind"), text("namespace"), text("name"))?;
+            Some(content(&object))
+        };
+        dependencies.iter().map(version).collect()
+    }
+}
+
+/// Without doubles, in Karmada's order: by version, kind, namespace and name.
+fn sorted(said: &Value) -> Vec<Value> {
+    // An empty Lua table has no form: it is a list here.
+    let mut dependencies = said.as_array().cloned().unwrap_or_default();
+    dependencies.sort_by_key(key);
+    dependencies.dedup();
+    dependencies
+}
+
+fn key(dependency: &Value) -> String {
+    ["apiVersion", "kind", "namespace", "name"].map(|field| dependency[field].as_str().unwrap_or_default()).join("\n")
+}
+
+fn is_of(entry: &Value, parent: &DynamicObject) -> bool {
+    entry["name"] == json!(parent.name_any()) && entry["namespace"] == json!(parent.namespace())
+}
+
+fn depended_by(parent: &DynamicObject) -> String {
+    format!("{DEPENDED_BY}{}", hash(&super::bindings::of(parent)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_sorted_and_named_once() {
+        let of = |kind: &str, name: &str| json!({ "apiVersion": "v1", "kind": kind, "namespace": "ns", "name": name });
+        let said = json!([of("Secret", "a"), of("ConfigMap", "z"), of("ConfigMap", "a"), of("ConfigMap", "z")]);
+        assert_eq!(sorted(&said), [of("ConfigMap", "a"), of("ConfigMap", "z"), of("Secret", "a")]);
+        assert_eq!(sorted(&json!({})), Vec::<Value>::new(), "an empty table");
+    }
+}

@@ -1,0 +1,187 @@
+//! What the scheduler refuses, and how it goes from one affinity group to the next.
+
+use super::*;
+
+/// A placement of two groups: the clusters that carry the city's label, and those of these names.
+fn guarded(first: &str, city: &str, holding: &str) -> Value {
+    json!({ "clusterAffinities": [
+        { "affinityName": first, "labelSelector": { "matchLabels": { CITY: city } } },
+        { "affinityName": "holding", "clusterNames": [holding] },
+    ]})
+}
+
+fn named(cluster: &str) -> Value {
+    json!({ "clusterAffinity": { "clusterNames": [cluster] } })
+}
+
+const BINDING: &str = "wd-workloaddeployment";
+
+#[test]
+fn fact_47_from_one_affinity_to_guarded_groups_nothing_moves() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.deployed().await;
+        let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
+        apply(&hub.hub, policy(&ns, "dfw", &guarded("city", "dfw", "cell-dfw"))).await;
+        let observed = |b: &DynamicObject| b.data["status"]["schedulerObservingAffinityName"] == "city";
+        hub.binding(&ns, BINDING, "the first group is observed", observed).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+    });
+}
+
+#[test]
+fn facts_59_and_64_when_the_last_group_is_refused_everything_goes() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.placed(&named("cell-dfw")).await;
+        there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        hub.cordon("cell-ord", true).await;
+        // A taint takes nothing away from who has it already.
+        let held = hub.placed(&named("cell-ord")).await;
+        hub.binding(&held, BINDING, "it finds no cluster", nowhere).await;
+        apply(&hub.hub, policy(&ns, "dfw", &named("cell-ord"))).await;
+        let binding = hub.binding(&ns, BINDING, "the empty result is patched", nowhere).await;
+        let told = condition(&binding, "Scheduled")["message"].to_string();
+        assert!(told.contains("untolerated taint {cordoned:NoSchedule}"), "{told}");
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        // Lifted, the only group's cluster is tried again.
+        hub.cordon("cell-ord", false).await;
+        there(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
+        let there_now = there(&hub.ord, "WorkloadDeployment", &held, "wd").await.uid();
+        hub.cordon("cell-ord", true).await;
+        kept(&hub.ord, "WorkloadDeployment", &held, "wd", &there_now).await;
+        hub.cordon("cell-ord", false).await;
+    });
+}
+
+#[test]
+fn fact_64_a_refused_group_leads_to_the_next_and_the_name_seen_last_is_where_it_starts() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        hub.cordon("cell-ord", true).await;
+        let ns = hub.placed(&guarded("city", "ord", "cell-dfw")).await;
+        let in_group = |group: &'static str, cluster: &'static str| {
+            move |b: &DynamicObject| b.data["status"]["schedulerObservingAffinityName"] == group && on(b, cluster)
+        };
+        hub.binding(&ns, BINDING, "the second group has it", in_group("holding", "cell-dfw")).await;
+        let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
+        // The first group's cluster is able again: nothing moves.
+        hub.cordon("cell-ord", false).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+        // Nor by a touch of the template.
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
+            .await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+        // A first group of another name, while the second keeps its own: nothing moves.
+        apply(&hub.hub, policy(&ns, "dfw", &guarded("city-again", "ord", "cell-dfw"))).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+        let binding = get(&hub.hub, "ResourceBinding", &ns, BINDING).await.unwrap();
+        assert_eq!(binding.data["status"]["schedulerObservingAffinityName"], "holding");
+        // The name seen last is gone: it starts at the first group.
+        let renamed = json!({ "clusterAffinities": [
+            { "affinityName": "city-again", "labelSelector": { "matchLabels": { CITY: "ord" } } },
+            { "affinityName": "held", "clusterNames": ["cell-dfw"] },
+        ]});
+        apply(&hub.hub, policy(&ns, "dfw", &renamed)).await;
+        hub.binding(&ns, BINDING, "the first group has it", in_group("city-again", "cell-ord")).await;
+        there(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+    });
+}
+
+#[test]
+fn fact_65_behind_the_second_group_only_that_groups_own_content_moves_anything() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.placed(&guarded("city", "nowhere", "cell-dfw")).await;
+        let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
+        let observed = |b: &DynamicObject| b.data["status"]["schedulerObservingAffinityName"] == "holding";
+        hub.binding(&ns, BINDING, "the second group has it", observed).await;
+        // The first group's content changes, and a ready cluster is in it: nothing moves.
+        apply(&hub.hub, policy(&ns, "dfw", &guarded("city", "ord", "cell-dfw"))).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+        // The second group's content does move it; while that is refused everything is taken away, and a first group
+        // that could have it is not tried.
+        hub.cordon("cell-ord", true).await;
+        apply(&hub.hub, policy(&ns, "dfw", &guarded("city", "dfw", "cell-ord"))).await;
+        hub.binding(&ns, BINDING, "the empty result is patched", nowhere).await;
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        let binding = get(&hub.hub, "ResourceBinding", &ns, BINDING).await.unwrap();
+        assert_eq!(binding.data["status"]["schedulerObservingAffinityName"], "holding");
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
+            .await;
+        absent(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+        hub.cordon("cell-ord", false).await;
+        hub.binding(&ns, BINDING, "the second group has it again", |b| on(b, "cell-ord")).await;
+        there(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
+    });
+}
+
+/// Serves an API on a member, or no longer.
+async fn serve_deployments(hub: &Hub, served: bool) {
+    let api = common::api(&hub.dfw, "CustomResourceDefinition", "");
+    let name = "workloaddeployments.compute.datumapis.com";
+    let mut definition = api.get(name).await.unwrap();
+    definition.data["spec"]["versions"][0]["served"] = json!(served);
+    api.replace(name, &kube::api::PostParams::default(), &definition).await.unwrap();
+    eventually("the Cluster says so", || async {
+        let cluster = get(&hub.hub, "Cluster", "", "cell-dfw").await.ok_or("gone")?;
+        let found = cluster.data["status"]["apiEnablements"].to_string().contains("WorkloadDeployment");
+        if found == served { Ok(()) } else { Err(format!("served: {found}")) }
+    })
+    .await;
+}
+
+#[test]
+fn fact_66_a_missing_api_keeps_new_ones_away_and_takes_nothing_from_who_has_it() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.deployed().await;
+        serve_deployments(&hub, false).await;
+        hub.template(&ns, "new", "dfw", "").await;
+        let binding = hub.binding(&ns, "new-workloaddeployment", "it finds no cluster", nowhere).await;
+        let told = condition(&binding, "Scheduled")["message"].to_string();
+        assert!(told.contains("1 cluster(s) did not have the API resource"), "{told}");
+        // Looked at again, the old one stays.
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
+            .await;
+        never("the old one loses its cluster", || async {
+            let binding = get(&hub.hub, "ResourceBinding", &ns, BINDING).await?;
+            (!on(&binding, "cell-dfw")).then(|| binding.data["status"].to_string())
+        })
+        .await;
+        // That it is served again is no change that the scheduler looks at.
+        serve_deployments(&hub, true).await;
+        never("the new one is scheduled by itself", || async {
+            let binding = get(&hub.hub, "ResourceBinding", &ns, "new-workloaddeployment").await?;
+            (!nowhere(&binding)).then(|| binding.data["status"].to_string())
+        })
+        .await;
+        merge(&hub.hub, "WorkloadDeployment", &ns, "new", json!({ "metadata": { "annotations": { "touched": "1" } } }))
+            .await;
+        there(&hub.dfw, "WorkloadDeployment", &ns, "new").await;
+    });
+}
+
+#[test]
+fn fact_68_selectors_may_ask_for_one_of_several_values() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        let either = json!({ "matchExpressions": [{ "key": CITY, "operator": "In", "values": ["DFW", "dfw"] }] });
+        let mut policy = policy(&ns, "dfw", &json!({ "clusterAffinity": { "labelSelector": either } }));
+        policy["spec"]["resourceSelectors"][0]["labelSelector"] = either;
+        apply(&hub.hub, policy).await;
+        for (name, city) in [("lower", "dfw"), ("upper", "DFW"), ("mixed", "Dfw")] {
+            hub.template(&ns, name, city, "").await;
+        }
+        let lower = there(&hub.dfw, "WorkloadDeployment", &ns, "lower").await.uid();
+        there(&hub.dfw, "WorkloadDeployment", &ns, "upper").await;
+        absent(&hub.hub, "ResourceBinding", &ns, "mixed-workloaddeployment").await;
+        absent(&hub.ord, "WorkloadDeployment", &ns, "lower").await;
+        // The cluster's own label may change its spelling under it.
+        hub.label_cluster("cell-dfw", json!("DFW")).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "lower", &lower).await;
+        hub.label_cluster("cell-dfw", json!("dfw")).await;
+    });
+}
