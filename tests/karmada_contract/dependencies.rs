@@ -136,8 +136,14 @@ fn fact_38_without_its_script_nothing_new_is_known_and_what_was_brought_stays() 
             let parent = get(&hub.hub, "ResourceBinding", &old, "wd-workloaddeployment").await.unwrap();
             assert_eq!(parent.annotations()[on_record], before.annotations()[on_record]);
             script.restore(&hub).await;
-            merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
-                .await;
+            merge(
+                &hub.hub,
+                "WorkloadDeployment",
+                &ns,
+                "wd",
+                json!({ "metadata": { "annotations": { "touched": "1" } } }),
+            )
+            .await;
             there(&hub.dfw, "ConfigMap", &ns, "data").await;
         }
         kept(&hub.dfw, "ConfigMap", &old, "data", &copy).await;

@@ -77,7 +77,9 @@ fn fact_52_a_claimed_template_that_changes_its_label_stays_and_nothing_of_it_tra
         never("the change travels", || async {
             let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
             let stays = copy.as_ref().is_some_and(|copy| {
-                copy.uid() == before.uid() && copy.labels()[CITY] == "dfw" && !copy.annotations().contains_key("touched")
+                copy.uid() == before.uid()
+                    && copy.labels()[CITY] == "dfw"
+                    && !copy.annotations().contains_key("touched")
             });
             (!stays).then(|| format!("{copy:?}"))
         })

@@ -11,6 +11,7 @@ mod claims;
 mod dependencies;
 mod groups;
 mod hands;
+mod operator;
 mod propagation;
 mod unreachable;
 

@@ -222,7 +222,8 @@ fn fact_63_a_name_that_leaves_no_room_for_the_works_never_arrives_and_holds_up_n
         let hub = hub().await;
         let ns = hub.deployed().await;
         let (long, longest) = ("s".repeat(246), "c".repeat(242));
-        apply(&hub.hub, json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": long, "namespace": ns } })).await;
+        apply(&hub.hub, json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": long, "namespace": ns } }))
+            .await;
         for name in [longest.as_str(), "short"] {
             hub.config(&ns, name, "v").await;
         }

@@ -78,8 +78,7 @@ fn facts_32_and_70_the_works_of_deleted_templates_wait_for_their_cluster() {
         eventually("both Works wait with deletionTimestamp and finalizer", || async {
             let works = works().await;
             let waiting = works.iter().filter(|work| {
-                work.metadata.deletion_timestamp.is_some()
-                    && work.finalizers() == ["karmada.io/execution-controller"]
+                work.metadata.deletion_timestamp.is_some() && work.finalizers() == ["karmada.io/execution-controller"]
             });
             if waiting.count() == 2 && works.len() == 2 { Ok(()) } else { Err(format!("{works:?}")) }
         })

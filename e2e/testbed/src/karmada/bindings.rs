@@ -63,9 +63,7 @@ impl Federation {
                 let binding = self.hub.get("ResourceBinding", &namespace, &binding_name(kind, &template.name_any()));
                 let due = match self.bound.get(&uid) {
                     None => true,
-                    Some(before) => {
-                        before.template != now.template || before.policy != now.policy && binding.is_some()
-                    }
+                    Some(before) => before.template != now.template || before.policy != now.policy && binding.is_some(),
                 };
                 if due {
                     let done = self.bind(kind, &template, policies.claim(&policy), &policy, binding.as_deref()).await;
@@ -95,7 +93,13 @@ impl Federation {
         let id = binding.and_then(|binding| binding.labels().get(BINDING_ID).cloned()).or_else(|| template.uid());
         let spec = &policy.data["spec"];
         let mut meta = claim;
-        meta["finalizers"] = json!(with(known, BINDING_FINALIZER));
+        let mut finalizers = with(known, BINDING_FINALIZER);
+        // Karmada's distributor adds this one after the script's first answer, so that without a script it is not there
+        // either. Here it comes with the binding: the operator tells facts 37 and 38 apart by it.
+        if policy.data["spec"]["propagateDeps"] == true && self.controls.distributes() {
+            finalizers = with(finalizers, DEPENDENCIES_FINALIZER);
+        }
+        meta["finalizers"] = json!(finalizers);
         meta["ownerReferences"] = owner(kind, template);
         meta["labels"][BINDING_ID] = json!(id);
         let body = json!({

@@ -99,7 +99,9 @@ async fn probe(cell: &Plane) -> Option<Value> {
     let ask = async {
         cell.client().request_text(crate::control_plane::http_get("/readyz").ok()?).await.ok()?;
         let mut enabled = Vec::new();
-        for (version, path) in [("v1", "/api/v1"), ("compute.datumapis.com/v1alpha", "/apis/compute.datumapis.com/v1alpha")] {
+        for (version, path) in
+            [("v1", "/api/v1"), ("compute.datumapis.com/v1alpha", "/apis/compute.datumapis.com/v1alpha")]
+        {
             let found = cell.client().request_text(crate::control_plane::http_get(path).ok()?).await;
             let found: Value = found.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
             let kinds = found["resources"].as_array().into_iter().flatten().map(|kind| &kind["kind"]);

@@ -38,9 +38,7 @@ impl Federation {
         }
         let (status, reason, message) = match outcome {
             Ok(()) => ("True", "AppliedSuccessful", "Manifest has been successfully applied".to_owned()),
-            Err(error) => {
-                ("False", "AppliedFailed", format!("Failed to apply all manifests (0/1): {}", told(&error)))
-            }
+            Err(error) => ("False", "AppliedFailed", format!("Failed to apply all manifests (0/1): {}", told(&error))),
         };
         let known = &work.data["status"]["conditions"][0];
         if known["status"] == status && known["message"] == message {

@@ -62,21 +62,29 @@ impl Flavour {
 
 /// A stand-in for Karmada v1.18.
 ///
-/// It keeps these facts of its measured behaviour, each of them a test in `tests/karmada_contract`:
-/// 1 claims; 2 bindings, their names, owners and finalizers; 3 scheduling, Works, `FullyApplied`; 4 namespaces;
-/// 5 marks on the member; 7 labels and annotations propagate; 8 others' additions survive, our fields are put back;
-/// 10 status comes back through the interpreter's own Lua; 12 deletion does not wait for the member; 13 a policy that
-/// goes leaves the object; 15 to 18 dependencies; 19 only of the own namespace; 29 no cluster fits; 32 Works of a
-/// deleted template wait for their cluster; 33 what is there already is refused; 34, 35 claims of other policies;
-/// 36 a dependency that comes late; 37 the feature gate off; 38 no script; 39 an invalid name holds up the others;
-/// 40, 41 odd dependency annotations; 42 a cluster that loses its label; 46 and 48 two affinity groups, of which a binding goes on from where it is;
-/// 49, 50 a lost binding stays lost until a touch; 51, 52 claims outlive policies and labels; 53 protection (by an
-/// admission policy); 54 copies are put back; 55 a lost Work stays lost until a touch or 56 a restart; 57 namespaces of
-/// members come back.
+/// It acts when Karmada would: the scheduler on a change of a claimed binding's spec or of any cluster, the distributor
+/// on a change of a parent's spec or of a dependency, the binding controller on a change of a binding's spec. What it has
+/// seen it forgets with the process.
 ///
-/// Of the way from claims to dependencies it keeps 21 to 24, 26 and 27: claims are exclusive and sticky, and what they
-/// leave in a binding stays there; 25, where all is changed at once, copies are made anew each time. It does not keep 28.
-/// Nor: 6 and 14 (timing), 9 (endless retries), 20 (versions), 31 (the network error), 43 (the webhook's defaults), 44, 45.
+/// It keeps these facts of its measured behaviour, each of them a test in `tests/karmada_contract`: 1 claims; 2 bindings,
+/// their names, owners and finalizers; 3 scheduling, Works, `FullyApplied`; 4 namespaces; 5 marks on the member; 7 labels
+/// and annotations propagate; 8 others' additions survive, our fields are put back; 10 status comes back through the
+/// interpreter's own Lua; 12 deletion does not wait for the member; 13 a policy that goes leaves the object; 15 to 18
+/// dependencies; 19 only of the own namespace; 21 to 24, 26 and 27 the way from claims to dependencies, and 28 back; 29 no
+/// cluster fits; 30 the taint is named; 31 the window of a cluster that has gone away; 32, 70 Works of a deleted template
+/// wait for their cluster; 33 what is there already is refused; 34, 35 claims of other policies; 36 a dependency that
+/// comes late; 37 the feature gate off; 38 no script, or one that raises; 39 an invalid name is told; 40, 41 odd dependency
+/// annotations; 42 a cluster that loses its label; 43 defaults of a policy; 46 to 48, 64 and 65 affinity groups; 49, 50 a
+/// lost binding stays lost until a touch; 51, 52 claims outlive policies and labels; 53 protection (by an admission
+/// policy); 54 copies are put back; 55, 62 a lost Work stays lost until a touch or 56 a restart; 57 namespaces of members
+/// come back; 58 a late write, when a test asks for it ([`StandIn::write_late`]); 59 the empty result; 63 long names; 66 a
+/// missing API; 67 cluster-wide policies; 68 selectors with expressions; 69 a placement that nobody claims.
+///
+/// Simplified: 2 the distributor's finalizer comes with the binding, where Karmada adds it once the script has answered;
+/// 24 what a policy selects no more keeps the claim each time, where Karmada takes it off unless another
+/// policy was quicker; 25 where all is changed at once, copies are made anew each time; 31 the window lasts 2 s
+/// unless a test makes it longer, and a cluster that is back is ready at once; 39 is tried again after half a second at
+/// most. It does not keep 6, 14, 44 and 45 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for).
 #[derive(Debug)]
 pub struct StandIn {
     controls: Arc<Controls>,

@@ -7,7 +7,7 @@ use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 
 use super::{
-    Federation, Failures,
+    Failures, Federation,
     bindings::clusters,
     cache::{hash, selects_labels},
     claims::is_claimed,
@@ -128,9 +128,10 @@ impl Federation {
             }
             let seen = (binding.metadata.generation.unwrap_or_default(), landscape.clone());
             let claimed = is_claimed(&binding);
-            let due = self.scheduled.get(&uid).map_or(claimed, |before| {
-                before.1 != seen.1 || (claimed && before.0 != seen.0)
-            });
+            let due = self
+                .scheduled
+                .get(&uid)
+                .map_or(claimed, |before| before.1 != seen.1 || (claimed && before.0 != seen.0));
             if !due {
                 // A binding that nobody claims is looked at once the clusters change.
                 self.scheduled.entry(uid).or_insert(seen);
@@ -182,7 +183,10 @@ impl Federation {
 fn landscape(all: &[&DynamicObject]) -> String {
     let of = |cluster: &&DynamicObject| {
         json!([
-            cluster.name_any(), cluster.labels(), cluster.data["spec"], cluster.metadata.deletion_timestamp.is_some(),
+            cluster.name_any(),
+            cluster.labels(),
+            cluster.data["spec"],
+            cluster.metadata.deletion_timestamp.is_some(),
         ])
     };
     hash(&json!(all.iter().map(of).collect::<Vec<_>>()).to_string())
@@ -193,8 +197,7 @@ mod tests {
     use super::*;
 
     fn cluster(name: &str, city: &str, taint: Option<&str>) -> DynamicObject {
-        let taints: Vec<Value> =
-            taint.into_iter().map(|key| json!({ "key": key, "effect": "NoSchedule" })).collect();
+        let taints: Vec<Value> = taint.into_iter().map(|key| json!({ "key": key, "effect": "NoSchedule" })).collect();
         let object = json!({
             "metadata": { "name": name, "labels": { "city": city } },
             "spec": { "taints": taints },
@@ -234,7 +237,8 @@ mod tests {
         let (a, b) = (cluster("a", "y", None), cluster("b", "x", Some("cordoned")));
         let second = schedule(&guarded(), Some("city"), &names(&["a"]), &resource(), &[&a, &b]);
         assert_eq!((second.chosen, second.group.as_deref()), (names(&["a"]), Some("holding")));
-        let drained = json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { "city": "x" } }, "exclude": ["a"] } });
+        let drained =
+            json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { "city": "x" } }, "exclude": ["a"] } });
         let nothing = schedule(&drained, None, &names(&["a"]), &resource(), &[&a, &b]);
         assert_eq!(nothing.chosen, names(&[]));
         let why = nothing.refusal.unwrap();

@@ -92,7 +92,9 @@ impl Federation {
             return Ok(());
         };
         let items = json!(items);
-        let Answer::Said(answer) = self.interpret(Operation::Aggregation, "WorkloadDeployment", &template, Some(&items)) else {
+        let Answer::Said(answer) =
+            self.interpret(Operation::Aggregation, "WorkloadDeployment", &template, Some(&items))
+        else {
             return Ok(());
         };
         let before = &template.data["status"];
