@@ -203,13 +203,15 @@ fn fact_43_a_policy_has_defaults_and_the_same_policy_again_changes_nothing() {
             let live = get(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await.ok_or("no policy")?;
             let finalizer = live.finalizers().iter().any(|f| f == "karmada.io/propagation-policy-controller");
             let id = live.labels().contains_key("propagationpolicy.karmada.io/permanent-id");
-            if finalizer && id { Ok(live) } else { Err(format!("{:?}", live.metadata)) }
+            let named = live.data["spec"]["resourceSelectors"][0]["namespace"] == json!(ns);
+            if finalizer && id && named { Ok(live) } else { Err(format!("{:?}", live.metadata)) }
         };
-        let live = eventually("it has its id and its finalizer", marked).await;
+        let live = eventually("it has its id, its finalizer and a namespace in its selector", marked).await;
         let spec = &live.data["spec"];
-        assert_eq!(spec["resourceSelectors"][0]["namespace"], json!(ns));
         assert_eq!((&spec["conflictResolution"], &spec["preemption"]), (&json!("Abort"), &json!("Never")));
         assert_eq!((&spec["priority"], &spec["schedulerName"]), (&json!(0), &json!("default-scheduler")));
+        plain["spec"]["resourceSelectors"][0]["namespace"] = json!(ns);
+        let live = apply(&hub.hub, plain.clone()).await;
         let again = apply(&hub.hub, plain).await;
         assert_eq!(again.metadata.generation, live.metadata.generation);
         assert_eq!(again.resource_version(), live.resource_version());

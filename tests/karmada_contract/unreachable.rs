@@ -63,6 +63,18 @@ fn facts_32_and_70_the_works_of_deleted_templates_wait_for_their_cluster() {
         hub.config(&ns, "data", "v").await;
         hub.template(&ns, "wd", "dfw", r#"["ConfigMap/data"]"#).await;
         there(&hub.dfw, "ConfigMap", &ns, "data").await;
+        // A change of each travels: Karmada's view of the member is up to date. Right after a cluster has come back it is
+        // not, and what is deleted then loses its Work at once while its copy stays (fact 71).
+        hub.config(&ns, "data", "w").await;
+        let touch = json!({ "metadata": { "annotations": { "touched": "1" } } });
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", touch).await;
+        eventually("the changes travel", || async {
+            let data = get(&hub.dfw, "ConfigMap", &ns, "data").await.ok_or("no data")?;
+            let copy = get(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.ok_or("no copy")?;
+            let right = data.data["data"]["k"] == "w" && copy.annotations().contains_key("touched");
+            if right { Ok(()) } else { Err(format!("{} {:?}", data.data, copy.annotations())) }
+        })
+        .await;
         let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
         hub.bed.cells.get_mut("dfw").unwrap().stop_api_server();
         for (kind, name) in [("WorkloadDeployment", "wd"), ("ConfigMap", "data")] {

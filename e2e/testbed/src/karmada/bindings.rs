@@ -115,20 +115,22 @@ impl Federation {
         self.hold_binding(kind, template, binding, body).await
     }
 
-    /// Creates the binding of a template, or merges `body` into the one that is there.
+    /// Creates the binding of a template, or replaces in the one that is there what `body` says of it.
     pub(super) async fn hold_binding(
         &self,
         kind: &str,
         template: &DynamicObject,
         binding: Option<&DynamicObject>,
-        mut body: Value,
+        body: Value,
     ) -> Result<()> {
-        if let Some(binding) = binding {
-            body["metadata"]["resourceVersion"] = json!(binding.resource_version());
-            return self.hub.merge("ResourceBinding", binding, &body).await;
+        match binding {
+            Some(binding) => self.hub.replace("ResourceBinding", &renewed(binding, &body)?).await,
+            None => {
+                let namespace = template.namespace().unwrap_or_default();
+                let name = binding_name(kind, &template.name_any());
+                self.hub.create("ResourceBinding", &namespace, &name, body).await
+            }
         }
-        let namespace = template.namespace().unwrap_or_default();
-        self.hub.create("ResourceBinding", &namespace, &binding_name(kind, &template.name_any()), body).await
     }
 
     pub(super) async fn set_condition(&self, binding: &DynamicObject, condition: Value) -> Result<()> {
@@ -190,6 +192,24 @@ impl Federation {
     }
 }
 
+/// A binding with each field of `body` in the place of its own: labels and annotations one by one, the rest whole.
+fn renewed(binding: &DynamicObject, body: &Value) -> Result<DynamicObject> {
+    let mut object = serde_json::to_value(binding)?;
+    for (field, value) in body["spec"].as_object().into_iter().flatten() {
+        object["spec"][field] = value.clone();
+    }
+    for (field, value) in body["metadata"].as_object().into_iter().flatten() {
+        if ["labels", "annotations"].contains(&field.as_str()) {
+            for (key, value) in value.as_object().into_iter().flatten() {
+                object["metadata"][field][key] = value.clone();
+            }
+        } else {
+            object["metadata"][field] = value.clone();
+        }
+    }
+    Ok(serde_json::from_value(object)?)
+}
+
 /// How a Work names the binding that it was made of.
 pub(super) fn of(binding: &DynamicObject) -> String {
     format!("{}/{}", binding.namespace().unwrap_or_default(), binding.name_any())
@@ -225,4 +245,25 @@ pub(super) fn reference(kind: &str, template: &DynamicObject) -> Value {
         "apiVersion": resource(kind).api_version, "kind": kind, "namespace": template.namespace(),
         "name": template.name_any(), "uid": template.uid(), "resourceVersion": template.resource_version(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_placement_replaces_the_old_one_and_other_fields_stay() {
+        let binding = json!({
+            "metadata": { "name": "b", "labels": { "a": "1" } },
+            "spec": { "clusters": [{ "name": "x" }], "placement": { "clusterAffinity": { "clusterNames": ["x"] } } },
+        });
+        let body =
+            json!({ "metadata": { "labels": { "b": "2" } }, "spec": { "placement": { "clusterAffinity": {} } } });
+        let renewed = renewed(&serde_json::from_value(binding).unwrap(), &body).unwrap();
+        assert_eq!(
+            renewed.data["spec"],
+            json!({ "clusters": [{ "name": "x" }], "placement": { "clusterAffinity": {} } })
+        );
+        assert_eq!(renewed.labels().len(), 2);
+    }
 }

@@ -161,6 +161,13 @@ impl Plane {
         self.within_deadline(async { Ok(api.create(&PostParams::default(), &object).await.map(|_| ())?) }).await
     }
 
+    /// Replaces an object, if it is still as it was read.
+    pub(super) async fn replace(&self, kind: &str, object: &DynamicObject) -> Result<()> {
+        let api = self.api(kind, &object.namespace().unwrap_or_default());
+        let params = PostParams::default();
+        self.within_deadline(async { Ok(api.replace(&object.name_any(), &params, object).await.map(|_| ())?) }).await
+    }
+
     /// One object as the server has it now.
     pub(super) async fn fetch(&self, kind: &str, namespace: &str, name: &str) -> Result<Option<DynamicObject>> {
         let api = self.api(kind, namespace);

@@ -66,7 +66,11 @@ impl PolicyKind {
     }
 
     fn is_marked(&self, policy: &DynamicObject) -> bool {
-        policy.labels().contains_key(self.id) && policy.finalizers().iter().any(|f| f == self.finalizer)
+        let selectors = policy.data["spec"]["resourceSelectors"].as_array();
+        let named = |selector: &Value| policy.metadata.namespace.is_none() || !selector["namespace"].is_null();
+        policy.labels().contains_key(self.id)
+            && policy.finalizers().iter().any(|f| f == self.finalizer)
+            && selectors.into_iter().flatten().all(named)
     }
 }
 
@@ -163,13 +167,23 @@ impl Federation {
         failures.result()
     }
 
-    /// Gives a policy its id and its finalizer. Real Karmada's webhook does so as it is created.
+    /// Gives a policy its id and its finalizer, and its selectors the policy's namespace where they name none (fact 43).
+    /// Real Karmada's webhook does so as the policy is written.
     async fn mark(&self, policies: &PolicyKind, policy: &DynamicObject) -> Result<()> {
-        let marks = json!({ "metadata": {
+        let mut marks = json!({ "metadata": {
             "finalizers": with(policy.finalizers().to_vec(), policies.finalizer),
             "labels": { policies.id: policy.labels().get(policies.id).cloned().or_else(|| policy.uid()) },
             "resourceVersion": policy.resource_version(),
         }});
+        if let (Some(namespace), Some(selectors)) =
+            (policy.namespace(), policy.data["spec"]["resourceSelectors"].as_array())
+        {
+            let mut selectors = selectors.clone();
+            for selector in selectors.iter_mut().filter(|selector| selector["namespace"].is_null()) {
+                selector["namespace"] = json!(namespace);
+            }
+            marks["spec"] = json!({ "resourceSelectors": selectors });
+        }
         self.hub.merge(policies.kind, policy, &marks).await
     }
 }

@@ -1,10 +1,7 @@
 //! Execution: what the Works say, on the members (facts 5, 7, 8, 12, 31 to 33, 54).
 
 use anyhow::{Context, Result};
-use kube::{
-    ResourceExt,
-    api::{DynamicObject, PostParams},
-};
+use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -52,7 +49,7 @@ impl Federation {
     }
 }
 
-/// An error in the words of the machine that met it; a cluster that does not answer is a matter of the network.
+/// An error with all its causes: that the network refused is the last of them.
 fn told(error: &anyhow::Error) -> String {
     let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
     chain.join(": ")
@@ -94,8 +91,7 @@ async fn execute(cell: &Plane, cluster: &str, work: &DynamicObject) -> Result<()
     let desired = retained(&current, manifest);
     if desired != current {
         let object: DynamicObject = serde_json::from_value(desired)?;
-        let write = async { Ok(cell.api(&kind, &namespace).replace(&name, &PostParams::default(), &object).await?) };
-        cell.within_deadline(write).await.context("failed to update")?;
+        cell.replace(&kind, &object).await.context("failed to update")?;
     }
     Ok(())
 }

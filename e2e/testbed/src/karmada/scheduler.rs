@@ -179,7 +179,8 @@ impl Federation {
     }
 }
 
-/// What the scheduler watches of the clusters, as one value that changes when any of it does.
+/// What the scheduler watches of the clusters, as one value that changes when any of it does. What a cluster serves is
+/// not among it (fact 66), but that it has joined and said so.
 fn landscape(all: &[&DynamicObject]) -> String {
     let of = |cluster: &&DynamicObject| {
         json!([
@@ -187,6 +188,7 @@ fn landscape(all: &[&DynamicObject]) -> String {
             cluster.labels(),
             cluster.data["spec"],
             cluster.metadata.deletion_timestamp.is_some(),
+            cluster.data["status"]["apiEnablements"].is_null(),
         ])
     };
     hash(&json!(all.iter().map(of).collect::<Vec<_>>()).to_string())
