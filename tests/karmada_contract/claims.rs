@@ -56,7 +56,7 @@ fn facts_21_to_27_the_way_from_claims_to_dependencies() {
             apply(&hub.hub, claiming(&ns, city, true)).await;
         }
         there(&hub.ord, "ConfigMap", &ns, "shared").await;
-        kept(&hub.dfw, "ConfigMap", &ns, "shared", &copy).await;
+        kept(&hub.dfw, "ConfigMap", &ns, "shared", copy.as_deref()).await;
         let both = |b: &DynamicObject| b.data["spec"]["requiredBy"].as_array().is_some_and(|list| list.len() == 2);
         let binding = hub.binding(&ns, "shared-configmap", "both need it", both).await;
         assert_eq!(binding.data["spec"]["clusters"], json!([{ "name": "cell-dfw" }]));
@@ -65,8 +65,8 @@ fn facts_21_to_27_the_way_from_claims_to_dependencies() {
         for city in ["dfw", "ord"] {
             hub.policy(&ns, city).await;
         }
-        kept(&hub.dfw, "ConfigMap", &ns, "shared", &copy).await;
-        kept(&hub.ord, "ConfigMap", &ns, "shared", &in_ord).await;
+        kept(&hub.dfw, "ConfigMap", &ns, "shared", copy.as_deref()).await;
+        kept(&hub.ord, "ConfigMap", &ns, "shared", in_ord.as_deref()).await;
         let left = get(&hub.hub, "ResourceBinding", &ns, "shared-configmap").await.unwrap();
         let dfw_is_left = on(&left, "cell-dfw");
         assert!(dfw_is_left || on(&left, "cell-ord"), "{}", left.data["spec"]);
@@ -78,11 +78,11 @@ fn facts_21_to_27_the_way_from_claims_to_dependencies() {
         // 26: it stays in that city when nothing needs it there any more.
         delete(&hub.hub, "WorkloadDeployment", &ns, &format!("wd-{city}")).await;
         gone(residue, "WorkloadDeployment", &ns, &format!("wd-{city}")).await;
-        kept(residue, "ConfigMap", &ns, "shared", &uid).await;
+        kept(residue, "ConfigMap", &ns, "shared", uid.as_deref()).await;
         // 27: healed by hand, first the template, then the binding.
         heal(&hub, &ns).await;
         gone(residue, "ConfigMap", &ns, "shared").await;
-        kept(other, "ConfigMap", &ns, "shared", &other_uid).await;
+        kept(other, "ConfigMap", &ns, "shared", other_uid.as_deref()).await;
         let healed = get(&hub.hub, "ResourceBinding", &ns, "shared-configmap").await.unwrap();
         assert!(healed.data["spec"]["clusters"].is_null() && healed.data["spec"]["placement"].is_null());
         // And 16 holds from then on.
@@ -131,7 +131,7 @@ fn fact_28_on_the_way_back_the_city_without_the_claim_loses_the_data_at_once() {
         let (winner, uid, loser) =
             if on(&binding, "cell-dfw") { (&hub.dfw, in_dfw, &hub.ord) } else { (&hub.ord, in_ord, &hub.dfw) };
         gone(loser, "ConfigMap", &ns, "shared").await;
-        kept(winner, "ConfigMap", &ns, "shared", &uid).await;
+        kept(winner, "ConfigMap", &ns, "shared", uid.as_deref()).await;
     });
 }
 
@@ -175,7 +175,7 @@ fn fact_58_karmada_may_write_what_it_read_before_another_wrote() {
         delete(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
         gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         let copy = there(&hub.dfw, "ConfigMap", &ns, "shared").await.uid();
-        kept(&hub.dfw, "ConfigMap", &ns, "shared", &copy).await;
+        kept(&hub.dfw, "ConfigMap", &ns, "shared", copy.as_deref()).await;
     });
 }
 
@@ -242,9 +242,9 @@ fn fact_69_a_placement_that_nobody_claims_is_followed_when_a_cluster_changes() {
         assert!(on(&binding, "cell-ord"));
         assert!(binding.annotations().contains_key("policy.karmada.io/applied-placement"));
         assert!(!binding.labels().contains_key("propagationpolicy.karmada.io/permanent-id"));
-        kept(&hub.dfw, "ConfigMap", &ns, "data", &copy).await;
+        kept(&hub.dfw, "ConfigMap", &ns, "data", copy.as_deref()).await;
         merge(&hub.hub, "Cluster", "", "cell-ord", json!({ "metadata": { "labels": { "residue": null } } })).await;
         gone(&hub.ord, "ConfigMap", &ns, "data").await;
-        kept(&hub.dfw, "ConfigMap", &ns, "data", &copy).await;
+        kept(&hub.dfw, "ConfigMap", &ns, "data", copy.as_deref()).await;
     });
 }

@@ -132,7 +132,7 @@ fn fact_38_without_its_script_nothing_new_is_known_and_what_was_brought_stays() 
             // An old one, even when it is touched.
             let touch = json!({ "metadata": { "annotations": { "touched": fastrand::u32(..).to_string() } } });
             merge(&hub.hub, "WorkloadDeployment", &old, "wd", touch).await;
-            kept(&hub.dfw, "ConfigMap", &old, "data", &copy).await;
+            kept(&hub.dfw, "ConfigMap", &old, "data", copy.as_deref()).await;
             let parent = get(&hub.hub, "ResourceBinding", &old, "wd-workloaddeployment").await.unwrap();
             assert_eq!(parent.annotations()[on_record], before.annotations()[on_record]);
             script.restore(&hub).await;
@@ -146,7 +146,7 @@ fn fact_38_without_its_script_nothing_new_is_known_and_what_was_brought_stays() 
             .await;
             there(&hub.dfw, "ConfigMap", &ns, "data").await;
         }
-        kept(&hub.dfw, "ConfigMap", &old, "data", &copy).await;
+        kept(&hub.dfw, "ConfigMap", &old, "data", copy.as_deref()).await;
     });
 }
 

@@ -25,7 +25,7 @@ fn fact_47_from_one_affinity_to_guarded_groups_nothing_moves() {
         apply(&hub.hub, policy(&ns, "dfw", &guarded("city", "dfw", "cell-dfw"))).await;
         let observed = |b: &DynamicObject| b.data["status"]["schedulerObservingAffinityName"] == "city";
         hub.binding(&ns, BINDING, "the first group is observed", observed).await;
-        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", before.as_deref()).await;
     });
 }
 
@@ -49,7 +49,7 @@ fn facts_59_and_64_when_the_last_group_is_refused_everything_goes() {
         there(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
         let there_now = there(&hub.ord, "WorkloadDeployment", &held, "wd").await.uid();
         hub.cordon("cell-ord", true).await;
-        kept(&hub.ord, "WorkloadDeployment", &held, "wd", &there_now).await;
+        kept(&hub.ord, "WorkloadDeployment", &held, "wd", there_now.as_deref()).await;
         hub.cordon("cell-ord", false).await;
     });
 }
@@ -67,14 +67,14 @@ fn fact_64_a_refused_group_leads_to_the_next_and_the_name_seen_last_is_where_it_
         let before = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
         // The first group's cluster is able again: nothing moves.
         hub.cordon("cell-ord", false).await;
-        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", before.as_deref()).await;
         // Nor by a touch of the template.
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
             .await;
-        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", before.as_deref()).await;
         // A first group of another name, while the second keeps its own: nothing moves.
         apply(&hub.hub, policy(&ns, "dfw", &guarded("city-again", "ord", "cell-dfw"))).await;
-        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", before.as_deref()).await;
         let binding = get(&hub.hub, "ResourceBinding", &ns, BINDING).await.unwrap();
         assert_eq!(binding.data["status"]["schedulerObservingAffinityName"], "holding");
         // The name seen last is gone: it starts at the first group.
@@ -99,7 +99,7 @@ fn fact_65_behind_the_second_group_only_that_groups_own_content_moves_anything()
         hub.binding(&ns, BINDING, "the second group has it", observed).await;
         // The first group's content changes, and a ready cluster is in it: nothing moves.
         apply(&hub.hub, policy(&ns, "dfw", &guarded("city", "ord", "cell-dfw"))).await;
-        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &before).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", before.as_deref()).await;
         // The second group's content does move it; while that is refused everything is taken away, and a first group
         // that could have it is not tried.
         hub.cordon("cell-ord", true).await;
@@ -181,7 +181,7 @@ fn fact_68_selectors_may_ask_for_one_of_several_values() {
         absent(&hub.ord, "WorkloadDeployment", &ns, "lower").await;
         // The cluster's own label may change its spelling under it.
         hub.label_cluster("cell-dfw", json!("DFW")).await;
-        kept(&hub.dfw, "WorkloadDeployment", &ns, "lower", &lower).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "lower", lower.as_deref()).await;
         hub.label_cluster("cell-dfw", json!("dfw")).await;
     });
 }

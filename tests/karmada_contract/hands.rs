@@ -22,7 +22,7 @@ fn fact_48_a_label_that_moves_moves_nothing_behind_two_groups() {
         hub.label_cluster("cell-dfw", json!("ord")).await;
         hub.template(&ns, "new", "ord", "").await;
         there(&hub.dfw, "WorkloadDeployment", &ns, "new").await;
-        kept(&hub.ord, "WorkloadDeployment", &ns, "wd", &safe).await;
+        kept(&hub.ord, "WorkloadDeployment", &ns, "wd", safe.as_deref()).await;
         hub.label_cluster("cell-dfw", json!("dfw")).await;
         hub.label_cluster("cell-ord", json!("ord")).await;
     });
@@ -164,6 +164,6 @@ fn fact_56_a_restart_brings_a_lost_work_back_and_moves_nothing_else() {
         gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
         hub.bed.restart_stand_in().await.unwrap();
         there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
-        kept(&hub.dfw, "WorkloadDeployment", &ns, "other", &before).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "other", before.as_deref()).await;
     });
 }

@@ -181,10 +181,10 @@ async fn absent(client: &Client, kind: &str, ns: &str, name: &str) {
 }
 
 /// It stays what it is: the same object, all the time.
-async fn kept(client: &Client, kind: &str, ns: &str, name: &str, uid: &Option<String>) {
+async fn kept(client: &Client, kind: &str, ns: &str, name: &str, uid: Option<&str>) {
     never(&format!("{kind} {name} stays"), || async {
         match get(client, kind, ns, name).await {
-            Some(found) if found.uid() == *uid => None,
+            Some(found) if found.uid().as_deref() == uid => None,
             found => Some(format!("{:?} instead of {uid:?}", found.map(|o| o.uid()))),
         }
     })

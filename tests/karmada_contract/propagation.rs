@@ -119,7 +119,7 @@ fn fact_13_a_policy_that_goes_leaves_the_object_on_the_member() {
         gone(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
         let binding = get(&hub.hub, "ResourceBinding", &ns, "wd-workloaddeployment").await.unwrap();
         assert_eq!(binding.data["spec"]["clusters"][0]["name"], "cell-dfw");
-        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &uid).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", uid.as_deref()).await;
         // 51: made again, nothing moves.
         hub.policy(&ns, "dfw").await;
         eventually("the claim is renewed", || async {
@@ -131,7 +131,7 @@ fn fact_13_a_policy_that_goes_leaves_the_object_on_the_member() {
             }
         })
         .await;
-        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", &uid).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", uid.as_deref()).await;
     });
 }
 
@@ -163,10 +163,10 @@ fn facts_29_42_46_and_48_the_citys_label_decides_unless_a_second_group_guards() 
         // 42: without a guard, a lost label takes everything away.
         merge(&hub.hub, "Cluster", "", "cell-ord", json!({ "metadata": { "labels": { CITY: null } } })).await;
         gone(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
-        kept(&hub.ord, "WorkloadDeployment", &guarded, "wd", &safe).await;
+        kept(&hub.ord, "WorkloadDeployment", &guarded, "wd", safe.as_deref()).await;
         merge(&hub.hub, "Cluster", "", "cell-ord", json!({ "metadata": { "labels": { CITY: "ord" } } })).await;
         assert_ne!(there(&hub.ord, "WorkloadDeployment", &ns, "wd").await.uid(), before);
-        kept(&hub.ord, "WorkloadDeployment", &guarded, "wd", &safe).await;
+        kept(&hub.ord, "WorkloadDeployment", &guarded, "wd", safe.as_deref()).await;
     });
 }
 

@@ -123,14 +123,11 @@ impl Federation {
         binding: Option<&DynamicObject>,
         body: Value,
     ) -> Result<()> {
-        match binding {
-            Some(binding) => self.hub.replace("ResourceBinding", &renewed(binding, &body)?).await,
-            None => {
-                let namespace = template.namespace().unwrap_or_default();
-                let name = binding_name(kind, &template.name_any());
-                self.hub.create("ResourceBinding", &namespace, &name, body).await
-            }
+        if let Some(binding) = binding {
+            return self.hub.replace("ResourceBinding", &renewed(binding, &body)?).await;
         }
+        let namespace = template.namespace().unwrap_or_default();
+        self.hub.create("ResourceBinding", &namespace, &binding_name(kind, &template.name_any()), body).await
     }
 
     pub(super) async fn set_condition(&self, binding: &DynamicObject, condition: Value) -> Result<()> {

@@ -101,7 +101,7 @@ impl Controls {
 mod tests {
     use super::*;
 
-    fn binding(spec: Value) -> DynamicObject {
+    fn binding(spec: &Value) -> DynamicObject {
         let object = json!({ "metadata": { "namespace": "ns", "name": "b", "annotations": {
             "policy.karmada.io/applied-placement": "{}",
         } }, "spec": spec });
@@ -111,8 +111,8 @@ mod tests {
     #[test]
     fn a_late_write_brings_back_once_what_was_read_before() {
         let controls = Controls::default();
-        let held = binding(json!({ "clusters": [{ "name": "a" }], "placement": { "clusterAffinity": {} } }));
-        let released = binding(json!({ "requiredBy": [] }));
+        let held = binding(&json!({ "clusters": [{ "name": "a" }], "placement": { "clusterAffinity": {} } }));
+        let released = binding(&json!({ "requiredBy": [] }));
         assert_eq!(controls.late_write(&held), None, "nobody asked");
         controls.ask_late_write("ns", "b");
         assert_eq!(controls.late_write(&released), None, "nothing was read yet");

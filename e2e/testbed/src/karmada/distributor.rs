@@ -86,7 +86,7 @@ impl Federation {
         };
         distributed.versions = self.versions(&dependencies);
         self.record(parent, &dependencies).await?;
-        let named: BTreeSet<String> = dependencies.iter().map(|dependency| key(dependency)).collect();
+        let named: BTreeSet<String> = dependencies.iter().map(key).collect();
         for attached in self.attached_to(parent) {
             let resource = &attached.data["spec"]["resource"];
             if !named.contains(&key(resource)) {
