@@ -55,9 +55,10 @@ impl Federation {
                 continue;
             }
             match self.distribute(&parent).await {
-                Ok(distributed) => {
+                Ok(Some(distributed)) => {
                     self.distributed.insert(uid, distributed);
                 }
+                Ok(None) => {}
                 Err(error) => failures.note(Err(error)),
             }
         }
@@ -65,22 +66,23 @@ impl Federation {
         failures.result()
     }
 
-    async fn distribute(&self, parent: &DynamicObject) -> Result<Distributed> {
+    /// What was distributed; nothing while there is no script to ask.
+    async fn distribute(&self, parent: &DynamicObject) -> Result<Option<Distributed>> {
         let mut distributed = Distributed { generation: parent.metadata.generation, ..Distributed::default() };
         if parent.data["spec"]["propagateDeps"] != true {
             self.detach_all(parent).await?;
             self.hub.release("ResourceBinding", parent, DEPENDENCIES_FINALIZER).await?;
-            return Ok(distributed);
+            return Ok(Some(distributed));
         }
         let resource = &parent.data["spec"]["resource"];
         let text = |field: &str| resource[field].as_str().unwrap_or_default();
         let namespace = parent.namespace().unwrap_or_default();
         let Some(template) = self.hub.get(text("kind"), &namespace, text("name")) else {
-            return Ok(distributed);
+            return Ok(Some(distributed));
         };
         let dependencies = match self.interpret(Operation::Dependencies, text("kind"), &template, None) {
             // Without a script nothing is known, and nothing is done: what was brought stays (fact 38).
-            Answer::NoScript => return Ok(distributed),
+            Answer::NoScript => return Ok(None),
             Answer::Raised(why) => anyhow::bail!("the dependency script raises: {why}"),
             Answer::Said(said) => sorted(&said),
         };
@@ -115,7 +117,7 @@ impl Federation {
         }
         outcome?;
         distributed.dependencies = dependencies;
-        Ok(distributed)
+        Ok(Some(distributed))
     }
 
     /// The Event that tells of a dependency that could not be brought.

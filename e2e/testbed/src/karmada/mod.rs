@@ -81,10 +81,11 @@ impl Flavour {
 /// missing API; 67 cluster-wide policies; 68 selectors with expressions; 69 a placement that nobody claims.
 ///
 /// Simplified: 2 the distributor's finalizer comes with the binding, where Karmada adds it once the script has answered;
-/// 24 what a policy selects no more keeps the claim each time, where Karmada takes it off unless another
-/// policy was quicker; 25 where all is changed at once, copies are made anew each time; 31 the window lasts 2 s
-/// unless a test makes it longer, and a cluster that is back is ready at once; 39 is tried again after half a second at
-/// most. It does not keep 6, 14, 44 and 45 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for).
+/// 24 what a policy selects no more keeps the claim each time, where Karmada takes it off unless another policy was
+/// quicker; 25 where all is changed at once, copies are made anew each time; 31 the window lasts 2 s unless a test makes
+/// it longer, and a cluster that is back is ready at once; 38 a script that comes back is asked by itself, where Karmada
+/// asks it when a template is touched; 39 is tried again after half a second at most; 43 a selector's namespace is filled
+/// in a moment after the policy is written. It does not keep 6, 14, 44 and 45 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for).
 #[derive(Debug)]
 pub struct StandIn {
     controls: Arc<Controls>,
