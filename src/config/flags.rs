@@ -160,12 +160,13 @@ impl Flags {
     }
 }
 
-/// `:8081`, `127.0.0.1:8081`, `[::1]:8081`; empty and `0` mean nowhere.
+/// `:8081`, `127.0.0.1:8081`, `[::1]:8081`; empty and `0` mean nowhere. Without a host it is `[::]`, which
+/// means both families to those who serve.
 pub(super) fn bind_address(flag: &str, text: &str) -> Result<Option<SocketAddr>, Invalid> {
     if text.is_empty() || text == "0" {
         return Ok(None);
     }
-    let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
     full.parse().map(Some).map_err(|_| Invalid(format!("{flag} {text:?}: want HOST:PORT, :PORT or 0")))
 }
 

@@ -17,7 +17,7 @@ fn defaults() {
     assert!(config.cell && !config.networks && config.quota.is_none());
     assert_eq!(config.discovery, Discovery::Single);
     assert!(!config.management && config.leader_election.is_none() && config.metrics.is_none());
-    assert_eq!(config.health, Some("0.0.0.0:8081".parse().unwrap()));
+    assert_eq!(config.health, Some("[::]:8081".parse().unwrap()));
     assert_eq!(config.log_format, LogFormat::Json);
 }
 
@@ -66,7 +66,7 @@ fn the_file_is_strict() {
     assert!(cell("").is_ok() && cell("# nothing\n").is_ok(), "empty means defaults");
     let good =
         format!("{HEAD}metricsServer:\n  secureServing: false\n  bindAddress: :8443\ndiscovery:\n  mode: single\n");
-    assert_eq!(cell(&good).unwrap().metrics, Some("0.0.0.0:8443".parse().unwrap()));
+    assert_eq!(cell(&good).unwrap().metrics, Some("[::]:8443".parse().unwrap()));
     for (text, words) in [
         ("metricServer: {}\n", "metricServer"),
         ("discovery:\n  mode: single\n  mode: milo\n", "mode"),

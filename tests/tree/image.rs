@@ -1,0 +1,164 @@
+//! The image's steps, as far as they can be taken without a container engine.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use super::root;
+
+/// One instruction of a Dockerfile: its word and its argument, with continued lines joined.
+fn instructions() -> Vec<(String, String)> {
+    let text = fs::read_to_string(root().join("Dockerfile")).unwrap();
+    let lines: String = text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    lines
+        .replace("\\\n", " ")
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(word, rest)| (word.to_owned(), rest.trim().to_owned()))
+        .collect()
+}
+
+/// The instructions of each stage.
+fn stages() -> Vec<Vec<(String, String)>> {
+    let mut stages: Vec<Vec<_>> = Vec::new();
+    for (word, rest) in instructions() {
+        if word == "FROM" {
+            stages.push(Vec::new());
+        }
+        stages.last_mut().unwrap().push((word, rest));
+    }
+    stages
+}
+
+/// Copies a file or folder, as COPY does: of a folder, its content.
+fn copy(from: &Path, to: &Path) {
+    if from.is_dir() {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            copy(&entry.path(), &to.join(entry.file_name()));
+        }
+    } else {
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        fs::copy(from, to).unwrap();
+    }
+}
+
+/// A folder that goes with the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let path = std::env::temp_dir().join(format!("image-{:016x}", fastrand::u64(..)));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program of this name that the steps find instead of the real one.
+fn program(dir: &Path, name: &str, script: &str) {
+    let path = dir.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Takes every step of the build stage in a folder that holds what each COPY has brought so far, and nothing else. Where
+/// the image would compile, `cargo fetch` reads the manifests, resolves every dependency from the lock file, and wants the
+/// source of every target, all of it as `cargo build` does. (`cargo metadata` does not mind a missing target.)
+#[test]
+fn cargo_accepts_what_each_copy_of_the_image_brings() {
+    let (source, bin) = (Folder::new(), Folder::new());
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let log = bin.0.join("built");
+    program(&bin.0, "apk", "");
+    program(
+        &bin.0,
+        "cargo",
+        &format!(
+            "[ \"$1 $2\" = 'build --locked' ] || exit 9\n\
+             host=$(rustc -vV | sed -n 's/^host: //p')\n\
+             '{cargo}' fetch --quiet --offline --locked --target \"$host\" || exit\n\
+             echo \"$@\" >> '{}'",
+            log.display()
+        ),
+    );
+    let path = format!("{}:{}", bin.0.display(), std::env::var("PATH").unwrap());
+    let ignored = fs::read_to_string(root().join(".dockerignore")).unwrap();
+    for (word, rest) in stages().remove(0) {
+        match word.as_str() {
+            "COPY" => {
+                let mut paths: Vec<&str> = rest.split_whitespace().collect();
+                let to = paths.pop().unwrap();
+                for from in &paths {
+                    assert!(!ignored.lines().any(|line| line == *from), "{from} is left out of the context");
+                    let into = if to.ends_with('/') { source.0.join(to).join(from) } else { source.0.join(to) };
+                    copy(&root().join(from), &into);
+                }
+            }
+            "RUN" => {
+                let out = Command::new("sh").args(["-ec", &rest]).current_dir(&source.0).env("PATH", &path).output();
+                let out = out.unwrap();
+                assert!(out.status.success(), "RUN {rest}: {}", String::from_utf8_lossy(&out.stderr));
+            }
+            "FROM" | "WORKDIR" | "ENV" | "ARG" => {}
+            other => panic!("{other}: teach this test what it does"),
+        }
+    }
+    let built = fs::read_to_string(log).unwrap();
+    assert_eq!(built.lines().count(), 2, "dependencies in a layer of their own, then the operator:\n{built}");
+    for line in built.lines() {
+        assert!(line.contains("--release") && line.ends_with("--bin compute-operator"), "{line}");
+    }
+    for file in ["src/main.rs", "src/lib.rs"] {
+        assert_eq!(
+            fs::read(source.0.join(file)).unwrap(),
+            fs::read(root().join(file)).unwrap(),
+            "{file} is the operator's own in the end"
+        );
+    }
+}
+
+/// What the last stage holds, by path.
+fn last_stage() -> BTreeMap<String, String> {
+    let stage = stages().pop().unwrap();
+    assert_eq!(stage[0], ("FROM".into(), "scratch".into()));
+    let copies = stage.iter().filter(|(word, _)| word == "COPY");
+    copies
+        .map(|(_, rest)| {
+            let [from, what, to] = rest.split_whitespace().collect::<Vec<_>>()[..] else { panic!("COPY {rest}") };
+            assert_eq!(from, "--from=build");
+            (to.to_owned(), what.to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn the_image_is_the_binary_and_the_authorities_and_is_not_root() {
+    let held = last_stage();
+    assert_eq!(
+        held.keys().collect::<Vec<_>>(),
+        ["/compute-operator", "/etc/ssl/certs/ca-certificates.crt"],
+        "without the authorities no server of a public CA is believed"
+    );
+    let build = stages().remove(0);
+    let installs = build.iter().find(|(word, rest)| word == "RUN" && rest.starts_with("apk add")).unwrap();
+    assert!(installs.1.split_whitespace().any(|word| word == "ca-certificates"), "{}", installs.1);
+    let last = stages().pop().unwrap();
+    let of = |wanted: &str| last.iter().find(|(word, _)| word == wanted).map(|(_, rest)| rest.clone());
+    assert_eq!(of("USER").unwrap(), "65532:65532");
+    let manager = fs::read_to_string(root().join("config/base/manager/manager.yaml")).unwrap();
+    let [deployment] = &testbed::manifests::documents(&manager).unwrap()[..] else { panic!("one Deployment") };
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(of("ENTRYPOINT").unwrap(), pod["containers"][0]["command"].to_string(), "what the manifests start");
+    assert_eq!(pod["securityContext"]["runAsUser"], 65532);
+}

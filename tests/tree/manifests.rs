@@ -1,0 +1,186 @@
+//! The manifests: every overlay renders, says what it is for, and is accepted by the parser of our own flags and files.
+
+use std::{collections::BTreeMap, fs, process::Command};
+
+use compute_operator::config::{Config, Discovery, Flags};
+use serde_json::Value;
+
+use super::root;
+
+/// Every overlay, in order.
+pub fn overlays() -> Vec<String> {
+    let entries = fs::read_dir(root().join("config/overlays")).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// The YAML of an overlay, by kubectl's kustomize.
+pub fn rendered(overlay: &str) -> String {
+    let kubectl = testbed::binaries::find(&|text| eprintln!("testbed: {text}")).unwrap().join("kubectl");
+    let out =
+        Command::new(kubectl).arg("kustomize").arg(root().join("config/overlays").join(overlay)).output().unwrap();
+    assert!(out.status.success(), "{overlay}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// The objects of an overlay.
+pub fn objects(overlay: &str) -> Vec<Value> {
+    testbed::manifests::documents(&rendered(overlay)).unwrap()
+}
+
+/// Those of one kind.
+pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    objects.iter().filter(|o| o["kind"] == kind).collect()
+}
+
+/// What a manager of this overlay is started with: flags with their variables, and its config file. Files of the pod are
+/// replaced by one that is here.
+fn configuration(overlay: &str, objects: &[Value]) -> Config {
+    let deployment = of_kind(objects, "Deployment")[0];
+    let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    let mut variables = BTreeMap::new();
+    for variable in container["env"].as_array().unwrap() {
+        variables.insert(
+            format!("$({})", variable["name"].as_str().unwrap()),
+            variable["value"].as_str().unwrap().to_owned(),
+        );
+    }
+    let some_file = root().join("Cargo.toml").display().to_string();
+    let given = variables.get_mut("$(FEDERATION_KUBECONFIG)").unwrap();
+    assert!(!given.is_empty(), "{overlay}: management works on the hub, and cells write back to it");
+    given.clone_from(&some_file);
+    let args = container["args"].as_array().unwrap().iter().map(|arg| {
+        let mut arg = arg.as_str().unwrap().to_owned();
+        for (name, value) in &variables {
+            arg = arg.replace(name, value);
+        }
+        assert!(!arg.contains("$("), "{overlay}: {arg}");
+        arg
+    });
+    let flags = Flags::from_args(["compute-operator".to_owned()].into_iter().chain(args)).unwrap();
+    let configs = of_kind(objects, "ConfigMap");
+    let file = configs.iter().find(|c| c["metadata"]["name"] == "compute-config").unwrap();
+    let mut text = file["data"]["config.yaml"].as_str().unwrap().to_owned();
+    for path in ["/etc/milo/kubeconfig", "/etc/quota-credentials/kubeconfig"] {
+        text = text.replace(path, &some_file);
+    }
+    Config::new(flags, Some(&text)).unwrap()
+}
+
+/// Overlay, management controllers, cell controllers, replicas.
+const MANAGERS: [(&str, bool, bool, u64); 4] = [
+    ("single-project", true, false, 1),
+    ("management-plane", true, false, 1),
+    ("cell", false, true, 1),
+    ("single-cluster", true, true, 2),
+];
+
+#[test]
+fn the_parser_accepts_what_the_overlays_say() {
+    for (overlay, management, cell, replicas) in MANAGERS {
+        let objects = objects(overlay);
+        let config = configuration(overlay, &objects);
+        assert_eq!(config.discovery != Discovery::Single, overlay == "management-plane");
+        assert_eq!((config.management, config.cell), (management, cell), "{overlay}");
+        assert!(config.leader_election.is_some() && config.health.is_some(), "{overlay}");
+        assert_eq!(config.quota.is_some(), overlay == "cell", "{overlay}");
+        let deployment = of_kind(&objects, "Deployment")[0];
+        assert_eq!(deployment["spec"]["replicas"], replicas);
+        let pod = &deployment["spec"]["template"]["spec"];
+        let context = &pod["containers"][0]["securityContext"];
+        assert_eq!(
+            (
+                &context["readOnlyRootFilesystem"],
+                &context["allowPrivilegeEscalation"],
+                &context["capabilities"]["drop"]
+            ),
+            (&Value::from(true), &Value::from(false), &serde_json::json!(["ALL"]))
+        );
+        assert_eq!(
+            (&pod["securityContext"]["runAsNonRoot"], &pod["securityContext"]["runAsUser"]),
+            (&true.into(), &65532.into())
+        );
+        assert_eq!(of_kind(&objects, "CustomResourceDefinition").len(), 3, "{overlay}");
+    }
+    assert_eq!(of_kind(&objects("hub"), "ResourceInterpreterCustomization").len(), 1);
+    assert!(of_kind(&objects("dev"), "Deployment").is_empty());
+}
+
+#[test]
+fn every_manager_with_cell_controllers_waits_for_data() {
+    for (overlay, _, cell, _) in MANAGERS {
+        let config = configuration(overlay, &objects(overlay));
+        assert_eq!(config.data, cell, "{overlay}: without the gate, Instances start before their data is there");
+    }
+}
+
+#[test]
+fn metrics_are_served_where_there_is_a_service_for_them_and_guarded_there() {
+    for (overlay, ..) in MANAGERS {
+        let objects = objects(overlay);
+        let config = configuration(overlay, &objects);
+        let services = of_kind(&objects, "Service");
+        let service = services.iter().find(|s| s["metadata"]["name"] == "compute-metrics").unwrap();
+        let port = &service["spec"]["ports"][0];
+        let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"];
+        let container = &pod["spec"]["containers"][0];
+        let ports = container["ports"].as_array().unwrap();
+        let target = ports.iter().find(|p| p["name"] == port["targetPort"]).unwrap()["containerPort"].as_u64().unwrap();
+        assert_eq!(config.metrics.map(|at| u64::from(at.port())), Some(target), "{overlay}");
+        for policy in [
+            service["spec"]["selector"].clone(),
+            of_kind(&objects, "NetworkPolicy")[0]["spec"]["podSelector"]["matchLabels"].clone(),
+        ] {
+            for (label, value) in policy.as_object().unwrap() {
+                assert_eq!(&pod["metadata"]["labels"][label], value, "{overlay}");
+            }
+        }
+        let allowed = of_kind(&objects, "NetworkPolicy")[0]["spec"]["ingress"].as_array().unwrap();
+        let rule = allowed.iter().find(|rule| rule["ports"][0]["port"] == target).unwrap();
+        assert!(rule["from"][0]["namespaceSelector"].is_object(), "{overlay}: plain HTTP is not for everybody");
+    }
+}
+
+#[test]
+fn every_volume_is_mounted_and_every_file_named_is_in_one() {
+    for (overlay, ..) in MANAGERS {
+        let objects = objects(overlay);
+        let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
+        let container = &pod["containers"][0];
+        let names = |list: &Value| -> Vec<String> {
+            let mut names: Vec<String> =
+                list.as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap().to_owned()).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(names(&pod["volumes"]), names(&container["volumeMounts"]), "{overlay}");
+        let mounts: Vec<&str> =
+            container["volumeMounts"].as_array().unwrap().iter().map(|m| m["mountPath"].as_str().unwrap()).collect();
+        let config = of_kind(&objects, "ConfigMap").iter().map(|c| c["data"].to_string()).collect::<String>();
+        let variables = container["env"].to_string();
+        for named in format!("{config}{variables}").split(['"', ' ', '\\']).filter(|word| word.starts_with("/etc/")) {
+            let inside = mounts.iter().any(|mount| named.starts_with(&format!("{mount}/")));
+            assert!(inside, "{overlay}: {named} is in none of {mounts:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cell_may_do_on_the_hub_what_its_role_says_and_nothing_to_others_data() {
+    let objects = objects("hub");
+    let roles = of_kind(&objects, "ClusterRole");
+    let role = roles.iter().find(|r| r["metadata"]["name"] == "compute-cell-federation").unwrap();
+    for rule in role["rules"].as_array().unwrap() {
+        assert_eq!(rule["apiGroups"], serde_json::json!(["compute.datumapis.com"]), "{rule}");
+    }
+    // Whoever is bound is somebody that the hub can make a token for.
+    let accounts = of_kind(&objects, "ServiceAccount");
+    for binding in of_kind(&objects, "ClusterRoleBinding") {
+        let subject = &binding["subjects"][0];
+        let name = subject["name"].as_str().unwrap().rsplit(':').next().unwrap();
+        assert!(accounts.iter().any(|a| a["metadata"]["name"] == name), "{subject}");
+        let role = &binding["roleRef"]["name"];
+        assert!(roles.iter().any(|r| r["metadata"]["name"] == *role), "{role}");
+    }
+}
