@@ -29,7 +29,8 @@ pub mod label {
     pub const UPSTREAM_CLUSTER: &str = "meta.datumapis.com/upstream-cluster-name";
     /// On hub namespaces and hub WorkloadDeployments: the project's namespace.
     pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
-    /// On a write-back: uid of the cell's `kube-system` namespace, so that each cell watches and removes its own alone.
+    /// On write-backs and ResourceClaims: uid of the `kube-system` namespace of the cell that made it, so that each cell
+    /// removes its own alone.
     pub const CELL_UID: &str = "compute.datumapis.com/cell-uid";
     /// On ResourceClaims: `discovery.clusterName` of the cell that made it.
     pub const SOURCE_CLUSTER: &str = "compute.datumapis.com/source-cluster";

@@ -13,7 +13,7 @@ use compute_operator::{
     },
     plan::{
         Kind, NamespaceFacts, Object, Step,
-        cell::{data, instance, instances, quota, write_back},
+        cell::{claim, data, instance, instances, quota, write_back},
         management::{
             companion::{self, Decision, Observed, User},
             facts::CompanionFacts,
@@ -230,23 +230,20 @@ impl World {
 
     pub(super) fn act_quota(&mut self, seen: &Planes, left: &mut usize) {
         let address = quota::Address { project: ProjectName::single(), namespace: NS.into() };
+        let cell = claim::Identity { uid: CLUSTER, cluster: CLUSTER };
         for instance in seen.cell.all::<Instance>(Kind::Instance) {
             let name = names::resource_claim_name(&instance.name_any());
             let claim = match seen.project.get::<ResourceClaim>(Kind::ResourceClaim, NS, &name) {
                 Some(claim) => quota::Claim::Present(Arc::new(claim)),
                 None => quota::Claim::Absent,
             };
-            let observed = quota::Observed { instance: &instance, address: Some(&address), claim, cluster: CLUSTER };
+            let observed = quota::Observed { instance: &instance, address: Some(&address), claim, watched: true, cell };
             self.carry_out([Place::Cell, Place::Project], quota::plan(&observed, NOW).plan.steps, left);
         }
         for claim in seen.project.all::<ResourceClaim>(Kind::ResourceClaim) {
             let name = claim.name_any().replace("instance-", "");
             if !seen.cell.objects.contains_key(&(Kind::Instance, HUB_NS.into(), name.clone())) {
-                self.carry_out(
-                    [Place::Cell, Place::Project],
-                    quota::reclaim(&claim, CLUSTER, HUB_NS, &name).steps,
-                    left,
-                );
+                self.carry_out([Place::Cell, Place::Project], quota::reclaim(&claim, cell, HUB_NS, &name).steps, left);
             }
         }
     }

@@ -2,12 +2,13 @@
 
 mod companions;
 mod deployment;
+mod identity;
 mod instance;
 mod networks;
 mod quota;
 mod write_back;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{ResourceExt, core::PartialObjectMeta};
@@ -59,6 +60,8 @@ pub struct Cell(Arc<State>);
 
 struct State {
     plane: ControlPlane<plan::Cell>,
+    /// Uid of the cell's `kube-system` namespace, once it is known.
+    uid: OnceLock<String>,
     /// Namespaces that Karmada brought, with the labels that say what they mirror; by project.
     namespaces: Arc<Store<NamespaceFacts>>,
     /// Copies that Karmada brought, by [`namespace_index`].
@@ -87,6 +90,7 @@ impl Cell {
         metrics.quota_enabled(quota.is_some());
         let state = Arc::new(State {
             plane: ControlPlane::new("cell", cell),
+            uid: OnceLock::new(),
             namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
                 facts.upstream().map(|(project, _)| project.to_string()).into_iter().collect()
             })),
@@ -121,7 +125,7 @@ impl Cell {
         if let Some(companions) = &state.companions {
             companions.start(&state, &watches);
         }
-        WriteBack::start(&state, health, stop);
+        identity::learn(&state, health, stop);
         Self(state)
     }
 

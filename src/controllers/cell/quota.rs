@@ -24,11 +24,14 @@ use crate::{
         clock::Now,
         health::Health,
         queue::{Key, Queue},
-        store::{Change, ObjectKey, Store},
+        store::{Change, Incoming, ObjectKey, Store},
     },
     plan::{
         self, Next, Step,
-        cell::quota::{self, Address, Cause, Claim, Decision, Observed, Trouble},
+        cell::{
+            claim::{Holder, Identity},
+            quota::{self, Address, Cause, Claim, Decision, Observed, Trouble},
+        },
     },
 };
 
@@ -51,7 +54,7 @@ pub(super) struct Quota {
 /// One project's control plane, as far as quota goes.
 struct Backend {
     plane: ControlPlane<plan::Project>,
-    /// Claims of this cell.
+    /// Claims of every cell of this name; the watch cannot ask for those of this one, as Go's carry no uid.
     claims: Arc<Store<ResourceClaim>>,
     since: Clock,
     stop: CancellationToken,
@@ -67,6 +70,11 @@ impl Quota {
             health: health.clone(),
             stop: stop.clone(),
         }
+    }
+
+    /// This cell on its claims; nothing until its uid is known.
+    fn identity<'a>(&'a self, state: &'a State) -> Option<Identity<'a>> {
+        Some(Identity { uid: state.uid.get()?, cluster: &self.cluster })
     }
 
     fn backends(&self) -> MutexGuard<'_, BTreeMap<ProjectName, Arc<Backend>>> {
@@ -121,6 +129,9 @@ impl Quota {
 /// Wakes the Instance that a claim is for.
 fn wake_claimant(state: &State, lane: &ProjectName, change: &Change<'_, ResourceClaim>) {
     let (Some(quota), Some(claim)) = (&state.quota, change.any()) else { return };
+    if quota.identity(state).is_some_and(|cell| !cell.concerns(claim)) {
+        return;
+    }
     let namespace = claim.labels().get(label::INSTANCE_NAMESPACE);
     let name = change.key.name.strip_prefix("instance-");
     if let (Some(namespace), Some(name)) = (namespace, name) {
@@ -145,13 +156,20 @@ impl Reconciler for QuotaController {
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let state = &self.0;
         let Some(quota) = &state.quota else { return Ok(Next::Await) };
+        let Some(cell) = quota.identity(state) else { return Ok(Next::Await) }; // learning it brings every key back
         if !state.is_synced() || state.instances.has_unreadable(&key.namespace) {
             return Ok(Next::Await); // a fresh cache brings every key back
+        }
+        // One lane has the Instance: two would make its claim side by side.
+        let lane = self::key(state, &ObjectKey::new(&key.namespace, &key.name));
+        if lane != *key {
+            quota.queue.add(lane);
+            return Ok(Next::Await);
         }
         let facts = state.namespaces.get(&ObjectKey::new("", &key.namespace));
         let address = Address::from_labels(&facts.map(|facts| facts.labels.clone()).unwrap_or_default());
         let Some(instance) = state.instances.get(&ObjectKey::new(&key.namespace, &key.name)) else {
-            return self.reclaim(quota, key, address.ok()).await;
+            return self.reclaim(quota, cell, key, address.ok()).await;
         };
         // One that goes may have lost its owner already, and still has a claim to let go of.
         if instance.metadata.deletion_timestamp.is_none() && state.owner(&instance).is_none() {
@@ -163,12 +181,12 @@ impl Reconciler for QuotaController {
         };
         let (address, backend) = match look {
             Ok(found) => found,
-            Err(trouble) => return self.report(quota, &instance, trouble, now).await,
+            Err(trouble) => return self.report(cell, &instance, trouble, now).await,
         };
         if !backend.claims.is_synced() && backend.since.elapsed() < PROJECT_WATCH_PATIENCE {
             return Ok(Next::After(PROJECT_WATCH_PATIENCE / 4));
         }
-        self.work(quota, &instance, address, &backend, now).await
+        self.work(cell, &instance, address, &backend, now).await
     }
 }
 
@@ -176,7 +194,7 @@ impl QuotaController {
     /// Judges and acts; whatever the backend does not answer becomes the Instance's reason.
     async fn work(
         &self,
-        quota: &Quota,
+        cell: Identity<'_>,
         instance: &Instance,
         address: &Address,
         backend: &Backend,
@@ -185,11 +203,8 @@ impl QuotaController {
         let name = names::resource_claim_name(&instance.name_any());
         let cached = || backend.claims.get(&ObjectKey::new(&address.namespace, &name));
         // While the watch works, it knows. While it does not, each look is a call of its own.
-        let mut seen = if backend.claims.is_live() {
-            Ok(cached())
-        } else {
-            backend.plane.read::<ResourceClaim>(&address.namespace, &name).await.map(|claim| claim.map(Arc::new))
-        };
+        let mut watched = backend.claims.is_live();
+        let mut seen = if watched { Ok(cached()) } else { self.read(cell, instance, backend, address).await };
         let mut retried = false;
         loop {
             let (claim, failed) = match seen {
@@ -197,7 +212,7 @@ impl QuotaController {
                 Ok(None) => (Claim::Absent, None),
                 Err(error) => (Claim::Unknown(trouble(&error)), Some(error)),
             };
-            let observed = Observed { instance, address: Some(address), claim, cluster: &quota.cluster };
+            let observed = Observed { instance, address: Some(address), claim, watched, cell };
             let decision = self.decide(&observed, now);
             let done = carry_out(&self.0.plane, &backend.plane, &decision.plan, &self.0.metrics).await;
             match (done, failed) {
@@ -207,11 +222,8 @@ impl QuotaController {
                     retried = true;
                     seen = if error.class() == Class::Conflict {
                         // Somebody's claim of this name, that our watch does not show or has not shown yet.
-                        backend
-                            .plane
-                            .read::<ResourceClaim>(&address.namespace, &name)
-                            .await
-                            .map(|claim| claim.map(Arc::new))
+                        watched = false;
+                        self.read(cell, instance, backend, address).await
                     } else {
                         Err(error)
                     };
@@ -219,6 +231,26 @@ impl QuotaController {
                 (done, _) => return Ok(done?),
             }
         }
+    }
+
+    /// A live read of a claim. The cache takes it over when the watch has it under its selector: whoever looks next must
+    /// not think that it is absent, and make it once more.
+    async fn read(
+        &self,
+        cell: Identity<'_>,
+        instance: &Instance,
+        backend: &Backend,
+        address: &Address,
+    ) -> Result<Option<Arc<ResourceClaim>>, Error> {
+        let name = names::resource_claim_name(&instance.name_any());
+        let found = backend.plane.read::<ResourceClaim>(&address.namespace, &name).await?;
+        let Some(claim) = found else { return Ok(None) };
+        let namespace = instance.namespace().unwrap_or_default();
+        let shown = claim.labels().get(label::SOURCE_CLUSTER).is_some_and(|name| name == cell.cluster);
+        if shown && cell.holder(&claim, &namespace) != Holder::Other {
+            backend.claims.wrote(Incoming::new(&claim, Some(claim.clone())));
+        }
+        Ok(Some(Arc::new(claim)))
     }
 
     /// Plans, and counts what the plan is to be counted for.
@@ -234,8 +266,8 @@ impl QuotaController {
     }
 
     /// Says on the Instance why quota cannot even be asked.
-    async fn report(&self, quota: &Quota, instance: &Instance, trouble: Trouble, now: Now) -> Result<Next, Error> {
-        let observed = Observed { instance, address: None, claim: Claim::Unknown(trouble), cluster: &quota.cluster };
+    async fn report(&self, cell: Identity<'_>, instance: &Instance, trouble: Trouble, now: Now) -> Result<Next, Error> {
+        let observed = Observed { instance, address: None, claim: Claim::Unknown(trouble), watched: false, cell };
         let decision = self.decide(&observed, now);
         let next = decision.plan.next;
         for step in decision.plan.steps {
@@ -248,14 +280,20 @@ impl QuotaController {
     }
 
     /// A claim whose Instance is gone, left behind when its backend was away for too long.
-    async fn reclaim(&self, quota: &Quota, key: &Key, address: Option<Address>) -> Result<Next, Error> {
+    async fn reclaim(
+        &self,
+        quota: &Quota,
+        cell: Identity<'_>,
+        key: &Key,
+        address: Option<Address>,
+    ) -> Result<Next, Error> {
         let Some(address) = address else { return Ok(Next::Await) };
         let Some(backend) = quota.backends().get(&address.project).cloned() else { return Ok(Next::Await) };
         let name = names::resource_claim_name(&key.name);
         let Some(claim) = backend.claims.get(&ObjectKey::new(&address.namespace, &name)) else {
             return Ok(Next::Await);
         };
-        let plan = quota::reclaim(&claim, &quota.cluster, &key.namespace, &key.name);
+        let plan = quota::reclaim(&claim, cell, &key.namespace, &key.name);
         Ok(carry_out(&self.0.plane, &backend.plane, &plan, &self.0.metrics).await?)
     }
 }

@@ -1,25 +1,19 @@
 //! Instances of this cell -> their copies on the hub.
 
-use std::{
-    sync::{Arc, OnceLock},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use k8s_openapi::api::core::v1::Namespace;
-use kube::{Api, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
 use super::{LANE, State};
 use crate::{
     api::{compute::Instance, meta::label},
-    controllers::{Reconciler, Watches, carry_out, send},
+    controllers::{Reconciler, Watches, carry_out, send, with},
     io::{
-        Class, Error, REQUEST_TIMEOUT,
+        Class, Error,
         clients::ControlPlane,
         clock::Now,
-        deadline,
         health::Health,
-        queue::{Key, Queue, backoff},
+        queue::{Key, Queue},
         store::{ObjectKey, Store},
     },
     plan::{
@@ -38,61 +32,32 @@ pub(super) struct WriteBack {
     pub(super) hub: ControlPlane<plan::Hub>,
     /// Copies that this cell wrote.
     pub(super) copies: Arc<Store<Instance>>,
-    /// Uid of the cell's `kube-system`, once it is known.
-    cell: OnceLock<String>,
     pub(super) queue: Arc<Queue>,
 }
 
 impl WriteBack {
     pub(super) fn new(hub: ControlPlane<plan::Hub>) -> Self {
-        Self { hub, copies: Arc::new(Store::new(|_, _| Vec::new())), cell: OnceLock::new(), queue: Arc::default() }
+        Self { hub, copies: Arc::new(Store::new(|_, _| Vec::new())), queue: Arc::default() }
     }
 
-    /// Starts the watch of the hub, once the cell has said who it is.
+    /// Starts the watch of the hub: of the copies that carry the cell's uid, which is known by now.
     pub(super) fn start(state: &Arc<State>, health: &Health, stop: &CancellationToken) {
         let Some(this) = &state.write_back else { return };
         let queue = this.queue.clone();
         this.copies.listen(move |change| queue.add(Key::new(LANE, &change.key.namespace, &change.key.name)));
-        let (state, health, stop) = (state.clone(), health.clone(), stop.clone());
-        tokio::spawn(async move {
-            let Some(this) = &state.write_back else { return };
-            let uid = tokio::select! {
-                () = stop.cancelled() => return,
-                uid = cell_uid(&state.plane, &health) => uid,
-            };
-            let selector = format!("{}={uid}", label::CELL_UID);
-            let _ = this.cell.set(uid);
-            let again = state.clone();
-            let watches = Watches {
-                plane: &this.hub,
-                health: &health,
-                metrics: &state.metrics,
-                timing: state.timing,
-                stop: &stop,
-                tenant: false,
-                on_fresh: Arc::new(move || again.write_back_again()),
-            };
-            watches.written::<Instance, _>(&selector, |i| i, &this.copies);
-        });
-    }
-}
-
-/// Who this cell is: the uid of a namespace that every cluster has from its first to its last day.
-async fn cell_uid(cell: &ControlPlane<plan::Cell>, health: &Health) -> String {
-    let entry = health.watch("namespace kube-system in cell".into());
-    let mut failures = 0;
-    loop {
-        entry.trying();
-        let api: Api<Namespace> = Api::all(cell.connection().client());
-        let found =
-            deadline(REQUEST_TIMEOUT, || "get Namespace kube-system in cell".into(), api.get_metadata("kube-system"));
-        match found.await.map(|namespace| namespace.uid()) {
-            Ok(Some(uid)) => return uid,
-            Ok(None) => drop(entry.failed("it has no uid")),
-            Err(error) => drop(entry.failed(&error.to_string())),
-        }
-        failures += 1;
-        tokio::time::sleep(backoff(failures, Duration::from_secs(1), Duration::from_secs(5))).await;
+        let Some(uid) = state.uid.get() else { return };
+        let selector = format!("{}={uid}", label::CELL_UID);
+        let again = Arc::downgrade(state);
+        let watches = Watches {
+            plane: &this.hub,
+            health,
+            metrics: &state.metrics,
+            timing: state.timing,
+            stop,
+            tenant: false,
+            on_fresh: Arc::new(move || with(&again, |state| state.write_back_again())),
+        };
+        watches.written::<Instance, _>(&selector, |i| i, &this.copies);
     }
 }
 
@@ -105,7 +70,7 @@ impl Reconciler for WriteBackController {
     async fn reconcile(&self, key: &Key, _: Now) -> Result<Next, Error> {
         let state = &self.0;
         let Some(this) = &state.write_back else { return Ok(Next::Await) };
-        let (true, Some(cell)) = (state.is_synced() && this.copies.is_synced(), this.cell.get()) else {
+        let (true, Some(cell)) = (state.is_synced() && this.copies.is_synced(), state.uid.get()) else {
             return Ok(Next::Await); // a fresh cache brings every key back
         };
         if state.instances.has_unreadable(&key.namespace) || this.copies.has_unreadable(&key.namespace) {

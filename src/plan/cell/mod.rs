@@ -1,5 +1,7 @@
 //! What the cell controllers decide: from a deployment to running Instances, and their state back up.
 
+mod amounts;
+pub mod claim;
 pub mod data;
 pub mod deployment_status;
 pub mod instance;

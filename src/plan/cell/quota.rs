@@ -10,17 +10,20 @@ use serde_json::json;
 
 use crate::{
     api::{
-        compute::{Condition, ConditionStatus, Instance, InstanceSpec, Quantity, SandboxContainer},
+        compute::{Condition, ConditionStatus, Instance},
         meta::{condition, finalizer, label, manager},
         names::{self, ProjectName},
-        neighbours::{Consumer, ResourceClaim, ResourceClaimSpec, ResourceRequest},
+        neighbours::ResourceClaim,
         reason::Reason,
     },
     plan::{
         Cell, Next, Object, Plan, Project, Step, Write,
+        cell::{
+            amounts::{amounts, sorted},
+            claim::{Holder, Identity},
+        },
         condition::{Verdict, find},
         event::{self, Note, Severity},
-        quantity::thousandths,
     },
 };
 
@@ -121,8 +124,10 @@ pub struct Observed<'a> {
     pub address: Option<&'a Address>,
     /// Its claim.
     pub claim: Claim,
-    /// `discovery.clusterName` of this cell.
-    pub cluster: &'a str,
+    /// Whether a watch brings the claim's next change; without it, the claim is looked at again.
+    pub watched: bool,
+    /// This cell, as its claims name it.
+    pub cell: Identity<'a>,
 }
 
 /// What a plan comes to beside its writes.
@@ -152,7 +157,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
 }
 
 fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
-    let Observed { instance, address, claim, cluster } = observed;
+    let Observed { instance, address, claim, watched, cell } = observed;
     let namespace = instance.namespace().unwrap_or_default();
     let reported = |verdict: Verdict| report(instance, verdict, now).into_iter().map(Step::Local).collect::<Vec<_>>();
     let pending = |message: String| unknown(Reason::PendingEvaluation, message);
@@ -170,6 +175,7 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
     };
     let mut next = Next::Await;
     let mut failure = None;
+    let mut granted = false;
     match claim {
         Claim::Unknown(trouble) => {
             failure = Some(trouble.cause.label());
@@ -178,11 +184,11 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
         }
         Claim::Absent => {
             let Some(address) = address else { return Plan::nothing().into() };
-            steps.push(Step::Remote(create(address, &name, cluster, &namespace, &amounts)));
+            steps.push(Step::Remote(cell.create(address, &name, &namespace, &amounts)));
             steps.extend(under_way(format!("ResourceClaim {name} is being made")));
         }
-        Claim::Present(claim) if !is_ours(claim, cluster, &namespace) => {
-            let by = claim.labels().get(label::SOURCE_CLUSTER).map_or("somebody else", String::as_str);
+        Claim::Present(claim) if cell.holder(claim, &namespace) == Holder::Other => {
+            let by = cell.describe_other(claim);
             next = Next::After(poll(instance, now));
             steps.extend(reported(pending(format!("ResourceClaim {name} is still held by {by}"))));
         }
@@ -199,8 +205,12 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
             (verdict, next) = judge(claim, now);
             failure = (verdict.reason == Reason::QuotaNoBudget).then_some("no_budget");
             let ordinary = verdict.reason == Reason::PendingEvaluation;
+            granted = verdict.status == ConditionStatus::True;
             steps.extend(if ordinary { under_way(verdict.message) } else { reported(verdict) });
         }
+    }
+    if !watched && !granted && next == Next::Await {
+        next = Next::After(poll(instance, now));
     }
     Decision { plan: Plan::until(steps, next), orphans: false, failure }
 }
@@ -260,7 +270,7 @@ fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
 
 /// The Instance goes: its claim first, then our finalizer.
 fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
-    let Observed { instance, address, claim, cluster } = observed;
+    let Observed { instance, address, claim, watched, cell } = observed;
     let done = |plan: Plan<Step<Cell, Project>>| Decision::from(plan);
     let Some(release) = Write::<Cell>::release(manager::QUOTA, finalizer::QUOTA, *instance) else {
         return done(Plan::nothing());
@@ -269,11 +279,15 @@ fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     let name = names::resource_claim_name(&instance.name_any());
     match claim {
-        Claim::Present(claim) if is_ours(claim, cluster, &instance.namespace().unwrap_or_default()) => {
-            // On its way out already when there is no write: its event brings us back.
-            done(Write::delete(claim.as_ref()).map(Step::Remote).into_iter().collect())
+        Claim::Present(claim) if cell.holder(claim, &instance.namespace().unwrap_or_default()) == Holder::Other => {
+            done(Plan::writes(vec![Step::Local(release)]))
         }
-        Claim::Present(_) => done(Plan::writes(vec![Step::Local(release)])),
+        Claim::Present(claim) => {
+            // On its way out already when there is no write: its event brings us back, or the next look.
+            let steps = Write::delete(claim.as_ref()).map(Step::Remote).into_iter().collect();
+            let next = if *watched { Next::Await } else { Next::After(poll(instance, now)) };
+            done(Plan::until(steps, next))
+        }
         Claim::Absent => {
             let Some(address) = address else { return done(Plan::nothing()) };
             let confirm = Write::confirm_absent(Object::named::<ResourceClaim>(&address.namespace, &name));
@@ -302,9 +316,15 @@ fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
     }
 }
 
-/// A claim of this cell whose Instance is gone: released once a live read has shown that it is.
-pub fn reclaim(claim: &ResourceClaim, cluster: &str, namespace: &str, instance: &str) -> Plan<Step<Cell, Project>> {
-    if !is_ours(claim, cluster, namespace) {
+/// A claim of this cell whose Instance is gone: released once a live read has shown that it is. One that does not carry
+/// this cell's uid may be another's whose Instance lives there, under the same name.
+pub fn reclaim(
+    claim: &ResourceClaim,
+    cell: Identity<'_>,
+    namespace: &str,
+    instance: &str,
+) -> Plan<Step<Cell, Project>> {
+    if cell.holder(claim, namespace) != Holder::ThisCell {
         return Plan::nothing();
     }
     let Some(delete) = Write::delete(claim) else { return Plan::nothing() };
@@ -340,88 +360,6 @@ pub fn poll(instance: &Instance, now: Timestamp) -> Duration {
         _ => 300,
     };
     Duration::from_secs(seconds)
-}
-
-/// Whether a claim was made by this cell for an Instance of this namespace.
-fn is_ours(claim: &ResourceClaim, cluster: &str, namespace: &str) -> bool {
-    let is = |key: &str, value: &str| claim.labels().get(key).is_some_and(|v| v == value);
-    is(label::SOURCE_CLUSTER, cluster) && is(label::INSTANCE_NAMESPACE, namespace)
-}
-
-fn create(
-    address: &Address,
-    name: &str,
-    cluster: &str,
-    instance_namespace: &str,
-    amounts: &[ResourceRequest],
-) -> Write<Project> {
-    let project = Consumer {
-        api_group: "resourcemanager.miloapis.com".into(),
-        kind: "Project".into(),
-        name: address.project.to_string(),
-    };
-    let spec =
-        ResourceClaimSpec { consumer_ref: project.clone(), requests: amounts.to_vec(), resource_ref: Some(project) };
-    let body = json!({
-        "metadata": { "labels": {
-            label::SOURCE_CLUSTER: cluster,
-            label::INSTANCE_NAMESPACE: instance_namespace,
-        }},
-        "spec": spec,
-    });
-    Write::create(manager::QUOTA, Object::named::<ResourceClaim>(&address.namespace, name), body)
-}
-
-fn sorted(requests: &[ResourceRequest]) -> Vec<&ResourceRequest> {
-    let mut all: Vec<_> = requests.iter().collect();
-    all.sort();
-    all
-}
-
-/// What an Instance uses: one Instance, its CPUs in thousandths, its memory in MiB. The sum of its containers' limits
-/// when each has one, else of their requests when each has one, else what its type has.
-fn amounts(spec: &InstanceSpec) -> Result<Vec<ResourceRequest>, String> {
-    let instance_type = &spec.runtime.resources.instance_type;
-    let known = known_type(instance_type);
-    let containers = spec.runtime.sandbox.as_ref().map_or(&[][..], |sandbox| &sandbox.containers);
-    let of = |resource: &str, known: Option<i64>, unit: i128| {
-        match asked(containers, resource)? {
-        // In thousandths of what `unit` counts; whatever is begun counts whole.
-        Some(sum) => i64::try_from((sum + unit - 1) / unit).map_err(|_| format!("so much {resource} cannot be counted")),
-        None => known.ok_or_else(|| {
-            format!("instance type {instance_type:?} is unknown, and not every container has a limit or a request for {resource}: give them, or use datumcloud/d1-standard-2")
-        }),
-    }
-    };
-    let vcpus = of("cpu", known.map(|(cpu, _)| cpu), 1)?;
-    let memory = of("memory", known.map(|(_, memory)| memory), 1000 * 1024 * 1024)?;
-    Ok([("instances", 1), ("vcpus", vcpus), ("memory", memory)]
-        .map(|(what, amount)| ResourceRequest { resource_type: format!("compute.datumapis.com/{what}"), amount })
-        .into())
-}
-
-/// Thousandths of CPUs and MiB of memory of a type.
-fn known_type(name: &str) -> Option<(i64, i64)> {
-    match name {
-        "datumcloud/d1-standard-2" => Some((1000, 2048)),
-        _ => None,
-    }
-}
-
-/// The sum of what all containers ask for, in thousandths; `None` when one of them does not say.
-fn asked(containers: &[SandboxContainer], resource: &str) -> Result<Option<i128>, String> {
-    type Pick = fn(&SandboxContainer) -> Option<&std::collections::BTreeMap<String, Quantity>>;
-    let picks: [Pick; 2] = [|c| c.resources.as_ref()?.limits.as_ref(), |c| c.resources.as_ref()?.requests.as_ref()];
-    for pick in picks {
-        let each: Option<Vec<&Quantity>> = containers.iter().map(|c| pick(c)?.get(resource)).collect();
-        let Some(each) = each.filter(|each| !each.is_empty()) else { continue };
-        let mut sum = 0;
-        for quantity in each {
-            sum += thousandths(quantity).ok_or_else(|| format!("{resource} {:?} is not an amount", quantity.0))?;
-        }
-        return Ok(Some(sum));
-    }
-    Ok(None)
 }
 
 #[cfg(test)]

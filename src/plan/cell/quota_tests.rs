@@ -3,6 +3,7 @@ use crate::plan::Op;
 use serde_json::Value;
 
 const CLUSTER: &str = "dfw-1";
+const CELL: Identity<'static> = Identity { uid: "uid-of-dfw", cluster: CLUSTER };
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -28,7 +29,7 @@ fn claim(edit: impl FnOnce(&mut Value)) -> Claim {
         "metadata": {
             "name": "instance-wd-0", "namespace": "default", "uid": "c", "resourceVersion": "9",
             "generation": 1, "creationTimestamp": at(0).to_string(),
-            "labels": { label::SOURCE_CLUSTER: CLUSTER, label::INSTANCE_NAMESPACE: "ns-1" },
+            "labels": { label::SOURCE_CLUSTER: CLUSTER, label::CELL_UID: CELL.uid, label::INSTANCE_NAMESPACE: "ns-1" },
         },
         "spec": {
             "consumerRef": { "apiGroup": "g", "kind": "Project", "name": "shop" },
@@ -53,7 +54,13 @@ fn unknown(cause: Cause) -> Claim {
 
 fn decide(instance: &Instance, claim: Claim, second: i64) -> Decision {
     let address = Address { project: ProjectName::new("shop"), namespace: "default".into() };
-    plan(&Observed { instance, address: Some(&address), claim, cluster: CLUSTER }, at(second))
+    plan(&Observed { instance, address: Some(&address), claim, watched: true, cell: CELL }, at(second))
+}
+
+/// The same while no watch brings the claim's changes.
+fn decide_unwatched(instance: &Instance, claim: Claim, second: i64) -> Decision {
+    let address = Address { project: ProjectName::new("shop"), namespace: "default".into() };
+    plan(&Observed { instance, address: Some(&address), claim, watched: false, cell: CELL }, at(second))
 }
 
 /// The condition that a decision writes, and the other calls it makes, in order.
@@ -152,7 +159,7 @@ fn a_claim_is_made_once_somebody_answers_for_it() {
     assert_eq!((&body["spec"]["consumerRef"], &body["spec"]["resourceRef"]), (&project, &project));
     assert_eq!(
         body["metadata"]["labels"],
-        json!({ label::SOURCE_CLUSTER: CLUSTER, label::INSTANCE_NAMESPACE: "ns-1" })
+        json!({ label::SOURCE_CLUSTER: CLUSTER, label::CELL_UID: CELL.uid, label::INSTANCE_NAMESPACE: "ns-1" })
     );
     let (_, calls) = reported(&decide(&instance(|_| ()), Claim::Absent, 1));
     assert_eq!(calls, ["create ResourceClaim default/instance-wd-0"], "stamped at birth");
@@ -177,14 +184,72 @@ fn a_grant_for_another_size_is_none() {
     assert_eq!(reported(&decide(&bigger, leaving, 1)).1, Vec::<String>::new());
 }
 
+/// A claim with these labels, `None` for one that is missing.
+fn labelled(cluster: &str, uid: Option<&str>, namespace: &str) -> Claim {
+    claim(|c| {
+        let labels = c["metadata"]["labels"].as_object_mut().unwrap();
+        labels.insert(label::SOURCE_CLUSTER.into(), json!(cluster));
+        labels.insert(label::INSTANCE_NAMESPACE.into(), json!(namespace));
+        match uid {
+            Some(uid) => drop(labels.insert(label::CELL_UID.into(), json!(uid))),
+            None => drop(labels.remove(label::CELL_UID)),
+        }
+    })
+}
+
 #[test]
-fn somebody_elses_claim_is_waited_for_and_never_touched() {
-    let other = || claim(|c| c["metadata"]["labels"][label::SOURCE_CLUSTER] = json!("ord-1"));
-    let decision = decide(&instance(|_| ()), other(), 1);
-    assert_eq!(reported(&decision), ("Unknown PendingEvaluation".into(), vec![]));
-    assert_eq!(decision.plan.next, Next::After(Duration::from_secs(1)), "no watch of ours shows its release");
+fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance() {
+    let living = instance(|_| ());
     let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
-    assert_eq!(reported(&decide(&leaving, other(), 1)).1, ["patch Instance"]);
+    let release = "delete ResourceClaim default/instance-wd-0";
+    // What happens to it while its Instance lives here, goes, and is gone.
+    for (name, cluster, uid, namespace, held, given_up, reclaimed) in [
+        ("ours", CLUSTER, Some(CELL.uid), "ns-1", true, true, true),
+        ("ours, from before the cell was renamed", "old", Some(CELL.uid), "ns-1", true, true, true),
+        ("Go's, under our name", CLUSTER, None, "ns-1", true, true, false),
+        ("another cell's, under our name", CLUSTER, Some("uid-of-ord"), "ns-1", false, false, false),
+        ("another cell's", "ord-1", Some("uid-of-ord"), "ns-1", false, false, false),
+        ("Go's, of another cell", "ord-1", None, "ns-1", false, false, false),
+        ("ours, of another namespace", CLUSTER, Some(CELL.uid), "ns-2", false, false, false),
+    ] {
+        let of = || labelled(cluster, uid, namespace);
+        let decision = decide(&living, of(), 1);
+        let (reason, calls) = told(&decision);
+        assert_eq!((reason.as_str(), &calls), ("Unknown PendingEvaluation", &vec![]), "{name}: nothing is touched");
+        let polls = decision.plan.next == Next::After(Duration::from_secs(1));
+        assert_eq!(!polls, held, "{name}: no watch of ours shows the release of another's");
+        let wanted = if given_up { release } else { "patch Instance" };
+        assert_eq!(told(&decide(&leaving, of(), 1)).1, [wanted], "{name}");
+        let Claim::Present(claim) = of() else { panic!() };
+        assert_eq!(!reclaim(&claim, CELL, "ns-1", "wd-0").steps.is_empty(), reclaimed, "{name}");
+    }
+}
+
+#[test]
+fn two_cells_of_one_name_read_how_to_tell_them_apart() {
+    let message = |claim: Claim| {
+        let decision = decide(&instance(|_| ()), claim, 1);
+        let Step::Local(Write { op: Op::Apply { body, .. }, .. }) = &decision.plan.steps[0] else { panic!() };
+        body["status"]["conditions"][0]["message"].as_str().unwrap().to_owned()
+    };
+    let twin = message(labelled(CLUSTER, Some("uid-of-ord"), "ns-1"));
+    assert!(twin.contains("another cell that is called dfw-1 as well (uid uid-of-ord)"), "{twin}");
+    assert!(twin.contains("discovery.clusterName"), "{twin}");
+    let other = message(labelled("ord-1", Some("uid-of-ord"), "ns-1"));
+    assert!(other.ends_with("is still held by ord-1"), "{other}");
+}
+
+#[test]
+fn without_a_watch_a_claim_is_looked_at_again_until_it_is_granted() {
+    let second = Next::After(Duration::from_secs(1));
+    let living = instance(|_| ());
+    let with = |status: Value| claim(move |c| c["status"] = status);
+    assert_eq!(decide_unwatched(&living, with(granted("False", "QuotaExceeded")), 1).plan.next, second);
+    assert_eq!(decide_unwatched(&living, with(granted("True", "QuotaAvailable")), 1).plan.next, Next::Await);
+    assert_eq!(decide_unwatched(&living, Claim::Absent, 1).plan.next, second);
+    let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
+    assert_eq!(decide_unwatched(&leaving, claim(|_| ()), 1).plan.next, second, "nothing tells that it is gone");
+    assert_eq!(decide(&leaving, claim(|_| ()), 1).plan.next, Next::Await);
 }
 
 #[test]
@@ -260,7 +325,7 @@ fn a_namespace_says_where_quota_is() {
 fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
     let steps = |claim: Claim| {
         let Claim::Present(claim) = claim else { panic!() };
-        reclaim(&claim, CLUSTER, "ns-1", "wd-0").steps
+        reclaim(&claim, CELL, "ns-1", "wd-0").steps
     };
     let all = steps(claim(|_| ()));
     let [Step::Local(confirm), Step::Remote(delete)] = &all[..] else { panic!("{all:?}") };

@@ -1,0 +1,94 @@
+//! Whose a ResourceClaim is. Cells make their claims side by side in a project's namespace, often under one cluster name.
+
+use kube::ResourceExt;
+use serde_json::json;
+
+use crate::{
+    api::{
+        meta::{label, manager},
+        neighbours::{Consumer, ResourceClaim, ResourceClaimSpec, ResourceRequest},
+    },
+    plan::{Object, Project, Write, cell::quota::Address},
+};
+
+/// Who a cell is on its claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity<'a> {
+    /// Uid of the cell's `kube-system` namespace: no two cells share it, and none changes it.
+    pub uid: &'a str,
+    /// `discovery.clusterName`: for people, and for the watch. Cells that were given no name share one.
+    pub cluster: &'a str,
+}
+
+/// Whose a claim is, as one cell sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// It carries this cell's uid.
+    ThisCell,
+    /// It carries no uid and this cell's name: made by the Go operator, here or on a cell of the same name. It is ours as
+    /// long as we have its Instance; without it, nothing says whose it is.
+    Unmarked,
+    /// Another's.
+    Other,
+}
+
+impl Identity<'_> {
+    /// Whose `claim` is, when its Instance is one of `namespace`.
+    pub fn holder(&self, claim: &ResourceClaim, namespace: &str) -> Holder {
+        let is = |key: &str, value: &str| claim.labels().get(key).is_some_and(|v| v == value);
+        if !is(label::INSTANCE_NAMESPACE, namespace) {
+            return Holder::Other;
+        }
+        match claim.labels().get(label::CELL_UID) {
+            Some(uid) if uid == self.uid => Holder::ThisCell,
+            None if is(label::SOURCE_CLUSTER, self.cluster) => Holder::Unmarked,
+            _ => Holder::Other,
+        }
+    }
+
+    /// Whether a change of `claim` can be news for an Instance of this cell.
+    pub fn concerns(&self, claim: &ResourceClaim) -> bool {
+        claim.labels().get(label::CELL_UID).is_none_or(|uid| uid == self.uid)
+    }
+
+    /// Whom a claim of another belongs to, for people.
+    pub(super) fn describe_other(&self, claim: &ResourceClaim) -> String {
+        let cluster = claim.labels().get(label::SOURCE_CLUSTER);
+        match claim.labels().get(label::CELL_UID) {
+            Some(uid) if cluster.is_some_and(|name| name == self.cluster) && uid != self.uid => format!(
+                "another cell that is called {} as well (uid {uid}); discovery.clusterName gives each a name of its own",
+                self.cluster
+            ),
+            _ => cluster.map_or_else(|| "somebody else".to_owned(), Clone::clone),
+        }
+    }
+
+    /// The write that makes a claim of this cell.
+    pub(super) fn create(
+        &self,
+        address: &Address,
+        name: &str,
+        instance_namespace: &str,
+        amounts: &[ResourceRequest],
+    ) -> Write<Project> {
+        let project = Consumer {
+            api_group: "resourcemanager.miloapis.com".into(),
+            kind: "Project".into(),
+            name: address.project.to_string(),
+        };
+        let spec = ResourceClaimSpec {
+            consumer_ref: project.clone(),
+            requests: amounts.to_vec(),
+            resource_ref: Some(project),
+        };
+        let body = json!({
+            "metadata": { "labels": {
+                label::SOURCE_CLUSTER: self.cluster,
+                label::CELL_UID: self.uid,
+                label::INSTANCE_NAMESPACE: instance_namespace,
+            }},
+            "spec": spec,
+        });
+        Write::create(manager::QUOTA, Object::named::<ResourceClaim>(&address.namespace, name), body)
+    }
+}
