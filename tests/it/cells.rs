@@ -379,15 +379,21 @@ fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
         .await;
         delete(&world.project, "ResourceClaim", "quota-e", "instance-wd-0").await;
         reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", "Available").await;
-        // A claim of ours for an Instance that is no more.
-        apply(&world.project, claim("instance-ghost-0", "cell-dfw", &hub)).await;
+        // A claim of ours for an Instance that is no more; one without a uid may be another's of the same name.
+        let mut ghost = claim("instance-ghost-0", "cell-dfw", &hub);
+        let uid = get(&world.dfw, "Namespace", "", "kube-system").await.unwrap().uid().unwrap();
+        ghost["metadata"]["labels"]["compute.datumapis.com/cell-uid"] = json!(uid);
+        apply(&world.project, ghost).await;
+        apply(&world.project, claim("instance-go-0", "cell-dfw", &hub)).await;
         apply(&world.project, claim("instance-theirs-0", "cell-old", &hub)).await;
         eventually("the ghost is released", || async {
             let left = get(&world.project, "ResourceClaim", "quota-e", "instance-ghost-0").await;
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })
         .await;
-        assert!(get(&world.project, "ResourceClaim", "quota-e", "instance-theirs-0").await.is_some());
+        for name in ["instance-theirs-0", "instance-go-0"] {
+            assert!(get(&world.project, "ResourceClaim", "quota-e", name).await.is_some(), "{name}");
+        }
         delete(&world.dfw, "Namespace", "", &hub).await;
     });
 }

@@ -1,0 +1,179 @@
+//! Two cells that were given no name claim quota in one project: each claim is made once, and by nobody's hand but its
+//! own cell's is it given up. Both are on the hub with the rights that `config/` has for a cell, and no more.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod common;
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use common::{RUNTIME, World, apply, bed, binary, delete, eventually, get, list, path, ready, workload};
+use k8s_openapi::api::{
+    authentication::v1::{TokenRequest, TokenRequestSpec},
+    core::v1::ServiceAccount,
+};
+use kube::{Api, Client, ResourceExt, api::PostParams};
+use serde_json::{Value, json};
+use testbed::{
+    Options, Testbed,
+    audit::Audit,
+    control_plane::{ControlPlane, client},
+    neighbours::grant,
+    operator::Operator,
+    pki::User,
+};
+
+const UID: &str = "compute.datumapis.com/cell-uid";
+
+/// A kubeconfig of the hub with a token for the ServiceAccount that the overlay `hub` makes for cells.
+async fn cell_access(bed: &Testbed) -> PathBuf {
+    let hub = bed.hub.client().await.unwrap();
+    for file in ["identities", "cell_role"] {
+        let text = std::fs::read_to_string(path(&format!("config/base/downstream-rbac/{file}.yaml"))).unwrap();
+        testbed::manifests::apply(&hub, &text).await.unwrap();
+    }
+    let accounts: Api<ServiceAccount> = Api::namespaced(hub, "compute-system");
+    let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let answer =
+        accounts.create_token_request("compute-cell-federation", &PostParams::default(), &request).await.unwrap();
+    let text = std::fs::read_to_string(bed.hub.kubeconfig(User::Operator)).unwrap();
+    let mut file: Value = serde_json::from_str(&text).unwrap();
+    file["users"][0]["user"]["token"] = json!(answer.status.unwrap().token);
+    let at = bed.dir().join("hub.cell.kubeconfig");
+    std::fs::write(&at, file.to_string()).unwrap();
+    at
+}
+
+/// The operator on a cell, with quota and without `discovery.clusterName`.
+fn unnamed_cell(bed: &Testbed, city: &str, hub: &std::path::Path) -> Operator {
+    let quota = bed.milo.as_ref().unwrap().kubeconfig(User::Operator);
+    let config = format!("discovery:\n  quotaKubeconfigPath: {}\n", quota.display());
+    let flags = [
+        format!("--kubeconfig={}", bed.cell(city).unwrap().kubeconfig(User::Operator).display()),
+        format!("--federation-kubeconfig={}", hub.display()),
+        "--enable-cell-controllers=true".to_owned(),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    Operator::with_config(bed.dir(), binary(), &format!("operator-{city}"), &config, &flags).unwrap()
+}
+
+async fn world() -> (World, PathBuf) {
+    let bed = bed(Options { quota: true, data: false, ..Options::default() }).await;
+    let hub_access = cell_access(&bed).await;
+    let mut operators = vec![Operator::management(&bed, binary(), "operator-management", &[]).unwrap()];
+    operators.extend(["dfw", "ord"].map(|city| unnamed_cell(&bed, city, &hub_access)));
+    for operator in &mut operators {
+        operator.wait_ready().await.unwrap();
+    }
+    let of = |plane: &ControlPlane| {
+        let file = plane.kubeconfig(User::Admin);
+        async move { client(&file).await.unwrap() }
+    };
+    let (project, hub) = (of(&bed.project).await, of(&bed.hub).await);
+    let (dfw, ord) = (of(bed.cell("dfw").unwrap()).await, of(bed.cell("ord").unwrap()).await);
+    (World { project, hub, dfw, ord, bed, operators }, hub_access)
+}
+
+async fn cell_uid(cell: &Client) -> String {
+    get(cell, "Namespace", "", "kube-system").await.unwrap().uid().unwrap()
+}
+
+/// How often each claim was created and deleted since the mark, refused attempts included.
+fn calls(mark: &Audit) -> BTreeMap<(String, String, String), usize> {
+    let mut calls = BTreeMap::new();
+    for request in mark.requests().unwrap() {
+        if request.resource == "resourceclaims" && ["create", "delete"].contains(&request.verb.as_str()) {
+            *calls.entry((request.namespace, request.name, request.verb)).or_default() += 1;
+        }
+    }
+    calls
+}
+
+/// Exactly these calls, once each.
+fn once(namespace: &str, verb: &str, instances: &[&str]) -> BTreeMap<(String, String, String), usize> {
+    let call = |name: &&str| ((namespace.to_owned(), format!("instance-{name}"), verb.to_owned()), 1);
+    instances.iter().map(call).collect()
+}
+
+fn claim(namespace: &str, name: &str, labels: &Value) -> Value {
+    json!({
+        "apiVersion": "quota.miloapis.com/v1alpha1", "kind": "ResourceClaim",
+        "metadata": { "name": name, "namespace": namespace, "labels": labels },
+        "spec": { "consumerRef": { "kind": "Project", "name": "single" }, "requests": [] },
+    })
+}
+
+#[test]
+fn cells_without_names_leave_each_others_claims_alone() {
+    RUNTIME.block_on(async {
+        let (mut world, hub_access) = world().await;
+        let uids = [cell_uid(&world.dfw).await, cell_uid(&world.ord).await];
+        let all = ["web-p-dfw-0", "web-p-dfw-1", "web-p-ord-0", "web-p-ord-1"];
+        // Several namespaces, as what is new to a cell (namespace, watch of the project) is what makes it ask twice.
+        let mut places = Vec::new();
+        for _ in 0..3 {
+            let (ns, hub) = world.namespace("claims").await;
+            apply(&world.project, grant(&ns, 9)).await;
+            let mark = Audit::mark(&world.bed.project);
+            apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 2)).await;
+            ready(&world, &ns, "web", 4).await;
+            assert_eq!(calls(&mark), once(&ns, "create", &all), "each claim is asked for once, and none is given up");
+            for claim in list(&world.project, "ResourceClaim", &ns).await {
+                let cell = usize::from(claim.name_any().contains("-ord-"));
+                assert_eq!(claim.labels()[UID], uids[cell], "{}", claim.name_any());
+                assert_eq!(claim.labels()["compute.datumapis.com/source-cluster"], "single");
+            }
+            eventually("the tenant sees the Instances of both cells", || async {
+                let seen = list(&world.project, "Instance", &ns).await.len();
+                if seen == all.len() { Ok(()) } else { Err(seen.to_string()) }
+            })
+            .await;
+            places.push((ns, hub));
+        }
+        let (ns, hub) = places.pop().unwrap();
+
+        // Both start anew: what is claimed stays claimed, also what nobody here can tell the owner of.
+        let mark = Audit::mark(&world.bed.project);
+        let labels = |uid: Option<&str>| {
+            let mut labels = json!({
+                "compute.datumapis.com/source-cluster": "single", "compute.datumapis.com/instance-namespace": hub,
+            });
+            if let Some(uid) = uid {
+                labels[UID] = json!(uid);
+            }
+            labels
+        };
+        apply(&world.project, claim(&ns, "instance-go-0", &labels(None))).await;
+        apply(&world.project, claim(&ns, "instance-elsewhere-0", &labels(Some("another")))).await;
+        for (operator, city) in world.operators[1..].iter_mut().zip(["dfw", "ord"]) {
+            operator.process.kill();
+            *operator = unnamed_cell(&world.bed, city, &hub_access);
+        }
+        for operator in &mut world.operators {
+            operator.wait_ready().await.unwrap();
+        }
+        // One of this cell's own whose Instance is gone is found, which shows that claims are looked at again.
+        apply(&world.project, claim(&ns, "instance-ghost-0", &labels(Some(&uids[0])))).await;
+        eventually("the ghost is released", || async {
+            let left = get(&world.project, "ResourceClaim", &ns, "instance-ghost-0").await;
+            if left.is_none() { Ok(()) } else { Err("still there".into()) }
+        })
+        .await;
+        apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 3)).await;
+        ready(&world, &ns, "web", 6).await;
+        let mut wanted = once(&ns, "create", &["web-p-dfw-2", "web-p-ord-2"]);
+        wanted.extend(once(&ns, "delete", &["ghost-0"]));
+        assert_eq!(calls(&mark), wanted);
+
+        // Each gives up its own when its Instances go.
+        let mark = Audit::mark(&world.bed.project);
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("the claims of the Instances are gone", || async {
+            let left: Vec<_> = list(&world.project, "ResourceClaim", &ns).await.iter().map(|c| c.name_any()).collect();
+            if left == ["instance-elsewhere-0", "instance-go-0"] { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        let ended = once(&ns, "delete", &[&all[..], &["web-p-dfw-2", "web-p-ord-2"]].concat());
+        assert_eq!(calls(&mark), ended);
+    });
+}
