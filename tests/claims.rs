@@ -33,7 +33,7 @@ async fn cell_access(bed: &Testbed) -> PathBuf {
     }
     let accounts: Api<ServiceAccount> = Api::namespaced(hub, "compute-system");
     let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
     let answer =
         accounts.create_token_request("compute-cell-federation", &PostParams::default(), &request).await.unwrap();
     let text = std::fs::read_to_string(bed.hub.kubeconfig(User::Operator)).unwrap();

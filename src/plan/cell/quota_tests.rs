@@ -214,12 +214,12 @@ fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance
     ] {
         let of = || labelled(cluster, uid, namespace);
         let decision = decide(&living, of(), 1);
-        let (reason, calls) = told(&decision);
+        let (reason, calls) = reported(&decision);
         assert_eq!((reason.as_str(), &calls), ("Unknown PendingEvaluation", &vec![]), "{name}: nothing is touched");
         let polls = decision.plan.next == Next::After(Duration::from_secs(1));
         assert_eq!(!polls, held, "{name}: no watch of ours shows the release of another's");
         let wanted = if given_up { release } else { "patch Instance" };
-        assert_eq!(told(&decide(&leaving, of(), 1)).1, [wanted], "{name}");
+        assert_eq!(reported(&decide(&leaving, of(), 1)).1, [wanted], "{name}");
         let Claim::Present(claim) = of() else { panic!() };
         assert_eq!(!reclaim(&claim, CELL, "ns-1", "wd-0").steps.is_empty(), reclaimed, "{name}");
     }
@@ -332,6 +332,6 @@ fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
     assert!(matches!(confirm.op, Op::ConfirmAbsent), "absent from a cache is not gone");
     assert_eq!((confirm.object.namespace.as_str(), confirm.object.name.as_str()), ("ns-1", "wd-0"));
     assert!(matches!(&delete.op, Op::Delete { uid, resource_version } if uid == "c" && resource_version == "9"));
-    assert!(steps(claim(|c| c["metadata"]["labels"][label::SOURCE_CLUSTER] = json!("ord-1"))).is_empty());
+    assert!(steps(claim(|c| c["metadata"]["labels"][label::CELL_UID] = json!("uid-of-ord"))).is_empty());
     assert!(steps(claim(|c| c["metadata"]["labels"][label::INSTANCE_NAMESPACE] = json!("ns-2"))).is_empty());
 }
