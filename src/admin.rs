@@ -20,21 +20,21 @@ const BACKLOG: i32 = 128;
 ///
 /// # Errors
 /// One line when the address cannot be had.
-pub async fn serve_health(at: SocketAddr, health: Health, stop: CancellationToken) -> Result<(), String> {
+pub fn serve_health(at: SocketAddr, health: Health, stop: CancellationToken) -> Result<(), String> {
     let router = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(health);
-    serve("health probes", at, router, stop).await
+    serve("health probes", at, router, stop)
 }
 
 /// Serves `/metrics` until `stop`; at `[::]`, for IPv4 as well.
 ///
 /// # Errors
 /// One line when the address cannot be had.
-pub async fn serve_metrics(at: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<(), String> {
+pub fn serve_metrics(at: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<(), String> {
     let router = Router::new().route("/metrics", get(text)).with_state(metrics);
-    serve("metrics", at, router, stop).await
+    serve("metrics", at, router, stop)
 }
 
-async fn serve(what: &'static str, at: SocketAddr, router: Router, stop: CancellationToken) -> Result<(), String> {
+fn serve(what: &'static str, at: SocketAddr, router: Router, stop: CancellationToken) -> Result<(), String> {
     let listener = listen(at).map_err(|e| format!("cannot serve {what} on {at}: {e}"))?;
     tracing::info!(what, at = %listener.local_addr().unwrap_or(at), "serving");
     tokio::spawn(async move {

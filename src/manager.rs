@@ -54,10 +54,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         None => None,
     };
     if let Some(at) = config.health {
-        admin::serve_health(at, health.clone(), stop.clone()).await.map_err(Failure::Config)?;
+        admin::serve_health(at, health.clone(), stop.clone()).map_err(Failure::Config)?;
     }
     if let Some(at) = config.metrics {
-        admin::serve_metrics(at, metrics.clone(), stop.clone()).await.map_err(Failure::Config)?;
+        admin::serve_metrics(at, metrics.clone(), stop.clone()).map_err(Failure::Config)?;
     }
     let management = match hub.clone().filter(|_| config.management) {
         Some(hub) => Some(start_management(&config, local.clone(), hub, &health, &metrics, &stop).await?),
