@@ -78,11 +78,17 @@ async fn cell_uid(cell: &Client) -> String {
     get(cell, "Namespace", "", "kube-system").await.unwrap().uid().unwrap()
 }
 
-/// How often each claim was created and deleted since the mark, refused attempts included.
+/// How often each claim was asked for since the mark, refused attempts included, and how often it was deleted. A delete is
+/// refused when the claim's status has changed since it was judged, and is ordinary.
 fn calls(mark: &Audit) -> BTreeMap<(String, String, String), usize> {
     let mut calls = BTreeMap::new();
     for request in mark.requests().unwrap() {
-        if request.resource == "resourceclaims" && ["create", "delete"].contains(&request.verb.as_str()) {
+        let counts = match request.verb.as_str() {
+            "create" => true,
+            "delete" => request.code == 200,
+            _ => false,
+        };
+        if request.resource == "resourceclaims" && counts {
             *calls.entry((request.namespace, request.name, request.verb)).or_default() += 1;
         }
     }
