@@ -23,3 +23,4 @@ mod outages;
 mod projects;
 mod secrets;
 mod suites;
+mod unnamed_cells;

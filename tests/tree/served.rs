@@ -36,7 +36,8 @@ impl Server {
         fs::create_dir_all(&dir).unwrap();
         pki::make(&dir).unwrap();
         let etcd = Etcd::start(&dir, &bin).unwrap();
-        let mut plane = ControlPlane::start(&dir, &bin, &etcd.url, "tree").unwrap();
+        let mut plane = ControlPlane::new(&dir, &bin, &etcd.url, "tree").unwrap();
+        plane.start_api_server().unwrap();
         plane.wait_ready().await.unwrap();
         let client = plane.client().await.unwrap();
         for file in ["neighbours", "karmada"] {

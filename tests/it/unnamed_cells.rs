@@ -1,26 +1,20 @@
 //! Two cells that were given no name claim quota in one project: each claim is made once, and by nobody's hand but its
 //! own cell's is it given up. Both are on the hub with the rights that `config/` has for a cell, and no more.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-mod common;
 
 use std::{collections::BTreeMap, path::PathBuf};
 
-use common::{RUNTIME, World, apply, bed, binary, delete, eventually, get, list, path, ready, workload};
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Lent, Wish, alone},
+    binary, delete, eventually, get, list, path, ready, workload,
+};
 use k8s_openapi::api::{
     authentication::v1::{TokenRequest, TokenRequestSpec},
     core::v1::ServiceAccount,
 };
 use kube::{Api, Client, ResourceExt, api::PostParams};
 use serde_json::{Value, json};
-use testbed::{
-    Options, Testbed,
-    audit::Audit,
-    control_plane::{ControlPlane, client},
-    neighbours::grant,
-    operator::Operator,
-    pki::User,
-};
+use testbed::{Testbed, audit::Audit, neighbours::grant, operator::Operator, pki::User};
 
 const UID: &str = "compute.datumapis.com/cell-uid";
 
@@ -52,26 +46,30 @@ fn unnamed_cell(bed: &Testbed, city: &str, hub: &std::path::Path) -> Operator {
         format!("--kubeconfig={}", bed.cell(city).unwrap().kubeconfig(User::Operator).display()),
         format!("--federation-kubeconfig={}", hub.display()),
         "--enable-cell-controllers=true".to_owned(),
+        "--feature-gates=NetworkingIntegration=true".to_owned(),
     ];
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     Operator::with_config(bed.dir(), binary(), &format!("operator-{city}"), &config, &flags).unwrap()
 }
 
-async fn world() -> (World, PathBuf) {
-    let bed = bed(Options { quota: true, data: false, ..Options::default() }).await;
-    let hub_access = cell_access(&bed).await;
-    let mut operators = vec![Operator::management(&bed, binary(), "operator-management", &[]).unwrap()];
-    operators.extend(["dfw", "ord"].map(|city| unnamed_cell(&bed, city, &hub_access)));
-    for operator in &mut operators {
+/// A bed whose cells have no names.
+async fn world() -> (Lent<World>, PathBuf) {
+    let mut world = alone(Wish { networks_and_quota: true, ..Wish::default() }).await;
+    let hub_access = cell_access(&world.bed).await;
+    restart_cells(&mut world, &hub_access).await;
+    (world, hub_access)
+}
+
+/// Kills the operators of the cells, and starts them without names.
+async fn restart_cells(world: &mut World, hub: &std::path::Path) {
+    for city in ["dfw", "ord"] {
+        let place = world.of_cell(city);
+        world.operators[place].process.kill();
+        world.operators[place] = unnamed_cell(&world.bed, city, hub);
+    }
+    for operator in &mut world.operators {
         operator.wait_ready().await.unwrap();
     }
-    let of = |plane: &ControlPlane| {
-        let file = plane.kubeconfig(User::Admin);
-        async move { client(&file).await.unwrap() }
-    };
-    let (project, hub) = (of(&bed.project).await, of(&bed.hub).await);
-    let (dfw, ord) = (of(bed.cell("dfw").unwrap()).await, of(bed.cell("ord").unwrap()).await);
-    (World { project, hub, dfw, ord, bed, operators }, hub_access)
 }
 
 async fn cell_uid(cell: &Client) -> String {
@@ -151,13 +149,7 @@ fn cells_without_names_leave_each_others_claims_alone() {
         };
         apply(&world.project, claim(&ns, "instance-go-0", &labels(None))).await;
         apply(&world.project, claim(&ns, "instance-elsewhere-0", &labels(Some("another")))).await;
-        for (operator, city) in world.operators[1..].iter_mut().zip(["dfw", "ord"]) {
-            operator.process.kill();
-            *operator = unnamed_cell(&world.bed, city, &hub_access);
-        }
-        for operator in &mut world.operators {
-            operator.wait_ready().await.unwrap();
-        }
+        restart_cells(&mut world, &hub_access).await;
         // One of this cell's own whose Instance is gone is found, which shows that claims are looked at again.
         apply(&world.project, claim(&ns, "instance-ghost-0", &labels(Some(&uids[0])))).await;
         eventually("the ghost is released", || async {
