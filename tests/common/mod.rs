@@ -261,13 +261,22 @@ pub fn condition(object: &DynamicObject, type_: &str) -> Value {
 }
 
 /// Looks until `check` is content, and says its last complaint when it never is.
-pub async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, mut check: impl FnMut() -> F) -> T {
-    let deadline = Instant::now() + PATIENCE;
+pub async fn eventually<T, F: Future<Output = Result<T, String>>>(what: &str, check: impl FnMut() -> F) -> T {
+    eventually_within(PATIENCE, what, check).await
+}
+
+/// The same with another patience: for what the product itself lets wait for minutes.
+pub async fn eventually_within<T, F: Future<Output = Result<T, String>>>(
+    patience: Duration,
+    what: &str,
+    mut check: impl FnMut() -> F,
+) -> T {
+    let deadline = Instant::now() + patience;
     let mut pause = Duration::from_millis(25);
     loop {
         match check().await {
             Ok(value) => return value,
-            Err(why) if Instant::now() > deadline => panic!("{what}: not within {PATIENCE:?}: {why}"),
+            Err(why) if Instant::now() > deadline => panic!("{what}: not within {patience:?}: {why}"),
             // Many look at once: the longer it takes, the less often.
             Err(_) => tokio::time::sleep(pause).await,
         }

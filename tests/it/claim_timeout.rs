@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::common::{
-    RUNTIME, apply,
+    PATIENCE, RUNTIME, apply,
     beds::{Wish, alone},
-    delete, eventually, get, list, ready, workload,
+    delete, eventually, eventually_within, get, list, ready, workload,
 };
 use jiff::Timestamp;
 use serde_json::json;
@@ -56,7 +56,7 @@ fn a_city_policy_waits_for_what_it_claims_and_gives_up_in_the_end() {
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })
         .await;
-        eventually("it gives up", || async {
+        eventually_within(PATIENCE * 2, "it gives up", || async {
             let left = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await;
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })

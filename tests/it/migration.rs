@@ -132,7 +132,7 @@ async fn migrated(world: &World, hub: &str) -> Result<(), String> {
 }
 
 /// More writes than the migration of one application takes.
-const CUTS: u64 = 26;
+const CUTS: u64 = 20;
 
 #[test]
 fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
