@@ -11,7 +11,7 @@ use std::{collections::BTreeMap, time::Duration};
 macro_rules! periods {
     ($($(#[doc = $doc:literal])* $field:ident, $key:literal, $default:expr;)*) => {
         /// How long to wait, for each thing that is waited for.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
         pub struct Timing {
             $($(#[doc = $doc])* pub $field: Duration,)*
         }

@@ -10,6 +10,7 @@ use std::{
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
+use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -130,6 +131,21 @@ async fn send<P: Plane>(
         }
         done => done,
     }
+}
+
+/// Says at debug level what was known of a key and what was decided on it: enough to decide it once more.
+fn record<O: Serialize, S: std::fmt::Debug, G: std::fmt::Debug>(
+    controller: &'static str,
+    key: &Key,
+    observed: &O,
+    now: Now,
+    plan: &Plan<S, G>,
+) {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return;
+    }
+    let snapshot = serde_json::to_string(observed).unwrap_or_else(|error| error.to_string());
+    tracing::debug!(controller, object = %key, now = %now.time, snapshot, plan = ?plan, "decided");
 }
 
 /// Sends the writes of a plan over two planes, in order, until one fails.

@@ -16,10 +16,12 @@ pub mod ownership;
 pub mod payload;
 pub mod quantity;
 pub mod references;
+mod shared;
 mod write;
 
 pub use kind::{Kind, Known, Object, ObjectVersion};
 pub use namespace::NamespaceFacts;
+pub use shared::Shared;
 pub use write::{Cell, Hub, Op, Plane, Project, Step, Write};
 
 use std::{convert::Infallible, time::Duration};

@@ -1,6 +1,10 @@
 //! The controllers of the operator, as the model runs them: their plans on a snapshot, carried out until one write is refused.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use compute_operator::{
     api::{
@@ -12,8 +16,8 @@ use compute_operator::{
         referenced::{SourceKind, Token},
     },
     plan::{
-        Kind, NamespaceFacts, Object, Step,
-        cell::{claim, data, instance, instances, quota, write_back},
+        Kind, NamespaceFacts, Object, Shared, Step,
+        cell::{claim, instance, instances, quota, write_back},
         management::{
             companion::{self, Decision, Observed, User},
             facts::CompanionFacts,
@@ -24,6 +28,7 @@ use compute_operator::{
         payload::Payload,
         references::references,
     },
+    timing::Timing,
 };
 use kube::ResourceExt;
 
@@ -195,14 +200,11 @@ impl World {
                 continue;
             }
             let all: Vec<Instance> = seen.cell.all(Kind::Instance);
-            let ours: Vec<_> =
-                all.into_iter().filter(|i| ownership::is_controlled_by(i, &deployment)).map(Arc::new).collect();
-            for write in instances::plan(
-                &instances::Observed { deployment: &deployment, instances: &ours, features: FEATURES, networks: None },
-                NOW,
-            )
-            .steps
-            {
+            let instances =
+                all.into_iter().filter(|i| ownership::is_controlled_by(i, &deployment)).map(Shared::from).collect();
+            let deployment = deployment.into();
+            let observed = instances::Observed { deployment, instances, features: FEATURES, networks: None };
+            for write in instances::plan(&observed, NOW).steps {
                 if !spend(left, &mut self.changes, self.now.cell.execute(&write)) {
                     break;
                 }
@@ -218,11 +220,17 @@ impl World {
             if owner.is_none() && object.metadata.deletion_timestamp.is_none() {
                 continue;
             }
-            let there =
+            let is_there =
                 |token: &Token| seen.cell.objects.contains_key(&(token.kind.into(), HUB_NS.into(), token.name.clone()));
-            let data = owner.and_then(|owner| data::look(&owner, &object, &there));
-            let observed = instance::Observed { instance: &object, features: FEATURES, networks: None, data };
-            for write in instance::plan(&observed, NOW).plan.steps {
+            let needed = references(&object.spec).into_iter().map(|reference| reference.token);
+            let observed = instance::Observed {
+                companions: Some(needed.filter(is_there).collect()),
+                instance: object.into(),
+                deployment: owner.map(Shared::from),
+                features: FEATURES,
+                networks: None,
+            };
+            for write in instance::plan(&observed, NOW).steps {
                 spend(left, &mut self.changes, self.now.cell.execute(&write));
             }
         }
@@ -230,20 +238,27 @@ impl World {
 
     pub(super) fn act_quota(&mut self, seen: &Planes, left: &mut usize) {
         let address = quota::Address { project: ProjectName::single(), namespace: NS.into() };
-        let cell = claim::Identity { uid: CLUSTER, cluster: CLUSTER };
+        let cell = claim::Identity { uid: CLUSTER.into(), cluster: CLUSTER.into() };
         for instance in seen.cell.all::<Instance>(Kind::Instance) {
             let name = names::resource_claim_name(&instance.name_any());
             let claim = match seen.project.get::<ResourceClaim>(Kind::ResourceClaim, NS, &name) {
-                Some(claim) => quota::Claim::Present(Arc::new(claim)),
+                Some(claim) => quota::Claim::Present(claim.into()),
                 None => quota::Claim::Absent,
             };
-            let observed = quota::Observed { instance: &instance, address: Some(&address), claim, watched: true, cell };
-            self.carry_out([Place::Cell, Place::Project], quota::plan(&observed, NOW).plan.steps, left);
+            let observed = quota::Observed {
+                instance: instance.into(),
+                address: Some(address.clone()),
+                claim,
+                watched: true,
+                cell: cell.clone(),
+                timing: Timing::default(),
+            };
+            self.carry_out([Place::Cell, Place::Project], quota::plan(&observed, NOW).steps, left);
         }
         for claim in seen.project.all::<ResourceClaim>(Kind::ResourceClaim) {
             let name = claim.name_any().replace("instance-", "");
             if !seen.cell.objects.contains_key(&(Kind::Instance, HUB_NS.into(), name.clone())) {
-                self.carry_out([Place::Cell, Place::Project], quota::reclaim(&claim, cell, HUB_NS, &name).steps, left);
+                self.carry_out([Place::Cell, Place::Project], quota::reclaim(&claim, &cell, HUB_NS, &name).steps, left);
             }
         }
     }
@@ -272,7 +287,7 @@ impl World {
 
     pub(super) fn act_write_back(&mut self, seen: &Planes, left: &mut usize) {
         let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, NS)];
-        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let labels: BTreeMap<String, String> = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let of = |model: &Model| model.all::<Instance>(Kind::Instance).into_iter().map(|i| i.name_any());
         let all: BTreeSet<String> = of(&seen.cell).chain(of(&seen.hub)).collect();
         for name in all {
@@ -284,16 +299,15 @@ impl World {
             let deployment = deployment
                 .filter(|wd| instance.as_ref().is_some_and(|instance| ownership::is_controlled_by(instance, wd)));
             let copy: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
-            let object = Object { kind: Kind::Instance, namespace: HUB_NS.into(), name };
-            let plan = write_back::plan(&write_back::Observed {
-                object: &object,
-                instance: instance.as_ref(),
-                deployment: deployment.as_ref(),
-                namespace_labels: &labels,
-                cell: CLUSTER,
-                copy: copy.as_ref(),
-            });
-            self.carry_out([Place::Cell, Place::Hub], plan.steps, left);
+            let observed = write_back::Observed {
+                object: Object::named::<Instance>(HUB_NS, &name),
+                instance: instance.map(Shared::from),
+                deployment: deployment.map(Shared::from),
+                namespace_labels: labels.clone(),
+                cell: CLUSTER.into(),
+                copy: copy.map(Shared::from),
+            };
+            self.carry_out([Place::Cell, Place::Hub], write_back::plan(&observed, NOW).steps, left);
         }
     }
 

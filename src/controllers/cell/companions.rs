@@ -1,22 +1,21 @@
 //! The companions that Karmada brought: that they are there, and nothing else of them.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::core::PartialObjectMeta;
 
-use super::{State, namespace_index};
 use crate::{
     api::{
-        meta::{annotation, label},
+        meta::label,
         referenced::{SourceKind, Token},
     },
-    controllers::{Watches, with},
-    io::store::{Change, ObjectKey, Store},
-    plan::{self, references::annotated},
+    controllers::Watches,
+    io::store::{ObjectKey, Store},
+    plan,
 };
 
-/// See the module. A companion counts while it is not on its way out.
+/// The companions of a cell, each with whether it stays: one that is on its way out does not count.
 pub(super) struct Companions {
     config_maps: Arc<Store<bool>>,
     secrets: Arc<Store<bool>>,
@@ -29,17 +28,9 @@ impl Default for Companions {
     }
 }
 
-/// Index value of Instances that refer to a ConfigMap or Secret.
-pub(super) fn index(namespace: &str, token: &Token) -> String {
-    format!("needs {namespace}/{token}")
-}
-
 impl Companions {
-    pub(super) fn start(&self, state: &Arc<State>, watches: &Watches<'_, plan::Cell>) {
-        for kind in SourceKind::ALL {
-            let weak = Arc::downgrade(state);
-            self.of(kind).listen(move |change| with(&weak, |state| state.on_companion(kind, change)));
-        }
+    /// Starts the watches.
+    pub(super) fn start(&self, watches: &Watches<'_, plan::Cell>) {
         let scope = format!("{}=true", label::REFERENCED_DATA);
         watches.start::<PartialObjectMeta<ConfigMap>, _>(
             &scope,
@@ -62,37 +53,11 @@ impl Companions {
         self.of(token.kind).get(&ObjectKey::new(namespace, &token.name)).is_some_and(|stays| *stays)
     }
 
-    fn of(&self, kind: SourceKind) -> &Arc<Store<bool>> {
+    /// The companions of one kind.
+    pub(super) fn of(&self, kind: SourceKind) -> &Arc<Store<bool>> {
         match kind {
             SourceKind::ConfigMap => &self.config_maps,
             SourceKind::Secret => &self.secrets,
         }
-    }
-}
-
-impl State {
-    /// A companion came or went: those who need it look again, and nobody else.
-    fn on_companion(&self, kind: SourceKind, change: &Change<'_, bool>) {
-        if change.old == change.new {
-            return;
-        }
-        let token = Token { kind, name: change.key.name.to_string() };
-        for instance in self.instances.keys_by_index(&index(&change.key.namespace, &token)) {
-            self.wake_instance(&instance);
-        }
-        self.count_companions(&change.key.namespace);
-    }
-
-    /// Keeps the gauges of a namespace.
-    pub(super) fn count_companions(&self, namespace: &str) {
-        let Some(companions) = &self.companions else { return };
-        let expected: BTreeSet<Token> = self
-            .deployments
-            .by_index(&namespace_index(namespace))
-            .iter()
-            .flat_map(|deployment| annotated(deployment, annotation::EXPECTED_REFERENCED_DATA))
-            .collect();
-        let present = expected.iter().filter(|token| companions.has(namespace, token)).count();
-        self.metrics.companions(namespace, expected.len(), present);
     }
 }

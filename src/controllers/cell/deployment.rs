@@ -2,53 +2,65 @@
 
 use std::sync::Arc;
 
-use kube::ResourceExt;
-
-use super::State;
+use super::caches::Caches;
 use crate::{
-    controllers::{Reconciler, send},
+    api::compute::{Instance, WorkloadDeployment},
+    controllers::{Reconciler, record, send},
     io::{Error, clock::Now, queue::Key, store::ObjectKey},
+    metrics::Metrics,
     plan::{
-        Next,
-        cell::{
-            instances::{self, Observed},
-            networks::View,
-        },
+        Next, Shared,
+        cell::instances::{self, Observed},
         ownership,
     },
 };
 
-/// See the module.
-pub(super) struct DeploymentController(pub(super) Arc<State>);
+/// Makes a deployment's Instances, one step at a time, and reports on them.
+pub(super) struct DeploymentController {
+    pub(super) caches: Arc<Caches>,
+    pub(super) metrics: Metrics,
+}
 
 impl Reconciler for DeploymentController {
     const NAME: &'static str = "workload-deployment";
 
+    /// 1. Observe: the deployment, its Instances and their networks, from the caches; only once all of them are filled.
+    /// 2. Plan: at most one step of the roll-out, the networks, the labels and the status.
+    /// 3. Write, in the plan's order.
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
-        let state = &self.0;
+        let caches = &self.caches;
         // An Instance that cannot be read may be any of the ones we look for: unknown is not absent.
-        if !state.knows_all() || state.instances.has_unreadable(&key.namespace) {
+        if !caches.knows_all() || caches.instances.has_unreadable(&key.namespace) {
             return Ok(Next::Await);
         }
-        let Some(deployment) = state.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
+        let Some(deployment) = caches.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
             return Ok(Next::Await);
         };
         if ownership::is_federated_original(&deployment) {
             return Ok(Next::Await);
         }
-        let instances = state.instances.by_index(&deployment.uid().unwrap_or_default());
-        let plan = instances::plan(
-            &Observed {
-                deployment: &deployment,
-                instances: &instances,
-                features: state.features,
-                networks: state.networks.as_ref().map(|networks| networks as &dyn View),
-            },
-            now.time,
-        );
+        let observed = self.observe(deployment);
+        let plan = instances::plan(&observed, now.time);
+        record(Self::NAME, key, &observed, now, &plan);
         for write in &plan.steps {
-            send(&state.plane, write, &state.metrics).await?;
+            send(&caches.plane, write, &self.metrics).await?;
         }
         Ok(plan.next)
+    }
+}
+
+impl DeploymentController {
+    fn observe(&self, deployment: Arc<WorkloadDeployment>) -> Observed {
+        let instances: Vec<Shared<Instance>> =
+            self.caches.instances_of(&deployment).into_iter().map(Shared::from).collect();
+        let of_template = deployment.spec.template.spec.network_interfaces.len();
+        let of_instances = instances.iter().map(|instance| instance.spec.network_interfaces.len()).max();
+        let interfaces = of_template.max(of_instances.unwrap_or(0));
+        Observed {
+            networks: self.caches.observe_networks(&deployment, interfaces),
+            deployment: deployment.into(),
+            instances,
+            features: self.caches.features,
+        }
     }
 }

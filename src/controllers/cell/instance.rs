@@ -2,58 +2,69 @@
 
 use std::sync::Arc;
 
-use super::State;
+use super::caches::Caches;
 use crate::{
-    controllers::{Reconciler, send},
+    api::compute::{Instance, WorkloadDeployment},
+    controllers::{Reconciler, record, send},
     io::{Error, clock::Now, queue::Key, store::ObjectKey},
+    metrics::Metrics,
     plan::{
         Next,
-        cell::{
-            data,
-            instance::{self, Observed},
-            networks,
-        },
+        cell::instance::{self, Observed, Signal},
     },
 };
 
-/// See the module.
-pub(super) struct InstanceController(pub(super) Arc<State>);
+/// Opens an Instance's gates, and reports whether it is ready.
+pub(super) struct InstanceController {
+    pub(super) caches: Arc<Caches>,
+    pub(super) metrics: Metrics,
+}
 
 impl Reconciler for InstanceController {
     const NAME: &'static str = "instance";
 
+    /// 1. Observe: the Instance, its deployment, its networks and the data that it refers to, from the caches; only once
+    ///    all of them are filled.
+    /// 2. Plan: a gate that opens, or the status.
+    /// 3. Write, then count what the plan signals.
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
-        let state = &self.0;
-        if !state.knows_all() {
+        let caches = &self.caches;
+        if !caches.knows_all() {
             return Ok(Next::Await);
         }
-        let Some(instance) = state.instances.get(&ObjectKey::new(&key.namespace, &key.name)) else {
+        let Some(instance) = caches.instances.get(&ObjectKey::new(&key.namespace, &key.name)) else {
             return Ok(Next::Await);
         };
-        let owner = state.owner(&instance);
+        let owner = caches.owner(&instance);
         // One that goes may have lost its owner already, and still have a finalizer to be released.
         if owner.is_none() && instance.metadata.deletion_timestamp.is_none() {
             return Ok(Next::Await);
         }
-        let networks = state
-            .networks
-            .as_ref()
-            .zip(owner.as_deref())
-            .map(|(view, owner)| networks::look(view, owner, &instance.spec.network_interfaces).verdict);
-        let data = state.companions.as_ref().zip(owner.as_deref()).and_then(|(companions, owner)| {
-            data::look(owner, &instance, &|token| companions.has(&key.namespace, token))
-        });
-        let observed = Observed { instance: &instance, features: state.features, networks, data };
-        let decision = instance::plan(&observed, now.time);
-        for write in &decision.plan.steps {
-            send(&state.plane, write, &state.metrics).await?;
+        let observed = self.observe(instance, owner);
+        let plan = instance::plan(&observed, now.time);
+        record(Self::NAME, key, &observed, now, &plan);
+        for write in &plan.steps {
+            send(&caches.plane, write, &self.metrics).await?;
         }
-        if let Some(waited) = decision.waited {
-            state.metrics.waited_for_data(&key.namespace, waited);
+        for signal in &plan.signals {
+            match signal {
+                Signal::WaitedForData(waited) => self.metrics.waited_for_data(&key.namespace, *waited),
+                Signal::DataTurned { from, to } => self.metrics.data_turned(&key.namespace, from, to),
+            }
         }
-        if let Some((from, to)) = &decision.turned {
-            state.metrics.data_turned(&key.namespace, from, to);
+        Ok(plan.next)
+    }
+}
+
+impl InstanceController {
+    fn observe(&self, instance: Arc<Instance>, owner: Option<Arc<WorkloadDeployment>>) -> Observed {
+        let interfaces = instance.spec.network_interfaces.len();
+        Observed {
+            networks: owner.as_deref().and_then(|owner| self.caches.observe_networks(owner, interfaces)),
+            companions: self.caches.observe_companions(&instance),
+            features: self.caches.features,
+            deployment: owner.map(Into::into),
+            instance: instance.into(),
         }
-        Ok(decision.plan.next)
     }
 }

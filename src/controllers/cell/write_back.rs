@@ -1,102 +1,73 @@
 //! Instances of this cell -> their copies on the hub.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
-use tokio_util::sync::CancellationToken;
-
-use super::{LANE, State};
+use super::{LANE, caches::Caches, scope::Scope};
 use crate::{
     api::{compute::Instance, meta::label},
-    controllers::{Reconciler, Watches, carry_out, send, with},
+    controllers::{Reconciler, carry_out, record, send},
     io::{
         Class, Error,
         clients::ControlPlane,
         clock::Now,
-        health::Health,
         queue::{Key, Queue},
         store::{ObjectKey, Store},
     },
+    metrics::Metrics,
     plan::{
-        self, Kind, Next, Object, Op, Step,
+        self, Next, Object, Op, Shared, Step,
         cell::write_back::{self, Observed},
     },
+    timing::Timing,
 };
 
-/// Between taking a copy from another cell and making it anew.
-const RECREATE_DELAY: Duration = Duration::from_millis(200);
-/// Between two looks at a copy that is another cell's.
-const CONTESTED_RETRY: Duration = Duration::from_secs(30);
-
-/// The cell's end of the way back.
-pub(super) struct WriteBack {
+/// The hub, and the copies there that this cell wrote.
+pub(super) struct Copies {
     pub(super) hub: ControlPlane<plan::Hub>,
-    /// Copies that this cell wrote.
-    pub(super) copies: Arc<Store<Instance>>,
+    pub(super) store: Arc<Store<Instance>>,
     pub(super) queue: Arc<Queue>,
 }
 
-impl WriteBack {
+impl Copies {
     pub(super) fn new(hub: ControlPlane<plan::Hub>) -> Self {
-        Self { hub, copies: Arc::new(Store::new(|_, _| Vec::new())), queue: Arc::default() }
+        Self { hub, store: Arc::new(Store::new(|_, _| Vec::new())), queue: Arc::default() }
     }
 
-    /// Starts the watch of the hub: of the copies that carry the cell's uid, which is known by now.
-    pub(super) fn start(state: &Arc<State>, health: &Health, stop: &CancellationToken) {
-        let Some(this) = &state.write_back else { return };
-        let queue = this.queue.clone();
-        this.copies.listen(move |change| queue.add(Key::new(LANE, &change.key.namespace, &change.key.name)));
-        let Some(uid) = state.uid.get() else { return };
-        let selector = format!("{}={uid}", label::CELL_UID);
-        let again = Arc::downgrade(state);
-        let watches = Watches {
-            plane: &this.hub,
-            health,
-            metrics: &state.metrics,
-            timing: state.timing,
-            stop,
-            tenant: false,
-            on_fresh: Arc::new(move || with(&again, |state| state.write_back_again())),
-        };
-        watches.written::<Instance, _>(&selector, |i| i, &this.copies);
+    /// Starts the watch of the hub: of the copies that carry the uid of this cell.
+    pub(super) fn start(&self, cell: &str, scope: &Scope) {
+        let queue = self.queue.clone();
+        self.store.listen(move |change| queue.add(Key::new(LANE, &change.key.namespace, &change.key.name)));
+        let selector = format!("{}={cell}", label::CELL_UID);
+        scope.watches(&self.hub).written::<Instance, _>(&selector, |i| i, &self.store);
     }
 }
 
-/// See the module.
-pub(super) struct WriteBackController(pub(super) Arc<State>);
+/// Copies each Instance to the hub, and takes its copy away when it is gone.
+pub(super) struct WriteBackController {
+    pub(super) caches: Arc<Caches>,
+    pub(super) copies: Arc<Copies>,
+    pub(super) timing: Timing,
+    pub(super) metrics: Metrics,
+}
 
 impl Reconciler for WriteBackController {
     const NAME: &'static str = "write-back";
 
-    async fn reconcile(&self, key: &Key, _: Now) -> Result<Next, Error> {
-        let state = &self.0;
-        let Some(this) = &state.write_back else { return Ok(Next::Await) };
-        let (true, Some(cell)) = (state.is_synced() && this.copies.is_synced(), state.uid.get()) else {
-            return Ok(Next::Await); // a fresh cache brings every key back
-        };
-        if state.instances.has_unreadable(&key.namespace) || this.copies.has_unreadable(&key.namespace) {
-            return Ok(Next::Await);
-        }
-        let place = ObjectKey::new(&key.namespace, &key.name);
-        let instance = state.instances.get(&place);
-        let deployment = instance.as_deref().and_then(|instance| state.owner(instance));
-        let namespace_labels =
-            state.namespaces.get(&ObjectKey::new("", &key.namespace)).map(|facts| facts.labels.clone());
-        let copy = this.copies.get(&place);
-        let object = Object { kind: Kind::Instance, namespace: key.namespace.to_string(), name: key.name.to_string() };
-        let observed = Observed {
-            object: &object,
-            instance: instance.as_deref(),
-            deployment: deployment.as_deref(),
-            namespace_labels: &namespace_labels.unwrap_or_default(),
-            cell,
-            copy: copy.as_deref(),
-        };
-        let plan = write_back::plan(&observed);
-        match carry_out(&state.plane, &this.hub, &plan, &state.metrics).await.map_err(Error::from) {
+    /// 1. Observe: the Instance, its deployment and its copy, from the caches; only once they are filled, and the cell
+    ///    knows who it is.
+    /// 2. Plan: the next write that brings the copy nearer to the Instance.
+    /// 3. Write, behind the live reads that the plan demands.
+    /// 4. Where a new copy finds another in its place, decide who gives way.
+    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
+        let Some(observed) = self.observe(key) else { return Ok(Next::Await) };
+        let plan = write_back::plan(&observed, now.time);
+        record(Self::NAME, key, &observed, now, &plan);
+        let done = carry_out(&self.caches.plane, &self.copies.hub, &plan, &self.metrics).await;
+        match done.map_err(Error::from) {
             // Nobody on the hub would own the copy: a deployment on its way out, or a hub that was built anew.
-            // Karmada reports the cell's deployment of a new owner, and that brings us back.
+            // Karmada reports the cell's deployment of a new owner, which enqueues the Instance again.
             Err(gone) if gone.class() == Class::Gone => Ok(Next::Await),
-            Err(Error::StillThere(_)) if is_new(&plan.steps) => self.contest(this, &observed).await,
+            Err(Error::StillThere(_)) if is_new(&plan.steps) => self.contest(&observed).await,
             done => done,
         }
     }
@@ -108,16 +79,38 @@ fn is_new<N, F>(steps: &[Step<N, F>]) -> bool {
 }
 
 impl WriteBackController {
+    /// What is known of one Instance and its copy; nothing while any of it is unknown. A cache that has been filled
+    /// enqueues every key again, and so does the cell's uid.
+    fn observe(&self, key: &Key) -> Option<Observed> {
+        let (caches, copies) = (&self.caches, &self.copies.store);
+        let cell = caches.uid.get().filter(|_| caches.is_synced() && copies.is_synced())?;
+        if caches.instances.has_unreadable(&key.namespace) || copies.has_unreadable(&key.namespace) {
+            return None;
+        }
+        let place = ObjectKey::new(&key.namespace, &key.name);
+        let instance = caches.instances.get(&place);
+        let deployment = instance.as_deref().and_then(|instance| caches.owner(instance));
+        Some(Observed {
+            object: Object::named::<Instance>(&key.namespace, &key.name),
+            instance: instance.map(Shared::from),
+            deployment: deployment.map(Shared::from),
+            namespace_labels: caches.labels_of(&key.namespace),
+            cell: cell.clone(),
+            copy: copies.get(&place).map(Shared::from),
+        })
+    }
+
     /// A copy is there that the watch of our own does not show.
-    async fn contest(&self, this: &WriteBack, observed: &Observed<'_>) -> Result<Next, Error> {
-        let Some(other) = this.hub.read::<Instance>(&observed.object.namespace, &observed.object.name).await? else {
-            return Ok(Next::After(RECREATE_DELAY));
-        };
+    async fn contest(&self, observed: &Observed) -> Result<Next, Error> {
+        let hub = &self.copies.hub;
+        let recreate = Next::After(self.timing.write_back_recreate);
+        let object = &observed.object;
+        let Some(other) = hub.read::<Instance>(&object.namespace, &object.name).await? else { return Ok(recreate) };
         let Some(write) = write_back::contest(observed, &other) else {
-            tracing::debug!(object = %observed.object, "the hub's copy is another cell's");
-            return Ok(Next::After(CONTESTED_RETRY));
+            tracing::debug!(%object, "the hub's copy is another cell's");
+            return Ok(Next::After(self.timing.write_back_contested));
         };
-        send(&this.hub, &write, &self.0.metrics).await?;
-        Ok(Next::After(RECREATE_DELAY))
+        send(hub, &write, &self.metrics).await?;
+        Ok(recreate)
     }
 }

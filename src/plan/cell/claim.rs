@@ -1,6 +1,7 @@
 //! Whose a ResourceClaim is. Cells make their claims side by side in a project's namespace, often under one cluster name.
 
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
@@ -12,12 +13,12 @@ use crate::{
 };
 
 /// Who a cell is on its claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity<'a> {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
     /// Uid of the cell's `kube-system` namespace: no two cells share it, and none changes it.
-    pub uid: &'a str,
+    pub uid: String,
     /// `discovery.clusterName`: for people, and for the watch. Cells that were given no name share one.
-    pub cluster: &'a str,
+    pub cluster: String,
 }
 
 /// Whose a claim is, as one cell sees it.
@@ -32,7 +33,7 @@ pub enum Holder {
     Other,
 }
 
-impl Identity<'_> {
+impl Identity {
     /// Whose `claim` is, when its Instance is one of `namespace`.
     pub fn holder(&self, claim: &ResourceClaim, namespace: &str) -> Holder {
         let is = |key: &str, value: &str| claim.labels().get(key).is_some_and(|v| v == value);
@@ -40,22 +41,22 @@ impl Identity<'_> {
             return Holder::Other;
         }
         match claim.labels().get(label::CELL_UID) {
-            Some(uid) if uid == self.uid => Holder::ThisCell,
-            None if is(label::SOURCE_CLUSTER, self.cluster) => Holder::Unmarked,
+            Some(uid) if *uid == self.uid => Holder::ThisCell,
+            None if is(label::SOURCE_CLUSTER, &self.cluster) => Holder::Unmarked,
             _ => Holder::Other,
         }
     }
 
     /// Whether a change of `claim` can be news for an Instance of this cell.
     pub fn concerns(&self, claim: &ResourceClaim) -> bool {
-        claim.labels().get(label::CELL_UID).is_none_or(|uid| uid == self.uid)
+        claim.labels().get(label::CELL_UID).is_none_or(|uid| *uid == self.uid)
     }
 
     /// Whom a claim of another belongs to, for people.
     pub(super) fn describe_other(&self, claim: &ResourceClaim) -> String {
         let cluster = claim.labels().get(label::SOURCE_CLUSTER);
         match claim.labels().get(label::CELL_UID) {
-            Some(uid) if cluster.is_some_and(|name| name == self.cluster) && uid != self.uid => format!(
+            Some(uid) if cluster.is_some_and(|name| *name == self.cluster) && *uid != self.uid => format!(
                 "another cell that is called {} as well (uid {uid}); discovery.clusterName gives each a name of its own",
                 self.cluster
             ),

@@ -1,5 +1,7 @@
 //! Whether the ConfigMaps and Secrets that an Instance refers to are on its cell; if not, what is missing and why.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use serde::Deserialize;
 
@@ -20,11 +22,12 @@ struct Hint {
     message: String,
 }
 
-/// Judges one Instance; nothing when it refers to no data. `present` looks a companion up in its namespace.
+/// Judges one Instance; nothing when it refers to no data. `present`: the companions in its namespace, of those that it
+/// refers to.
 ///
 /// The deployment's annotations may be older than its template: what they do not speak of is not resolved, and the
 /// Instance waits (invariant E). Only the Go operator leaves it open whether an optional source was skipped.
-pub fn look(deployment: &WorkloadDeployment, instance: &Instance, present: &dyn Fn(&Token) -> bool) -> Option<Verdict> {
+pub fn judge(deployment: &WorkloadDeployment, instance: &Instance, present: &BTreeSet<Token>) -> Option<Verdict> {
     let references = references(&instance.spec);
     if references.is_empty() {
         return None;
@@ -47,7 +50,7 @@ pub fn look(deployment: &WorkloadDeployment, instance: &Instance, present: &dyn 
         });
     }
     let needed: Vec<&Token> = references.iter().map(|r| &r.token).filter(|token| expected.contains(token)).collect();
-    let missing: Vec<&Token> = needed.iter().copied().filter(|token| !present(token)).collect();
+    let missing: Vec<&Token> = needed.iter().copied().filter(|token| !present.contains(token)).collect();
     Some(if missing.is_empty() {
         Verdict::yes(Reason::Ready, format!("All {} referenced companion(s) are materialised", needed.len()))
     } else {
@@ -94,8 +97,8 @@ mod tests {
         .unwrap();
         let instance: Instance =
             serde_json::from_value(json!({ "metadata": { "name": "i" }, "spec": spec() })).unwrap();
-        let there = |token: &Token| present.contains(&token.to_string().as_str());
-        let verdict = look(&deployment, &instance, &there).unwrap();
+        let present = present.iter().map(|token| token.parse().unwrap()).collect();
+        let verdict = judge(&deployment, &instance, &present).unwrap();
         (verdict.reason.to_string(), verdict.message)
     }
 

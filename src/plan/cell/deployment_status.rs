@@ -4,8 +4,6 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use std::sync::Arc;
-
 use super::{
     instances::{Observed, is_outdated, is_ready},
     networks::Networks,
@@ -17,19 +15,19 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Write,
+        Cell, Shared, Write,
         condition::{Verdict, find, is_true},
     },
 };
 
 /// The status to write, or nothing when it stands already.
 pub(super) fn plan(
-    observed: &Observed<'_>,
+    observed: &Observed,
     networks: Option<&Networks>,
     hash: &str,
     now: Timestamp,
 ) -> Option<Write<Cell>> {
-    let deployment = observed.deployment;
+    let deployment = &*observed.deployment;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let generation = deployment.metadata.generation;
@@ -75,7 +73,7 @@ fn conditions(instance: &Instance) -> &[Condition] {
     instance.status.as_ref().map_or(&[], |s| &s.conditions)
 }
 
-fn available(observed: &Observed<'_>, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
+fn available(observed: &Observed, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
     if ready > 0 || desired == 0 {
         let total = observed.instances.len();
         return Verdict::yes(Reason::StableInstanceFound, format!("{ready}/{total} instances are ready"));
@@ -83,14 +81,14 @@ fn available(observed: &Observed<'_>, worst: Option<Verdict>, ready: i32, desire
     worst.unwrap_or_else(|| Verdict::no(Reason::InstancesProvisioning, "instances are being provisioned"))
 }
 
-fn replicas_ready(observed: &Observed<'_>, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
+fn replicas_ready(observed: &Observed, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
     let text = format!("{ready}/{desired} replicas available");
     if ready >= desired {
         return Verdict::yes(Reason::ReplicasAvailable, text);
     }
     match worst {
         Some(verdict) if verdict.reason == Reason::QuotaExceeded => {
-            let pending = |i: &&Arc<Instance>| {
+            let pending = |i: &&Shared<Instance>| {
                 find(conditions(i), condition::QUOTA_GRANTED).is_some_and(|c| c.status != ConditionStatus::True)
             };
             let pending = observed.instances.iter().filter(pending).count();
@@ -105,7 +103,7 @@ fn replicas_ready(observed: &Observed<'_>, worst: Option<Verdict>, ready: i32, d
 }
 
 /// The worst thing that keeps an Instance from serving, beyond ordinary progress; the networks' before an Instance's.
-fn worst(observed: &Observed<'_>, networks: Option<&Networks>) -> Option<Verdict> {
+fn worst(observed: &Observed, networks: Option<&Networks>) -> Option<Verdict> {
     let of_instances = observed
         .instances
         .iter()

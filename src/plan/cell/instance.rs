@@ -1,57 +1,83 @@
 //! One Instance: which of its gates open, and whether it is ready.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Features;
+use super::{Features, data, networks};
 use crate::{
     api::{
-        compute::{Condition, ConditionStatus, Instance, SchedulingGate},
+        compute::{Condition, ConditionStatus, Instance, SchedulingGate, WorkloadDeployment},
         meta::{annotation, condition, finalizer, gate, manager},
         reason::Reason,
+        referenced::Token,
     },
     plan::{
-        Cell, Plan, Write,
+        Cell, Plan, Shared, Write,
         condition::{Verdict, find},
     },
 };
 
 /// Everything that is known about one Instance.
-pub struct Observed<'a> {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Observed {
     /// The Instance.
-    pub instance: &'a Instance,
+    pub instance: Shared<Instance>,
+    /// The deployment that controls it; one that goes may have lost it already.
+    pub deployment: Option<Shared<WorkloadDeployment>>,
     /// What this cell gates on.
     pub features: Features,
-    /// What its own networks come to; only with the network feature.
-    pub networks: Option<Verdict>,
-    /// What the data that it refers to comes to; nothing when it refers to none, or without that feature.
-    pub data: Option<Verdict>,
+    /// Its networks; only with the network feature.
+    pub networks: Option<networks::Observed>,
+    /// The companions on the cell that it refers to and that stay; only with the data feature.
+    pub companions: Option<BTreeSet<Token>>,
 }
 
-/// What is to be done for one Instance, and what is to be counted of it.
-#[derive(Debug)]
-pub struct Decision {
-    /// The writes.
-    pub plan: Plan<Write<Cell>>,
-    /// How long it has waited for its data, when its gate opens now.
-    pub waited: Option<Duration>,
-    /// Reasons of `ReferencedDataReady` before and after, when it changes.
-    pub turned: Option<(String, String)>,
+/// What is to be counted beside the writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// How long the Instance has waited for its data, whose gate opens now.
+    WaitedForData(Duration),
+    /// `ReferencedDataReady` changes its reason.
+    DataTurned {
+        /// The reason before; empty when there was none.
+        from: String,
+        /// The reason from now on.
+        to: String,
+    },
 }
 
-impl From<Plan<Write<Cell>>> for Decision {
-    fn from(plan: Plan<Write<Cell>>) -> Self {
-        Self { plan, waited: None, turned: None }
-    }
+/// An Instance with what its networks and its data come to.
+struct Judged<'a> {
+    instance: &'a Instance,
+    features: Features,
+    /// Only with the network feature.
+    networks: Option<Verdict>,
+    /// Nothing when it refers to no data, or without that feature.
+    data: Option<Verdict>,
 }
 
 /// Decides the write for one Instance. A gate opens only on a verdict that is recorded for the generation it opens in
 /// (invariant E); taking it away makes a new generation, of which the status then speaks.
-pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
-    let Observed { instance, features, .. } = observed;
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>, Signal> {
+    let Observed { instance, deployment, features, networks, companions } = observed;
+    let deployment = deployment.as_deref();
+    let networks = networks.as_ref().zip(deployment);
+    let data = companions.as_ref().zip(deployment);
+    let judged = Judged {
+        instance,
+        features: *features,
+        networks: networks.map(|(seen, owner)| networks::judge(seen, owner, &instance.spec.network_interfaces).verdict),
+        data: data.and_then(|(present, owner)| data::judge(owner, instance, present)),
+    };
+    decide(&judged, now)
+}
+
+fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
+    let Judged { instance, features, .. } = judged;
     if instance.metadata.deletion_timestamp.is_some() {
         // The Go operator held a finalizer for its write-back; here the write-back's own controller sees to it.
         let mut writes: Vec<_> =
@@ -60,11 +86,11 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
             // Quota was configured once; nothing here can reach its backend now, and nobody else would let go.
             writes.extend(Write::release(manager::INSTANCE, finalizer::QUOTA, *instance));
         }
-        return Plan::writes(writes).into();
+        return Plan::writes(writes);
     }
     let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
-    if let Some(open) = open_gates(observed, old) {
-        return Decision { waited: waited(instance, now), ..Plan::writes(vec![open]).into() };
+    if let Some(open) = open_gates(judged, old) {
+        return Plan::writes(vec![open]).with(waited(instance, now).map(Signal::WaitedForData));
     }
     let generation = instance.metadata.generation;
     let mut conditions = Vec::new();
@@ -73,17 +99,19 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
         conditions.push(verdict.into_condition(old, condition::QUOTA_GRANTED, generation, now));
     }
     let mut turned = None;
-    if let Some(verdict) = &observed.data {
+    if let Some(verdict) = &judged.data {
         let before = find(old, condition::REFERENCED_DATA_READY).map_or("", |c| &c.reason);
-        turned = (verdict.reason != before).then(|| (before.to_owned(), verdict.reason.to_string()));
+        turned = (verdict.reason != before)
+            .then(|| Signal::DataTurned { from: before.to_owned(), to: verdict.reason.to_string() });
         conditions.push(verdict.clone().into_condition(old, condition::REFERENCED_DATA_READY, generation, now));
     }
     // Readiness is judged on what is about to stand.
     let known: Vec<Condition> =
         conditions.iter().chain(old.iter().filter(|c| find(&conditions, &c.type_).is_none())).cloned().collect();
-    conditions.push(ready(observed, &known).into_condition(old, condition::READY, generation, now));
+    conditions.push(ready(judged, &known).into_condition(old, condition::READY, generation, now));
     let status = Write::status(manager::INSTANCE, &json!({ "conditions": conditions }), *instance);
-    Decision { turned: turned.filter(|_| status.is_some()), ..status.into_iter().collect::<Plan<_>>().into() }
+    let turned = turned.filter(|_| status.is_some());
+    Plan::writes(status.into_iter().collect()).with(turned)
 }
 
 /// How long an Instance has waited behind the gate for its data.
@@ -95,37 +123,37 @@ fn waited(instance: &Instance, now: Timestamp) -> Option<Duration> {
 
 /// Takes every gate away that we judge, in one patch of exactly this version, once all of them may open: each opening
 /// makes a new generation, for which everything is judged, written and written back anew.
-fn open_gates(observed: &Observed<'_>, conditions: &[Condition]) -> Option<Write<Cell>> {
+fn open_gates(judged: &Judged<'_>, conditions: &[Condition]) -> Option<Write<Cell>> {
     let ours = |g: &&SchedulingGate| [gate::NETWORK, gate::QUOTA, gate::REFERENCED_DATA].contains(&g.name.as_str());
-    let (judged, left): (Vec<&SchedulingGate>, Vec<_>) = gates(observed.instance).iter().partition(ours);
-    if judged.is_empty() || judged.iter().any(|g| shut(observed, conditions, &g.name).is_some()) {
+    let (opening, left): (Vec<&SchedulingGate>, Vec<_>) = gates(judged.instance).iter().partition(ours);
+    if opening.is_empty() || opening.iter().any(|g| shut(judged, conditions, &g.name).is_some()) {
         return None;
     }
     Some(Write::amend(
         manager::INSTANCE,
         json!({ "spec": { "controller": { "schedulingGates": left } } }),
-        observed.instance,
+        judged.instance,
     ))
 }
 
 /// Why a gate stays shut; nothing when it may open, for exactly this generation of the Instance.
-fn shut(observed: &Observed<'_>, conditions: &[Condition], name: &str) -> Option<Verdict> {
+fn shut(judged: &Judged<'_>, conditions: &[Condition], name: &str) -> Option<Verdict> {
     match name {
-        gate::NETWORK if !observed.features.networks => None,
-        gate::NETWORK => match &observed.networks {
+        gate::NETWORK if !judged.features.networks => None,
+        gate::NETWORK => match &judged.networks {
             Some(verdict) if verdict.status == ConditionStatus::True => None,
             Some(verdict) => Some(verdict.clone()),
             None => Some(Verdict::no(Reason::NetworkProvisioning, "nothing is known of its networks")),
         },
         gate::QUOTA => match find(conditions, condition::QUOTA_GRANTED) {
             Some(c) if c.status == ConditionStatus::True => (c.observed_generation
-                != observed.instance.metadata.generation)
+                != judged.instance.metadata.generation)
                 .then(|| Verdict::no(Reason::PendingQuota, "quota was granted to an older generation")),
             Some(c) if c.reason != Reason::PendingEvaluation => Some(Verdict::no(c.reason(), c.message.clone())),
             Some(c) => Some(Verdict::no(Reason::PendingQuota, c.message.clone())),
             None => Some(Verdict::no(Reason::PendingQuota, "waiting for quota evaluation")),
         },
-        gate::REFERENCED_DATA => observed.data.clone().filter(|verdict| verdict.status != ConditionStatus::True),
+        gate::REFERENCED_DATA => judged.data.clone().filter(|verdict| verdict.status != ConditionStatus::True),
         // What we cannot judge stays shut.
         other => Some(Verdict::no(Reason::SchedulingGatesPresent, format!("waiting for {other}"))),
     }
@@ -136,13 +164,13 @@ fn gates(instance: &Instance) -> &[SchedulingGate] {
 }
 
 /// Ready: no gate left, programmed, available. Of what keeps it from that, the first and worst is reported.
-fn ready(observed: &Observed<'_>, conditions: &[Condition]) -> Verdict {
-    let gates = gates(observed.instance);
+fn ready(judged: &Judged<'_>, conditions: &[Condition]) -> Verdict {
+    let gates = gates(judged.instance);
     if !gates.is_empty() {
         let names = gates.iter().map(|g| g.name.as_str()).collect::<Vec<_>>().join(", ");
         let present = Verdict::no(Reason::SchedulingGatesPresent, format!("Scheduling gates present: {names}"));
         // What the gates wait for, the worst of it; when all of them may open, that they are there is all there is to say.
-        let waits = gates.iter().filter_map(|g| shut(observed, conditions, &g.name));
+        let waits = gates.iter().filter_map(|g| shut(judged, conditions, &g.name));
         return waits.max_by_key(|v| v.reason.rank()).filter(|v| v.reason.rank() > 0).unwrap_or(present);
     }
     let passed = |type_: &str, or: Reason| -> Result<(), Verdict> {
@@ -154,7 +182,7 @@ fn ready(observed: &Observed<'_>, conditions: &[Condition]) -> Verdict {
     };
     let programmed = passed(condition::PROGRAMMED, Reason::PendingProgramming);
     match programmed.and_then(|()| passed(condition::AVAILABLE, Reason::Provisioning)) {
-        Ok(()) => Verdict::yes(Reason::Available, format!("{} is ready", observed.instance.name_any())),
+        Ok(()) => Verdict::yes(Reason::Available, format!("{} is ready", judged.instance.name_any())),
         Err(verdict) => verdict,
     }
 }

@@ -20,8 +20,8 @@ fn condition(type_: &str, status: &str, reason: &str, generation: i64) -> Value 
     json!({ "type": type_, "status": status, "reason": reason, "message": "m", "observedGeneration": generation, "lastTransitionTime": "2026-01-01T00:00:00Z" })
 }
 
-fn seen(instance: &Instance) -> Observed<'_> {
-    Observed { instance, features: OFF, networks: None, data: None }
+fn seen(instance: &Instance) -> Judged<'_> {
+    Judged { instance, features: OFF, networks: None, data: None }
 }
 
 /// Does to an Instance what a write says.
@@ -49,7 +49,7 @@ fn carry_out(instance: &mut Instance, write: Write<Cell>) -> &'static str {
 fn settle(instance: &mut Instance) -> Vec<&'static str> {
     let mut done = Vec::new();
     loop {
-        let Some(write) = plan(&seen(instance), NOW).plan.steps.into_iter().next() else { return done };
+        let Some(write) = decide(&seen(instance), NOW).steps.into_iter().next() else { return done };
         done.push(carry_out(instance, write));
         assert!(done.len() < 10, "{done:?}");
     }
@@ -73,8 +73,7 @@ fn the_gates_of_features_that_are_off_open_on_a_recorded_verdict() {
 fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) -> (Vec<String>, String) {
     let mut object = instance.clone();
     for _ in 0..5 {
-        let steps =
-            plan(&Observed { instance: &object, features, networks: networks.cloned(), data: None }, NOW).plan.steps;
+        let steps = decide(&Judged { instance: &object, features, networks: networks.cloned(), data: None }, NOW).steps;
         let Some(write) = steps.into_iter().next() else { break };
         carry_out(&mut object, write);
     }
@@ -119,7 +118,7 @@ fn what_the_go_operator_held_is_released() {
     object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     object.metadata.finalizers = Some(vec![finalizer::INSTANCE.into(), finalizer::QUOTA.into(), "theirs".into()]);
     let left = |object: &Instance, features| {
-        let steps = plan(&Observed { instance: object, features, networks: None, data: None }, NOW).plan.steps;
+        let steps = decide(&Judged { instance: object, features, networks: None, data: None }, NOW).steps;
         let Some(Op::Merge { body, .. }) = steps.into_iter().next().map(|w| w.op) else { return None };
         Some(body["metadata"]["finalizers"].clone())
     };
@@ -176,20 +175,20 @@ fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
     }))
     .unwrap();
     let later = Timestamp::from_second(90).unwrap();
-    let decide = |verdict: Verdict| {
-        plan(&Observed { instance: &object, features: DATA, networks: None, data: Some(verdict) }, later)
+    let judge = |verdict: Verdict| {
+        decide(&Judged { instance: &object, features: DATA, networks: None, data: Some(verdict) }, later)
     };
-    let shut = decide(Verdict::no(Reason::from("AwaitingPropagation"), "waiting for Secret/db to arrive"));
-    let Op::Apply { body, .. } = &shut.plan.steps[0].op else { panic!("{shut:?}") };
+    let shut = judge(Verdict::no(Reason::from("AwaitingPropagation"), "waiting for Secret/db to arrive"));
+    let Op::Apply { body, .. } = &shut.steps[0].op else { panic!("{shut:?}") };
     let reported = body["status"]["conditions"].as_array().unwrap();
     for type_ in ["ReferencedDataReady", "Ready"] {
         let condition = reported.iter().find(|c| c["type"] == type_).unwrap();
         assert_eq!((&condition["status"], &condition["reason"]), (&json!("False"), &json!("AwaitingPropagation")));
         assert_eq!(condition["message"], "waiting for Secret/db to arrive");
     }
-    assert_eq!((shut.turned, shut.waited), (Some((String::new(), "AwaitingPropagation".into())), None));
-    let open = decide(Verdict::yes(Reason::from("Ready"), "All 1 referenced companion(s) are materialised"));
-    assert!(matches!(&open.plan.steps[0].op, Op::Merge { body, .. }
+    assert_eq!(shut.signals, [Signal::DataTurned { from: String::new(), to: "AwaitingPropagation".into() }]);
+    let open = judge(Verdict::yes(Reason::from("Ready"), "All 1 referenced companion(s) are materialised"));
+    assert!(matches!(&open.steps[0].op, Op::Merge { body, .. }
         if body["spec"]["controller"]["schedulingGates"] == json!([]) && body["metadata"]["resourceVersion"] == "3"));
-    assert_eq!(open.waited, Some(Duration::from_secs(90)));
+    assert_eq!(open.signals, [Signal::WaitedForData(Duration::from_secs(90))]);
 }

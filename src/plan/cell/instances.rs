@@ -1,9 +1,10 @@
 //! A deployment on its cell -> the Instances to make, replace and take away, one at a time and in order.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{Features, deployment_status, networks};
@@ -17,7 +18,7 @@ use crate::{
         names,
     },
     plan::{
-        Cell, Object, Plan, Write,
+        Cell, Object, Plan, Shared, Write,
         condition::is_true,
         hash::{is_own_hash, template_hash},
         ownership,
@@ -26,27 +27,28 @@ use crate::{
 };
 
 /// Everything that is known about one deployment on its cell.
-pub struct Observed<'a> {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Observed {
     /// The deployment.
-    pub deployment: &'a WorkloadDeployment,
+    pub deployment: Shared<WorkloadDeployment>,
     /// The Instances that it controls.
-    pub instances: &'a [Arc<Instance>],
+    pub instances: Vec<Shared<Instance>>,
     /// What this cell gates on.
     pub features: Features,
-    /// The cell's networks; only with the network feature.
-    pub networks: Option<&'a dyn networks::View>,
+    /// Its networks, and those of its Instances; only with the network feature.
+    pub networks: Option<networks::Observed>,
 }
 
 /// Decides the writes for one deployment: its networks, at most one step of the roll-out, and the status.
-pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
-    let deployment = observed.deployment;
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
+    let deployment = &*observed.deployment;
     if deployment.metadata.deletion_timestamp.is_some() {
         // Garbage collection takes the Instances. The Go operator held a finalizer for that; nobody else would release it.
         return Write::release(manager::DEPLOYMENT, finalizer::WORKLOAD, deployment).into_iter().collect();
     }
     let hash = template_hash(&deployment.spec.template);
     let interfaces = &deployment.spec.template.spec.network_interfaces;
-    let networks = observed.networks.map(|view| networks::look(view, deployment, interfaces));
+    let networks = observed.networks.as_ref().map(|seen| networks::judge(seen, deployment, interfaces));
     let location = networks.as_ref().and_then(|networks| networks.location.clone());
     let step = match next_action(observed, &hash) {
         Action::Create(ordinal) => Some(create(observed, ordinal, &hash, location.as_ref(), now)),
@@ -57,10 +59,10 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Plan<Write<Cell>> {
     let backfill = observed.instances.iter().filter_map(|instance| backfill(deployment, instance));
     let status = deployment_status::plan(observed, networks.as_ref(), &hash, now);
     let mut writes: Vec<Write<Cell>> = backfill.chain(step).chain(status).collect();
-    if let (Some(view), Some(networks)) = (observed.networks, networks) {
+    if let (Some(seen), Some(networks)) = (&observed.networks, networks) {
         let needed = observed.instances.iter().map(|i| i.spec.network_interfaces.len()).chain([interfaces.len()]).max();
         writes.extend(networks.writes);
-        writes.extend(networks::surplus(view, deployment, needed.unwrap_or(0)));
+        writes.extend(networks::surplus(seen, deployment, needed.unwrap_or(0)));
     }
     Plan::writes(writes)
 }
@@ -74,7 +76,7 @@ enum Action<'a> {
     Delete(&'a Instance),
     /// Made by an operator that hashed in another way, and just as it should be: it gets our hash, and runs on.
     Stamp(&'a Instance),
-    /// Something is under way; its event brings us back.
+    /// Something is under way; its event enqueues the deployment again.
     Wait,
     /// All is as it should be.
     Nothing,
@@ -83,9 +85,9 @@ enum Action<'a> {
 /// OrderedReady: make and await in ascending order, then replace and take away in descending order. Only the first
 /// action counts, so an Instance that is not ready holds all later work. The exception: one that is not ready *and*
 /// outdated is replaced at once, else a broken template could never be mended.
-fn next_action<'a>(observed: &Observed<'a>, hash: &str) -> Action<'a> {
+fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
     let by_ordinal: BTreeMap<u32, &Instance> =
-        observed.instances.iter().filter_map(|i| Some((names::instance_ordinal(&i.name_any())?, i.as_ref()))).collect();
+        observed.instances.iter().filter_map(|i| Some((names::instance_ordinal(&i.name_any())?, &**i))).collect();
     let template = &observed.deployment.spec.template;
     let foreign = by_ordinal.values().find(|i| {
         i.metadata.deletion_timestamp.is_none()
@@ -156,13 +158,13 @@ fn backfill(deployment: &WorkloadDeployment, instance: &Instance) -> Option<Writ
 }
 
 fn create(
-    observed: &Observed<'_>,
+    observed: &Observed,
     ordinal: u32,
     hash: &str,
     location: Option<&LocationReference>,
     now: Timestamp,
 ) -> Write<Cell> {
-    let deployment = observed.deployment;
+    let deployment = &*observed.deployment;
     let template = &deployment.spec.template;
     let metadata = template.metadata.clone().unwrap_or_default();
     let name = names::instance_name(&deployment.name_any(), ordinal);

@@ -20,7 +20,7 @@ fn deployment(replicas: i32, image: &str) -> WorkloadDeployment {
     .unwrap()
 }
 
-fn instance(ordinal: u32, hash: &str, state: &str) -> Arc<Instance> {
+fn instance(ordinal: u32, hash: &str, state: &str) -> Shared<Instance> {
     let ready = if state == "ready" { "True" } else { "False" };
     let mut object: Instance = serde_json::from_value(json!({
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
@@ -35,12 +35,21 @@ fn instance(ordinal: u32, hash: &str, state: &str) -> Arc<Instance> {
     if state == "going" {
         object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     }
-    Arc::new(object)
+    object.into()
 }
 
-fn act(deployment: &WorkloadDeployment, instances: &[Arc<Instance>]) -> String {
+fn observed(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> Observed {
+    Observed {
+        deployment: deployment.clone().into(),
+        instances: instances.to_vec(),
+        features: Features::default(),
+        networks: None,
+    }
+}
+
+fn act(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> String {
     let hash = template_hash(&deployment.spec.template);
-    match next_action(&Observed { deployment, instances, features: Features::default(), networks: None }, &hash) {
+    match next_action(&observed(deployment, instances), &hash) {
         Action::Create(ordinal) => format!("create {ordinal}"),
         Action::Delete(instance) => format!("delete {}", instance.name_any()),
         Action::Stamp(instance) => format!("stamp {}", instance.name_any()),
@@ -91,8 +100,8 @@ fn one_step_at_a_time_in_order() {
     assert_eq!(act(&deployment(0, "i:1"), &[new(0, "crashing"), new(1, "ready")]), "delete wd-1", "down to none");
 }
 
-fn writes(deployment: &WorkloadDeployment, instances: &[Arc<Instance>]) -> Vec<Write<Cell>> {
-    plan(&Observed { deployment, instances, features: Features::default(), networks: None }, NOW).steps
+fn writes(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> Vec<Write<Cell>> {
+    plan(&observed(deployment, instances), NOW).steps
 }
 
 #[test]
@@ -163,7 +172,7 @@ fn a_foreign_hash_on_what_the_template_makes_is_replaced_and_the_instance_runs_o
         object.metadata.labels = Some(BTreeMap::from([("app".into(), "x".into()), ("more".into(), "y".into())]));
         object.metadata.annotations = wd.spec.template.metadata.clone().unwrap().annotations;
         edit(&mut object);
-        Arc::new(object)
+        object.into()
     };
     let all = [made(0, &|_| ()), made(1, &|_| ())];
     assert_eq!(act(&wd, &all), "stamp wd-0");
@@ -191,7 +200,7 @@ fn labels_that_went_missing_are_put_back_and_restart_nothing() {
     assert!(body.get("spec").is_none());
     let mut whole = (*instance(0, &hash, "ready")).clone();
     whole.metadata.labels = Some(identity(&wd, 0).into());
-    let again = writes(&wd, &[Arc::new(whole)]);
+    let again = writes(&wd, &[whole.into()]);
     assert!(again.iter().all(|w| matches!(w.op, Op::Apply { status: true, .. })), "{again:?}");
 }
 
@@ -208,7 +217,7 @@ fn quota_that_is_exceeded_counts_what_waits_for_it() {
         };
         object.status =
             serde_json::from_value(json!({ "conditions": [condition("Ready"), condition("QuotaGranted")] })).unwrap();
-        Arc::new(object)
+        object.into()
     };
     let all = writes(&wd, &[instance(0, &hash, "ready"), waiting(1)]);
     let Op::Apply { body, .. } = &all.last().unwrap().op else { panic!("{all:?}") };
@@ -225,7 +234,7 @@ fn a_label_takes_no_blanks_and_quota_leaves_its_finalizer() {
     let mut wd = deployment(1, "i:1");
     wd.spec.city_code = "San Jose".into();
     let features = Features { quota: true, ..Features::default() };
-    let all = plan(&Observed { deployment: &wd, instances: &[], features, networks: None }, NOW).steps;
+    let all = plan(&Observed { features, ..observed(&wd, &[]) }, NOW).steps;
     let Op::Create { body, .. } = &all[0].op else { panic!("{all:?}") };
     assert_eq!(body["metadata"]["labels"][label::CITY_CODE], "San-Jose");
     assert_eq!(body["metadata"]["finalizers"], json!([finalizer::QUOTA]));
@@ -236,7 +245,7 @@ fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
     let mut wd = deployment(1, "i:1");
     let made = |wd: &WorkloadDeployment, data: bool| {
         let features = Features { data, ..Features::default() };
-        let observed = Observed { deployment: wd, instances: &[], features, networks: None };
+        let observed = Observed { features, ..observed(wd, &[]) };
         let steps = plan(&observed, NOW).steps;
         let body = steps.iter().find_map(|write| match &write.op {
             Op::Create { body, .. } => Some(body.clone()),

@@ -13,7 +13,7 @@ pub mod write_back;
 /// What this cell gates Instances on.
 ///
 /// Networks, quota and referenced data are their own features; while one is off its gate opens at once.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Features {
     /// The `NetworkingIntegration` feature gate.
     pub networks: bool,

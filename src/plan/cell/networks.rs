@@ -1,8 +1,7 @@
 //! A deployment's networks on its cell: a NetworkBinding per interface, its NetworkContext, a SubnetClaim, its Subnet.
 
-use std::sync::Arc;
-
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
@@ -16,7 +15,11 @@ use crate::{
         neighbours::{NetworkBinding, NetworkContext, Subnet, SubnetClaim, SubnetClaimSpec},
         reason::{Class, Reason},
     },
-    plan::{Cell, Object, Write, condition::Verdict, condition::find, ownership},
+    plan::{
+        Cell, Object, Shared, Write,
+        condition::{Verdict, find},
+        ownership,
+    },
 };
 
 /// Class of the subnets that Instances get.
@@ -24,20 +27,29 @@ const SUBNET_CLASS: &str = "private";
 /// Their address family.
 const IP_FAMILY: &str = "IPv4";
 
-/// What is known of the networks of a cell. All of it is known: the caches behind it are filled.
-pub trait View {
-    /// Locations of this city, by name, each once.
-    fn locations(&self, city: &CityCode) -> Vec<LocationReference>;
-    /// A binding.
-    fn binding(&self, namespace: &str, name: &str) -> Option<Arc<NetworkBinding>>;
-    /// Bindings that a deployment controls.
-    fn bindings_of(&self, deployment: &WorkloadDeployment) -> Vec<Arc<NetworkBinding>>;
-    /// A context.
-    fn context(&self, namespace: &str, name: &str) -> Option<Arc<NetworkContext>>;
-    /// Claims in the namespace of a context, sorted by name.
-    fn claims(&self, namespace: &str) -> Vec<Arc<SubnetClaim>>;
-    /// A subnet.
-    fn subnet(&self, namespace: &str, name: &str) -> Option<Arc<Subnet>>;
+/// What is known of a deployment's networks: whatever stands where one of its interfaces leads to. The caches behind it
+/// are filled, so what is not among it is not there.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Observed {
+    /// Locations of the deployment's city, each once.
+    pub locations: Vec<LocationReference>,
+    /// Bindings that the deployment controls, and whichever have the names of those that it needs.
+    pub bindings: Vec<Shared<NetworkBinding>>,
+    /// Contexts that these bindings name.
+    pub contexts: Vec<Shared<NetworkContext>>,
+    /// Claims in the namespaces of these contexts, sorted by name.
+    pub claims: Vec<Shared<SubnetClaim>>,
+    /// Subnets that the claims on these contexts name.
+    pub subnets: Vec<Shared<Subnet>>,
+}
+
+/// The object of this name; most namespaces hold few of a kind.
+fn named<'a, K: Resource>(objects: &'a [Shared<K>], namespace: &str, name: &str) -> Option<&'a K> {
+    let is = |object: &&Shared<K>| {
+        let meta = object.meta();
+        meta.name.as_deref() == Some(name) && meta.namespace.as_deref() == Some(namespace)
+    };
+    objects.iter().find(is).map(|object| &**object)
 }
 
 /// What a deployment's networks come to.
@@ -51,17 +63,17 @@ pub struct Networks {
     pub location: Option<LocationReference>,
 }
 
-/// Looks at the networks of these interfaces: those of a deployment's template, or those of an Instance, which may
-/// still be of an older template. Only the former's writes are to be carried out.
-pub fn look(view: &dyn View, deployment: &WorkloadDeployment, interfaces: &[NetworkInterface]) -> Networks {
-    let location = match locate(view, deployment) {
+/// Judges the networks of these interfaces: those of a deployment's template, or those of an Instance, which may still be
+/// of an older template. Only the former's writes are to be carried out.
+pub fn judge(observed: &Observed, deployment: &WorkloadDeployment, interfaces: &[NetworkInterface]) -> Networks {
+    let location = match locate(observed, deployment) {
         Ok(location) => location,
         Err(verdict) => return Networks { writes: Vec::new(), verdict, location: None },
     };
     let mut writes = Vec::new();
     let mut worst = Verdict::yes(Reason::NetworkReady, "networks are ready");
     for (index, interface) in interfaces.iter().enumerate() {
-        if let Err(pending) = walk(view, deployment, index, &interface.network, &location) {
+        if let Err(pending) = judge_interface(observed, deployment, index, &interface.network, &location) {
             writes.extend(pending.write);
             if worst.status == ConditionStatus::True || pending.verdict.reason.rank() > worst.reason.rank() {
                 worst = pending.verdict;
@@ -72,26 +84,25 @@ pub fn look(view: &dyn View, deployment: &WorkloadDeployment, interfaces: &[Netw
 }
 
 /// Bindings of interfaces that the template no longer has; they go once no Instance can need them.
-pub fn surplus(view: &dyn View, deployment: &WorkloadDeployment, interfaces: usize) -> Vec<Write<Cell>> {
+pub fn surplus(observed: &Observed, deployment: &WorkloadDeployment, interfaces: usize) -> Vec<Write<Cell>> {
     let wanted: Vec<String> =
         (0..interfaces).map(|index| names::network_binding_name(&deployment.name_any(), index)).collect();
-    let bindings = view.bindings_of(deployment);
-    let surplus = bindings.iter().filter(|binding| !wanted.contains(&binding.name_any()));
-    surplus.filter_map(|binding| Write::delete(binding.as_ref())).collect()
+    let controlled = observed.bindings.iter().filter(|binding| ownership::is_controlled_by(&***binding, deployment));
+    let surplus = controlled.filter(|binding| !wanted.contains(&binding.name_any()));
+    surplus.filter_map(|binding| Write::delete(&**binding)).collect()
 }
 
 /// The one location of the deployment's city.
-fn locate(view: &dyn View, deployment: &WorkloadDeployment) -> Result<LocationReference, Verdict> {
+fn locate(observed: &Observed, deployment: &WorkloadDeployment) -> Result<LocationReference, Verdict> {
     let written = &deployment.spec.city_code;
-    let city = CityCode::parse(written).map_err(|why| Verdict::no(Reason::NoMatchingLocation, why))?;
-    let mut locations = view.locations(&city);
-    match locations.len() {
-        1 => Ok(locations.remove(0)),
-        0 => Err(Verdict::no(
+    CityCode::parse(written).map_err(|why| Verdict::no(Reason::NoMatchingLocation, why))?;
+    match &observed.locations[..] {
+        [location] => Ok(location.clone()),
+        [] => Err(Verdict::no(
             Reason::NoMatchingLocation,
             format!("no Location or LocationBinding of this cell has the city code {written}"),
         )),
-        _ => {
+        locations => {
             let names: Vec<&str> = locations.iter().map(|location| location.name.as_str()).collect();
             Err(Verdict::no(
                 Reason::AmbiguousServingLocation,
@@ -117,9 +128,9 @@ impl Pending {
     }
 }
 
-/// One interface, from its binding to its subnet; the first step that is not ready ends the walk.
-fn walk(
-    view: &dyn View,
+/// One interface, from its binding to its subnet; the first of them that is not ready is what it waits for.
+fn judge_interface(
+    observed: &Observed,
     deployment: &WorkloadDeployment,
     index: usize,
     network: &NetworkReference,
@@ -127,14 +138,14 @@ fn walk(
 ) -> Result<(), Box<Pending>> {
     let namespace = deployment.namespace().unwrap_or_default();
     let name = names::network_binding_name(&deployment.name_any(), index);
-    let Some(binding) = view.binding(&namespace, &name) else {
+    let Some(binding) = named(&observed.bindings, &namespace, &name) else {
         return Err(Pending {
             write: Some(bind(deployment, &namespace, &name, network, location)),
             verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being made")),
         }
         .into());
     };
-    if !ownership::is_controlled_by(binding.as_ref(), deployment) {
+    if !ownership::is_controlled_by(binding, deployment) {
         return Err(Pending::waits(Verdict::no(
             Reason::NetworkFailedToCreate,
             format!("a NetworkBinding {name} that belongs to somebody else is in the way"),
@@ -143,7 +154,7 @@ fn walk(
     if binding.spec.network != *network || binding.spec.location != *location {
         // Its spec is immutable: it is made anew once it is gone.
         return Err(Pending {
-            write: Write::delete(binding.as_ref()),
+            write: Write::delete(binding),
             verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being replaced")),
         }
         .into());
@@ -153,7 +164,7 @@ fn walk(
     let Some(context) = status.network_context_ref else {
         return Err(Pending::provisioning(format!("NetworkBinding {name} names no NetworkContext yet")));
     };
-    let Some(live) = view.context(&context.namespace, &context.name) else {
+    let Some(live) = named(&observed.contexts, &context.namespace, &context.name) else {
         return Err(Pending::provisioning(format!("NetworkContext {} is not there yet", context.name)));
     };
     ready("NetworkContext", &context.name, live.status.as_ref().map_or(&[], |s| &s.conditions))?;
@@ -163,7 +174,9 @@ fn walk(
         location: location.clone(),
         ip_family: IP_FAMILY.into(),
     };
-    let claims = view.claims(&context.namespace);
+    let claims = Vec::from_iter(
+        observed.claims.iter().filter(|claim| claim.namespace().as_deref() == Some(&*context.namespace)),
+    );
     let Some(claim) = claims.iter().find(|claim| claim.spec == wanted) else {
         // Of one name more than there are claims, one is free.
         let taken = |name: &String| claims.iter().any(|claim| claim.name_any() == *name);
@@ -171,7 +184,7 @@ fn walk(
         let name = names.find(|name| !taken(name)).unwrap_or_default();
         return Err(Pending {
             verdict: Verdict::no(Reason::NetworkProvisioning, format!("SubnetClaim {name} is being made")),
-            write: Some(claim_subnet(&live, &context.namespace, &name, &wanted)),
+            write: Some(claim_subnet(live, &context.namespace, &name, &wanted)),
         }
         .into());
     };
@@ -180,7 +193,7 @@ fn walk(
     let Some(subnet) = status.subnet_ref else {
         return Err(Pending::provisioning(format!("SubnetClaim {} names no Subnet yet", claim.name_any())));
     };
-    let Some(live) = view.subnet(&context.namespace, &subnet.name) else {
+    let Some(live) = named(&observed.subnets, &context.namespace, &subnet.name) else {
         return Err(Pending::provisioning(format!("Subnet {} is not there yet", subnet.name)));
     };
     ready("Subnet", &subnet.name, live.status.as_ref().map_or(&[], |s| &s.conditions))

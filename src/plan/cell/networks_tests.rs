@@ -26,14 +26,14 @@ impl Cell0 {
         self.objects.insert((kind, object["metadata"]["name"].as_str().unwrap().to_owned()), object);
     }
 
-    fn get<K: serde::de::DeserializeOwned>(&self, kind: &'static str, name: &str) -> Option<Arc<K>> {
+    fn get<K: serde::de::DeserializeOwned>(&self, kind: &'static str, name: &str) -> Option<Shared<K>> {
         let mut object = self.objects.get(&(kind, name.to_owned()))?.clone();
         object["apiVersion"] = json!("networking.datumapis.com/v1alpha");
         object["kind"] = json!(kind);
-        Some(Arc::new(serde_json::from_value(object).unwrap()))
+        Some(serde_json::from_value::<K>(object).unwrap().into())
     }
 
-    /// Everything that the walk goes through, ready.
+    /// Everything from the binding to the subnet, ready.
     fn whole() -> Self {
         let mut cell = Self { locations: vec!["dfw-1"], ..Self::default() };
         let yes = || ready_as("True", "Ready", "");
@@ -60,27 +60,21 @@ impl Cell0 {
     }
 }
 
-impl View for Cell0 {
-    fn locations(&self, city: &CityCode) -> Vec<LocationReference> {
-        assert_eq!(city.as_str(), "dfw");
-        self.locations.iter().map(|name| LocationReference { name: (*name).into(), namespace: None }).collect()
+impl Cell0 {
+    fn all<K: serde::de::DeserializeOwned>(&self, kind: &'static str) -> Vec<Shared<K>> {
+        let names = self.objects.keys().filter(|(k, _)| *k == kind);
+        names.filter_map(|(_, name)| self.get(kind, name)).collect()
     }
-    fn binding(&self, _: &str, name: &str) -> Option<Arc<NetworkBinding>> {
-        self.get("NetworkBinding", name)
-    }
-    fn bindings_of(&self, _: &WorkloadDeployment) -> Vec<Arc<NetworkBinding>> {
-        let names = self.objects.keys().filter(|(kind, _)| *kind == "NetworkBinding");
-        names.filter_map(|(_, name)| self.get("NetworkBinding", name)).collect()
-    }
-    fn context(&self, _: &str, name: &str) -> Option<Arc<NetworkContext>> {
-        self.get("NetworkContext", name)
-    }
-    fn claims(&self, _: &str) -> Vec<Arc<SubnetClaim>> {
-        let names = self.objects.keys().filter(|(kind, _)| *kind == "SubnetClaim");
-        names.filter_map(|(_, name)| self.get("SubnetClaim", name)).collect()
-    }
-    fn subnet(&self, _: &str, name: &str) -> Option<Arc<Subnet>> {
-        self.get("Subnet", name)
+
+    fn observed(&self) -> Observed {
+        let location = |name: &&str| LocationReference { name: (*name).into(), namespace: None };
+        Observed {
+            locations: self.locations.iter().map(location).collect(),
+            bindings: self.all("NetworkBinding"),
+            contexts: self.all("NetworkContext"),
+            claims: self.all("SubnetClaim"),
+            subnets: self.all("Subnet"),
+        }
     }
 }
 
@@ -99,9 +93,9 @@ fn deployment() -> WorkloadDeployment {
     .unwrap()
 }
 
-fn look_at(cell: &Cell0) -> Networks {
+fn judged(cell: &Cell0) -> Networks {
     let deployment = deployment();
-    look(cell, &deployment, &deployment.spec.template.spec.network_interfaces)
+    judge(&cell.observed(), &deployment, &deployment.spec.template.spec.network_interfaces)
 }
 
 fn without(kind: &'static str) -> Box<dyn Fn(&mut Cell0)> {
@@ -126,7 +120,7 @@ fn every_step_that_is_missing_or_not_ready_says_so() {
     let reported = |edit: &dyn Fn(&mut Cell0)| {
         let mut cell = Cell0::whole();
         edit(&mut cell);
-        let Networks { writes, verdict, .. } = look_at(&cell);
+        let Networks { writes, verdict, .. } = judged(&cell);
         let does = writes.iter().map(|w| match &w.op {
             Op::Create { .. } => format!("create {}", w.object),
             Op::Delete { .. } => format!("delete {}", w.object),
@@ -230,10 +224,10 @@ fn the_worst_of_several_interfaces_is_reported_and_all_are_worked_on() {
     let mut cell = Cell0::whole();
     let binding = cell.objects.get_mut(&("NetworkBinding", "wd-net-0".into())).unwrap();
     binding["status"]["conditions"] = ready_as("False", "NetworkFailedToCreate", "no");
-    let Networks { writes, verdict, .. } = look(&cell, &wd, &wd.spec.template.spec.network_interfaces);
+    let Networks { writes, verdict, .. } = judge(&cell.observed(), &wd, &wd.spec.template.spec.network_interfaces);
     assert_eq!((writes.len(), verdict.reason.as_str()), (1, "NetworkFailedToCreate"));
     // An interface that is gone again leaves a binding that nobody needs.
-    let surplus = surplus(&cell, &deployment(), 0);
+    let surplus = surplus(&cell.observed(), &deployment(), 0);
     assert!(matches!(&surplus[..], [w] if w.object.name == "wd-net-0" && matches!(w.op, Op::Delete { .. })));
 }
 
@@ -243,6 +237,6 @@ fn an_instance_of_an_older_template_is_judged_by_its_own_network() {
         network: NetworkReference { name: "older".into(), namespace: None },
         network_policy: None,
     }];
-    let verdict = look(&Cell0::whole(), &deployment(), &older).verdict;
+    let verdict = judge(&Cell0::whole().observed(), &deployment(), &older).verdict;
     assert_eq!(verdict.status, ConditionStatus::False, "the binding is for another network than this Instance's");
 }

@@ -2,10 +2,11 @@
 //!
 //! The claim is held by a finalizer on the Instance, so that none is left behind when the Instance goes.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
@@ -17,7 +18,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Next, Object, Plan, Project, Step, Write,
+        Cell, Next, Object, Plan, Project, Shared, Step, Write,
         cell::{
             amounts::{amounts, sorted},
             claim::{Holder, Identity},
@@ -25,17 +26,11 @@ use crate::{
         condition::{Verdict, find},
         event::{self, Note, Severity},
     },
+    timing::Timing,
 };
 
-/// How long a claim may stay unlooked at before nobody can be expected to look: then there is no budget at all.
-const NO_BUDGET_AFTER: Duration = Duration::from_secs(15);
-/// How long a deleted Instance waits for its claim's release before it lets go of it: longer than an outage of an hour.
-const CLAIM_RELEASE_TIMEOUT: Duration = Duration::from_hours(2);
-/// How long a project must have been unknown, or unnamed, before its claims count as gone with it.
-const PROJECT_GONE_TIMEOUT: Duration = Duration::from_mins(2);
-
 /// Where an Instance's claim lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Address {
     /// The project whose quota is used.
     pub project: ProjectName,
@@ -59,7 +54,7 @@ impl Address {
 }
 
 /// Why quota gives no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     /// Which.
     pub cause: Cause,
@@ -68,7 +63,7 @@ pub struct Trouble {
 }
 
 /// The kinds of [`Trouble`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Cause {
     /// No answer, or none that makes sense; it may pass by itself.
     Unavailable,
@@ -107,9 +102,10 @@ impl Cause {
 }
 
 /// What is known of an Instance's claim.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Claim {
     /// It is there.
-    Present(Arc<ResourceClaim>),
+    Present(Shared<ResourceClaim>),
     /// It is not.
     Absent,
     /// Nobody knows, for this reason.
@@ -117,38 +113,33 @@ pub enum Claim {
 }
 
 /// Everything that is known about one Instance's quota.
-pub struct Observed<'a> {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Observed {
     /// The Instance.
-    pub instance: &'a Instance,
+    pub instance: Shared<Instance>,
     /// Where its claim is to be; absent when the namespace does not say.
-    pub address: Option<&'a Address>,
+    pub address: Option<Address>,
     /// Its claim.
     pub claim: Claim,
     /// Whether a watch brings the claim's next change; without it, the claim is looked at again.
     pub watched: bool,
     /// This cell, as its claims name it.
-    pub cell: Identity<'a>,
+    pub cell: Identity,
+    /// How long to wait for an evaluation, and for the release of a claim.
+    pub timing: Timing,
 }
 
-/// What a plan comes to beside its writes.
-#[derive(Debug)]
-pub struct Decision {
-    /// The writes.
-    pub plan: Plan<Step<Cell, Project>>,
-    /// Whether a claim is being left behind, to be counted.
-    pub orphans: bool,
-    /// Why quota gave no answer, as a label to be counted under.
-    pub failure: Option<&'static str>,
-}
-
-impl From<Plan<Step<Cell, Project>>> for Decision {
-    fn from(plan: Plan<Step<Cell, Project>>) -> Self {
-        Self { plan, orphans: false, failure: None }
-    }
+/// What is to be counted beside the writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// A claim is left behind.
+    Orphaned,
+    /// Quota gave no answer, for the reason with this label.
+    Failed(&'static str),
 }
 
 /// Decides the writes for one Instance's quota.
-pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>, Signal> {
     if observed.instance.metadata.deletion_timestamp.is_some() {
         release(observed, now)
     } else {
@@ -156,8 +147,8 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     }
 }
 
-fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
-    let Observed { instance, address, claim, watched, cell } = observed;
+fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>, Signal> {
+    let Observed { instance, address, claim, watched, cell, timing } = observed;
     let namespace = instance.namespace().unwrap_or_default();
     let reported = |verdict: Verdict| report(instance, verdict, now).into_iter().map(Step::Local).collect::<Vec<_>>();
     let pending = |message: String| unknown(Reason::PendingEvaluation, message);
@@ -165,7 +156,7 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let under_way = |message: String| if is_pending(instance) { Vec::new() } else { reported(pending(message)) };
     let amounts = match amounts(&instance.spec) {
         Ok(amounts) => amounts,
-        Err(why) => return Plan::writes(reported(Verdict::no(Reason::ValidationFailed, why))).into(),
+        Err(why) => return Plan::writes(reported(Verdict::no(Reason::ValidationFailed, why))),
     };
     let name = names::resource_claim_name(&instance.name_any());
     // The finalizer first: as long as there is a claim, somebody answers for it.
@@ -183,7 +174,7 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
             steps.extend(reported(Verdict::no(trouble.cause.reason(), trouble.message.clone())));
         }
         Claim::Absent => {
-            let Some(address) = address else { return Plan::nothing().into() };
+            let Some(address) = address else { return Plan::nothing() };
             steps.push(Step::Remote(cell.create(address, &name, &namespace, &amounts)));
             steps.extend(under_way(format!("ResourceClaim {name} is being made")));
         }
@@ -198,11 +189,11 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
         Claim::Present(claim) if sorted(&claim.spec.requests) != sorted(&amounts) => {
             // Claimed for another size than this generation has: what was granted says nothing of it.
             steps.extend(reported(pending(format!("ResourceClaim {name} is being replaced: the amounts changed"))));
-            steps.extend(Write::delete(claim.as_ref()).map(Step::Remote));
+            steps.extend(Write::delete(&**claim).map(Step::Remote));
         }
         Claim::Present(claim) => {
             let verdict;
-            (verdict, next) = judge(claim, now);
+            (verdict, next) = judge(claim, timing.quota_no_budget, now);
             failure = (verdict.reason == Reason::QuotaNoBudget).then_some("no_budget");
             let ordinary = verdict.reason == Reason::PendingEvaluation;
             granted = verdict.status == ConditionStatus::True;
@@ -212,7 +203,7 @@ fn ensure_claim(observed: &Observed<'_>, now: Timestamp) -> Decision {
     if !watched && !granted && next == Next::Await {
         next = Next::After(poll(instance, now));
     }
-    Decision { plan: Plan::until(steps, next), orphans: false, failure }
+    Plan::until(steps, next).with(failure.map(Signal::Failed))
 }
 
 fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {
@@ -230,8 +221,8 @@ fn unknown(reason: Reason, message: String) -> Verdict {
     Verdict { status: ConditionStatus::Unknown, reason, message }
 }
 
-/// What the claim's `Granted` says, in our terms.
-fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
+/// What the claim's `Granted` says, in our terms. A claim that nobody has evaluated for `no_budget_after` has no budget.
+fn judge(claim: &ResourceClaim, no_budget_after: Duration, now: Timestamp) -> (Verdict, Next) {
     let conditions: &[Condition] = claim.status.as_ref().map_or(&[], |status| &status.conditions);
     // An answer to an older version of the claim is none.
     let granted = find(conditions, "Granted")
@@ -249,7 +240,7 @@ fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
             let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
             let detail =
                 other.map(|c| said(c, "")).filter(|m| !m.is_empty()).map_or(String::new(), |m| format!(": {m}"));
-            match NO_BUDGET_AFTER.checked_sub(age).filter(|left| !left.is_zero()) {
+            match no_budget_after.checked_sub(age).filter(|left| !left.is_zero()) {
                 Some(left) => {
                     (unknown(Reason::PendingEvaluation, format!("quota is being evaluated{detail}")), Next::After(left))
                 }
@@ -258,7 +249,7 @@ fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
                         Reason::QuotaNoBudget,
                         format!(
                             "quota has not been evaluated for {} s: the project may have no budget for these resources{detail}",
-                            NO_BUDGET_AFTER.as_secs()
+                            no_budget_after.as_secs()
                         ),
                     ),
                     Next::Await,
@@ -269,49 +260,55 @@ fn judge(claim: &ResourceClaim, now: Timestamp) -> (Verdict, Next) {
 }
 
 /// The Instance goes: its claim first, then our finalizer.
-fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
-    let Observed { instance, address, claim, watched, cell } = observed;
-    let done = |plan: Plan<Step<Cell, Project>>| Decision::from(plan);
-    let Some(release) = Write::<Cell>::release(manager::QUOTA, finalizer::QUOTA, *instance) else {
-        return done(Plan::nothing());
+fn release(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>, Signal> {
+    let Observed { instance, address, claim, watched, cell, timing } = observed;
+    let Some(release) = Write::<Cell>::release(manager::QUOTA, finalizer::QUOTA, &**instance) else {
+        return Plan::nothing();
     };
-    let since = instance.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
-    let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     let name = names::resource_claim_name(&instance.name_any());
     match claim {
         Claim::Present(claim) if cell.holder(claim, &instance.namespace().unwrap_or_default()) == Holder::Other => {
-            done(Plan::writes(vec![Step::Local(release)]))
+            Plan::writes(vec![Step::Local(release)])
         }
         Claim::Present(claim) => {
-            // On its way out already when there is no write: its event brings us back, or the next look.
-            let steps = Write::delete(claim.as_ref()).map(Step::Remote).into_iter().collect();
-            let next = if *watched { Next::Await } else { Next::After(poll(instance, now)) };
-            done(Plan::until(steps, next))
+            // On its way out already when there is no write: its event enqueues the Instance again, or the next look.
+            let steps = Write::delete(&**claim).map(Step::Remote).into_iter().collect();
+            Plan::until(steps, if *watched { Next::Await } else { Next::After(poll(instance, now)) })
         }
         Claim::Absent => {
-            let Some(address) = address else { return done(Plan::nothing()) };
+            let Some(address) = address else { return Plan::nothing() };
             let confirm = Write::confirm_absent(Object::named::<ResourceClaim>(&address.namespace, &name));
-            done(Plan::writes(vec![Step::Remote(confirm), Step::Local(release)]))
+            Plan::writes(vec![Step::Remote(confirm), Step::Local(release)])
         }
         // With the namespace, everything in it is gone.
-        Claim::Unknown(trouble) if trouble.cause == Cause::NoNamespace => {
-            done(Plan::writes(vec![Step::Local(release)]))
-        }
-        Claim::Unknown(trouble) => {
-            let patience = match trouble.cause {
-                Cause::NoProject | Cause::Unresolvable => PROJECT_GONE_TIMEOUT,
-                _ => CLAIM_RELEASE_TIMEOUT,
-            };
-            match patience.checked_sub(waited).filter(|left| !left.is_zero()) {
-                None => orphan(instance, release, &name, &trouble.message, now),
-                Some(left) => {
-                    let message = format!("waiting to release ResourceClaim {name}: {}", trouble.message);
-                    let reported = report(instance, Verdict::no(trouble.cause.reason(), message), now);
-                    let steps = reported.into_iter().map(Step::Local).collect();
-                    let next = Next::After(left.min(poll(instance, now)));
-                    Decision { failure: Some(trouble.cause.label()), ..Plan::until(steps, next).into() }
-                }
-            }
+        Claim::Unknown(trouble) if trouble.cause == Cause::NoNamespace => Plan::writes(vec![Step::Local(release)]),
+        Claim::Unknown(trouble) => await_backend(instance, trouble, release, timing, now),
+    }
+}
+
+/// Waits for a backend that does not answer; when that has taken too long, the claim is left behind.
+fn await_backend(
+    instance: &Instance,
+    trouble: &Trouble,
+    release: Write<Cell>,
+    timing: &Timing,
+    now: Timestamp,
+) -> Plan<Step<Cell, Project>, Signal> {
+    let name = names::resource_claim_name(&instance.name_any());
+    let since = instance.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
+    let waited = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let timeout = match trouble.cause {
+        Cause::NoProject | Cause::Unresolvable => timing.quota_project_gone,
+        _ => timing.quota_claim_release,
+    };
+    match timeout.checked_sub(waited).filter(|left| !left.is_zero()) {
+        None => orphan(instance, release, &name, &trouble.message, now),
+        Some(left) => {
+            let message = format!("waiting to release ResourceClaim {name}: {}", trouble.message);
+            let reported = report(instance, Verdict::no(trouble.cause.reason(), message), now);
+            let next = Next::After(left.min(poll(instance, now)));
+            Plan::until(reported.into_iter().map(Step::Local).collect(), next)
+                .with([Signal::Failed(trouble.cause.label())])
         }
     }
 }
@@ -320,10 +317,10 @@ fn release(observed: &Observed<'_>, now: Timestamp) -> Decision {
 /// this cell's uid may be another's whose Instance lives there, under the same name.
 pub fn reclaim(
     claim: &ResourceClaim,
-    cell: Identity<'_>,
+    cell: &Identity,
     namespace: &str,
     instance: &str,
-) -> Plan<Step<Cell, Project>> {
+) -> Plan<Step<Cell, Project>, Signal> {
     if cell.holder(claim, namespace) != Holder::ThisCell {
         return Plan::nothing();
     }
@@ -333,13 +330,18 @@ pub fn reclaim(
 }
 
 /// Lets an Instance go whose claim nobody can release any more, and says so.
-fn orphan(instance: &Instance, release: Write<Cell>, name: &str, why: &str, now: Timestamp) -> Decision {
+fn orphan(
+    instance: &Instance,
+    release: Write<Cell>,
+    name: &str,
+    why: &str,
+    now: Timestamp,
+) -> Plan<Step<Cell, Project>, Signal> {
     let text = format!("ResourceClaim {name} is left behind: {why}");
     let note =
         Note { severity: Severity::Warning, reason: Reason::QuotaClaimOrphaned, action: "ReleasingQuota", text: &text };
     let event = event::on(instance, "instance-controller", &note, now);
-    let plan = Plan::writes(vec![Step::Local(event), Step::Local(release)]);
-    Decision { orphans: true, ..plan.into() }
+    Plan::writes(vec![Step::Local(event), Step::Local(release)]).with([Signal::Orphaned])
 }
 
 /// The write that says `verdict`, when it does not stand already.

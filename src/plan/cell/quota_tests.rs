@@ -3,7 +3,11 @@ use crate::plan::Op;
 use serde_json::Value;
 
 const CLUSTER: &str = "dfw-1";
-const CELL: Identity<'static> = Identity { uid: "uid-of-dfw", cluster: CLUSTER };
+const CELL_UID: &str = "uid-of-dfw";
+
+fn cell() -> Identity {
+    Identity { uid: CELL_UID.into(), cluster: CLUSTER.into() }
+}
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -29,7 +33,7 @@ fn claim(edit: impl FnOnce(&mut Value)) -> Claim {
         "metadata": {
             "name": "instance-wd-0", "namespace": "default", "uid": "c", "resourceVersion": "9",
             "generation": 1, "creationTimestamp": at(0).to_string(),
-            "labels": { label::SOURCE_CLUSTER: CLUSTER, label::CELL_UID: CELL.uid, label::INSTANCE_NAMESPACE: "ns-1" },
+            "labels": { label::SOURCE_CLUSTER: CLUSTER, label::CELL_UID: CELL_UID, label::INSTANCE_NAMESPACE: "ns-1" },
         },
         "spec": {
             "consumerRef": { "apiGroup": "g", "kind": "Project", "name": "shop" },
@@ -41,7 +45,7 @@ fn claim(edit: impl FnOnce(&mut Value)) -> Claim {
         },
     });
     edit(&mut object);
-    Claim::Present(Arc::new(serde_json::from_value(object).unwrap()))
+    Claim::Present(serde_json::from_value(object).unwrap())
 }
 
 fn granted(status: &str, reason: &str) -> Value {
@@ -52,22 +56,39 @@ fn unknown(cause: Cause) -> Claim {
     Claim::Unknown(Trouble { cause, message: "no answer".into() })
 }
 
-fn decide(instance: &Instance, claim: Claim, second: i64) -> Decision {
+type Decision = Plan<Step<Cell, Project>, Signal>;
+
+fn observed(instance: &Instance, claim: Claim, watched: bool) -> Observed {
     let address = Address { project: ProjectName::new("shop"), namespace: "default".into() };
-    plan(&Observed { instance, address: Some(&address), claim, watched: true, cell: CELL }, at(second))
+    let instance = instance.clone().into();
+    Observed { instance, address: Some(address), claim, watched, cell: cell(), timing: Timing::default() }
 }
 
-/// The same while no watch brings the claim's changes.
+fn decide(instance: &Instance, claim: Claim, second: i64) -> Decision {
+    plan(&observed(instance, claim, true), at(second))
+}
+
+/// What is decided while no watch brings the claim's changes.
 fn decide_unwatched(instance: &Instance, claim: Claim, second: i64) -> Decision {
-    let address = Address { project: ProjectName::new("shop"), namespace: "default".into() };
-    plan(&Observed { instance, address: Some(&address), claim, watched: false, cell: CELL }, at(second))
+    plan(&observed(instance, claim, false), at(second))
+}
+
+fn failure_of(decision: &Decision) -> Option<&'static str> {
+    decision.signals.iter().find_map(|signal| match signal {
+        Signal::Failed(label) => Some(*label),
+        Signal::Orphaned => None,
+    })
+}
+
+fn orphaned(decision: &Decision) -> bool {
+    decision.signals.contains(&Signal::Orphaned)
 }
 
 /// The condition that a decision writes, and the other calls it makes, in order.
 fn reported(decision: &Decision) -> (String, Vec<String>) {
     let mut reason = String::new();
     let mut calls = Vec::new();
-    for step in &decision.plan.steps {
+    for step in &decision.steps {
         match step {
             Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
                 let condition = &body["status"]["conditions"][0];
@@ -121,7 +142,7 @@ fn every_answer_and_every_silence_has_its_reason() {
         ),
     ] {
         let decision = decide(&instance(|_| ()), claim, second);
-        assert_eq!((reported(&decision), decision.failure), ((reason.to_owned(), vec![]), failure), "{name}");
+        assert_eq!((reported(&decision), failure_of(&decision)), ((reason.to_owned(), vec![]), failure), "{name}");
     }
     // The answer to an older version of the claim is none; nor does a verdict stand in for what is not asked.
     let older = claim(|c| {
@@ -154,12 +175,12 @@ fn a_claim_is_made_once_somebody_answers_for_it() {
     let (reason, calls) = reported(&decision);
     assert_eq!(reason, "Unknown PendingEvaluation");
     assert_eq!(calls, ["apply Instance", "create ResourceClaim default/instance-wd-0"]);
-    let Step::Remote(Write { op: Op::Create { body, .. }, .. }) = &decision.plan.steps[1] else { panic!() };
+    let Step::Remote(Write { op: Op::Create { body, .. }, .. }) = &decision.steps[1] else { panic!() };
     let project = json!({ "apiGroup": "resourcemanager.miloapis.com", "kind": "Project", "name": "shop" });
     assert_eq!((&body["spec"]["consumerRef"], &body["spec"]["resourceRef"]), (&project, &project));
     assert_eq!(
         body["metadata"]["labels"],
-        json!({ label::SOURCE_CLUSTER: CLUSTER, label::CELL_UID: CELL.uid, label::INSTANCE_NAMESPACE: "ns-1" })
+        json!({ label::SOURCE_CLUSTER: CLUSTER, label::CELL_UID: CELL_UID, label::INSTANCE_NAMESPACE: "ns-1" })
     );
     let (_, calls) = reported(&decide(&instance(|_| ()), Claim::Absent, 1));
     assert_eq!(calls, ["create ResourceClaim default/instance-wd-0"], "stamped at birth");
@@ -204,24 +225,24 @@ fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance
     let release = "delete ResourceClaim default/instance-wd-0";
     // What happens to it while its Instance lives here, goes, and is gone.
     for (name, cluster, uid, namespace, held, given_up, reclaimed) in [
-        ("ours", CLUSTER, Some(CELL.uid), "ns-1", true, true, true),
-        ("ours, from before the cell was renamed", "old", Some(CELL.uid), "ns-1", true, true, true),
+        ("ours", CLUSTER, Some(CELL_UID), "ns-1", true, true, true),
+        ("ours, from before the cell was renamed", "old", Some(CELL_UID), "ns-1", true, true, true),
         ("Go's, under our name", CLUSTER, None, "ns-1", true, true, false),
         ("another cell's, under our name", CLUSTER, Some("uid-of-ord"), "ns-1", false, false, false),
         ("another cell's", "ord-1", Some("uid-of-ord"), "ns-1", false, false, false),
         ("Go's, of another cell", "ord-1", None, "ns-1", false, false, false),
-        ("ours, of another namespace", CLUSTER, Some(CELL.uid), "ns-2", false, false, false),
+        ("ours, of another namespace", CLUSTER, Some(CELL_UID), "ns-2", false, false, false),
     ] {
         let of = || labelled(cluster, uid, namespace);
         let decision = decide(&living, of(), 1);
         let (reason, calls) = reported(&decision);
         assert_eq!((reason.as_str(), &calls), ("Unknown PendingEvaluation", &vec![]), "{name}: nothing is touched");
-        let polls = decision.plan.next == Next::After(Duration::from_secs(1));
+        let polls = decision.next == Next::After(Duration::from_secs(1));
         assert_eq!(!polls, held, "{name}: no watch of ours shows the release of another's");
         let wanted = if given_up { release } else { "patch Instance" };
         assert_eq!(reported(&decide(&leaving, of(), 1)).1, [wanted], "{name}");
         let Claim::Present(claim) = of() else { panic!() };
-        assert_eq!(!reclaim(&claim, CELL, "ns-1", "wd-0").steps.is_empty(), reclaimed, "{name}");
+        assert_eq!(!reclaim(&claim, &cell(), "ns-1", "wd-0").steps.is_empty(), reclaimed, "{name}");
     }
 }
 
@@ -229,7 +250,7 @@ fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance
 fn two_cells_of_one_name_read_how_to_tell_them_apart() {
     let message = |claim: Claim| {
         let decision = decide(&instance(|_| ()), claim, 1);
-        let Step::Local(Write { op: Op::Apply { body, .. }, .. }) = &decision.plan.steps[0] else { panic!() };
+        let Step::Local(Write { op: Op::Apply { body, .. }, .. }) = &decision.steps[0] else { panic!() };
         body["status"]["conditions"][0]["message"].as_str().unwrap().to_owned()
     };
     let twin = message(labelled(CLUSTER, Some("uid-of-ord"), "ns-1"));
@@ -244,12 +265,12 @@ fn without_a_watch_a_claim_is_looked_at_again_until_it_is_granted() {
     let second = Next::After(Duration::from_secs(1));
     let living = instance(|_| ());
     let with = |status: Value| claim(move |c| c["status"] = status);
-    assert_eq!(decide_unwatched(&living, with(granted("False", "QuotaExceeded")), 1).plan.next, second);
-    assert_eq!(decide_unwatched(&living, with(granted("True", "QuotaAvailable")), 1).plan.next, Next::Await);
-    assert_eq!(decide_unwatched(&living, Claim::Absent, 1).plan.next, second);
+    assert_eq!(decide_unwatched(&living, with(granted("False", "QuotaExceeded")), 1).next, second);
+    assert_eq!(decide_unwatched(&living, with(granted("True", "QuotaAvailable")), 1).next, Next::Await);
+    assert_eq!(decide_unwatched(&living, Claim::Absent, 1).next, second);
     let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
-    assert_eq!(decide_unwatched(&leaving, claim(|_| ()), 1).plan.next, second, "nothing tells that it is gone");
-    assert_eq!(decide(&leaving, claim(|_| ()), 1).plan.next, Next::Await);
+    assert_eq!(decide_unwatched(&leaving, claim(|_| ()), 1).next, second, "nothing tells that it is gone");
+    assert_eq!(decide(&leaving, claim(|_| ()), 1).next, Next::Await);
 }
 
 #[test]
@@ -297,13 +318,13 @@ fn a_deleted_instance_waits_for_its_claims_release_and_no_longer_than_it_must() 
     ] {
         let decision = decide(&leaving, claim, second);
         let wanted: Vec<String> = calls.iter().map(ToString::to_string).collect();
-        assert_eq!((reported(&decision).1, decision.orphans), (wanted, orphans), "{name}");
+        assert_eq!((reported(&decision).1, orphaned(&decision)), (wanted, orphans), "{name}");
     }
     let free = instance(|i| {
         i["metadata"]["deletionTimestamp"] = json!(at(0).to_string());
         i["metadata"]["finalizers"] = json!(["theirs"]);
     });
-    assert!(decide(&free, claim(|_| ()), 1).plan.steps.is_empty());
+    assert!(decide(&free, claim(|_| ()), 1).steps.is_empty());
 }
 
 #[test]
@@ -325,7 +346,7 @@ fn a_namespace_says_where_quota_is() {
 fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
     let steps = |claim: Claim| {
         let Claim::Present(claim) = claim else { panic!() };
-        reclaim(&claim, CELL, "ns-1", "wd-0").steps
+        reclaim(&claim, &cell(), "ns-1", "wd-0").steps
     };
     let all = steps(claim(|_| ()));
     let [Step::Local(confirm), Step::Remote(delete)] = &all[..] else { panic!("{all:?}") };

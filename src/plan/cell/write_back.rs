@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
@@ -14,7 +16,7 @@ use crate::{
         meta::{GROUP, VERSION, annotation, label, manager},
     },
     plan::{
-        Cell, Hub, Object, Plan, Step, Write,
+        Cell, Hub, Object, Plan, Shared, Step, Write,
         instance_copy::{self, Copy},
         ownership,
     },
@@ -32,24 +34,26 @@ const DEMANDED: [&str; 7] = [
 ];
 
 /// Everything that is known about one Instance and its copy.
-pub struct Observed<'a> {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Observed {
     /// Which Instance, whether it is there or not.
-    pub object: &'a Object,
+    pub object: Object,
     /// The Instance; absent when it is gone.
-    pub instance: Option<&'a Instance>,
+    pub instance: Option<Shared<Instance>>,
     /// The deployment on this cell that controls it.
-    pub deployment: Option<&'a WorkloadDeployment>,
+    pub deployment: Option<Shared<WorkloadDeployment>>,
     /// Labels of the cell's namespace.
-    pub namespace_labels: &'a BTreeMap<String, String>,
+    pub namespace_labels: BTreeMap<String, String>,
     /// Uid of this cell.
-    pub cell: &'a str,
+    pub cell: String,
     /// The copy, when this cell wrote it.
-    pub copy: Option<&'a Instance>,
+    pub copy: Option<Shared<Instance>>,
 }
 
-/// Decides the writes for one Instance's copy.
-pub fn plan(observed: &Observed<'_>) -> Plan<Step<Cell, Hub>> {
-    let Observed { object, copy, .. } = observed;
+/// Decides the writes for one Instance's copy; nothing of it depends on the time.
+pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>> {
+    let object = &observed.object;
+    let copy = observed.copy.as_deref();
     let Some(wanted) = wanted(observed) else {
         // Only an Instance that is gone takes its copy along; one that cannot be judged keeps what it has.
         let leftover = copy.filter(|_| observed.instance.is_none());
@@ -59,7 +63,7 @@ pub fn plan(observed: &Observed<'_>) -> Plan<Step<Cell, Hub>> {
         let confirm = Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name));
         return Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)]);
     };
-    let Some(write) = instance_copy::ensure(&wanted.copy, *copy) else { return Plan::nothing() };
+    let Some(write) = instance_copy::ensure(&wanted.copy, copy) else { return Plan::nothing() };
     if copy.is_some() {
         return Plan::writes(vec![Step::Remote(write)]);
     }
@@ -78,12 +82,14 @@ pub fn plan(observed: &Observed<'_>) -> Plan<Step<Cell, Hub>> {
 /// What to do about a copy that this cell has not written: it is taken over when nobody's name is on it (the Go
 /// operator wrote it), and gives way when it is older than our Instance (the city moved here). Else it stays: a
 /// younger one is another cell's, which got the deployment after us.
-pub fn contest(observed: &Observed<'_>, other: &Instance) -> Option<Write<Hub>> {
+pub fn contest(observed: &Observed, other: &Instance) -> Option<Write<Hub>> {
     let wanted = wanted(observed)?;
     match other.labels().get(label::CELL_UID) {
         None => instance_copy::ensure(&wanted.copy, Some(other)),
-        Some(cell) if cell == observed.cell => None, // the watch brings it
-        Some(_) if other.creation_timestamp() < observed.instance?.creation_timestamp() => Write::delete(other),
+        Some(cell) if *cell == observed.cell => None, // the watch brings it
+        Some(_) if other.creation_timestamp() < observed.instance.as_ref()?.creation_timestamp() => {
+            Write::delete(other)
+        }
         Some(_) => None,
     }
 }
@@ -95,10 +101,10 @@ struct Wanted<'a> {
 }
 
 /// The copy to have; `None` while something it must say is not known, or nobody on the hub would own it.
-fn wanted<'a>(observed: &Observed<'a>) -> Option<Wanted<'a>> {
-    let (instance, deployment) = (observed.instance?, observed.deployment?);
+fn wanted(observed: &Observed) -> Option<Wanted<'_>> {
+    let (instance, deployment) = (observed.instance.as_deref()?, observed.deployment.as_deref()?);
     if DEMANDED.iter().any(|key| instance.labels().get(*key).is_none_or(String::is_empty)) {
-        return None; // the deployment's controller puts them back, and that brings us back
+        return None; // the deployment's controller puts them back, and their event enqueues the Instance again
     }
     let upstream = |key: &'static str| {
         observed.namespace_labels.get(key).filter(|value| !value.is_empty()).map(|value| (key, value.clone()))
@@ -107,7 +113,7 @@ fn wanted<'a>(observed: &Observed<'a>) -> Option<Wanted<'a>> {
     let labels = BTreeMap::from([
         upstream(label::UPSTREAM_CLUSTER)?,
         upstream(label::UPSTREAM_NAMESPACE)?,
-        (label::CELL_UID, observed.cell.to_owned()),
+        (label::CELL_UID, observed.cell.clone()),
     ]);
     let owner = json!([{
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "WorkloadDeployment",

@@ -45,20 +45,19 @@ impl Seen {
         Self { instance: Some(instance(|_| ())), deployment: Some(deployment()), labels, copy: None }
     }
 
-    fn with<T>(&self, act: impl FnOnce(&Observed<'_>) -> T) -> T {
-        let object = Object::named::<Instance>("ns-1", "wd-0");
+    fn with<T>(&self, act: impl FnOnce(&Observed) -> T) -> T {
         act(&Observed {
-            object: &object,
-            instance: self.instance.as_ref(),
-            deployment: self.deployment.as_ref(),
-            namespace_labels: &self.labels,
-            cell: "cell-a",
-            copy: self.copy.as_ref(),
+            object: Object::named::<Instance>("ns-1", "wd-0"),
+            instance: self.instance.clone().map(Shared::from),
+            deployment: self.deployment.clone().map(Shared::from),
+            namespace_labels: self.labels.clone(),
+            cell: "cell-a".into(),
+            copy: self.copy.clone().map(Shared::from),
         })
     }
 
     fn steps(&self) -> Vec<Step<Cell, Hub>> {
-        self.with(|observed| plan(observed).steps)
+        self.with(|observed| plan(observed, Timestamp::UNIX_EPOCH).steps)
     }
 
     /// The copy as the hub would hold it.

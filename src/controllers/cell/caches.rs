@@ -1,0 +1,123 @@
+//! What a cell knows: the caches behind the snapshots of its controllers.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, OnceLock},
+};
+
+use kube::ResourceExt;
+
+use super::{companions::Companions, index::Index, networks::Networks};
+use crate::{
+    api::compute::{Instance, WorkloadDeployment},
+    io::{
+        clients::ControlPlane,
+        store::{ObjectKey, Store},
+    },
+    plan::{
+        self, NamespaceFacts,
+        cell::{Features, networks},
+        ownership,
+        references::references,
+    },
+};
+
+/// The cell, and what is known of it.
+pub(super) struct Caches {
+    /// The cell's control plane.
+    pub(super) plane: ControlPlane<plan::Cell>,
+    /// Uid of the cell's `kube-system` namespace, once it is known.
+    pub(super) uid: OnceLock<String>,
+    /// What Instances are gated on.
+    pub(super) features: Features,
+    /// Namespaces that Karmada brought, with the labels that say what they mirror; by [`Index::Project`].
+    pub(super) namespaces: Arc<Store<NamespaceFacts>>,
+    /// Copies that Karmada brought, by [`Index::Namespace`].
+    pub(super) deployments: Arc<Store<WorkloadDeployment>>,
+    /// By [`Index::ControlledBy`], [`Index::Namespace`] and [`Index::Needs`].
+    pub(super) instances: Arc<Store<Instance>>,
+    /// With the network feature.
+    pub(super) networks: Option<Networks>,
+    /// With the data feature.
+    pub(super) companions: Option<Companions>,
+}
+
+impl Caches {
+    pub(super) fn new(plane: ControlPlane<plan::Cell>, features: Features) -> Self {
+        Self {
+            plane,
+            uid: OnceLock::new(),
+            features,
+            namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
+                facts.upstream().map(|(project, _)| Index::Project(project.as_str()).to_string()).into_iter().collect()
+            })),
+            deployments: Arc::new(Store::new(|key, _| vec![Index::Namespace(&key.namespace).to_string()])),
+            instances: Arc::new(Store::new(|key, instance: &Instance| {
+                let owner = ownership::controller_of(instance).map(|owner| Index::ControlledBy(&owner.uid).to_string());
+                let needs = references(&instance.spec);
+                let needs = needs.iter().map(|reference| Index::Needs(&key.namespace, &reference.token).to_string());
+                owner.into_iter().chain([Index::Namespace(&key.namespace).to_string()]).chain(needs).collect()
+            })),
+            networks: features.networks.then(Networks::default),
+            companions: features.data.then(Companions::default),
+        }
+    }
+
+    /// Whether everything is known that quota and the write-back read.
+    pub(super) fn is_synced(&self) -> bool {
+        self.namespaces.is_synced() && self.deployments.is_synced() && self.instances.is_synced()
+    }
+
+    /// Whether everything is known that making Instances and opening their gates reads.
+    pub(super) fn knows_all(&self) -> bool {
+        self.is_synced()
+            && self.networks.as_ref().is_none_or(Networks::is_synced)
+            && self.companions.as_ref().is_none_or(Companions::is_synced)
+    }
+
+    /// The deployment of this cell that controls an Instance. A projection in a project's namespace has none.
+    pub(super) fn owner(&self, instance: &Instance) -> Option<Arc<WorkloadDeployment>> {
+        let owner = ownership::controller_of(instance)?;
+        let namespace = instance.namespace().unwrap_or_default();
+        let deployment = self.deployments.get(&ObjectKey::new(&namespace, &owner.name))?;
+        ownership::is_controlled_by(instance, deployment.as_ref()).then_some(deployment)
+    }
+
+    /// The Instances that a deployment controls.
+    pub(super) fn instances_of(&self, deployment: &WorkloadDeployment) -> Vec<Arc<Instance>> {
+        self.instances.by_index(&Index::ControlledBy(&deployment.uid().unwrap_or_default()).to_string())
+    }
+
+    /// Keys of the Instances of a namespace.
+    pub(super) fn instances_in(&self, namespace: &str) -> Vec<ObjectKey> {
+        self.instances.keys_by_index(&Index::Namespace(namespace).to_string())
+    }
+
+    /// Namespaces that mirror one of this project.
+    pub(super) fn namespaces_of(&self, project: &str) -> Vec<ObjectKey> {
+        self.namespaces.keys_by_index(&Index::Project(project).to_string())
+    }
+
+    /// Labels of a namespace, as far as they are kept; none when it is not there.
+    pub(super) fn labels_of(&self, namespace: &str) -> BTreeMap<String, String> {
+        let facts = self.namespaces.get(&ObjectKey::new("", namespace));
+        facts.map(|facts| facts.labels.clone()).unwrap_or_default()
+    }
+
+    /// What is known of the networks of a deployment's first `interfaces` interfaces; only with the network feature.
+    pub(super) fn observe_networks(
+        &self,
+        deployment: &WorkloadDeployment,
+        interfaces: usize,
+    ) -> Option<networks::Observed> {
+        self.networks.as_ref().map(|networks| networks.observe(deployment, interfaces))
+    }
+
+    /// The companions that an Instance refers to and that stay; only with the data feature.
+    pub(super) fn observe_companions(&self, instance: &Instance) -> Option<BTreeSet<crate::api::referenced::Token>> {
+        let companions = self.companions.as_ref()?;
+        let namespace = instance.namespace().unwrap_or_default();
+        let needed = references(&instance.spec).into_iter().map(|reference| reference.token);
+        Some(needed.filter(|token| companions.has(&namespace, token)).collect())
+    }
+}

@@ -1,0 +1,177 @@
+//! The control planes of the projects that have Instances on a cell, as far as quota goes.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use kube::ResourceExt;
+use tokio_util::sync::CancellationToken;
+
+use super::caches::Caches;
+use crate::{
+    api::{meta::label, names::ProjectName, neighbours::ResourceClaim},
+    controllers::{Watches, with},
+    io::{
+        clients::{ControlPlane, Projects},
+        health::Health,
+        queue::{Key, Queue},
+        store::{Change, ObjectKey, Store},
+    },
+    metrics::Metrics,
+    plan::{
+        self,
+        cell::{
+            claim::Identity,
+            quota::{Cause, Trouble},
+        },
+    },
+    timing::Timing,
+};
+
+/// Lane of Instances whose project is not known.
+const UNRESOLVED_LANE: &str = "";
+
+/// The quota of every project that has Instances on this cell.
+pub(super) struct QuotaBackends {
+    caches: Arc<Caches>,
+    /// `discovery.clusterName`.
+    cluster: String,
+    projects: Projects,
+    backends: Mutex<BTreeMap<ProjectName, Arc<Backend>>>,
+    pub(super) queue: Arc<Queue>,
+    health: Health,
+    metrics: Metrics,
+    timing: Timing,
+    stop: CancellationToken,
+}
+
+/// One project's control plane, as far as quota goes.
+pub(super) struct Backend {
+    pub(super) plane: ControlPlane<plan::Project>,
+    /// Claims of every cell of this name; the watch cannot ask for those of this one, as Go's carry no uid.
+    pub(super) claims: Arc<Store<ResourceClaim>>,
+    /// When its watch was started.
+    pub(super) since: Instant,
+    stop: CancellationToken,
+}
+
+impl QuotaBackends {
+    pub(super) fn new(
+        caches: Arc<Caches>,
+        (cluster, projects): (String, Projects),
+        health: &Health,
+        (metrics, timing): (&Metrics, Timing),
+        stop: &CancellationToken,
+    ) -> Self {
+        Self {
+            caches,
+            cluster,
+            projects,
+            backends: Mutex::default(),
+            queue: Arc::default(),
+            health: health.clone(),
+            metrics: metrics.clone(),
+            timing,
+            stop: stop.clone(),
+        }
+    }
+
+    /// This cell on its claims; nothing until its uid is known.
+    pub(super) fn identity(&self) -> Option<Identity> {
+        Some(Identity { uid: self.caches.uid.get()?.clone(), cluster: self.cluster.clone() })
+    }
+
+    fn backends(&self) -> MutexGuard<'_, BTreeMap<ProjectName, Arc<Backend>>> {
+        self.backends.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The backend of a project that has one already.
+    pub(super) fn known(&self, project: &ProjectName) -> Option<Arc<Backend>> {
+        self.backends().get(project).cloned()
+    }
+
+    /// The project's backend; the first call starts its watch, at `now`.
+    pub(super) fn backend(self: &Arc<Self>, project: &ProjectName, now: Instant) -> Result<Arc<Backend>, Trouble> {
+        let mut backends = self.backends();
+        if let Some(backend) = backends.get(project) {
+            return Ok(backend.clone());
+        }
+        let connection =
+            self.projects.connect(project).map_err(|message| Trouble { cause: Cause::Misconfigured, message })?;
+        let backend = Arc::new(Backend {
+            plane: ControlPlane::new(&format!("project {project}"), connection),
+            claims: Arc::new(Store::new(|_, _| Vec::new())),
+            since: now,
+            stop: self.stop.child_token(),
+        });
+        let (weak, lane) = (Arc::downgrade(self), project.clone());
+        backend.claims.listen(move |change| with(&weak, |quota| quota.on_claim(&lane, change)));
+        let (weak, of) = (Arc::downgrade(self), project.clone());
+        let watches = Watches {
+            plane: &backend.plane,
+            health: &self.health,
+            metrics: &self.metrics,
+            timing: self.timing,
+            stop: &backend.stop,
+            tenant: true,
+            on_fresh: Arc::new(move || with(&weak, |quota| quota.enqueue_project(&of))),
+        };
+        let selector = format!("{}={}", label::SOURCE_CLUSTER, self.cluster);
+        watches.written::<ResourceClaim, _>(&selector, |claim| claim, &backend.claims);
+        backends.insert(project.clone(), backend.clone());
+        tracing::info!(%project, "quota engaged");
+        Ok(backend)
+    }
+
+    /// Lets go of the project that a namespace mirrors, when it has no Instance here any more.
+    pub(super) fn retire_unused(&self, namespace: &str) {
+        let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
+        let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) else { return };
+        let used = |namespace: &ObjectKey| !self.caches.instances_in(&namespace.name).is_empty();
+        if self.caches.namespaces_of(project.as_str()).iter().any(used) {
+            return;
+        }
+        if let Some(backend) = self.backends().remove(&project) {
+            backend.stop.cancel();
+            tracing::info!(%project, "quota disengaged");
+        }
+    }
+
+    /// The key of an Instance: its project is the lane, so that one whose quota is away delays no other.
+    pub(super) fn key(&self, instance: &ObjectKey) -> Key {
+        let facts = self.caches.namespaces.get(&ObjectKey::new("", &instance.namespace));
+        let project = facts.and_then(|facts| facts.upstream().map(|(project, _)| project));
+        let lane = project.as_ref().map_or(UNRESOLVED_LANE, ProjectName::as_str);
+        Key::new(lane, &instance.namespace, &instance.name)
+    }
+
+    /// The quota of an Instance is looked at.
+    pub(super) fn enqueue(&self, instance: &ObjectKey) {
+        self.queue.add(self.key(instance));
+    }
+
+    /// A project's quota answers again: each of its Instances is looked at.
+    fn enqueue_project(&self, project: &ProjectName) {
+        self.queue.retry_now(project.as_str());
+        for namespace in self.caches.namespaces_of(project.as_str()) {
+            for instance in self.caches.instances_in(&namespace.name) {
+                self.queue.add(Key::new(project.as_str(), &instance.namespace, &instance.name));
+            }
+        }
+    }
+
+    /// A claim changed: the Instance that it is for is looked at.
+    fn on_claim(&self, lane: &ProjectName, change: &Change<'_, ResourceClaim>) {
+        let Some(claim) = change.any() else { return };
+        if self.identity().is_some_and(|cell| !cell.concerns(claim)) {
+            return;
+        }
+        let namespace = claim.labels().get(label::INSTANCE_NAMESPACE);
+        let name = change.key.name.strip_prefix("instance-");
+        if let (Some(namespace), Some(name)) = (namespace, name) {
+            self.queue.add(Key::new(lane.as_str(), namespace, name));
+        }
+    }
+}
