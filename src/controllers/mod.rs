@@ -15,7 +15,6 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    api::meta::{annotation, label},
     io::{
         Class, Error,
         clients::ControlPlane,
@@ -192,15 +191,9 @@ fn with<T>(weak: &Weak<T>, act: impl FnOnce(&Arc<T>)) {
     }
 }
 
-/// What is kept of a namespace: of its labels, those that say what it mirrors.
+/// What is kept of a namespace that a watch brings.
 fn namespace_facts(namespace: PartialObjectMeta<Namespace>) -> NamespaceFacts {
-    let meta = namespace.metadata;
-    let mut labels = meta.labels.unwrap_or_default();
-    let kept = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::DELETION_PROTECTED];
-    labels.retain(|key, _| kept.contains(&key.as_str()));
-    let paused = meta.annotations.iter().flatten().any(|(k, v)| k == annotation::PAUSE && v == "true");
-    let terminating = meta.deletion_timestamp.is_some();
-    NamespaceFacts { uid: meta.uid.unwrap_or_default(), labels, terminating, paused }
+    NamespaceFacts::of(namespace.metadata)
 }
 
 /// What all watches of one control plane share.

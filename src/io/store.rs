@@ -197,6 +197,11 @@ impl<V> Store<V> {
         self.read().entries.get(key)?.value.clone()
     }
 
+    /// Whether the object of this name is there, be it readable or not.
+    pub fn contains(&self, key: &ObjectKey) -> bool {
+        self.read().entries.contains_key(key)
+    }
+
     /// Every object under this index value, sorted by key.
     pub fn by_index(&self, value: &str) -> Vec<Arc<V>> {
         let inner = self.read();
@@ -396,6 +401,7 @@ mod tests {
         let (store, _) = store();
         store.replace(vec![Incoming { value: None, ..object("a", "1", 1, "x") }], 1);
         assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
+        assert!(store.contains(&ObjectKey::new("ns", "a")) && !store.contains(&ObjectKey::new("ns", "b")));
         assert!(store.has_unreadable("ns") && !store.has_unreadable("other"));
         store.observe(object("a", "1", 2, "mended"));
         assert!(!store.has_unreadable("ns"));

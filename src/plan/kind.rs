@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{
     compute::{Instance, Workload, WorkloadDeployment},
     karmada::{Cluster, PropagationPolicy, ResourceBinding},
-    neighbours::{NetworkBinding, ResourceClaim, SubnetClaim},
+    neighbours::{NetworkBinding, Project, ProjectControlPlane, ResourceClaim, SubnetClaim},
     referenced::SourceKind,
 };
 
@@ -43,6 +43,8 @@ known!(
     Event,
     ResourceBinding,
     Cluster,
+    Project,
+    ProjectControlPlane,
 );
 
 /// The kinds we write.
@@ -74,6 +76,10 @@ pub enum Kind {
     ResourceBinding,
     /// `cluster.karmada.io/v1alpha1` Cluster; only ever spoken of in Events
     Cluster,
+    /// `resourcemanager.miloapis.com/v1alpha1` Project; only ever looked for
+    Project,
+    /// `infrastructure.miloapis.com/v1alpha1` ProjectControlPlane; only ever looked for
+    ProjectControlPlane,
 }
 
 impl Kind {
@@ -93,6 +99,10 @@ impl Kind {
             Self::Secret => ("v1", "Secret", "secrets"),
             Self::ResourceBinding => ("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings"),
             Self::Cluster => ("cluster.karmada.io/v1alpha1", "Cluster", "clusters"),
+            Self::Project => ("resourcemanager.miloapis.com/v1alpha1", "Project", "projects"),
+            Self::ProjectControlPlane => {
+                ("infrastructure.miloapis.com/v1alpha1", "ProjectControlPlane", "projectcontrolplanes")
+            }
         }
     }
 
@@ -192,5 +202,7 @@ mod tests {
         agrees::<Event>();
         agrees::<ResourceBinding>();
         agrees::<Cluster>();
+        agrees::<Project>();
+        agrees::<ProjectControlPlane>();
     }
 }

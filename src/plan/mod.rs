@@ -22,7 +22,7 @@ mod write;
 pub use kind::{Kind, Known, Object, ObjectVersion};
 pub use namespace::NamespaceFacts;
 pub use shared::Shared;
-pub use write::{Cell, Hub, Op, Plane, Project, Step, Write};
+pub use write::{Cell, Discovery, Hub, Op, Plane, Project, Step, Write};
 
 use std::{convert::Infallible, time::Duration};
 

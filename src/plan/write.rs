@@ -22,6 +22,9 @@ pub enum Hub {}
 /// A POP cell.
 #[derive(Debug)]
 pub enum Cell {}
+/// Where it is known which projects exist. Nothing is written there.
+#[derive(Debug)]
+pub enum Discovery {}
 
 impl Plane for Project {
     const NAME: &'static str = "project";
@@ -31,6 +34,9 @@ impl Plane for Hub {
 }
 impl Plane for Cell {
     const NAME: &'static str = "cell";
+}
+impl Plane for Discovery {
+    const NAME: &'static str = "discovery";
 }
 
 /// One API call.

@@ -21,7 +21,7 @@ use compute_operator::{
         management::{
             companion::{self, Decision, Observed, User},
             facts::CompanionFacts,
-            fan_out, federate, policy, projection,
+            fan_out, federate, policy, probe, projection,
             resolve::{self, Limits, Source},
         },
         ownership,
@@ -184,9 +184,10 @@ impl World {
                 claimed: 0,
                 unneeded_for: Duration::ZERO,
                 wait_is_reported: false,
-                probe: policy::Probe::Passed,
+                probe: probe::Probe::Passed,
                 propagation: policy::Propagation::Dependencies,
                 rollback_impact: None,
+                timing: Timing::default(),
             };
             for write in policy::plan(&observed, NOW).plan.steps {
                 spend(left, &mut self.changes, self.now.hub.execute(&write));

@@ -1,21 +1,27 @@
 //! Many projects behind one manager: engaged and let go as they come and go, none at the mercy of another.
 //! On one bed with a stand-in for Milo, the tests one after the other: each changes what all see.
-use std::{sync::atomic::Ordering, time::Duration};
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use crate::common::{
     RUNTIME, World, api, apply,
     beds::{Lender, Lent},
     delete, deployment, eventually,
     example_app::SWEEPS,
-    get, list, promised, workload,
+    get, list, merge, never, promised, workload,
 };
+use http::Method;
 use jiff::Timestamp;
 use kube::{
     Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use serde_json::json;
-use testbed::{Options, Testbed, audit::Audit, bed::announce, control_plane::ControlPlane, neighbours::Reach};
+use serde_json::{Value, json};
+use testbed::{
+    Options, Testbed, audit::Audit, bed::announce, control_plane::ControlPlane, gate::Gate, neighbours::Reach,
+};
 
 /// How long the hub keeps what a vanished project left.
 const GRACE: Duration = Duration::from_secs(6);
@@ -317,7 +323,10 @@ fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace
         let on_hub = Audit::mark(&world.bed.hub);
         world.operators[0].process.kill();
         delete(&world.project, "Project", "", "beta").await;
-        world.restart_manager(&[]).await;
+        let gate = Gate::start(world.bed.dir(), &world.bed.hub, &Arc::default()).await.unwrap();
+        gate.hold().next(Method::PATCH, &format!("/namespaces/{lost}"));
+        let before = get(&world.hub, "Namespace", "", &lost).await.unwrap();
+        world.restart_manager(&[&format!("--federation-kubeconfig={}", gate.kubeconfig().display())]).await;
         let counted = std::sync::atomic::AtomicBool::new(false);
         let told: Timestamp = eventually("it is told, and counted", || async {
             // Once it is removed, it is counted no more.
@@ -335,6 +344,23 @@ fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace
             Ok(told.data["eventTime"].as_str().unwrap().parse().unwrap())
         })
         .await;
+        // The manager has read the namespace and judged it; now somebody says that it is to stay.
+        gate.hold().caught().await;
+        let pause =
+            |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
+        merge(&world.hub, "Namespace", "", &lost, pause(json!("true"))).await;
+        gate.hold().release();
+        eventually("it says that the namespace stays", || async {
+            let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
+            if log.contains("stranded hub namespace stays for now") { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        never("it is touched", || async {
+            let after = get(&world.hub, "Namespace", "", &lost).await.unwrap().metadata;
+            (after.deletion_timestamp.is_some() || after.labels != before.metadata.labels).then_some(after)
+        })
+        .await;
+        merge(&world.hub, "Namespace", "", &lost, pause(Value::Null)).await;
         for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw)] {
             eventually(&format!("it is gone from {place}"), || async {
                 let left = get(client, "Namespace", "", &lost).await;

@@ -4,7 +4,10 @@ use std::sync::{Arc, Weak};
 
 use tokio_util::sync::CancellationToken;
 
-use super::state::Management;
+use super::{
+    registry::{Discovered, ProjectFacts},
+    state::Management,
+};
 use crate::{
     api::{
         names::ProjectName,
@@ -14,17 +17,10 @@ use crate::{
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
-        store::{Change, ObjectKey, Store},
+        store::{Change, Store},
     },
-    plan,
+    plan::Kind,
 };
-
-/// What is kept of a project.
-#[derive(Debug, PartialEq, Eq)]
-struct Facts {
-    ready: bool,
-    terminating: bool,
-}
 
 /// What a project's state asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,7 +33,7 @@ enum Wanted {
 
 /// A project is worked on from when it is ready until it is gone: one that is on its way out still has deployments to
 /// be finalised, and one whose readiness flickers must not lose what is known of it.
-fn wanted(facts: Option<&Facts>) -> Wanted {
+fn wanted(facts: Option<&ProjectFacts>) -> Wanted {
     match facts {
         None => Wanted::Gone,
         Some(facts) if facts.ready || facts.terminating => Wanted::Engaged,
@@ -54,12 +50,12 @@ pub(super) fn start(
     health: &Health,
     stop: &CancellationToken,
 ) {
-    let store: Arc<Store<Facts>> = Arc::new(Store::new(|_, _| Vec::new()));
+    let store: Arc<Store<ProjectFacts>> = Arc::new(Store::new(|_, _| Vec::new()));
     let weak = Arc::downgrade(management);
     store.listen(move |change| on_project(&weak, &projects, change));
-    let known = store.clone();
-    management.know_projects(move |name| known.is_live() && known.get(&ObjectKey::new("", name.as_str())).is_none());
-    let plane: ControlPlane<plan::Project> = ControlPlane::new("discovery", discovery);
+    let plane = ControlPlane::new("discovery", discovery);
+    let kind = if internal { Kind::ProjectControlPlane } else { Kind::Project };
+    management.projects.discover(Discovered { plane: plane.clone(), kind, projects: store.clone() });
     let watches = Watches {
         plane: &plane,
         health,
@@ -70,18 +66,19 @@ pub(super) fn start(
         on_fresh: Arc::new(|| ()),
     };
     if internal {
-        let keep = |p: ProjectControlPlane| Facts {
+        let keep = |p: ProjectControlPlane| ProjectFacts {
             ready: p.is_ready(),
             terminating: p.metadata.deletion_timestamp.is_some(),
         };
         watches.objects::<ProjectControlPlane, _>("", keep, &store);
     } else {
-        let keep = |p: Project| Facts { ready: p.is_ready(), terminating: p.metadata.deletion_timestamp.is_some() };
+        let keep =
+            |p: Project| ProjectFacts { ready: p.is_ready(), terminating: p.metadata.deletion_timestamp.is_some() };
         watches.objects::<Project, _>("", keep, &store);
     }
 }
 
-fn on_project(management: &Weak<Management>, projects: &Projects, change: &Change<'_, Facts>) {
+fn on_project(management: &Weak<Management>, projects: &Projects, change: &Change<'_, ProjectFacts>) {
     let name = ProjectName::new(&change.key.name);
     with(management, |management| match wanted(change.new.map(AsRef::as_ref)) {
         Wanted::Gone => management.disengage(&name),
@@ -102,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_project_is_engaged_from_ready_to_gone() {
-        let facts = |ready, terminating| Facts { ready, terminating };
+        let facts = |ready, terminating| ProjectFacts { ready, terminating };
         for (state, expected) in [
             (Some(facts(true, false)), Wanted::Engaged),
             (Some(facts(false, false)), Wanted::AsItIs),

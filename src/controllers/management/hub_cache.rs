@@ -1,6 +1,6 @@
 //! What is known of the hub.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use kube::ResourceExt;
 
@@ -24,6 +24,7 @@ use crate::{
         self, NamespaceFacts,
         management::{
             facts::{BindingFacts, ClusterFacts, CompanionFacts},
+            migration::{self, Consumer},
             projection,
         },
         references::annotated,
@@ -123,43 +124,37 @@ impl HubCache {
         self.clusters.keys_by_index(city.as_str()).into_iter().map(|key| key.name.to_string()).collect()
     }
 
-    /// Whether every companion of a namespace is brought to each deployment that expects it by its need (fact 23).
-    pub(super) fn all_delivered_by_dependency(&self, namespace: &str) -> bool {
-        self.copies.by_index(&namespace_index(namespace)).iter().all(|copy| {
-            let parent = names::binding_name("WorkloadDeployment", &copy.name_any());
-            annotated(copy, annotation::EXPECTED_REFERENCED_DATA).iter().all(|token| {
-                let name = names::binding_name(token.kind.as_str(), &token.name);
-                let binding = self.bindings.get(&ObjectKey::new(namespace, &name));
-                let by = |binding: &BindingFacts| binding.required_by.iter().any(|by| by.name == parent);
-                binding.is_some_and(|binding| by(&binding))
-            })
-        })
-    }
-
-    /// What the cities of a namespace would lose if companions were brought by claims alone: of each companion, every city
-    /// that expects it but the one whose policy claims it. Nothing while some companion is not claimed yet.
-    pub(super) fn rollback_impact(&self, namespace: &str) -> Option<Vec<String>> {
-        let mut rollback_impact = BTreeSet::new();
+    /// What a namespace shows of the way from claims to dependencies.
+    pub(super) fn migration(&self, namespace: &str) -> migration::Observed {
+        let mut observed = migration::Observed::default();
         for copy in self.copies.by_index(&namespace_index(namespace)) {
-            let Some(city) = copy_city(&copy) else { continue };
-            for token in annotated(&copy, annotation::EXPECTED_REFERENCED_DATA) {
-                let policy = self.companion(namespace, &token)?.policy.clone()?;
-                if policy != city.policy_name() {
-                    rollback_impact.insert(format!("{city} loses {token}, which stays with {policy}"));
+            let expects = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA);
+            for token in &expects {
+                if observed.required_by.contains_key(token) || observed.claimed_by.contains_key(token) {
+                    continue;
+                }
+                let binding = names::binding_name(token.kind.as_str(), &token.name);
+                if let Some(binding) = self.bindings.get(&ObjectKey::new(namespace, &binding)) {
+                    let by = binding.required_by.iter().map(|by| by.name.clone()).collect();
+                    observed.required_by.insert(token.clone(), by);
+                }
+                if let Some(companion) = self.companion(namespace, token) {
+                    observed.claimed_by.insert(token.clone(), companion.policy.clone());
                 }
             }
+            let city = copy_city(&copy);
+            observed.consumers.push(Consumer { deployment: copy.name_any(), city, expects });
         }
-        Some(rollback_impact.into_iter().collect())
+        observed
     }
 
     /// How many companions, and bindings of such, a policy claims.
     pub(super) fn claims_left(&self, namespace: &str, policy: &str) -> usize {
         let index = namespace_index(namespace);
-        let companions = SourceKind::ALL.into_iter().flat_map(|kind| self.companions(kind).by_index(&index));
-        let companions = companions.filter(|companion| companion.policy.as_deref() == Some(policy)).count();
-        let of_companion =
-            |binding: &BindingFacts| !binding.template.is_deployment() && binding.policy.as_deref() == Some(policy);
-        companions + self.bindings.by_index(&index).iter().filter(|binding| of_companion(binding)).count()
+        let companions: Vec<_> =
+            SourceKind::ALL.into_iter().flat_map(|kind| self.companions(kind).by_index(&index)).collect();
+        let bindings = self.bindings.by_index(&index);
+        migration::claims_left(policy, companions.iter().map(AsRef::as_ref), bindings.iter().map(AsRef::as_ref))
     }
 
     /// Whether what Karmada makes of things is known as it is at present.

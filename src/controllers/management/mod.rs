@@ -11,6 +11,7 @@ mod probe;
 mod project_cache;
 mod projector;
 mod quarantine;
+mod registry;
 mod state;
 mod stranded;
 mod sweep;

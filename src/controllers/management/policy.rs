@@ -12,7 +12,9 @@ use crate::{
         management::{
             facts::{BindingFacts, Phase},
             guard::Clusters,
-            policy::{self, Decision, News, Observed, Probe, Propagation},
+            migration,
+            policy::{self, Decision, News, Observed, Propagation},
+            probe::Probe,
         },
     },
 };
@@ -32,7 +34,7 @@ impl Reconciler for CityPolicy {
         match decision.news {
             Some(News::Waits) => self.0.wait_reported(&key.namespace, &key.name),
             Some(News::GaveUp) => self.0.metrics.guard_given_up(),
-            Some(News::Warned) => self.0.warned(&key.namespace),
+            Some(News::Warned) => self.0.warned(&key.namespace, now.instant),
             Some(News::Refused) => self.0.migration_refused(),
             None => {}
         }
@@ -74,6 +76,7 @@ impl CityPolicy {
             clusters_of: &|city| hub.clusters_of(city),
         };
         let phase = policy.as_ref().map(|policy| Phase::of(&policy.spec));
+        let migration = (phase == Some(Phase::Both) && known).then(|| hub.migration(namespace));
         let mut observed = Observed {
             namespace,
             city: &city,
@@ -84,25 +87,26 @@ impl CityPolicy {
             policy: policy.as_deref(),
             clusters: (guard && known).then_some(clusters),
             guard,
-            delivered_by_dependency: phase == Some(Phase::Both) && known && hub.all_delivered_by_dependency(namespace),
+            delivered_by_dependency: migration.as_ref().is_some_and(migration::all_delivered_by_dependency),
             claimed: 0,
             unneeded_for: Duration::ZERO,
             wait_is_reported: false,
             propagation: self.0.options.propagation,
             probe: Probe::Elsewhere,
             rollback_impact: None,
+            timing: self.0.options.timing,
         };
         let moving = matches!(phase, Some(Phase::Claims | Phase::Both));
         if observed.propagation == Propagation::Dependencies && moving && known {
-            observed.probe = self.0.probe(namespace, &city);
+            observed.probe = self.0.probe(namespace, &city, now.instant);
         }
-        if observed.propagation == Propagation::Selectors && phase == Some(Phase::Both) && known {
-            observed.rollback_impact =
-                hub.rollback_impact(namespace).map(|rollback_impact| (rollback_impact, self.0.warned_for(namespace)));
+        if observed.propagation == Propagation::Selectors {
+            let impact = migration.as_ref().and_then(migration::rollback_impact);
+            observed.rollback_impact = impact.map(|impact| (impact, self.0.warned_for(namespace, now.instant)));
         }
         let unneeded = policy::is_unneeded(&observed);
         (observed.unneeded_for, observed.wait_is_reported) =
-            self.0.unneeded_for(namespace, &city, unneeded && policy.is_some());
+            self.0.unneeded_for(namespace, &city, unneeded && policy.is_some(), now.instant);
         observed.claimed = if unneeded { hub.claims_left(namespace, &name) } else { 0 };
         Some(policy::plan(&observed, now.time))
     }

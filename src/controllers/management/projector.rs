@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
     project_cache::ProjectCache,
-    quarantine::Report,
     state::{Management, UNRESOLVED_LANE, claimed_place_index},
 };
 use crate::{
@@ -16,7 +14,10 @@ use crate::{
     io::{Class, Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
         NamespaceFacts, Next,
-        management::projection::{self, Observed, Quarantine},
+        management::{
+            projection::{self, Observed, Quarantine},
+            quarantine::Report,
+        },
     },
 };
 
@@ -26,30 +27,30 @@ pub(super) struct Projector(pub(super) Arc<Management>);
 impl Reconciler for Projector {
     const NAME: &'static str = "instance-projector";
 
-    async fn reconcile(&self, key: &Key, _: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let hub = &self.0.hub;
         if !hub.instances.is_synced() {
             return Ok(Next::Await); // a fresh cache brings every key back
         }
         if &*key.lane == UNRESOLVED_LANE {
-            return self.lost(&ObjectKey::new(&key.namespace, &key.name)).await;
+            return self.lost(&ObjectKey::new(&key.namespace, &key.name), now).await;
         }
         let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
         if !project.is_synced() || !project.instances.is_synced() {
             return Ok(Next::Await);
         }
-        self.show(&project, key).await
+        self.show(&project, key, now).await
     }
 }
 
 impl Projector {
     /// A hub Instance that names no project of ours.
-    async fn lost(&self, key: &ObjectKey) -> Result<Next, Error> {
+    async fn lost(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let Some(instance) = self.0.hub.instances.get(key) else { return Ok(Next::Await) };
         match projection::identify(&instance) {
-            Err(why) => self.quarantine(&instance, why).await,
+            Err(why) => self.quarantine(&instance, why, now).await,
             Ok(claimed) if !self.0.is_engaged(&claimed.project) => {
-                self.quarantine(&instance, Quarantine::ProjectAbsent).await
+                self.quarantine(&instance, Quarantine::ProjectAbsent, now).await
             }
             Ok(_) => {
                 self.0.enqueue_projection(&instance); // engaged meanwhile
@@ -58,7 +59,7 @@ impl Projector {
         }
     }
 
-    async fn show(&self, project: &ProjectCache, key: &Key) -> Result<Next, Error> {
+    async fn show(&self, project: &ProjectCache, key: &Key, now: Now) -> Result<Next, Error> {
         let hub = &self.0.hub;
         let facts = project.namespaces.get(&ObjectKey::new("", &key.namespace));
         let hub_namespace = facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
@@ -76,8 +77,8 @@ impl Projector {
         if here.as_deref().is_some_and(|instance| !claims_to_be_here(instance)) {
             return Ok(Next::Await); // what it claims instead is looked at by itself
         }
-        let foreigns = self.quarantine_foreign(project, key, here.as_deref()).await?;
-        Ok(self.show_here(project, key, facts.as_deref(), here).await?.or_sooner(foreigns))
+        let foreigns = self.quarantine_foreign(project, key, here.as_deref(), now).await?;
+        Ok(self.show_here(project, key, facts.as_deref(), here, now).await?.or_sooner(foreigns))
     }
 
     /// The projection of what belongs here, if anything does.
@@ -87,6 +88,7 @@ impl Projector {
         key: &Key,
         facts: Option<&NamespaceFacts>,
         here: Option<Arc<Instance>>,
+        now: Now,
     ) -> Result<Next, Error> {
         let place = ObjectKey::new(&key.namespace, &key.name);
         let deployment = here
@@ -104,7 +106,7 @@ impl Projector {
         });
         let plan = match (plan, &here) {
             (Ok(plan), _) => plan,
-            (Err(why), Some(instance)) => return self.quarantine(instance, why).await,
+            (Err(why), Some(instance)) => return self.quarantine(instance, why, now).await,
             (Err(_), None) => return Ok(Next::Await),
         };
         match (carry_out(&project.plane, &self.0.hub.plane, &plan, &self.0.metrics).await, here) {
@@ -115,7 +117,7 @@ impl Projector {
             // To try again what is refused for what it says would be to ask for ever.
             (Err(stopped), Some(instance)) if stopped.at == End::Local && stopped.error.class() == Class::Invalid => {
                 tracing::warn!(object = %place, error = %stopped.error, "a projection is refused");
-                self.quarantine(&instance, Quarantine::Refused).await
+                self.quarantine(&instance, Quarantine::Refused, now).await
             }
             (done, _) => Ok(done?),
         }
@@ -127,25 +129,26 @@ impl Projector {
         project: &ProjectCache,
         key: &Key,
         here: Option<&Instance>,
+        now: Now,
     ) -> Result<Next, Error> {
         let mut next = Next::Await;
         let index = claimed_place_index(&project.name, &key.namespace, &key.name);
         for foreign in self.0.hub.instances.by_index(&index) {
             if here.map(ResourceExt::uid) != Some(foreign.uid()) {
-                next = next.or_sooner(self.quarantine(&foreign, Quarantine::Unidentifiable).await?);
+                next = next.or_sooner(self.quarantine(&foreign, Quarantine::Unidentifiable, now).await?);
             }
         }
         Ok(next)
     }
 
-    async fn quarantine(&self, instance: &Instance, why: Quarantine) -> Result<Next, Error> {
-        match self.0.quarantine.put(instance, why) {
+    async fn quarantine(&self, instance: &Instance, why: Quarantine, now: Now) -> Result<Next, Error> {
+        match self.0.quarantine.put(instance, why, now.instant) {
             Report::Already => Ok(Next::Await),
             Report::After(after) => Ok(Next::After(after)),
             Report::Now => {
                 let name = instance.name_any();
                 tracing::warn!(namespace = instance.namespace(), name, reason = why.label(), "hub Instance put aside");
-                send(&self.0.hub.plane, &projection::report(instance, why, Timestamp::now()), &self.0.metrics).await?;
+                send(&self.0.hub.plane, &projection::report(instance, why, now.time), &self.0.metrics).await?;
                 Ok(Next::Await)
             }
         }

@@ -1,4 +1,4 @@
-//! Hub Instances that cannot be shown in a project: reported once, and looked at again when something changes.
+//! Hub Instances that cannot be shown in a project: what is remembered of them, and how many there are.
 
 use std::{
     collections::BTreeMap,
@@ -8,60 +8,38 @@ use std::{
 
 use kube::ResourceExt;
 
-use crate::{api::compute::Instance, io::store::ObjectKey, metrics::Metrics, plan::management::projection::Quarantine};
+use crate::{
+    api::compute::Instance,
+    io::store::ObjectKey,
+    metrics::Metrics,
+    plan::management::{
+        projection::Quarantine,
+        quarantine::{self, Entry, Report},
+    },
+};
 
 /// The registry of them.
 pub(super) struct QuarantineRegistry {
     entries: Mutex<BTreeMap<ObjectKey, Entry>>,
+    /// How long a hub Instance must have had no place before it is reported.
+    grace: Duration,
     metrics: Metrics,
 }
 
-/// How long a hub Instance must have had no place to be put aside: its deployment may come after it, and go before it.
-const QUARANTINE_GRACE: Duration = Duration::from_secs(5);
-
-/// A hub Instance that cannot be shown.
-#[derive(Clone)]
-struct Entry {
-    uid: String,
-    why: Quarantine,
-    since: Instant,
-    reported: bool,
-}
-
-/// What is to be done about a hub Instance that cannot be shown.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Report {
-    /// Nothing: it has been reported.
-    Already,
-    /// It is to be reported now.
-    Now,
-    /// It may still find its place.
-    After(Duration),
-}
-
 impl QuarantineRegistry {
-    pub(super) fn new(metrics: &Metrics) -> Self {
-        Self { entries: Mutex::default(), metrics: metrics.clone() }
+    pub(super) fn new(grace: Duration, metrics: &Metrics) -> Self {
+        Self { entries: Mutex::default(), grace, metrics: metrics.clone() }
     }
 
-    /// Puts a hub Instance entries. What is missing at first may be on its way, so this says when to look again, and
-    /// only then, once, that it is to be reported.
-    pub(super) fn put(&self, instance: &Instance, why: Quarantine) -> Report {
+    /// A hub Instance cannot be shown: says what is to be done about it.
+    pub(super) fn put(&self, instance: &Instance, why: Quarantine, now: Instant) -> Report {
         let mut entries = self.entries();
-        let fresh = Entry { uid: instance.uid().unwrap_or_default(), why, since: Instant::now(), reported: false };
-        let entry = entries.entry(ObjectKey::of(instance)).or_insert_with(|| fresh.clone());
-        if (&entry.uid, entry.why) != (&fresh.uid, why) {
-            *entry = fresh;
-        }
-        let left = QUARANTINE_GRACE.saturating_sub(entry.since.elapsed());
-        let verdict = match (entry.reported, left.is_zero()) {
-            (true, _) => Report::Already,
-            (false, false) => Report::After(left),
-            (false, true) => Report::Now,
-        };
-        entry.reported |= verdict == Report::Now;
+        let key = ObjectKey::of(instance);
+        let uid = instance.uid().unwrap_or_default();
+        let (entry, report) = quarantine::judge(entries.get(&key), &uid, why, self.grace, now);
+        entries.insert(key, entry);
         self.count(&entries);
-        verdict
+        report
     }
 
     /// A hub Instance is shown, or gone.
@@ -74,7 +52,8 @@ impl QuarantineRegistry {
 
     fn count(&self, entries: &BTreeMap<ObjectKey, Entry>) {
         for why in Quarantine::ALL {
-            self.metrics.quarantined(why.label(), entries.values().filter(|a| a.reported && a.why == why).count());
+            let here = entries.values().filter(|entry| entry.reported_as() == Some(why));
+            self.metrics.quarantined(why.label(), here.count());
         }
     }
 

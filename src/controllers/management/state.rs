@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Options, hub_cache::HubCache, probe::ProbeMemory, project_cache::ProjectCache, quarantine::QuarantineRegistry,
+    registry::ProjectRegistry,
 };
 use crate::{
     api::{
@@ -30,6 +31,7 @@ use crate::{
         self, Kind,
         management::{
             facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase},
+            policy::Unneeded,
             projection::{self},
         },
     },
@@ -41,27 +43,23 @@ pub(super) const UNRESOLVED_LANE: &str = "";
 /// Everything the management controllers share.
 pub(super) struct Management {
     pub(super) hub: HubCache,
-    projects: RwLock<BTreeMap<ProjectName, Arc<ProjectCache>>>,
+    pub(super) projects: ProjectRegistry,
     pub(super) queues: Queues,
     /// Hub Instances that cannot be shown in a project.
     pub(super) quarantine: QuarantineRegistry,
     /// When it was reported what a hub namespace will lose on the rollback to claims.
     warned: Mutex<BTreeMap<String, Instant>>,
     /// Since when nobody has needed a city's policy, and whether it has been reported why it stays: by hub namespace and city.
-    unneeded: Mutex<BTreeMap<(String, CityCode), (Instant, bool)>>,
+    unneeded: Mutex<BTreeMap<(String, CityCode), Unneeded>>,
     /// Whether Karmada brings dependencies.
     pub(super) probing: ProbeMemory,
     pub(super) options: Options,
     /// A Cluster's label has changed.
     pub(super) relabelled: Notify,
-    /// Whether a project is known not to exist; set where projects are discovered.
-    gone: OnceLock<IsGone>,
     pub(super) metrics: Metrics,
     health: Health,
     stop: CancellationToken,
 }
-
-type IsGone = Box<dyn Fn(&ProjectName) -> bool + Send + Sync>;
 
 /// Objects per page where nearly all are passed over.
 const SOURCES_PAGE_SIZE: u32 = 100;
@@ -133,15 +131,14 @@ impl Management {
     ) -> Arc<Self> {
         let this = Arc::new(Self {
             hub: HubCache::new(hub),
-            projects: RwLock::default(),
+            projects: ProjectRegistry::default(),
             queues: Queues::default(),
-            quarantine: QuarantineRegistry::new(metrics),
+            quarantine: QuarantineRegistry::new(options.timing.quarantine_grace, metrics),
             unneeded: Mutex::default(),
             warned: Mutex::default(),
             probing: ProbeMemory::default(),
             options,
             relabelled: Notify::new(),
-            gone: OnceLock::new(),
             metrics: metrics.clone(),
             health: health.clone(),
             stop: stop.clone(),
@@ -184,7 +181,7 @@ impl Management {
     pub(super) fn engage(this: &Arc<Self>, name: &ProjectName, plane: ControlPlane<plan::Project>, tenant: bool) {
         let project = Arc::new(ProjectCache::new(name, plane, this.options.networks, tenant, this.stop.child_token()));
         this.listen_to_project(&project);
-        if let Some(before) = this.write_projects().insert(name.clone(), project.clone()) {
+        if let Some(before) = this.projects.insert(project.clone()) {
             before.stop.cancel();
         }
         this.metrics.projects(this.all_projects().len());
@@ -235,7 +232,7 @@ impl Management {
     }
 
     pub(super) fn disengage(&self, name: &ProjectName) {
-        let Some(project) = self.write_projects().remove(name) else { return };
+        let Some(project) = self.projects.remove(name) else { return };
         project.stop.cancel();
         for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector, &self.queues.companion] {
             queue.forget_lane(name.as_str());
@@ -248,60 +245,51 @@ impl Management {
 
     /// The project of this name, while it is engaged.
     pub(super) fn project(&self, name: &str) -> Option<Arc<ProjectCache>> {
-        self.projects.read().unwrap_or_else(PoisonError::into_inner).get(&ProjectName::new(name)).cloned()
+        self.projects.get(name)
     }
 
     /// Whether a project is engaged.
     pub(super) fn is_engaged(&self, name: &ProjectName) -> bool {
-        self.projects.read().unwrap_or_else(PoisonError::into_inner).contains_key(name)
-    }
-
-    fn write_projects(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<ProjectName, Arc<ProjectCache>>> {
-        self.projects.write().unwrap_or_else(PoisonError::into_inner)
+        self.projects.is_engaged(name)
     }
 
     pub(super) fn all_projects(&self) -> Vec<Arc<ProjectCache>> {
-        self.projects.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.projects.all()
     }
 
     /// It is reported now what a hub namespace will lose.
-    pub(super) fn warned(&self, namespace: &str) {
+    pub(super) fn warned(&self, namespace: &str, now: Instant) {
         let mut all = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(namespace.to_owned()).or_insert_with(Instant::now);
+        all.entry(namespace.to_owned()).or_insert(now);
     }
 
     /// How long ago it was reported.
-    pub(super) fn warned_for(&self, namespace: &str) -> Option<Duration> {
-        self.warned.lock().unwrap_or_else(PoisonError::into_inner).get(namespace).map(Instant::elapsed)
-    }
-
-    /// Says how to find out that a project does not exist.
-    pub(super) fn know_projects(&self, gone: impl Fn(&ProjectName) -> bool + Send + Sync + 'static) {
-        let _ = self.gone.set(Box::new(gone));
-    }
-
-    /// Whether a project is known not to exist; one that is merely not engaged may.
-    pub(super) fn is_gone(&self, name: &ProjectName) -> bool {
-        !self.is_engaged(name) && self.gone.get().is_some_and(|gone| gone(name))
+    pub(super) fn warned_for(&self, namespace: &str, now: Instant) -> Option<Duration> {
+        let all = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        all.get(namespace).map(|at| now.saturating_duration_since(*at))
     }
 
     /// How long nobody has needed a city's policy, and whether it has been reported why it stays.
-    pub(super) fn unneeded_for(&self, namespace: &str, city: &CityCode, unneeded: bool) -> (Duration, bool) {
+    pub(super) fn unneeded_for(
+        &self,
+        namespace: &str,
+        city: &CityCode,
+        unneeded: bool,
+        now: Instant,
+    ) -> (Duration, bool) {
         let mut all = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (namespace.to_owned(), city.clone());
-        if !unneeded {
-            all.remove(&key);
-            return (Duration::ZERO, false);
+        match Unneeded::look(all.remove(&key), unneeded, now) {
+            Some(entry) => all.entry(key).or_insert(entry).at(now),
+            None => (Duration::ZERO, false),
         }
-        let (since, reported) = all.entry(key).or_insert_with(|| (Instant::now(), false));
-        (since.elapsed(), *reported)
     }
 
     /// It is reported now why the policy of this hub namespace and city stays.
     pub(super) fn wait_reported(&self, namespace: &str, city: &str) {
         let mut all = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |key: &(String, CityCode)| key.0 == namespace && key.1.as_str() == city;
-        all.iter_mut().filter(|(key, _)| of(key)).for_each(|(_, (_, reported))| *reported = true);
+        all.iter_mut().filter(|(key, _)| of(key)).for_each(|(_, entry)| *entry = entry.reported());
     }
 
     /// Keeps the gauge of how far policies are on their way from claims to dependencies.

@@ -1,27 +1,16 @@
-//! Hub namespaces of projects that do not exist: reported, and removed after a grace.
+//! Hub namespaces of projects that do not exist: what is known of them, and what their plan asks for.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use jiff::Timestamp;
-use k8s_openapi::api::core::v1;
-use serde_json::json;
-use tokio::time::Instant;
+use k8s_openapi::api::core::v1::Namespace;
 
-use super::state::Management;
+use super::{registry::Discovered, state::Management};
 use crate::{
-    api::{
-        meta::{label, manager},
-        names::ProjectName,
-        reason::Reason,
-    },
-    controllers::send,
-    io::Error,
+    controllers::{carry_out, send},
+    io::{Class, Error, clock::Now},
     plan::{
-        NamespaceFacts, Object, ObjectVersion, Write,
-        event::{self, Note, Severity},
+        NamespaceFacts, Object, ObjectVersion,
+        management::stranded::{self, Decision, Existence, Observed, Present, Removal, Seen},
     },
 };
 
@@ -29,56 +18,87 @@ use crate::{
 pub(super) type Stranded = BTreeMap<String, (Instant, bool)>;
 
 /// Looks at them all. One whose project is merely not known yet (discovery not read) is none.
-pub(super) async fn look(all: &Arc<Management>, stranded: &mut Stranded) -> Result<(), Error> {
-    let mut present = BTreeSet::new();
+///
+/// 1. Gathers what the caches know of each namespace, and what was seen of it before.
+/// 2. Has the plan judge it, and reports it when it says so.
+/// 3. Reads one that is due as it is at present, and removes it as far as the plan still agrees.
+pub(super) async fn look(all: &Arc<Management>, memory: &mut Stranded, now: Now) -> Result<(), Error> {
+    let mut stranded = Stranded::new();
     for key in all.hub.namespaces.keys() {
         let Some(facts) = all.hub.namespaces.get(&key) else { continue };
-        let Some((project, _)) = facts.upstream() else { continue };
-        if facts.terminating || !all.is_gone(&project) {
-            continue;
+        let before = memory.get(&*key.name).copied();
+        let observed = observe(all, &key.name, &facts, before, now.instant);
+        let (since, reported) = before.unwrap_or((now.instant, false));
+        match stranded::plan(&observed, now.time) {
+            Decision::Belongs => continue,
+            Decision::Keep => {}
+            Decision::Report(event) => {
+                memory.insert(key.name.to_string(), (since, reported));
+                let project = facts.upstream().map(|(project, _)| project.to_string()).unwrap_or_default();
+                tracing::warn!(namespace = %key.name, project, "hub namespace is stranded");
+                send(&all.hub.plane, &event, &all.metrics).await?;
+                memory.insert(key.name.to_string(), (since, true));
+                stranded.insert(key.name.to_string(), (since, true));
+                continue;
+            }
+            Decision::Look => match remove(all, &observed).await {
+                // It has changed since it was read, or its project is there after all: the next look sees.
+                Err(error) if error.class() == Class::Conflict => {
+                    tracing::info!(namespace = %key.name, %error, "stranded hub namespace stays for now");
+                }
+                removed => removed?,
+            },
         }
-        present.insert(key.name.to_string());
-        let (since, reported) = *stranded.entry(key.name.to_string()).or_insert((Instant::now(), false));
-        if !reported {
-            report(all, &key.name, &facts, &project).await?;
-            stranded.insert(key.name.to_string(), (since, true));
-            continue; // never on one look
-        }
-        let due = all.options.sweep.stranded_grace.is_some_and(|grace| since.elapsed() >= grace);
-        if due && !facts.paused && !all.options.sweep.paused {
-            remove(all, &key.name, &facts).await?;
+        stranded.insert(key.name.to_string(), (since, reported));
+    }
+    all.metrics.stranded(stranded.len());
+    *memory = stranded;
+    Ok(())
+}
+
+fn observe(
+    all: &Management,
+    namespace: &str,
+    facts: &NamespaceFacts,
+    before: Option<(Instant, bool)>,
+    now: Instant,
+) -> Observed {
+    let project = facts.upstream().map_or(Existence::Unknown, |(project, _)| all.projects.existence(&project));
+    Observed {
+        namespace: namespace.to_owned(),
+        facts: facts.clone(),
+        project,
+        seen: before.map(|(since, reported)| Seen { since: now.duration_since(since), reported }),
+        grace: all.options.sweep.stranded_grace,
+        paused: all.options.sweep.paused,
+    }
+}
+
+/// Removes a hub namespace that is due, as far as its present state allows. It is read anew before each write.
+async fn remove(all: &Management, observed: &Observed) -> Result<(), Error> {
+    let Some(Discovered { plane: discovery, kind, .. }) = all.projects.discovered() else { return Ok(()) };
+    let name = &observed.namespace;
+    let object = Object::named::<Namespace>("", name);
+    let hub = &all.hub.plane;
+    // Once for the protection, and once for the namespace.
+    for _ in 0..2 {
+        let Some(live) = hub.read_metadata(&object).await? else { return Ok(()) };
+        let version = ObjectVersion::of(&live);
+        let present = Present { facts: NamespaceFacts::of(live), version };
+        match stranded::remove(observed, &present, *kind) {
+            Removal::Stays(why) => {
+                tracing::info!(namespace = name, why, "stranded hub namespace stays for now");
+                return Ok(());
+            }
+            Removal::Lift(plan) => {
+                carry_out(hub, discovery, &plan, &all.metrics).await?;
+            }
+            Removal::Delete(plan) => {
+                carry_out(hub, discovery, &plan, &all.metrics).await?;
+                tracing::warn!(namespace = name, "stranded hub namespace is removed");
+                return Ok(());
+            }
         }
     }
-    stranded.retain(|name, _| present.contains(name));
-    all.metrics.stranded(present.len());
-    Ok(())
-}
-
-async fn report(all: &Arc<Management>, name: &str, facts: &NamespaceFacts, project: &ProjectName) -> Result<(), Error> {
-    let what = match all.options.sweep.stranded_grace {
-        Some(grace) => format!("it is removed in {} s, with all that it holds", grace.as_secs()),
-        None => "it is left as it is".to_owned(),
-    };
-    let text = format!("project {project}, whose objects this namespace holds, does not exist: {what}");
-    tracing::warn!(namespace = name, %project, "hub namespace is stranded");
-    let mut namespace = v1::Namespace::default();
-    namespace.metadata.name = Some(name.to_owned());
-    namespace.metadata.uid = Some(facts.uid.clone());
-    let note = Note { severity: Severity::Warning, reason: Reason::Stranded, action: "Sweeping", text: &text };
-    let event = event::on(&namespace, "sweep", &note, Timestamp::now());
-    send(&all.hub.plane, &event, &all.metrics).await?;
-    Ok(())
-}
-
-/// Removes a hub namespace; its protection is lifted for that alone (fact 53).
-async fn remove(all: &Arc<Management>, name: &str, facts: &NamespaceFacts) -> Result<(), Error> {
-    let object = Object::named::<v1::Namespace>("", name);
-    let Some(live) = all.hub.plane.read_metadata(&object).await? else { return Ok(()) };
-    let version = ObjectVersion::new(&facts.uid, &live.resource_version.unwrap_or_default());
-    let patch = json!({ "metadata": { "labels": { label::DELETION_PROTECTED: null } } });
-    let lift = Write::amend_version(manager::FEDERATOR, object.clone(), patch, &version);
-    let Some(lifted) = send(&all.hub.plane, &lift, &all.metrics).await? else { return Ok(()) };
-    send(&all.hub.plane, &Write::delete_version(object, lifted), &all.metrics).await?;
-    tracing::warn!(namespace = name, "stranded hub namespace is removed");
     Ok(())
 }

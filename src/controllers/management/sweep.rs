@@ -23,13 +23,17 @@ use crate::{
     api::{
         karmada::ResourceBinding,
         meta::label,
+        names::CityCode,
         referenced::{SourceKind, Token},
     },
     controllers::send,
-    io::{Class, Error, list, store::ObjectKey},
+    io::{Class, Error, clock::Now, list, store::ObjectKey},
     plan::{
         Kind,
-        management::{facts::CompanionFacts, sweep},
+        management::{
+            facts::CompanionFacts,
+            sweep::{self, Verdict},
+        },
     },
 };
 
@@ -38,7 +42,7 @@ use crate::{
 struct Memory {
     stranded: stranded::Stranded,
     /// Clusters that hold a city without its label, and the city.
-    mislabelled: BTreeMap<String, String>,
+    mislabelled: BTreeMap<String, CityCode>,
     /// Uids of companions of which nobody can say who uses them.
     unclaimed: BTreeSet<String>,
 }
@@ -60,13 +64,13 @@ pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => return,
             () = all.relabelled.notified() => {
-                labels::look(all, &mut memory.mislabelled).await;
+                labels::look(all, &mut memory.mislabelled, Now::read()).await;
                 continue;
             }
             _ = ticks.tick() => {}
         }
         all.enqueue_blocked();
-        labels::look(all, &mut memory.mislabelled).await;
+        labels::look(all, &mut memory.mislabelled, Now::read()).await;
         if let Err(error) = once(all, &mut memory).await {
             tracing::warn!(%error, class = error.label(), "sweep was given up");
         }
@@ -83,7 +87,7 @@ async fn once(all: &Arc<Management>, memory: &mut Memory) -> Result<(), Error> {
     collect::<Secret>(all, SourceKind::Secret, &memory.unclaimed, &mut found).await?;
     memory.unclaimed = found.unclaimed;
     reap(all, &found.companions).await?;
-    stranded::look(all, &mut memory.stranded).await
+    stranded::look(all, &mut memory.stranded, Now::read()).await
 }
 
 /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
@@ -101,14 +105,14 @@ where
         let facts = CompanionFacts::of(&companion.metadata);
         let key = ObjectKey::of(&companion);
         found.companions.insert((key.namespace.to_string(), Token { kind, name: key.name.to_string() }));
-        if facts.claims.as_ref().is_none_or(BTreeSet::is_empty) {
+        if sweep::is_unclaimed(&facts) {
             if !reported.contains(&facts.uid) {
                 tracing::warn!(companion = %key, kind = kind.as_str(), "companion is kept: its referenced-by is empty, or cannot be read");
             }
             found.unclaimed.insert(facts.uid);
         }
-        let paused = all.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).is_none_or(|ns| ns.paused);
-        if !paused && !all.options.sweep.paused {
+        let namespace = all.hub.namespaces.get(&ObjectKey::new("", &key.namespace));
+        if !sweep::is_paused(namespace.as_deref(), all.options.sweep.paused) {
             all.enqueue_companion(kind, &key);
         }
     })
@@ -158,18 +162,20 @@ fn orphan(
 ) -> Option<(Token, ObjectMeta)> {
     let key = ObjectKey::new(binding.namespace.as_deref()?, binding.name.as_deref()?);
     let token = sweep::companion_of(&key.name)?;
-    let namespace = all.hub.namespaces.get(&ObjectKey::new("", &key.namespace))?;
-    let there = companions.contains(&(key.namespace.to_string(), token.clone()));
-    let ours =
-        namespace.upstream().is_some() && sweep::is_of_companion(&binding, all.hub.bindings.get(&key).as_deref());
-    if there || !ours || binding.deletion_timestamp.is_some() {
-        return None;
+    let observed = sweep::Observed {
+        companion_exists: companions.contains(&(key.namespace.to_string(), token.clone())),
+        namespace: all.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).map(|facts| (*facts).clone()),
+        paused: all.options.sweep.paused,
+        ..sweep::Observed::of(token, &binding, all.hub.bindings.get(&key).as_deref())
+    };
+    match sweep::judge(&observed) {
+        Verdict::Goes => Some((observed.companion, binding)),
+        Verdict::Paused => {
+            tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");
+            None
+        }
+        Verdict::Stays => None,
     }
-    if namespace.paused || all.options.sweep.paused {
-        tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");
-        return None;
-    }
-    Some((token, binding))
 }
 
 /// The metadata of all objects of a kind on the hub.

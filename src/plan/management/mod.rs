@@ -7,9 +7,14 @@ pub mod fan_out;
 pub mod federate;
 mod federation_status;
 pub mod guard;
+pub mod labels;
+pub mod migration;
 pub mod policy;
+pub mod probe;
 pub mod projection;
+pub mod quarantine;
 pub mod resolve;
+pub mod stranded;
 pub mod sweep;
 mod workload_status;
 

@@ -7,7 +7,10 @@
 //! answer ([`Probe`]). What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what
 //! stands, so it may be cut anywhere.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -15,6 +18,7 @@ use serde_json::{Map, Value, json};
 use super::{
     facts::Phase,
     guard::{self, Clusters},
+    probe::Probe,
 };
 use crate::{
     api::{
@@ -29,12 +33,33 @@ use crate::{
         event::{self, Note, Severity},
         ownership,
     },
+    timing::Timing,
 };
 
-/// How long a policy that nobody needs waits for companions that it still claims.
-pub const CLAIM_RELEASE_TIMEOUT: Duration = Duration::from_mins(2);
-/// How often it looks meanwhile, beside the events.
-const CLAIM_POLL: Duration = Duration::from_secs(5);
+/// Since when nobody has needed a policy, as far as is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unneeded {
+    since: Instant,
+    reported: bool,
+}
+
+impl Unneeded {
+    /// What is to be remembered from now on; nothing once somebody needs the policy, or it is gone.
+    pub fn look(before: Option<Self>, unneeded: bool, now: Instant) -> Option<Self> {
+        unneeded.then(|| before.unwrap_or(Self { since: now, reported: false }))
+    }
+
+    /// The same, once it has been reported why the policy stays.
+    #[must_use]
+    pub fn reported(self) -> Self {
+        Self { reported: true, ..self }
+    }
+
+    /// For how long nobody has needed it, and whether it has been reported why it stays.
+    pub fn at(self, now: Instant) -> (Duration, bool) {
+        (now.saturating_duration_since(self.since), self.reported)
+    }
+}
 
 /// Everything that is known about one city in one hub namespace.
 #[allow(clippy::struct_excessive_bools)] // facts, each its own
@@ -72,6 +97,8 @@ pub struct Observed<'a> {
     /// On the rollback to claims: what some city will lose by it, in words, and how long ago that was reported. Nothing while
     /// it is not known.
     pub rollback_impact: Option<(Vec<String>, Option<Duration>)>,
+    /// How long to wait for what.
+    pub timing: Timing,
 }
 
 /// How companions are brought to the cells.
@@ -83,29 +110,6 @@ pub enum Propagation {
     /// The Go operator's way, for going back to it: each is claimed by one city's policy, and reaches that city alone.
     Selectors,
 }
-
-/// Whether Karmada on this hub brings dependencies: shown by what it does with the first policy that asks for them, not by
-/// its version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Probe {
-    /// It does.
-    Passed,
-    /// Nobody knows yet, and this policy is the one to ask.
-    Here {
-        /// How long a binding of it has asked without an answer.
-        unanswered_for: Duration,
-        /// Whether it has been reported that there is none.
-        reported: bool,
-    },
-    /// Nobody knows yet, and another policy asks.
-    Elsewhere,
-}
-
-/// How long Karmada may take to answer: it does within a second.
-pub const PROBE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// How long a warning stands before data is taken away on the rollback to claims.
-pub const ROLLBACK_WARNING: Duration = Duration::from_secs(30);
 
 /// What is to be done about one policy.
 #[derive(Debug)]
@@ -160,11 +164,15 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     if observed.claimed == 0 {
         return Plan::writes(vec![delete]).into();
     }
-    if observed.unneeded_for < CLAIM_RELEASE_TIMEOUT {
-        if observed.wait_is_reported || observed.unneeded_for < CLAIM_POLL {
-            return Plan::until(Vec::new(), Next::After(CLAIM_POLL)).into();
+    if observed.unneeded_for < observed.timing.policy_claim_release {
+        if observed.wait_is_reported || observed.unneeded_for < observed.timing.policy_poll {
+            return Plan::until(Vec::new(), Next::After(observed.timing.policy_poll)).into();
         }
-        return Decision::reporting(News::Waits, vec![wait(observed, policy, now)], Next::After(CLAIM_POLL));
+        return Decision::reporting(
+            News::Waits,
+            vec![wait(observed, policy, now)],
+            Next::After(observed.timing.policy_poll),
+        );
     }
     let text = format!(
         "the last deployment of {} has gone {} s ago, and {} companion(s) are still claimed by this policy: it goes all \
@@ -186,7 +194,7 @@ fn wait(observed: &Observed<'_>, policy: &PropagationPolicy, now: Timestamp) -> 
          released, or {} s after the deployment",
         observed.city,
         observed.claimed,
-        CLAIM_RELEASE_TIMEOUT.as_secs()
+        observed.timing.policy_claim_release.as_secs()
     );
     let note = Note { severity: Severity::Normal, reason: Reason::AwaitingCompanions, action: "Deleting", text: &text };
     event::on(policy, "city-policy", &note, now)
@@ -251,12 +259,16 @@ fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
     }
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
     match (observed.probe, live) {
-        (Probe::Here { unanswered_for, reported: false }, Some(live)) if waits && unanswered_for >= PROBE_TIMEOUT => {
+        (Probe::Here { unanswered_for, reported: false }, Some(live))
+            if waits && unanswered_for >= observed.timing.probe_timeout =>
+        {
             steps.push(refuse(observed, live, now));
-            Decision::reporting(News::Refused, steps, Next::After(CLAIM_POLL))
+            Decision::reporting(News::Refused, steps, Next::After(observed.timing.policy_poll))
         }
         // In memory alone: what is looked at is whose turn it is, and whether there is an answer.
-        (Probe::Here { .. } | Probe::Elsewhere, _) if waits => Plan::until(steps, Next::After(CLAIM_POLL)).into(),
+        (Probe::Here { .. } | Probe::Elsewhere, _) if waits => {
+            Plan::until(steps, Next::After(observed.timing.policy_poll)).into()
+        }
         _ => Plan::writes(steps).into(),
     }
 }
@@ -267,9 +279,9 @@ fn rollback(observed: &Observed<'_>, now: Timestamp) -> Result<Phase, Decision> 
         None => Ok(Phase::Both),
         Some((rollback_impact, _)) if rollback_impact.is_empty() => Ok(Phase::Claims),
         Some((rollback_impact, None)) => Err(warn(observed, rollback_impact, now)),
-        Some((_, Some(reported))) if *reported >= ROLLBACK_WARNING => Ok(Phase::Claims),
+        Some((_, Some(reported))) if *reported >= observed.timing.rollback_warning => Ok(Phase::Claims),
         Some((_, Some(reported))) => {
-            let next = Next::After(ROLLBACK_WARNING.saturating_sub(*reported));
+            let next = Next::After(observed.timing.rollback_warning.saturating_sub(*reported));
             Err(Plan::until(Vec::new(), next).into())
         }
     }
@@ -281,7 +293,7 @@ fn refuse(observed: &Observed<'_>, live: &PropagationPolicy, now: Timestamp) -> 
         "Karmada on this hub does not bring dependencies: asked {} s ago, no ResourceBinding of {} in {} lists any. \
          Policies stay with their claims until it does: enable the feature gate PropagateDeps of \
          karmada-controller-manager (1.15.6, 1.16.3, 1.17.0 or later), and apply config/components/federation to the hub",
-        PROBE_TIMEOUT.as_secs(),
+        observed.timing.probe_timeout.as_secs(),
         observed.city,
         observed.namespace
     );
@@ -314,12 +326,12 @@ fn warn(observed: &Observed<'_>, rollback_impact: &[String], now: Timestamp) -> 
     let Some(live) = observed.policy else { return Plan::nothing().into() };
     let text = format!(
         "in {} s, by --referenced-data-propagation=selectors, data is taken away: {}; to keep it, go back to dependencies",
-        ROLLBACK_WARNING.as_secs(),
+        observed.timing.rollback_warning.as_secs(),
         rollback_impact.join("; ")
     );
     let note = Note { severity: Severity::Warning, reason: Reason::DataWillBeLost, action: "Migrating", text: &text };
     let event = event::on(live, "city-policy", &note, now);
-    Decision::reporting(News::Warned, vec![event], Next::After(ROLLBACK_WARNING))
+    Decision::reporting(News::Warned, vec![event], Next::After(observed.timing.rollback_warning))
 }
 
 /// The patch that turns a placement of one form into the other (fact 47: nothing moves by it).

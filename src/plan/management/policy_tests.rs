@@ -26,6 +26,7 @@ fn observed<'a>(city: &'a CityCode, policy: Option<&'a PropagationPolicy>) -> Ob
         propagation: Propagation::Dependencies,
         probe: Probe::Passed,
         rollback_impact: None,
+        timing: Timing::default(),
     }
 }
 
@@ -96,18 +97,25 @@ fn it_waits_for_companions_that_it_claims_and_not_for_ever() {
     let policy = held(&dfw);
     let claimed = Observed { claimed: 2, ..observed(&dfw, Some(&policy)) };
     let waits = plan(&claimed, NOW);
-    assert!(waits.plan.steps.is_empty() && waits.plan.next == Next::After(CLAIM_POLL) && waits.news.is_none());
-    let reported = plan(&Observed { unneeded_for: CLAIM_POLL, ..claimed }, NOW);
+    assert!(
+        waits.plan.steps.is_empty()
+            && waits.plan.next == Next::After(Timing::default().policy_poll)
+            && waits.news.is_none()
+    );
+    let reported = plan(&Observed { unneeded_for: Timing::default().policy_poll, ..claimed }, NOW);
     assert!(
         reported.news == Some(News::Waits)
             && format!("{:?}", reported.plan.steps).contains("2 companion(s) are still claimed"),
         "{reported:?}"
     );
     let claimed = Observed { claimed: 2, wait_is_reported: true, ..observed(&dfw, Some(&policy)) };
-    let quiet = plan(&Observed { unneeded_for: CLAIM_POLL, ..claimed }, NOW);
-    assert!(quiet.plan.steps.is_empty() && quiet.plan.next == Next::After(CLAIM_POLL), "once is enough");
+    let quiet = plan(&Observed { unneeded_for: Timing::default().policy_poll, ..claimed }, NOW);
+    assert!(
+        quiet.plan.steps.is_empty() && quiet.plan.next == Next::After(Timing::default().policy_poll),
+        "once is enough"
+    );
     let claimed = Observed { claimed: 2, wait_is_reported: true, ..observed(&dfw, Some(&policy)) };
-    let late = plan(&Observed { unneeded_for: CLAIM_RELEASE_TIMEOUT, ..claimed }, NOW);
+    let late = plan(&Observed { unneeded_for: Timing::default().policy_claim_release, ..claimed }, NOW);
     assert!(late.news == Some(News::GaveUp) && late.plan.steps.len() == 2, "reported, and gone: {late:?}");
 }
 
@@ -163,7 +171,7 @@ fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
     let adopted = after(Some(&old), &waiting.steps[0]);
     assert_eq!(
         (Phase::of(&adopted.spec), waiting.next),
-        (Phase::Claims, Next::After(CLAIM_POLL)),
+        (Phase::Claims, Next::After(Timing::default().policy_poll)),
         "taken over, not moved"
     );
     assert!(look(&adopted, Probe::Elsewhere).plan.steps.is_empty());
@@ -175,7 +183,7 @@ fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
         let decision = look(&both, asking(seconds, reported));
         let news = (steps == 1).then_some(News::Refused);
         assert_eq!((decision.plan.steps.len(), decision.news), (steps, news), "{seconds} {reported}");
-        assert_eq!(decision.plan.next, Next::After(CLAIM_POLL));
+        assert_eq!(decision.plan.next, Next::After(Timing::default().policy_poll));
     }
     assert!(format!("{:?}", look(&both, asking(30, false)).plan.steps).contains("MigrationRefused"));
     assert_eq!(Phase::of(&after(Some(&both), &look(&both, Probe::Passed).plan.steps[0]).spec), Phase::Dependencies);
@@ -221,10 +229,27 @@ fn the_way_back_to_claims_names_what_will_be_lost_before_it_is() {
     let warning = look(&both, Some((rollback_impact.clone(), None)));
     assert!(warning.news == Some(News::Warned) && format!("{:?}", warning.plan.steps).contains("ord loses Secret/db"));
     assert!(look(&both, Some((rollback_impact.clone(), Some(Duration::from_secs(1))))).plan.steps.is_empty());
-    let done = after(Some(&both), &look(&both, Some((rollback_impact, Some(ROLLBACK_WARNING)))).plan.steps[0]);
+    let done = after(
+        Some(&both),
+        &look(&both, Some((rollback_impact, Some(Timing::default().rollback_warning)))).plan.steps[0],
+    );
     assert_eq!(Phase::of(&done.spec), Phase::Claims);
     assert_eq!(Phase::of(&after(Some(&both), &look(&both, Some((vec![], None))).plan.steps[0]).spec), Phase::Claims);
     // And forth again.
     let again = plan(&Observed { wanted: true, ..observed(&dfw, Some(&done)) }, NOW).plan.steps;
     assert_eq!(Phase::of(&after(Some(&done), &again[0]).spec), Phase::Both);
+}
+
+#[test]
+fn the_time_for_which_nobody_needs_it_counts_from_the_first_look() {
+    let start = Instant::now();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    assert_eq!(Unneeded::look(None, false, start), None);
+    let first = Unneeded::look(None, true, start).unwrap();
+    let second = Unneeded::look(Some(first), true, at(7)).unwrap();
+    assert_eq!(second.at(at(7)), (Duration::from_secs(7), false));
+    let reported = Unneeded::look(Some(second.reported()), true, at(9)).unwrap();
+    assert_eq!(reported.at(at(9)), (Duration::from_secs(9), true));
+    assert_eq!(Unneeded::look(Some(reported), false, at(10)), None, "somebody needs it again");
+    assert_eq!(Unneeded::look(None, true, at(11)).unwrap().at(at(11)), (Duration::ZERO, false), "it begins anew");
 }

@@ -1,17 +1,18 @@
 //! What is left behind on the hub: which bindings may be removed, and which namespaces belong to nobody.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeSet, time::Duration};
 
 use kube::core::ObjectMeta;
+use serde::Serialize;
 
-use super::facts::BindingFacts;
+use super::facts::{BindingFacts, CompanionFacts};
 use crate::{
     api::{
         karmada::ResourceBinding,
         meta::annotation,
         referenced::{SourceKind, Token},
     },
-    plan::{Hub, Object, ObjectVersion, Write},
+    plan::{Hub, NamespaceFacts, Object, ObjectVersion, Write},
 };
 
 /// How what is left behind is found, and what becomes of it.
@@ -47,17 +48,83 @@ pub fn companion_of(binding: &str) -> Option<Token> {
     })
 }
 
-/// Whether a binding is one of a companion of ours: claimed by a city policy, or attached to deployments of ours.
-/// `facts`: what the watch knows of its content.
-pub fn is_of_companion(meta: &ObjectMeta, facts: Option<&BindingFacts>) -> bool {
-    let empty = BTreeMap::new();
-    let policy = meta.annotations.as_ref().unwrap_or(&empty).get(annotation::POLICY_NAME);
-    if let Some(policy) = policy {
-        return policy.starts_with("city-");
+/// What is known of one binding whose name speaks of a companion.
+#[derive(Clone, Debug, Serialize)]
+pub struct Observed {
+    /// The companion that its name speaks of.
+    pub companion: Token,
+    /// Whether that was there when companions were listed.
+    pub companion_exists: bool,
+    /// The policy that claims it.
+    pub policy: Option<String>,
+    /// Whether it carries the mark of one that others need.
+    pub attached: bool,
+    /// Names of the bindings that need it; `None` while the watch knows nothing of it.
+    pub parents: Option<Vec<String>>,
+    /// Whether it is on its way out.
+    pub terminating: bool,
+    /// Its namespace; `None` when that is not one that we know.
+    pub namespace: Option<NamespaceFacts>,
+    /// Whether sweeps delete nothing at all.
+    pub paused: bool,
+}
+
+impl Observed {
+    /// From the metadata of a binding whose name speaks of `companion`, and what the watch knows of its content.
+    pub fn of(companion: Token, meta: &ObjectMeta, facts: Option<&BindingFacts>) -> Self {
+        let annotations = meta.annotations.as_ref();
+        Self {
+            companion,
+            companion_exists: false,
+            policy: annotations.and_then(|all| all.get(annotation::POLICY_NAME)).cloned(),
+            attached: meta.labels.iter().flatten().any(|(key, _)| key.starts_with(annotation::DEPENDED_BY)),
+            parents: facts.map(|facts| facts.required_by.iter().map(|by| by.name.clone()).collect()),
+            terminating: meta.deletion_timestamp.is_some(),
+            namespace: None,
+            paused: false,
+        }
     }
-    let attached = meta.labels.iter().flatten().any(|(key, _)| key.starts_with(annotation::DEPENDED_BY));
-    let parents = facts.map(|facts| &facts.required_by);
-    attached && parents.is_some_and(|parents| parents.iter().all(|by| by.name.ends_with("-workloaddeployment")))
+
+    /// Whether it is one of a companion of ours: claimed by a city policy, or attached to deployments of ours.
+    fn is_ours(&self) -> bool {
+        if !self.namespace.as_ref().is_some_and(|facts| facts.upstream().is_some()) {
+            return false;
+        }
+        match (&self.policy, &self.parents) {
+            (Some(policy), _) => policy.starts_with("city-"),
+            (None, Some(parents)) => self.attached && parents.iter().all(|by| by.ends_with("-workloaddeployment")),
+            (None, None) => false,
+        }
+    }
+}
+
+/// What becomes of a binding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It has its companion, or is none of ours.
+    Stays,
+    /// Its companion is gone, and it stays because clean-up is paused.
+    Paused,
+    /// Its companion is gone: it goes, by [`reap`].
+    Goes,
+}
+
+/// Decides about one binding.
+pub fn judge(observed: &Observed) -> Verdict {
+    if observed.companion_exists || observed.terminating || !observed.is_ours() {
+        return Verdict::Stays;
+    }
+    if is_paused(observed.namespace.as_ref(), observed.paused) { Verdict::Paused } else { Verdict::Goes }
+}
+
+/// Whether a sweep leaves alone what is in a namespace. `paused`: whether it leaves everything alone.
+pub fn is_paused(namespace: Option<&NamespaceFacts>, paused: bool) -> bool {
+    paused || namespace.is_none_or(|facts| facts.paused)
+}
+
+/// Whether nobody can say who uses a companion: it is kept, and reported once.
+pub fn is_unclaimed(companion: &CompanionFacts) -> bool {
+    companion.claims.as_ref().is_none_or(BTreeSet::is_empty)
 }
 
 /// The writes that remove a binding without its companion: the live read that finds no companion comes first.
@@ -78,26 +145,76 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::karmada::BindingSnapshot;
+    use crate::api::{karmada::BindingSnapshot, meta::label};
 
     #[test]
-    fn only_bindings_of_companions_are_in_scope() {
+    fn a_binding_is_named_after_its_companion() {
         assert_eq!(companion_of("db-secret"), Some(Token::secret("db")));
         assert_eq!(companion_of("settings-configmap"), Some(Token::config_map("settings")));
         assert_eq!(companion_of("web-p-dfw-workloaddeployment"), None);
         assert_eq!(companion_of("-secret"), None);
-        let meta = |value: serde_json::Value| -> ObjectMeta { serde_json::from_value(value).unwrap() };
-        let by = |policy: &str| meta(json!({ "annotations": { annotation::POLICY_NAME: policy } }));
-        assert!(is_of_companion(&by("city-dfw"), None) && !is_of_companion(&by("theirs"), None));
-        let attached = meta(json!({ "labels": { "resourcebinding.karmada.io/depended-by-abc": "x" } }));
-        let facts = |parent: &str| BindingFacts {
+    }
+
+    fn facts(parent: &str) -> BindingFacts {
+        BindingFacts {
             required_by: vec![BindingSnapshot { name: parent.into(), clusters: vec![] }],
             ..BindingFacts::default()
+        }
+    }
+
+    /// A binding of ours, whose companion is gone.
+    fn orphan(meta: serde_json::Value, facts: Option<&BindingFacts>) -> Observed {
+        let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
+        Observed {
+            namespace: Some(NamespaceFacts { labels, ..NamespaceFacts::default() }),
+            ..Observed::of(Token::secret("db"), &meta, facts)
+        }
+    }
+
+    #[test]
+    fn only_bindings_of_companions_of_ours_are_orphans() {
+        let by = |policy: &str| json!({ "annotations": { annotation::POLICY_NAME: policy } });
+        let attached = json!({ "labels": { "resourcebinding.karmada.io/depended-by-abc": "x" } });
+        for (what, meta, facts, expected) in [
+            ("claimed by a city policy", by("city-dfw"), None, Verdict::Goes),
+            ("claimed by somebody else's", by("theirs"), None, Verdict::Stays),
+            ("attached to a deployment", attached.clone(), Some(facts("wd-workloaddeployment")), Verdict::Goes),
+            ("the last parent has gone", attached.clone(), Some(BindingFacts::default()), Verdict::Goes),
+            ("attached to theirs", attached.clone(), Some(facts("theirs-deployment")), Verdict::Stays),
+            ("of which the watch knows nothing", attached, None, Verdict::Stays),
+            ("neither claimed nor attached", json!({}), Some(BindingFacts::default()), Verdict::Stays),
+        ] {
+            assert_eq!(judge(&orphan(meta, facts.as_ref())), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_orphan_goes_unless_something_speaks_against_it() {
+        type Case = (&'static str, fn(&mut Observed), Verdict);
+        let cases: [Case; 7] = [
+            ("nothing does", |_| {}, Verdict::Goes),
+            ("its companion is there", |o| o.companion_exists = true, Verdict::Stays),
+            ("it is on its way out", |o| o.terminating = true, Verdict::Stays),
+            ("its namespace is not known", |o| o.namespace = None, Verdict::Stays),
+            ("its namespace mirrors nothing", |o| o.namespace = Some(NamespaceFacts::default()), Verdict::Stays),
+            ("paused there", |o| o.namespace.as_mut().unwrap().paused = true, Verdict::Paused),
+            ("paused everywhere", |o| o.paused = true, Verdict::Paused),
+        ];
+        for (what, change, expected) in cases {
+            let mut observed = orphan(json!({ "annotations": { annotation::POLICY_NAME: "city-dfw" } }), None);
+            change(&mut observed);
+            assert_eq!(judge(&observed), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_companion_without_a_readable_claim_is_unclaimed() {
+        let of = |claims: Option<&[&str]>| CompanionFacts {
+            claims: claims.map(|claims| claims.iter().map(|claim| (*claim).to_owned()).collect()),
+            ..CompanionFacts::default()
         };
-        assert!(is_of_companion(&attached, Some(&facts("wd-workloaddeployment"))));
-        assert!(is_of_companion(&attached, Some(&BindingFacts::default())), "the last parent has gone");
-        assert!(!is_of_companion(&attached, Some(&facts("theirs-deployment"))));
-        assert!(!is_of_companion(&attached, None), "unknown");
-        assert!(!is_of_companion(&meta(json!({})), Some(&BindingFacts::default())));
+        assert!(is_unclaimed(&of(None)) && is_unclaimed(&of(Some(&[]))) && !is_unclaimed(&of(Some(&["shop/web"]))));
     }
 }

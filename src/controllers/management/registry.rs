@@ -1,0 +1,95 @@
+//! Which projects are worked on, and which are known to exist.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, OnceLock, PoisonError, RwLock},
+};
+
+use super::project_cache::ProjectCache;
+use crate::{
+    api::names::ProjectName,
+    io::{
+        clients::ControlPlane,
+        store::{ObjectKey, Store},
+    },
+    plan::{self, Kind, management::stranded::Existence},
+};
+
+/// What is kept of a project where projects are discovered.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ProjectFacts {
+    pub(super) ready: bool,
+    pub(super) terminating: bool,
+}
+
+/// Where it is known which projects exist.
+pub(super) struct Discovered {
+    pub(super) plane: ControlPlane<plan::Discovery>,
+    /// What a project is there.
+    pub(super) kind: Kind,
+    pub(super) projects: Arc<Store<ProjectFacts>>,
+}
+
+/// The projects.
+#[derive(Default)]
+pub(super) struct ProjectRegistry {
+    engaged: RwLock<BTreeMap<ProjectName, Arc<ProjectCache>>>,
+    discovered: OnceLock<Discovered>,
+}
+
+impl ProjectRegistry {
+    /// The project of this name, while it is engaged.
+    pub(super) fn get(&self, name: &str) -> Option<Arc<ProjectCache>> {
+        self.read().get(&ProjectName::new(name)).cloned()
+    }
+
+    /// Whether a project is engaged.
+    pub(super) fn is_engaged(&self, name: &ProjectName) -> bool {
+        self.read().contains_key(name)
+    }
+
+    /// Every project that is engaged.
+    pub(super) fn all(&self) -> Vec<Arc<ProjectCache>> {
+        self.read().values().cloned().collect()
+    }
+
+    /// Engages a project; answers with the one that it replaces.
+    pub(super) fn insert(&self, project: Arc<ProjectCache>) -> Option<Arc<ProjectCache>> {
+        self.write().insert(project.name.clone(), project)
+    }
+
+    /// Lets a project go.
+    pub(super) fn remove(&self, name: &ProjectName) -> Option<Arc<ProjectCache>> {
+        self.write().remove(name)
+    }
+
+    /// Projects are discovered from now on. Said once, at the start.
+    pub(super) fn discover(&self, discovered: Discovered) {
+        let _ = self.discovered.set(discovered);
+    }
+
+    /// Where projects are discovered, if they are.
+    pub(super) fn discovered(&self) -> Option<&Discovered> {
+        self.discovered.get()
+    }
+
+    /// Whether a project exists, as far as discovery knows; one that cannot be read does.
+    pub(super) fn existence(&self, name: &ProjectName) -> Existence {
+        if self.is_engaged(name) {
+            return Existence::Exists;
+        }
+        match self.discovered() {
+            Some(discovered) if discovered.projects.contains(&ObjectKey::new("", name.as_str())) => Existence::Exists,
+            Some(discovered) if discovered.projects.is_live() => Existence::Absent,
+            _ => Existence::Unknown,
+        }
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ProjectName, Arc<ProjectCache>>> {
+        self.engaged.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, BTreeMap<ProjectName, Arc<ProjectCache>>> {
+        self.engaged.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
