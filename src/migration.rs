@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use kube::{ResourceExt, api::ListParams};
 
 use crate::{
-    api::karmada::{PropagationPolicy, ResourceBinding},
+    api::{
+        karmada::{PropagationPolicy, ResourceBinding},
+        names::CityPolicyName,
+    },
     io::{Error, clients::Connection, list},
     plan::{
         management::facts::{BindingFacts, Phase},
@@ -74,7 +77,7 @@ impl Bindings {
 }
 
 fn rows(policies: &[PropagationPolicy], claimed: &BTreeMap<(String, String), usize>) -> Vec<Row> {
-    let ours = policies.iter().filter(|policy| policy.name_any().starts_with("city-"));
+    let ours = policies.iter().filter(|policy| CityPolicyName::parse(&policy.name_any()).is_some());
     let mut rows: Vec<Row> = ours
         .map(|policy| {
             let key = (policy.namespace().unwrap_or_default(), policy.name_any());

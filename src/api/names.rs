@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::referenced::{SourceKind, Token};
+
 /// Longest value of a label; a WorkloadDeployment's name is one on each of its Instances.
 pub const MAX_LABEL: usize = 63;
 
@@ -45,7 +47,7 @@ impl CityCode {
 
     /// Name of the PropagationPolicy that sends this city's deployments to its cluster.
     pub fn policy_name(&self) -> String {
-        format!("city-{}", self.0)
+        CityPolicyName::of(self)
     }
 }
 
@@ -109,7 +111,7 @@ impl fmt::Display for ProjectName {
 
 /// Hub and cell namespace of a project namespace, from that namespace's uid.
 pub fn hub_namespace(project_namespace_uid: &str) -> String {
-    format!("ns-{project_namespace_uid}")
+    HubNamespace::of(project_namespace_uid)
 }
 
 /// Name of a WorkloadDeployment: `<workload>-<placement>-<city>`.
@@ -151,12 +153,99 @@ pub fn subnet_claim_name(context: &str, n: usize) -> String {
 
 /// Name of an Instance's ResourceClaim in its project.
 pub fn resource_claim_name(instance: &str) -> String {
-    format!("instance-{instance}")
+    format!("{CLAIM_PREFIX}{instance}")
 }
+
+/// The Instance that a ResourceClaim of this name is for; `None` when the name is not one of ours.
+pub fn claimant_of(claim: &str) -> Option<&str> {
+    claim.strip_prefix(CLAIM_PREFIX)
+}
+
+/// What the name of an Instance's ResourceClaim begins with.
+const CLAIM_PREFIX: &str = "instance-";
 
 /// Name of the binding that Karmada makes for a template (karmada-behaviour, fact 2).
 pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{name}-{}", kind.to_lowercase())
+}
+
+/// The names of city policies, in both directions.
+#[derive(Debug)]
+pub enum CityPolicyName {}
+
+impl CityPolicyName {
+    const PREFIX: &str = "city-";
+
+    /// Name of the PropagationPolicy that sends a city's deployments to its cluster.
+    pub fn of(city: &CityCode) -> String {
+        format!("{}{city}", Self::PREFIX)
+    }
+
+    /// The city whose policy has this name; `None` when it is no city policy's.
+    pub fn parse(name: &str) -> Option<CityCode> {
+        name.strip_prefix(Self::PREFIX).and_then(|city| CityCode::parse(city).ok())
+    }
+}
+
+/// The names of hub and cell namespaces, in both directions.
+#[derive(Debug)]
+pub enum HubNamespace {}
+
+impl HubNamespace {
+    const PREFIX: &str = "ns-";
+
+    /// Hub and cell namespace of the project namespace with this uid.
+    pub fn of(project_namespace_uid: &str) -> String {
+        format!("{}{project_namespace_uid}", Self::PREFIX)
+    }
+
+    /// Uid of the project namespace that a namespace of this name mirrors; `None` when it mirrors none.
+    pub fn parse(name: &str) -> Option<&str> {
+        name.strip_prefix(Self::PREFIX).filter(|uid| !uid.is_empty())
+    }
+}
+
+/// The object that Karmada makes a binding for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Template {
+    /// The copy of a WorkloadDeployment, by name.
+    Deployment(String),
+    /// A companion.
+    Companion(Token),
+    /// Something that is not of our making.
+    #[default]
+    Foreign,
+}
+
+impl Template {
+    const DEPLOYMENT: &str = "WorkloadDeployment";
+
+    /// The template of this kind and name.
+    pub fn of(kind: &str, name: String) -> Self {
+        if kind == Self::DEPLOYMENT {
+            return Self::Deployment(name);
+        }
+        let source = SourceKind::ALL.into_iter().find(|source| source.as_str() == kind);
+        source.map_or(Self::Foreign, |kind| Self::Companion(Token { kind, name }))
+    }
+
+    /// The template that a binding's name speaks of.
+    pub fn of_binding(binding: &str) -> Self {
+        let named = |kind: &str| binding.strip_suffix(&binding_name(kind, "")).filter(|name| !name.is_empty());
+        if let Some(name) = named(Self::DEPLOYMENT) {
+            return Self::Deployment(name.to_owned());
+        }
+        let mut tokens = SourceKind::ALL.into_iter().filter_map(|kind| {
+            let token = Token { kind, name: named(kind.as_str())?.to_owned() };
+            token.is_valid().then_some(token)
+        });
+        tokens.next().map_or(Self::Foreign, Self::Companion)
+    }
+
+    /// Whether it is the copy of a WorkloadDeployment.
+    pub fn is_deployment(&self) -> bool {
+        matches!(self, Self::Deployment(_))
+    }
 }
 
 /// RFC 1123 label: what a namespace, a label value of ours and most derived names must be.
@@ -207,6 +296,27 @@ mod tests {
         let error = deployment_name(&"w".repeat(60), "main", &dfw).unwrap_err();
         assert!(error.contains("69 characters, 63 is the limit") && error.contains("by 6"), "{error}");
         assert!(deployment_name("Web", "main", &dfw).is_err());
+    }
+
+    #[test]
+    fn names_are_taken_apart_as_they_are_put_together() {
+        let dfw = CityCode::parse("dfw").unwrap();
+        assert_eq!(CityPolicyName::parse(&CityPolicyName::of(&dfw)), Some(dfw));
+        assert_eq!((CityPolicyName::parse("city-"), CityPolicyName::parse("theirs")), (None, None));
+        assert_eq!(HubNamespace::parse(&HubNamespace::of("u-1")), Some("u-1"));
+        assert_eq!((HubNamespace::parse("ns-"), HubNamespace::parse("default")), (None, None));
+        assert_eq!((claimant_of(&resource_claim_name("web-0")), claimant_of("web-0")), (Some("web-0"), None));
+        for (kind, template) in [
+            ("WorkloadDeployment", Template::Deployment("web".into())),
+            ("ConfigMap", Template::Companion(Token::config_map("web"))),
+            ("Secret", Template::Companion(Token::secret("web"))),
+        ] {
+            assert_eq!(Template::of_binding(&binding_name(kind, "web")), template);
+            assert_eq!(Template::of(kind, "web".into()), template);
+        }
+        for foreign in ["web-deployment", "-secret", "-workloaddeployment", "a/b-secret", "secret", ""] {
+            assert_eq!(Template::of_binding(foreign), Template::Foreign, "{foreign:?}");
+        }
     }
 
     #[test]

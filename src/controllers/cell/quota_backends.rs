@@ -11,7 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::caches::Caches;
 use crate::{
-    api::{meta::label, names::ProjectName, neighbours::ResourceClaim},
+    api::{
+        meta::label,
+        names::{self, ProjectName},
+        neighbours::ResourceClaim,
+    },
     controllers::{Watches, with},
     io::{
         clients::{ControlPlane, Projects},
@@ -169,7 +173,7 @@ impl QuotaBackends {
             return;
         }
         let namespace = claim.labels().get(label::INSTANCE_NAMESPACE);
-        let name = change.key.name.strip_prefix("instance-");
+        let name = names::claimant_of(&change.key.name);
         if let (Some(namespace), Some(name)) = (namespace, name) {
             self.queue.add(Key::new(lane.as_str(), namespace, name));
         }

@@ -13,7 +13,7 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         karmada::PropagationPolicy,
         meta::annotation,
-        names::{self, CityCode},
+        names::{self, CityCode, CityPolicyName, HubNamespace, Template},
         referenced::{SourceKind, Token},
     },
     io::{
@@ -54,13 +54,12 @@ pub(super) struct HubCache {
 
 /// Whether a policy's name is that of a city policy.
 fn may_be_city_policy(policy: &ObjectKey) -> bool {
-    policy.namespace.starts_with("ns-") && policy.name.starts_with("city-")
+    HubNamespace::parse(&policy.namespace).is_some() && CityPolicyName::parse(&policy.name).is_some()
 }
 
 /// Whether a binding's name is that of a template of ours.
 fn may_be_ours(binding: &ObjectKey) -> bool {
-    let suffixes = ["-workloaddeployment", "-configmap", "-secret"];
-    binding.namespace.starts_with("ns-") && suffixes.iter().any(|suffix| binding.name.ends_with(suffix))
+    HubNamespace::parse(&binding.namespace).is_some() && Template::of_binding(&binding.name) != Template::Foreign
 }
 
 impl HubCache {

@@ -10,7 +10,10 @@ use super::{
     state::{Management, city_index},
 };
 use crate::{
-    api::{meta::annotation, names::CityCode},
+    api::{
+        meta::annotation,
+        names::{CityCode, CityPolicyName},
+    },
     plan::{
         management::{
             facts::Phase,
@@ -69,7 +72,7 @@ impl HubCache {
     fn candidates(&self) -> Vec<Candidate> {
         let candidate = |policy: &std::sync::Arc<crate::api::karmada::PropagationPolicy>| {
             let namespace = policy.metadata.namespace.clone()?;
-            let city = CityCode::parse(policy.metadata.name.as_deref()?.strip_prefix("city-")?).ok()?;
+            let city = CityPolicyName::parse(policy.metadata.name.as_deref()?)?;
             let copies = self.copies.by_index(&city_index(&namespace, &city));
             let expects = |copy| !annotated(copy, annotation::EXPECTED_REFERENCED_DATA).is_empty();
             Some(Candidate {

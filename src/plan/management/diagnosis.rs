@@ -15,7 +15,7 @@ use crate::{
     api::{
         compute::WorkloadDeployment,
         meta::{annotation, label},
-        names::{self, CityCode},
+        names::{self, CityCode, CityPolicyName},
         reason::Reason,
         referenced::Token,
     },
@@ -228,7 +228,7 @@ fn diagnose_dependencies(
         }
         // Those of city policies are on their way out: a migration, or what one has left, which is undone.
         let claim = (evidence.companion)(token).and_then(|companion| companion.policy.clone());
-        if let Some(policy) = claim.filter(|policy| !policy.starts_with("city-")) {
+        if let Some(policy) = claim.filter(|policy| CityPolicyName::parse(policy).is_none()) {
             excess.push(format!("{kind} {name} is also claimed by PropagationPolicy {policy}"));
         }
     }

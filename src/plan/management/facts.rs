@@ -5,39 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 
+pub use crate::api::names::Template;
 use crate::api::{
     karmada::{BindingSnapshot, Cluster, PropagationPolicySpec, ResourceBinding},
     meta::{annotation, finalizer, label},
     names::CityCode,
     referenced::{SourceKind, Token},
 };
-
-/// The object that Karmada makes a binding for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Template {
-    /// The copy of a WorkloadDeployment, by name.
-    Deployment(String),
-    /// A companion.
-    Companion(Token),
-    /// Something that is not of our making.
-    #[default]
-    Foreign,
-}
-
-impl Template {
-    fn of(kind: &str, name: String) -> Self {
-        if kind == "WorkloadDeployment" {
-            return Self::Deployment(name);
-        }
-        let source = SourceKind::ALL.into_iter().find(|source| source.as_str() == kind);
-        source.map_or(Self::Foreign, |kind| Self::Companion(Token { kind, name }))
-    }
-
-    /// Whether it is the copy of a WorkloadDeployment.
-    pub fn is_deployment(&self) -> bool {
-        matches!(self, Self::Deployment(_))
-    }
-}
 
 /// Condition `Scheduled` of a binding.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -16,6 +16,7 @@ pub mod quarantine;
 pub mod resolve;
 pub mod stranded;
 pub mod sweep;
+pub mod triggers;
 mod workload_status;
 
 pub use workload_status::{rejected, workload_status};

@@ -78,7 +78,7 @@ impl Quarantine {
 }
 
 /// Where a hub Instance belongs, by its own word.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Claimed {
     /// The project.
     pub project: ProjectName,

@@ -10,7 +10,8 @@ use crate::{
     api::{
         karmada::ResourceBinding,
         meta::annotation,
-        referenced::{SourceKind, Token},
+        names::{CityPolicyName, Template},
+        referenced::Token,
     },
     plan::{Hub, NamespaceFacts, Object, ObjectVersion, Write},
 };
@@ -41,11 +42,10 @@ impl Default for Sweep {
 
 /// The companion that a binding's name speaks of.
 pub fn companion_of(binding: &str) -> Option<Token> {
-    SourceKind::ALL.into_iter().find_map(|kind| {
-        let suffix = format!("-{}", kind.as_str().to_lowercase());
-        let token = Token { kind, name: binding.strip_suffix(&suffix)?.to_owned() };
-        token.is_valid().then_some(token)
-    })
+    match Template::of_binding(binding) {
+        Template::Companion(token) => Some(token),
+        Template::Deployment(_) | Template::Foreign => None,
+    }
 }
 
 /// What is known of one binding whose name speaks of a companion.
@@ -91,8 +91,8 @@ impl Observed {
             return false;
         }
         match (&self.policy, &self.parents) {
-            (Some(policy), _) => policy.starts_with("city-"),
-            (None, Some(parents)) => self.attached && parents.iter().all(|by| by.ends_with("-workloaddeployment")),
+            (Some(policy), _) => CityPolicyName::parse(policy).is_some(),
+            (None, Some(parents)) => self.attached && parents.iter().all(|by| Template::of_binding(by).is_deployment()),
             (None, None) => false,
         }
     }

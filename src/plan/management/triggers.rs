@@ -1,0 +1,347 @@
+//! Which change has whom look again.
+//!
+//! A change says, by itself, what is concerned; who that is by name may have to be looked up (every policy of a namespace,
+//! every user of a companion), which the listeners do. A change that is missed here shows only as something that waits
+//! for the next sweep, or for ever.
+
+use std::collections::BTreeSet;
+
+use kube::{Resource, ResourceExt};
+
+use super::{
+    facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase, Template},
+    projection::{self, Claimed},
+};
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        karmada::PropagationPolicy,
+        meta::{annotation, label},
+        names::{CityCode, CityPolicyName, ProjectName},
+        referenced::{SourceKind, Token},
+    },
+    plan::{
+        NamespaceFacts, ownership,
+        references::{annotated, references},
+    },
+};
+
+/// One object before and after.
+#[derive(Debug)]
+pub struct Delta<'a, V> {
+    /// Its namespace; empty when cluster-scoped.
+    pub namespace: &'a str,
+    /// Its name.
+    pub name: &'a str,
+    /// What was known before.
+    pub old: Option<&'a V>,
+    /// What is known now.
+    pub new: Option<&'a V>,
+}
+
+impl<V> Delta<'_, V> {
+    /// Both, as far as they are known: what a label pointed at before is concerned as well.
+    fn both(&self) -> impl Iterator<Item = &V> {
+        self.old.into_iter().chain(self.new)
+    }
+}
+
+/// What changed on the hub.
+#[derive(Debug)]
+pub enum HubChange<'a> {
+    /// The copy of a deployment.
+    Copy(Delta<'a, WorkloadDeployment>),
+    /// A policy with the name of a city's.
+    Policy(Delta<'a, PropagationPolicy>),
+    /// A companion.
+    Companion(SourceKind, Delta<'a, CompanionFacts>),
+    /// A binding.
+    Binding(Delta<'a, BindingFacts>),
+    /// A member cluster.
+    Cluster(Delta<'a, ClusterFacts>),
+    /// A namespace that mirrors one of a project.
+    Namespace(Delta<'a, NamespaceFacts>),
+    /// What a cell wrote back.
+    Instance(Delta<'a, Instance>),
+}
+
+/// Work that a change on the hub brings. Names are the hub's, unless another place is named.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum HubWork {
+    /// The federator, on the original of this copy.
+    Original {
+        /// The hub namespace.
+        namespace: String,
+        /// The deployment, whose name is the same in the project.
+        name: String,
+    },
+    /// The federator, on the originals of every copy there; everywhere when no namespace is given.
+    Originals(Option<String>),
+    /// The federator, on whoever claims this companion, as far as is known.
+    Users(String, Token),
+    /// The policy of a city in a namespace.
+    Policy(String, CityCode),
+    /// Every policy there; everywhere when no namespace is given.
+    Policies(Option<String>),
+    /// A companion.
+    Companion(String, Token),
+    /// Every companion there.
+    Companions(String),
+    /// Everything of a namespace of a project.
+    Mirrored(ProjectName, String),
+    /// The projection of what a cell wrote back, and where it says that it belongs.
+    Projection {
+        /// The hub namespace.
+        namespace: String,
+        /// The Instance.
+        name: String,
+        /// Where it says that it belongs; nothing when it cannot be told.
+        claimed: Option<Claimed>,
+    },
+    /// What a cell wrote back is gone, and with it the reason to keep it in quarantine.
+    Release(String, String),
+    /// Karmada has shown that it brings dependencies.
+    Answered,
+    /// The labels of clusters are to be compared with what the clusters hold.
+    Labels,
+}
+
+/// What concerns a change on the hub.
+pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
+    match change {
+        HubChange::Copy(delta) => after_copy(delta),
+        HubChange::Policy(delta) => after_policy(delta),
+        HubChange::Companion(kind, delta) => after_companion(*kind, delta),
+        HubChange::Binding(delta) => after_binding(delta),
+        HubChange::Cluster(delta) if delta.old == delta.new => BTreeSet::new(),
+        HubChange::Cluster(_) => [HubWork::Labels, HubWork::Originals(None), HubWork::Policies(None)].into(),
+        HubChange::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
+        HubChange::Namespace(delta) => {
+            let mirrored = delta.new.or(delta.old).and_then(NamespaceFacts::upstream);
+            mirrored.map(|(project, namespace)| HubWork::Mirrored(project, namespace.to_owned())).into_iter().collect()
+        }
+        HubChange::Instance(delta) => after_instance(delta),
+    }
+}
+
+fn original(namespace: &str, name: &str) -> HubWork {
+    HubWork::Original { namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+/// The city of a hub copy, from the label that its policy selects by.
+fn city_of(copy: &WorkloadDeployment) -> Option<CityCode> {
+    copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
+}
+
+fn after_copy(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<HubWork> {
+    let mut work = BTreeSet::from([original(delta.namespace, delta.name)]);
+    work.extend(delta.both().filter_map(city_of).map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
+    let tokens = |copy: Option<&WorkloadDeployment>| -> BTreeSet<Token> {
+        copy.map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA)).into_iter().flatten().collect()
+    };
+    let (old, new) = (tokens(delta.old), tokens(delta.new));
+    let concerned = old.symmetric_difference(&new).cloned();
+    work.extend(concerned.map(|token| HubWork::Companion(delta.namespace.to_owned(), token)));
+    work
+}
+
+fn after_policy(delta: &Delta<'_, PropagationPolicy>) -> BTreeSet<HubWork> {
+    let mut work = BTreeSet::new();
+    work.extend(CityPolicyName::parse(delta.name).map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
+    // Whether claims are to be undone, and what a deployment lacks, is read off the policy's phase.
+    let phase = |policy: Option<&PropagationPolicy>| {
+        policy.map(|policy| (ownership::is_managed(policy), Phase::of(&policy.spec)))
+    };
+    if phase(delta.old) != phase(delta.new) {
+        work.insert(HubWork::Companions(delta.namespace.to_owned()));
+        work.insert(HubWork::Originals(Some(delta.namespace.to_owned())));
+    }
+    work
+}
+
+fn after_companion(kind: SourceKind, delta: &Delta<'_, CompanionFacts>) -> BTreeSet<HubWork> {
+    let token = Token { kind, name: delta.name.to_owned() };
+    let mut work = BTreeSet::from([HubWork::Companion(delta.namespace.to_owned(), token)]);
+    if delta.old.map(|facts| &facts.policy) != delta.new.map(|facts| &facts.policy) {
+        work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
+    }
+    let users = |facts: Option<&CompanionFacts>| facts.and_then(|facts| facts.claims.clone()).unwrap_or_default();
+    let (old, new) = (users(delta.old), users(delta.new));
+    let of = |facts: &CompanionFacts| (facts.uid.clone(), facts.policy.clone(), facts.terminating);
+    // A claim concerns whoever makes it, everything else all of them.
+    let concerned: BTreeSet<&String> = if delta.old.map(of) == delta.new.map(of) {
+        old.symmetric_difference(&new).collect()
+    } else {
+        old.union(&new).collect()
+    };
+    let names = concerned.into_iter().filter_map(|user| user.split_once('/'));
+    work.extend(names.map(|(_, name)| original(delta.namespace, name)));
+    work
+}
+
+fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
+    let mut work = BTreeSet::new();
+    if delta.new.is_some_and(BindingFacts::shows_dependencies) {
+        work.insert(HubWork::Answered);
+    }
+    let place = |facts: &BindingFacts| (facts.clusters.clone(), facts.required_by.clone(), facts.policy.clone());
+    if delta.old.map(place) != delta.new.map(place) {
+        work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
+    }
+    let parents = delta.both().flat_map(|binding| binding.required_by.iter()).map(|by| by.name.as_str());
+    for name in parents.chain([delta.name]) {
+        if let Template::Deployment(name) = Template::of_binding(name) {
+            work.insert(original(delta.namespace, &name));
+        }
+    }
+    if let Some(Template::Companion(token)) = delta.new.or(delta.old).map(|binding| &binding.template) {
+        work.insert(HubWork::Companion(delta.namespace.to_owned(), token.clone()));
+        work.insert(HubWork::Users(delta.namespace.to_owned(), token.clone()));
+    }
+    work
+}
+
+fn after_instance(delta: &Delta<'_, Instance>) -> BTreeSet<HubWork> {
+    let mut work = BTreeSet::new();
+    if delta.new.is_none() {
+        work.insert(HubWork::Release(delta.namespace.to_owned(), delta.name.to_owned()));
+    }
+    // Both: a label that changed may leave a projection behind where it pointed before.
+    work.extend(delta.both().map(projection_of));
+    work
+}
+
+/// The projection of what a cell wrote back.
+pub fn projection_of(instance: &Instance) -> HubWork {
+    HubWork::Projection {
+        namespace: instance.namespace().unwrap_or_default(),
+        name: instance.name_any(),
+        claimed: projection::identify(instance).ok(),
+    }
+}
+
+/// What changed in a project.
+#[derive(Debug)]
+pub enum ProjectChange<'a> {
+    /// A Workload, by namespace and name.
+    Workload(&'a str, &'a str),
+    /// A deployment.
+    Deployment(Delta<'a, WorkloadDeployment>),
+    /// The city that a location opens.
+    Location(Delta<'a, Option<CityCode>>),
+    /// A namespace.
+    Namespace(Delta<'a, NamespaceFacts>),
+    /// A projection, by namespace and name.
+    Projection(&'a str, &'a str),
+    /// A ConfigMap or Secret in use, by namespace.
+    Source(&'a str, Token),
+    /// A Network.
+    Network(Delta<'a, ()>),
+}
+
+/// Work that a change in a project brings; all names are the project's.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ProjectWork {
+    /// A Workload, by namespace and name.
+    Workload(String, String),
+    /// Every Workload of a namespace; everywhere when none is given.
+    Workloads(Option<String>),
+    /// The federator, on a deployment.
+    Deployment(String, String),
+    /// The policy of a city.
+    Policy {
+        /// The project's namespace.
+        namespace: String,
+        /// The hub namespace that the deployment has recorded, should the project's be gone.
+        recorded: Option<String>,
+        /// The city.
+        city: CityCode,
+    },
+    /// The companion of a source.
+    Companion(String, Token),
+    /// What the hub holds of the Instances of a deployment.
+    Claimants(String, String),
+    /// Everything of a namespace.
+    Namespace(String),
+    /// A projection.
+    Projection(String, String),
+}
+
+/// What concerns a change in a project.
+pub fn after_project(change: &ProjectChange<'_>) -> BTreeSet<ProjectWork> {
+    let owned = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
+    match change {
+        ProjectChange::Workload(namespace, name) => {
+            let (namespace, name) = owned(namespace, name);
+            [ProjectWork::Workload(namespace, name)].into()
+        }
+        ProjectChange::Projection(namespace, name) => {
+            let (namespace, name) = owned(namespace, name);
+            [ProjectWork::Projection(namespace, name)].into()
+        }
+        ProjectChange::Source(namespace, token) => {
+            [ProjectWork::Companion((*namespace).to_owned(), token.clone())].into()
+        }
+        ProjectChange::Deployment(delta) => after_deployment(delta),
+        ProjectChange::Location(delta) if delta.old != delta.new => [ProjectWork::Workloads(None)].into(),
+        ProjectChange::Namespace(delta) if delta.old != delta.new => {
+            [ProjectWork::Namespace(delta.name.to_owned())].into()
+        }
+        // That a Network is there is all that matters of it.
+        ProjectChange::Network(delta) if delta.old.is_none() || delta.new.is_none() => {
+            [ProjectWork::Workloads(Some(delta.namespace.to_owned()))].into()
+        }
+        ProjectChange::Location(_) | ProjectChange::Namespace(_) | ProjectChange::Network(_) => BTreeSet::new(),
+    }
+}
+
+fn after_deployment(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<ProjectWork> {
+    let namespace = || delta.namespace.to_owned();
+    let mut work = BTreeSet::from([ProjectWork::Deployment(namespace(), delta.name.to_owned())]);
+    for deployment in delta.both() {
+        work.insert(ProjectWork::Workload(namespace(), deployment.spec.workload_ref.name.clone()));
+        work.extend(policy_of(deployment));
+    }
+    let same = delta.old.zip(delta.new).is_some_and(|(old, new)| asks_for_the_same(old, new));
+    work.extend(delta.both().filter(|_| !same).flat_map(companions_of));
+    let uid = |deployment: Option<&WorkloadDeployment>| deployment.and_then(|wd| wd.meta().uid.clone());
+    if uid(delta.old) != uid(delta.new) {
+        work.insert(ProjectWork::Claimants(namespace(), delta.name.to_owned()));
+    }
+    work
+}
+
+/// The policy of a deployment's city.
+pub fn policy_of(deployment: &WorkloadDeployment) -> Option<ProjectWork> {
+    Some(ProjectWork::Policy {
+        namespace: deployment.namespace().unwrap_or_default(),
+        recorded: deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned(),
+        city: CityCode::parse(&deployment.spec.city_code).ok()?,
+    })
+}
+
+/// The companions that a deployment refers to, and those that it was promised.
+pub fn companions_of(deployment: &WorkloadDeployment) -> Vec<ProjectWork> {
+    let namespace = deployment.namespace().unwrap_or_default();
+    let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
+    let asked = references(&deployment.spec.template.spec).into_iter().map(|reference| reference.token);
+    asked.chain(promised).map(|token| ProjectWork::Companion(namespace.clone(), token)).collect()
+}
+
+/// Everything of a deployment that hangs on its namespace.
+pub fn with_its_namespace(deployment: &WorkloadDeployment) -> Vec<ProjectWork> {
+    let itself = ProjectWork::Deployment(deployment.namespace().unwrap_or_default(), deployment.name_any());
+    [itself].into_iter().chain(policy_of(deployment)).chain(companions_of(deployment)).collect()
+}
+
+/// Whether a deployment's companions have no reason to look at it again.
+fn asks_for_the_same(old: &WorkloadDeployment, new: &WorkloadDeployment) -> bool {
+    old.metadata.generation == new.metadata.generation
+        && old.metadata.annotations == new.metadata.annotations
+        && old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
+        && old.metadata.uid == new.metadata.uid
+}
+
+#[cfg(test)]
+#[path = "triggers_tests.rs"]
+mod tests;

@@ -1,0 +1,292 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::api::karmada::BindingSnapshot;
+
+fn changed<'a, V>(name: &'a str, old: Option<&'a V>, new: Option<&'a V>) -> Delta<'a, V> {
+    Delta { namespace: "ns-1", name, old, new }
+}
+
+fn deployment(edit: impl FnOnce(&mut Value)) -> WorkloadDeployment {
+    let mut object = json!({
+        "metadata": { "namespace": "shop", "name": "web-p-dfw", "uid": "u", "generation": 1 },
+        "spec": {
+            "workloadRef": { "name": "web", "uid": "w" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [
+                { "name": "c", "image": "i", "envFrom": [{ "secretRef": { "name": "db" } }] },
+            ] } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    });
+    edit(&mut object);
+    serde_json::from_value(object).unwrap()
+}
+
+fn copy(city: &str, expects: &[&str]) -> WorkloadDeployment {
+    deployment(|object| {
+        object["metadata"]["labels"] = json!({ label::TOPOLOGY_CITY: city });
+        let expects = json!(expects).to_string();
+        object["metadata"]["annotations"] = json!({ annotation::EXPECTED_REFERENCED_DATA: expects });
+    })
+}
+
+fn city(code: &str) -> CityCode {
+    CityCode::parse(code).unwrap()
+}
+
+fn on(city_code: &str) -> HubWork {
+    HubWork::Policy("ns-1".into(), city(city_code))
+}
+
+fn of_secret(name: &str) -> HubWork {
+    HubWork::Companion("ns-1".into(), Token::secret(name))
+}
+
+fn originals() -> HubWork {
+    HubWork::Originals(Some("ns-1".into()))
+}
+
+fn policies() -> HubWork {
+    HubWork::Policies(Some("ns-1".into()))
+}
+
+/// Checks a table of changes against the work that each brings.
+fn table<'a>(cases: impl IntoIterator<Item = (&'a str, HubChange<'a>, Vec<HubWork>)>) {
+    for (what, change, expected) in cases {
+        assert_eq!(after_hub(&change), expected.into_iter().collect(), "{what}");
+    }
+}
+
+#[test]
+fn a_copy_concerns_its_original_its_cities_and_the_companions_that_it_expects_or_did() {
+    let (dfw, ord) = (copy("dfw", &["Secret/db"]), copy("ord", &["Secret/db", "Secret/key"]));
+    let lost = copy("not/a city", &[]);
+    let web = || original("ns-1", "web");
+    let case = |old, new| HubChange::Copy(changed("web", old, new));
+    table([
+        ("it is new", case(None, Some(&dfw)), vec![web(), on("dfw"), of_secret("db")]),
+        ("only its status changed", case(Some(&dfw), Some(&dfw)), vec![web(), on("dfw")]),
+        ("it moves", case(Some(&dfw), Some(&ord)), vec![web(), on("dfw"), on("ord"), of_secret("key")]),
+        ("it is gone", case(Some(&dfw), None), vec![web(), on("dfw"), of_secret("db")]),
+        ("its city cannot be read", case(None, Some(&lost)), vec![web()]),
+    ]);
+}
+
+#[test]
+fn a_policy_concerns_its_city_and_with_its_phase_everything_beside_it() {
+    let policy = |managed: bool, kinds: &[&str]| -> PropagationPolicy {
+        let selectors: Vec<_> = kinds.iter().map(|kind| json!({ "apiVersion": "v1", "kind": kind })).collect();
+        let by = if managed { "compute-operator" } else { "somebody" };
+        serde_json::from_value(json!({
+            "metadata": { "labels": { label::MANAGED_BY: by } }, "spec": { "resourceSelectors": selectors },
+        }))
+        .unwrap()
+    };
+    let (ours, claims) = (policy(true, &["WorkloadDeployment"]), policy(true, &["WorkloadDeployment", "Secret"]));
+    let theirs = policy(false, &["WorkloadDeployment"]);
+    let all = || vec![on("dfw"), HubWork::Companions("ns-1".into()), originals()];
+    let case = |old, new| HubChange::Policy(changed("city-dfw", old, new));
+    table([
+        ("it is new", case(None, Some(&ours)), all()),
+        ("it is gone", case(Some(&ours), None), all()),
+        ("it claims no more", case(Some(&claims), Some(&ours)), all()),
+        ("it is taken over", case(Some(&theirs), Some(&ours)), all()),
+        ("its placement changed", case(Some(&ours), Some(&ours)), vec![on("dfw")]),
+        (
+            "the name is no city's",
+            HubChange::Policy(changed("theirs", Some(&ours), None)),
+            vec![HubWork::Companions("ns-1".into()), originals()],
+        ),
+    ]);
+}
+
+#[test]
+fn a_companion_concerns_its_own_controller_and_those_whose_claim_or_copy_changed() {
+    let facts = |claims: &[&str], policy: Option<&str>| CompanionFacts {
+        uid: "u".into(),
+        claims: Some(claims.iter().map(|claim| (*claim).to_owned()).collect()),
+        policy: policy.map(str::to_owned),
+        ..CompanionFacts::default()
+    };
+    let (one, two) = (facts(&["shop/web"], None), facts(&["shop/web", "shop/api"], None));
+    let claimed = facts(&["shop/web"], Some("city-dfw"));
+    let going = CompanionFacts { terminating: true, ..two.clone() };
+    let corrupt = CompanionFacts { claims: None, ..one.clone() };
+    let (web, api) = (|| original("ns-1", "web"), || original("ns-1", "api"));
+    let case = |old, new| HubChange::Companion(SourceKind::Secret, changed("db", old, new));
+    table([
+        ("it is new", case(None, Some(&one)), vec![of_secret("db"), policies(), web()]),
+        ("another user", case(Some(&one), Some(&two)), vec![of_secret("db"), api()]),
+        ("its content alone", case(Some(&two), Some(&two)), vec![of_secret("db")]),
+        ("a policy claims it", case(Some(&one), Some(&claimed)), vec![of_secret("db"), policies(), web()]),
+        ("it goes", case(Some(&two), Some(&going)), vec![of_secret("db"), web(), api()]),
+        ("its claims become unreadable", case(Some(&one), Some(&corrupt)), vec![of_secret("db"), web()]),
+    ]);
+}
+
+#[test]
+fn a_binding_concerns_its_template_and_the_parents_that_it_has_or_had() {
+    let of = |template: Template, required_by: &[&str]| BindingFacts {
+        template,
+        required_by: required_by.iter().map(|by| BindingSnapshot { name: (*by).into(), clusters: vec![] }).collect(),
+        ..BindingFacts::default()
+    };
+    let web = of(Template::Deployment("web".into()), &[]);
+    let answered = BindingFacts { propagates: true, distributed: true, dependencies: Some(vec![]), ..web.clone() };
+    let secret = of(Template::Companion(Token::secret("db")), &["web-workloaddeployment"]);
+    let moved = of(Template::Companion(Token::secret("db")), &["api-workloaddeployment", "theirs-deployment"]);
+    let users = || HubWork::Users("ns-1".into(), Token::secret("db"));
+    let of_web = |old, new| HubChange::Binding(changed("web-workloaddeployment", old, new));
+    let of_db = |old, new| HubChange::Binding(changed("db-secret", old, new));
+    table([
+        ("a deployment's is new", of_web(None, Some(&web)), vec![policies(), original("ns-1", "web")]),
+        ("nothing but its status", of_web(Some(&web), Some(&web)), vec![original("ns-1", "web")]),
+        (
+            "it shows that Karmada brings dependencies",
+            of_web(Some(&web), Some(&answered)),
+            vec![HubWork::Answered, original("ns-1", "web")],
+        ),
+        (
+            "a companion's is new",
+            of_db(None, Some(&secret)),
+            vec![policies(), original("ns-1", "web"), of_secret("db"), users()],
+        ),
+        (
+            "its parents change: those that it had as well",
+            of_db(Some(&secret), Some(&moved)),
+            vec![policies(), original("ns-1", "web"), original("ns-1", "api"), of_secret("db"), users()],
+        ),
+        ("it is gone", of_db(Some(&secret), None), vec![policies(), original("ns-1", "web"), of_secret("db"), users()]),
+        (
+            "it is somebody else's",
+            HubChange::Binding(changed("x-deployment", None, Some(&of(Template::Foreign, &[])))),
+            vec![policies()],
+        ),
+    ]);
+}
+
+#[test]
+fn clusters_namespaces_and_instances_of_the_hub() {
+    let cluster = |draining| ClusterFacts { city: Some(city("dfw")), ready: Ok(()), draining };
+    let (stays, leaves) = (cluster(false), cluster(true));
+    let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
+    let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    let mirror = NamespaceFacts { labels, ..NamespaceFacts::default() };
+    let (other, going) = (NamespaceFacts::default(), NamespaceFacts { terminating: true, ..mirror.clone() });
+    let mirrored = || vec![HubWork::Mirrored(ProjectName::single(), "shop".into())];
+    table([
+        (
+            "a cluster is drained",
+            HubChange::Cluster(changed("a", Some(&stays), Some(&leaves))),
+            vec![HubWork::Labels, HubWork::Originals(None), HubWork::Policies(None)],
+        ),
+        ("of a cluster nothing that counts", HubChange::Cluster(changed("a", Some(&stays), Some(&stays))), vec![]),
+        ("a namespace is there", HubChange::Namespace(changed("ns-1", None, Some(&mirror))), mirrored()),
+        ("it goes", HubChange::Namespace(changed("ns-1", Some(&mirror), Some(&going))), mirrored()),
+        ("it is gone", HubChange::Namespace(changed("ns-1", Some(&going), None)), mirrored()),
+        ("of it nothing that counts", HubChange::Namespace(changed("ns-1", Some(&mirror), Some(&mirror))), vec![]),
+        ("a namespace that mirrors nothing", HubChange::Namespace(changed("x", None, Some(&other))), vec![]),
+    ]);
+}
+
+#[test]
+fn a_hub_instance_concerns_every_place_that_it_named() {
+    let instance = |project: &str| -> Instance {
+        serde_json::from_value(json!({
+            "metadata": { "namespace": "ns-1", "name": "web-0", "labels": {
+                label::UPSTREAM_CLUSTER: project, label::UPSTREAM_NAMESPACE: "shop", label::WORKLOAD_DEPLOYMENT_NAME: "web",
+            } },
+            "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] },
+        }))
+        .unwrap()
+    };
+    let at = |project: Option<&str>| HubWork::Projection {
+        namespace: "ns-1".into(),
+        name: "web-0".into(),
+        claimed: project.map(|project| Claimed {
+            project: ProjectName::new(project),
+            namespace: "shop".into(),
+            deployment: "web".into(),
+        }),
+    };
+    let (alpha, beta, nowhere) = (instance("cluster-alpha"), instance("cluster-beta"), instance("beta"));
+    let case = |old, new| HubChange::Instance(changed("web-0", old, new));
+    table([
+        ("it is new", case(None, Some(&alpha)), vec![at(Some("alpha"))]),
+        ("its label changed", case(Some(&alpha), Some(&beta)), vec![at(Some("alpha")), at(Some("beta"))]),
+        ("its label is no project's", case(Some(&alpha), Some(&nowhere)), vec![at(Some("alpha")), at(None)]),
+        (
+            "it is gone",
+            case(Some(&beta), None),
+            vec![at(Some("beta")), HubWork::Release("ns-1".into(), "web-0".into())],
+        ),
+    ]);
+}
+
+#[test]
+fn what_a_change_in_a_project_concerns() {
+    fn within<'a, V>(old: Option<&'a V>, new: Option<&'a V>) -> Delta<'a, V> {
+        Delta { namespace: "shop", name: "web-p-dfw", old, new }
+    }
+    let wd = deployment(|_| ());
+    let newer = deployment(|object| object["metadata"]["generation"] = json!(2));
+    let reborn = deployment(|object| object["metadata"]["uid"] = json!("v"));
+    let recorded = deployment(|object| {
+        let promised = r#"["ConfigMap/settings"]"#;
+        object["metadata"]["annotations"] =
+            json!({ annotation::FEDERATION_NAMESPACE: "ns-9", annotation::EXPECTED_REFERENCED_DATA: promised });
+    });
+    let shop = || "shop".to_owned();
+    let always = |recorded: Option<&str>| {
+        vec![
+            ProjectWork::Deployment(shop(), "web-p-dfw".into()),
+            ProjectWork::Workload(shop(), "web".into()),
+            ProjectWork::Policy { namespace: shop(), recorded: recorded.map(str::to_owned), city: city("dfw") },
+        ]
+    };
+    let companion = |token| vec![ProjectWork::Companion(shop(), token)];
+    let db = || companion(Token::secret("db"));
+    let claimants = || vec![ProjectWork::Claimants(shop(), "web-p-dfw".into())];
+    let (open, opens) = (Some(city("dfw")), None);
+    let facts = NamespaceFacts::default();
+    let paused = NamespaceFacts { paused: true, ..NamespaceFacts::default() };
+    let of_namespace = |old, new| ProjectChange::Namespace(Delta { namespace: "", name: "shop", old, new });
+    for (what, change, expected) in [
+        ("a Workload", ProjectChange::Workload("shop", "web"), vec![ProjectWork::Workload(shop(), "web".into())]),
+        ("a projection", ProjectChange::Projection("shop", "x"), vec![ProjectWork::Projection(shop(), "x".into())]),
+        ("a source", ProjectChange::Source("shop", Token::secret("db")), db()),
+        (
+            "a deployment is new",
+            ProjectChange::Deployment(within(None, Some(&wd))),
+            [always(None), db(), claimants()].concat(),
+        ),
+        ("only its status", ProjectChange::Deployment(within(Some(&wd), Some(&wd))), always(None)),
+        ("its spec", ProjectChange::Deployment(within(Some(&wd), Some(&newer))), [always(None), db()].concat()),
+        (
+            "it was replaced",
+            ProjectChange::Deployment(within(Some(&wd), Some(&reborn))),
+            [always(None), db(), claimants()].concat(),
+        ),
+        (
+            "it is gone: what it was promised, and where it had been, count",
+            ProjectChange::Deployment(within(Some(&recorded), None)),
+            [always(Some("ns-9")), db(), companion(Token::config_map("settings")), claimants()].concat(),
+        ),
+        (
+            "a location opens a city",
+            ProjectChange::Location(within(Some(&opens), Some(&open))),
+            vec![ProjectWork::Workloads(None)],
+        ),
+        ("a location says the same", ProjectChange::Location(within(Some(&open), Some(&open))), vec![]),
+        ("a namespace", of_namespace(Some(&facts), Some(&paused)), vec![ProjectWork::Namespace(shop())]),
+        ("a namespace says the same", of_namespace(Some(&facts), Some(&facts)), vec![]),
+        (
+            "a Network is there",
+            ProjectChange::Network(within(None, Some(&()))),
+            vec![ProjectWork::Workloads(Some(shop()))],
+        ),
+        ("a Network changed", ProjectChange::Network(within(Some(&()), Some(&()))), vec![]),
+    ] {
+        assert_eq!(after_project(&change), expected.into_iter().collect(), "{what}");
+    }
+}
