@@ -21,7 +21,7 @@ use crate::{
         clock::Now,
         health::Health,
         queue::{Key, Outcome, Queue},
-        store::{Cache, Store},
+        store::{Cache, IndexValue, Store},
         watch::{Feed, PAGE_SIZE, Watch},
     },
     metrics::Metrics,
@@ -210,7 +210,7 @@ struct Watches<'a, P> {
 
 impl<P: Plane> Watches<'_, P> {
     /// Watches every object of a kind that we write, under `selector`; answers to our writes feed the same store.
-    fn written<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V>>)
+    fn written<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V, impl IndexValue>>)
     where
         K: Known + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
         V: Send + Sync + 'static,
@@ -220,7 +220,7 @@ impl<P: Plane> Watches<'_, P> {
     }
 
     /// Watches every object of a kind under `selector`.
-    fn objects<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V>>)
+    fn objects<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V, impl IndexValue>>)
     where
         K: kube::Resource<DynamicType = ()>
             + Clone
@@ -234,7 +234,7 @@ impl<P: Plane> Watches<'_, P> {
         self.start::<DeserializeGuard<K>, V>(selector, keep, store);
     }
 
-    fn start<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V>>)
+    fn start<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V, impl IndexValue>>)
     where
         W: crate::io::watch::Watched,
         W::Object: Send,

@@ -4,8 +4,10 @@
 //! write. Versions only ever go forward; an answer that the watch has already passed is dropped.
 
 use std::{
+    borrow::Borrow,
     collections::{BTreeSet, HashMap},
     fmt,
+    hash::Hash,
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
@@ -98,7 +100,7 @@ pub trait Cache<V>: Send + Sync {
     fn set_live(&self, live: bool);
 }
 
-impl<V: Send + Sync> Cache<V> for Store<V> {
+impl<V: Send + Sync, I: IndexValue> Cache<V> for Store<V, I> {
     fn wants(&self, key: &ObjectKey) -> bool {
         (self.wants)(key)
     }
@@ -124,13 +126,18 @@ impl<V: Send + Sync> Cache<V> for Store<V> {
     }
 }
 
-type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
-type Index<V> = fn(&ObjectKey, &V) -> Vec<String>;
+/// A value under which objects are found beside their names.
+pub trait IndexValue: Hash + Eq + Send + Sync + 'static {}
 
-/// A cache of `V`s.
-pub struct Store<V> {
-    inner: RwLock<Inner<V>>,
-    index: Index<V>,
+impl<I: Hash + Eq + Send + Sync + 'static> IndexValue for I {}
+
+type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
+type Index<V, I> = fn(&ObjectKey, &V) -> Vec<I>;
+
+/// A cache of `V`s, found by name or by an index of `I`s.
+pub struct Store<V, I = String> {
+    inner: RwLock<Inner<V, I>>,
+    index: Index<V, I>,
     wants: fn(&ObjectKey) -> bool,
     synced: AtomicBool,
     /// Whether the watch is believed to bring every change.
@@ -138,9 +145,9 @@ pub struct Store<V> {
     listener: OnceLock<Listener<V>>,
 }
 
-struct Inner<V> {
+struct Inner<V, I> {
     entries: HashMap<ObjectKey, Slot<V>>,
-    by_index: HashMap<String, BTreeSet<ObjectKey>>,
+    by_index: HashMap<I, BTreeSet<ObjectKey>>,
     /// Entries without a value; there are hardly ever any.
     unreadable: BTreeSet<ObjectKey>,
     /// Newest version that the watch has delivered.
@@ -153,14 +160,14 @@ struct Slot<V> {
     value: Option<Arc<V>>,
 }
 
-impl<V> Store<V> {
+impl<V, I: IndexValue> Store<V, I> {
     /// An empty cache; `index` gives the other names under which an object is looked for.
-    pub fn new(index: Index<V>) -> Self {
+    pub fn new(index: Index<V, I>) -> Self {
         Self::of_those(|_| true, index)
     }
 
     /// The same, for objects with these keys alone.
-    pub fn of_those(wants: fn(&ObjectKey) -> bool, index: Index<V>) -> Self {
+    pub fn of_those(wants: fn(&ObjectKey) -> bool, index: Index<V, I>) -> Self {
         let inner = Inner { entries: HashMap::new(), by_index: HashMap::new(), unreadable: BTreeSet::new(), passed: 0 };
         Self {
             inner: RwLock::new(inner),
@@ -203,14 +210,20 @@ impl<V> Store<V> {
     }
 
     /// Every object under this index value, sorted by key.
-    pub fn by_index(&self, value: &str) -> Vec<Arc<V>> {
+    pub fn by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Vec<Arc<V>>
+    where
+        I: Borrow<Q>,
+    {
         let inner = self.read();
         let keys = inner.by_index.get(value).into_iter().flatten();
         keys.filter_map(|key| inner.entries.get(key)?.value.clone()).collect()
     }
 
     /// Keys under this index value.
-    pub fn keys_by_index(&self, value: &str) -> Vec<ObjectKey> {
+    pub fn keys_by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Vec<ObjectKey>
+    where
+        I: Borrow<Q>,
+    {
         self.read().by_index.get(value).into_iter().flatten().cloned().collect()
     }
 
@@ -314,17 +327,17 @@ impl<V> Store<V> {
         }
     }
 
-    fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner<V>> {
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner<V, I>> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Inner<V>> {
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Inner<V, I>> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<V> Inner<V> {
-    fn unindex(&mut self, index: Index<V>, key: &ObjectKey, old: Option<&V>) {
+impl<V, I: IndexValue> Inner<V, I> {
+    fn unindex(&mut self, index: Index<V, I>, key: &ObjectKey, old: Option<&V>) {
         for at in old.map(|old| index(key, old)).into_iter().flatten() {
             if let Some(keys) = self.by_index.get_mut(&at) {
                 keys.remove(key);

@@ -24,7 +24,7 @@ use super::{
     deadline,
     health::{Entry, Health},
     queue::backoff,
-    store::{Cache, Incoming, ObjectKey, Store},
+    store::{Cache, Incoming, IndexValue, ObjectKey, Store},
 };
 use crate::{
     api::meta::manager,
@@ -317,17 +317,18 @@ fn pruned<K: Resource>(mut object: K) -> K {
 }
 
 /// Feeds the answers to our own writes into a watch's store.
-pub struct Feed<K, V> {
+pub struct Feed<K, V, I = String> {
     /// What is kept of each object.
     pub keep: fn(K) -> V,
     /// Where it is kept.
-    pub store: Arc<Store<V>>,
+    pub store: Arc<Store<V, I>>,
 }
 
-impl<K, V> Sink for Feed<K, V>
+impl<K, V, I> Sink for Feed<K, V, I>
 where
     K: Resource<DynamicType = ()> + DeserializeOwned,
     V: Send + Sync,
+    I: IndexValue,
 {
     fn wrote(&self, object: Value) {
         // What we wrote and cannot read back comes by the watch, which reports it.

@@ -6,10 +6,7 @@ use std::{sync::Arc, time::Duration};
 
 use kube::core::ObjectMeta;
 
-use super::{
-    project_cache::ProjectCache,
-    state::{Management, source_index},
-};
+use super::{index::source_index, project_cache::ProjectCache, state::Management};
 use crate::{
     api::{compute::WorkloadDeployment, meta::label, names, referenced::Token},
     controllers::{Reconciler, send},

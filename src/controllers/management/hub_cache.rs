@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use super::state::{
-    city_index, claimed_deployment_index, claimed_namespace_index, claimed_place_index, copy_city, namespace_index,
-    project_index,
+use super::index::{
+    Index, city_index, claimed_deployment_index, claimed_namespace_index, claimed_place_index, copy_city,
+    namespace_index, project_index,
 };
 use crate::{
     api::{
@@ -35,21 +35,21 @@ use crate::{
 pub(super) struct HubCache {
     pub(super) plane: ControlPlane<plan::Hub>,
     /// Namespaces that a federator made, by [`project_index`].
-    pub(super) namespaces: Arc<Store<NamespaceFacts>>,
+    pub(super) namespaces: Arc<Store<NamespaceFacts, Index>>,
     /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
-    pub(super) copies: Arc<Store<WorkloadDeployment>>,
+    pub(super) copies: Arc<Store<WorkloadDeployment, Index>>,
     /// Policies with the names that ours have, by [`namespace_index`].
-    pub(super) policies: Arc<Store<PropagationPolicy>>,
+    pub(super) policies: Arc<Store<PropagationPolicy, Index>>,
     /// What the cells wrote back: by the project it claims to belong to ([`project_index`]), by the namespace there
     /// ([`claimed_namespace_index`]), by the deployment there ([`claimed_deployment_index`]), and by the place that its
     /// projection would have ([`claimed_place_index`]).
-    pub(super) instances: Arc<Store<Instance>>,
-    pub(super) config_maps: Arc<Store<CompanionFacts>>,
-    pub(super) secrets: Arc<Store<CompanionFacts>>,
+    pub(super) instances: Arc<Store<Instance, Index>>,
+    pub(super) config_maps: Arc<Store<CompanionFacts, Index>>,
+    pub(super) secrets: Arc<Store<CompanionFacts, Index>>,
     /// What Karmada made of deployments and companions, by [`namespace_index`].
-    pub(super) bindings: Arc<Store<BindingFacts>>,
+    pub(super) bindings: Arc<Store<BindingFacts, Index>>,
     /// Member clusters, by city.
-    pub(super) clusters: Arc<Store<ClusterFacts>>,
+    pub(super) clusters: Arc<Store<ClusterFacts, Index>>,
 }
 
 /// Whether a policy's name is that of a city policy.
@@ -87,13 +87,13 @@ impl HubCache {
             secrets: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
             bindings: Arc::new(Store::of_those(may_be_ours, |key, _| vec![namespace_index(&key.namespace)])),
             clusters: Arc::new(Store::new(|_, cluster: &ClusterFacts| {
-                cluster.city.iter().map(ToString::to_string).collect()
+                cluster.city.iter().cloned().map(Index::Cluster).collect()
             })),
         }
     }
 
     /// Companions of a kind, by [`namespace_index`].
-    pub(super) fn companions(&self, kind: SourceKind) -> &Arc<Store<CompanionFacts>> {
+    pub(super) fn companions(&self, kind: SourceKind) -> &Arc<Store<CompanionFacts, Index>> {
         match kind {
             SourceKind::ConfigMap => &self.config_maps,
             SourceKind::Secret => &self.secrets,
@@ -120,7 +120,7 @@ impl HubCache {
 
     /// The clusters that carry a city's label.
     pub(super) fn clusters_of(&self, city: &CityCode) -> Vec<String> {
-        self.clusters.keys_by_index(city.as_str()).into_iter().map(|key| key.name.to_string()).collect()
+        self.clusters.keys_by_index(&Index::Cluster(city.clone())).into_iter().map(|key| key.name.to_string()).collect()
     }
 
     /// What a namespace shows of the way from claims to dependencies.

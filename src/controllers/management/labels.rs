@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use kube::ResourceExt;
 
-use super::state::{Management, copy_city};
+use super::{index::copy_city, state::Management};
 use crate::{
     api::names::CityCode,
     controllers::send,

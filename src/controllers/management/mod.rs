@@ -5,6 +5,7 @@ mod companion;
 mod discovery;
 mod federator;
 mod hub_cache;
+mod index;
 mod labels;
 mod policy;
 mod probe;

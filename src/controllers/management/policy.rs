@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::state::{Management, city_index};
+use super::{index::city_index, state::Management};
 use crate::{
     api::names::CityCode,
     controllers::{Reconciler, send},

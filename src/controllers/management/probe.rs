@@ -5,10 +5,7 @@ use std::{
     time::Instant,
 };
 
-use super::{
-    hub_cache::HubCache,
-    state::{Management, city_index},
-};
+use super::{hub_cache::HubCache, index::city_index, state::Management};
 use crate::{
     api::{
         meta::annotation,

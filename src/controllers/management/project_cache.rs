@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     blocked::BlockedDeployments,
-    state::{city_index, namespace_index, original_city, source_index},
+    index::{Index, city_index, namespace_index, original_city, source_index, workload_index},
 };
 use crate::{
     api::{
@@ -30,14 +30,14 @@ pub(super) struct ProjectCache {
     pub(super) name: ProjectName,
     pub(super) plane: ControlPlane<plan::Project>,
     pub(super) workloads: Arc<Store<Workload>>,
-    /// By Workload uid, by [`city_index`], by [`namespace_index`] and by [`source_index`].
-    pub(super) deployments: Arc<Store<WorkloadDeployment>>,
+    /// By [`workload_index`], by [`city_index`], by [`namespace_index`] and by [`source_index`].
+    pub(super) deployments: Arc<Store<WorkloadDeployment, Index>>,
     /// The city that each LocationBinding opens.
     pub(super) locations: Arc<Store<Option<CityCode>>>,
     /// Every namespace, by uid.
     pub(super) namespaces: Arc<Store<NamespaceFacts>>,
     /// Projections, by [`namespace_index`].
-    pub(super) instances: Arc<Store<Instance>>,
+    pub(super) instances: Arc<Store<Instance, Index>>,
     /// The Networks that there are; only with the network feature.
     pub(super) networks: Option<Arc<Store<()>>>,
     pub(super) config_maps: Arc<Sources>,
@@ -49,6 +49,15 @@ pub(super) struct ProjectCache {
     /// Whether this is one tenant's among many.
     pub(super) tenant: bool,
     pub(super) stop: CancellationToken,
+}
+
+/// Where a deployment is found.
+fn deployment_index(key: &ObjectKey, wd: &WorkloadDeployment) -> Vec<Index> {
+    let city = original_city(wd).map(|city| city_index(&key.namespace, &city));
+    let sources = references(&wd.spec.template.spec);
+    let sources = sources.iter().map(|reference| source_index(&key.namespace, &reference.token));
+    let own = [workload_index(&wd.spec.workload_ref.uid), namespace_index(&key.namespace)];
+    city.into_iter().chain(own).chain(sources).collect()
 }
 
 impl ProjectCache {
@@ -63,13 +72,7 @@ impl ProjectCache {
             name: name.clone(),
             plane,
             workloads: Arc::new(Store::new(|_, _| Vec::new())),
-            deployments: Arc::new(Store::new(|key, wd: &WorkloadDeployment| {
-                let city = original_city(wd).map(|city| city_index(&key.namespace, &city));
-                let sources = references(&wd.spec.template.spec);
-                let sources = sources.iter().map(|reference| source_index(&key.namespace, &reference.token));
-                let own = [wd.spec.workload_ref.uid.clone(), namespace_index(&key.namespace)];
-                city.into_iter().chain(own).chain(sources).collect()
-            })),
+            deployments: Arc::new(Store::new(deployment_index)),
             locations: Arc::new(Store::new(|_, _| Vec::new())),
             namespaces: Arc::new(Store::new(|_, _| Vec::new())),
             instances: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
@@ -105,5 +108,42 @@ impl ProjectCache {
     /// Uid of a namespace that is there.
     pub(super) fn namespace_uid(&self, namespace: &str) -> Option<String> {
         self.namespaces.get(&ObjectKey::new("", namespace)).map(|facts| facts.uid.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{api::referenced::Token, io::store::Incoming};
+
+    /// A deployment whose tenant has written this as the uid of its Workload.
+    fn naming(uid: &str) -> WorkloadDeployment {
+        serde_json::from_value(json!({
+            "metadata": { "namespace": "a", "name": "web", "uid": "u", "resourceVersion": "1" },
+            "spec": {
+                "workloadRef": { "name": "web", "uid": uid }, "placementName": "p", "cityCode": "dfw",
+                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+                "scaleSettings": { "minReplicas": 1 },
+            },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_a_tenant_gives_as_a_uid_is_found_as_a_uid_alone() {
+        let dfw = CityCode::parse("dfw").unwrap();
+        for forged in ["uses b/Secret/db", "namespace b", "city b/dfw", "w", ""] {
+            let store = Store::new(deployment_index);
+            let object = naming(forged);
+            store.replace(vec![Incoming::new(&object, Some(object.clone()))], 1);
+            assert_eq!(store.by_index(&workload_index(forged)).len(), 1, "{forged:?}");
+            assert!(store.by_index(&source_index("b", &Token::secret("db"))).is_empty(), "{forged:?}");
+            assert!(store.by_index(&namespace_index("b")).is_empty(), "{forged:?}");
+            assert!(store.by_index(&city_index("b", &dfw)).is_empty(), "{forged:?}");
+            assert_eq!(store.by_index(&namespace_index("a")).len(), 1);
+            assert_eq!(store.by_index(&city_index("a", &dfw)).len(), 1);
+        }
     }
 }

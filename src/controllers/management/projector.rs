@@ -5,8 +5,9 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::{
+    index::claimed_place_index,
     project_cache::ProjectCache,
-    state::{Management, UNRESOLVED_LANE, claimed_place_index},
+    state::{Management, UNRESOLVED_LANE},
 };
 use crate::{
     api::{compute::Instance, names},

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Options, hub_cache::HubCache, probe::ProbeMemory, project_cache::ProjectCache, quarantine::QuarantineRegistry,
-    registry::ProjectRegistry,
+    Options, hub_cache::HubCache, index::project_index, probe::ProbeMemory, project_cache::ProjectCache,
+    quarantine::QuarantineRegistry, registry::ProjectRegistry,
 };
 use crate::{
     api::{
@@ -22,7 +22,6 @@ use crate::{
         meta::label,
         names::{CityCode, ProjectName},
         neighbours::{LocationBinding, Network},
-        referenced::Token,
     },
     controllers::{Watches, namespace_facts, with},
     io::{clients::ControlPlane, health::Health, queue::Queue, store::ObjectKey, watch::Feed},
@@ -74,51 +73,6 @@ pub(super) struct Queues {
     pub(super) projector: Arc<Queue>,
     /// Here the name of a key is a token, `Kind/name`, in a project's namespace.
     pub(super) companion: Arc<Queue>,
-}
-
-/// Index value under which a store keeps the deployments of a city in a namespace.
-pub(super) fn city_index(namespace: &str, city: &CityCode) -> String {
-    format!("city {namespace}/{city}")
-}
-
-/// Index value under which a store keeps the objects of a namespace.
-pub(super) fn namespace_index(namespace: &str) -> String {
-    format!("namespace {namespace}")
-}
-
-/// Index value of deployments that refer to a ConfigMap or Secret.
-pub(super) fn source_index(namespace: &str, token: &Token) -> String {
-    format!("uses {namespace}/{token}")
-}
-
-/// Index value under which the hub's objects of a project are kept.
-pub(super) fn project_index(project: &ProjectName) -> String {
-    format!("project {project}")
-}
-
-/// Index value of hub Instances that name a namespace of a project.
-pub(super) fn claimed_namespace_index(project: &ProjectName, namespace: &str) -> String {
-    format!("of {project}/{namespace}")
-}
-
-/// Index value of hub Instances that name a deployment of a project.
-pub(super) fn claimed_deployment_index(project: &ProjectName, namespace: &str, deployment: &str) -> String {
-    format!("of {project}/{namespace}/{deployment}")
-}
-
-/// Index value of hub Instances that claim one place in a project.
-pub(super) fn claimed_place_index(project: &ProjectName, namespace: &str, name: &str) -> String {
-    format!("at {project}/{namespace}/{name}")
-}
-
-/// The city of a hub copy, from the label that its policy selects by.
-pub(super) fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
-    copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
-}
-
-/// The city of a project's deployment.
-pub(super) fn original_city(deployment: &WorkloadDeployment) -> Option<CityCode> {
-    CityCode::parse(&deployment.spec.city_code).ok()
 }
 
 impl Management {

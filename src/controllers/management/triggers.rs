@@ -5,11 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use kube::ResourceExt;
 
 use super::{
+    index::{Index, claimed_deployment_index, claimed_namespace_index, namespace_index, project_index},
     project_cache::ProjectCache,
-    state::{
-        Management, UNRESOLVED_LANE, claimed_deployment_index, claimed_namespace_index, namespace_index, project_index,
-        with2,
-    },
+    state::{Management, UNRESOLVED_LANE, with2},
 };
 use crate::{
     api::{
@@ -284,7 +282,7 @@ impl Management {
     }
 
     /// Hub Instances under this index value.
-    pub(super) fn enqueue_claimants(&self, index: &str) {
+    pub(super) fn enqueue_claimants(&self, index: &Index) {
         for instance in self.hub.instances.by_index(index) {
             self.enqueue_projection(&instance);
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use kube::ResourceExt;
 
-use super::state::Management;
+use super::{index::workload_index, state::Management};
 use crate::{
     controllers::{Reconciler, send},
     io::{Class, Error, clock::Now, queue::Key, store::ObjectKey},
@@ -38,7 +38,7 @@ impl Reconciler for WorkloadController {
         if !known || deleting && project.deployments.has_unreadable(&key.namespace) {
             return Ok(Next::Await);
         }
-        let deployments = project.deployments.by_index(&workload.uid().unwrap_or_default());
+        let deployments = project.deployments.by_index(&workload_index(&workload.uid().unwrap_or_default()));
         let bound: BTreeSet<_> = project.locations.values().iter().filter_map(|city| (**city).clone()).collect();
         let namespace_uid = project.namespace_uid(&key.namespace);
         let network_exists = project

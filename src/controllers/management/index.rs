@@ -1,0 +1,86 @@
+//! The values under which the management side's caches find objects beside their names.
+//!
+//! Each is a variant of its own, so that nothing a tenant writes into one (the uid that a deployment gives for its
+//! Workload, say) can be taken for another.
+
+use kube::ResourceExt;
+
+use crate::api::{
+    compute::WorkloadDeployment,
+    meta::label,
+    names::{CityCode, ProjectName},
+    referenced::Token,
+};
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Index {
+    /// Deployments that name the Workload with this uid as theirs.
+    Workload(String),
+    /// Deployments of a city in a namespace.
+    City(String, CityCode),
+    /// Objects of a namespace.
+    Namespace(String),
+    /// Deployments of a namespace that refer to a ConfigMap or Secret.
+    Source(String, Token),
+    /// What the hub holds of a project.
+    Project(ProjectName),
+    /// Hub Instances that name a namespace of a project.
+    ClaimedNamespace(ProjectName, String),
+    /// Hub Instances that name a deployment of a project.
+    ClaimedDeployment(ProjectName, String, String),
+    /// Hub Instances that claim one place in a project.
+    ClaimedPlace(ProjectName, String, String),
+    /// Clusters that carry a city's label.
+    Cluster(CityCode),
+}
+
+/// Index value of deployments that name the Workload with this uid as theirs.
+pub(super) fn workload_index(uid: &str) -> Index {
+    Index::Workload(uid.to_owned())
+}
+
+/// Index value under which a store keeps the deployments of a city in a namespace.
+pub(super) fn city_index(namespace: &str, city: &CityCode) -> Index {
+    Index::City(namespace.to_owned(), city.clone())
+}
+
+/// Index value under which a store keeps the objects of a namespace.
+pub(super) fn namespace_index(namespace: &str) -> Index {
+    Index::Namespace(namespace.to_owned())
+}
+
+/// Index value of deployments that refer to a ConfigMap or Secret.
+pub(super) fn source_index(namespace: &str, token: &Token) -> Index {
+    Index::Source(namespace.to_owned(), token.clone())
+}
+
+/// Index value under which the hub's objects of a project are kept.
+pub(super) fn project_index(project: &ProjectName) -> Index {
+    Index::Project(project.clone())
+}
+
+/// Index value of hub Instances that name a namespace of a project.
+pub(super) fn claimed_namespace_index(project: &ProjectName, namespace: &str) -> Index {
+    Index::ClaimedNamespace(project.clone(), namespace.to_owned())
+}
+
+/// Index value of hub Instances that name a deployment of a project.
+pub(super) fn claimed_deployment_index(project: &ProjectName, namespace: &str, deployment: &str) -> Index {
+    Index::ClaimedDeployment(project.clone(), namespace.to_owned(), deployment.to_owned())
+}
+
+/// Index value of hub Instances that claim one place in a project.
+pub(super) fn claimed_place_index(project: &ProjectName, namespace: &str, name: &str) -> Index {
+    Index::ClaimedPlace(project.clone(), namespace.to_owned(), name.to_owned())
+}
+
+/// The city of a hub copy, from the label that its policy selects by.
+pub(super) fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
+    copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
+}
+
+/// The city of a project's deployment.
+pub(super) fn original_city(deployment: &WorkloadDeployment) -> Option<CityCode> {
+    CityCode::parse(&deployment.spec.city_code).ok()
+}
