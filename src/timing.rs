@@ -98,6 +98,12 @@ periods! {
     lease_retry, "leaseRetrySeconds", Duration::from_secs(2);
 }
 
+/// Some moment, for tests to count from: what is tested reads no clock of its own.
+#[cfg(test)]
+pub(crate) fn some_moment() -> std::time::Instant {
+    std::time::Instant::now()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

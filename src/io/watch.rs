@@ -388,7 +388,7 @@ mod tests {
         let watches = Arc::new(AtomicUsize::new(0));
         let health = Health::default();
         let stop = CancellationToken::new();
-        let store = Arc::new(Store::new(|_, (): &()| Vec::new()));
+        let store = Arc::new(Store::<()>::new(|_, (): &()| Vec::new()));
         let watch = Watch::<PartialObjectMeta<Namespace>, ()> {
             connection: server(watches.clone()).await,
             place: "stub".into(),

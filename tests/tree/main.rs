@@ -114,6 +114,33 @@ fn plans_are_pure() {
     }
 }
 
+/// Where a line speaks for production: before the tests of a file, in no file of tests.
+fn production(file: &Path) -> String {
+    if file.file_stem().unwrap().to_str().unwrap().ends_with("tests") {
+        return String::new();
+    }
+    let text = fs::read_to_string(file).unwrap();
+    text.split("\n#[cfg(test)]\nmod tests").next().unwrap().to_owned()
+}
+
+#[test]
+fn names_are_made_and_taken_apart_in_one_place() {
+    let prefixes = ["city-", "ns-", "instance-"].map(|prefix| [format!("\"{prefix}\""), format!("\"{prefix}{{")]);
+    let suffixes = ["-configmap\"", "-secret\"", "-workloaddeployment\""].map(str::to_owned);
+    let parts: Vec<String> = prefixes.into_iter().flatten().chain(suffixes).collect();
+    let home = root().join("src/api/names.rs");
+    for file in rust_files(&root().join("src")).iter().filter(|file| **file != home) {
+        let text = production(file);
+        for part in &parts {
+            // The longest name of a source leaves room for the longest suffix, which is a length and no name.
+            let found = text.lines().any(|line| line.contains(part) && !line.contains("MAX_SOURCE_NAME"));
+            assert!(!found, "{}: {part} belongs into src/api/names.rs", file.display());
+        }
+    }
+    let known = fs::read_to_string(home).unwrap();
+    assert!(known.contains("\"city-\"") && known.contains("\"ns-\"") && known.contains("\"instance-\""));
+}
+
 #[test]
 fn definitions_are_what_the_types_generate() {
     let generated = crds::files().unwrap();

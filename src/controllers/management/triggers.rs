@@ -153,7 +153,9 @@ impl Management {
                     || self.hub.copies.keys(),
                     |namespace| self.hub.copies.keys_by_index(&namespace_index(&namespace)),
                 );
-                keys.iter().for_each(|key| self.enqueue_original(key));
+                for key in keys {
+                    self.enqueue_original(&key);
+                }
             }
             HubWork::Users(namespace, token) => {
                 let facts = self.hub.companion(&namespace, &token);
@@ -168,7 +170,9 @@ impl Management {
                     || self.hub.policies.keys(),
                     |namespace| self.hub.policies.keys_by_index(&namespace_index(&namespace)),
                 );
-                keys.iter().for_each(|key| self.enqueue_policy_named(key));
+                for key in keys {
+                    self.enqueue_policy_named(&key);
+                }
             }
             HubWork::Companion(namespace, token) => {
                 self.enqueue_companion(token.kind, &ObjectKey::new(&namespace, &token.name));

@@ -5,6 +5,7 @@ use crate::plan::{
     Op,
     management::facts::{BindingFacts, ClusterFacts},
 };
+use crate::timing::some_moment;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -242,7 +243,7 @@ fn the_way_back_to_claims_names_what_will_be_lost_before_it_is() {
 
 #[test]
 fn the_time_for_which_nobody_needs_it_counts_from_the_first_look() {
-    let start = Instant::now();
+    let start = some_moment();
     let at = |seconds| start + Duration::from_secs(seconds);
     assert_eq!(Unneeded::look(None, false, start), None);
     let first = Unneeded::look(None, true, start).unwrap();

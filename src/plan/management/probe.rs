@@ -123,6 +123,7 @@ pub fn look(state: State, observed: &Observed, now: Instant) -> (State, Probe) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::some_moment;
 
     fn asker(namespace: &str, city: &str) -> Asker {
         Asker { namespace: namespace.into(), city: CityCode::parse(city).unwrap() }
@@ -171,7 +172,7 @@ mod tests {
 
     #[test]
     fn the_one_who_asks_counts_from_when_its_binding_asks() {
-        let start = Instant::now();
+        let start = some_moment();
         let at = |seconds| start + Duration::from_secs(seconds);
         let ttl = Duration::from_secs(1);
         let see = |asks, candidates: Option<&[Candidate]>| Observed {

@@ -49,11 +49,12 @@ pub fn judge(before: Option<&Entry>, uid: &str, why: Quarantine, grace: Duration
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timing::some_moment;
 
     #[test]
     fn it_is_reported_once_and_not_before_its_grace() {
         use Quarantine::{DeploymentAbsent, ProjectAbsent};
-        let (start, grace) = (Instant::now(), Duration::from_secs(5));
+        let (start, grace) = (some_moment(), Duration::from_secs(5));
         let at = |seconds| start + Duration::from_secs(seconds);
         let after = |seconds| Report::After(Duration::from_secs(seconds));
         let mut entry: Option<Entry> = None;

@@ -50,6 +50,7 @@ pub fn companion_of(binding: &str) -> Option<Token> {
 
 /// What is known of one binding whose name speaks of a companion.
 #[derive(Clone, Debug, Serialize)]
+#[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct Observed {
     /// The companion that its name speaks of.
     pub companion: Token,
@@ -87,7 +88,7 @@ impl Observed {
 
     /// Whether it is one of a companion of ours: claimed by a city policy, or attached to deployments of ours.
     fn is_ours(&self) -> bool {
-        if !self.namespace.as_ref().is_some_and(|facts| facts.upstream().is_some()) {
+        if self.namespace.as_ref().is_none_or(|facts| facts.upstream().is_none()) {
             return false;
         }
         match (&self.policy, &self.parents) {
