@@ -78,7 +78,7 @@ fn program(dir: &Path, name: &str, script: &str) {
 #[test]
 fn cargo_accepts_what_each_copy_of_the_image_brings() {
     let (source, bin) = (Folder::new(), Folder::new());
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let cargo = env!("CARGO");
     let log = bin.0.join("built");
     program(&bin.0, "apk", "");
     program(
