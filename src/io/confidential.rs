@@ -11,10 +11,7 @@ use serde_json::Value;
 use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
 use crate::{
     api::referenced::Token,
-    plan::{
-        Kind, Object, ObjectVersion, Op, Plane,
-        payload::{Payload, Seen},
-    },
+    plan::{Kind, Object, ObjectVersion, Op, Plane, payload::Payload},
 };
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -24,7 +21,11 @@ impl<P: Plane> ControlPlane<P> {
     ///
     /// # Errors
     /// As every call; no value stands in any of them.
-    pub async fn read_payload(&self, namespace: &str, token: &Token) -> Result<Option<(Seen, Payload)>, Error> {
+    pub async fn read_payload(
+        &self,
+        namespace: &str,
+        token: &Token,
+    ) -> Result<Option<(ObjectVersion, Payload)>, Error> {
         let object = Object { kind: token.kind.into(), namespace: namespace.into(), name: token.name.clone() };
         let what = || format!("get {object} in {}", self.name());
         let request = requests(&object)

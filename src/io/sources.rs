@@ -11,7 +11,7 @@ use std::{
 };
 
 use super::store::{Cache, Incoming, ObjectKey};
-use crate::plan::management::resolve::Source;
+use crate::plan::{ObjectVersion, management::resolve::Source};
 
 /// The sources of one kind in one project.
 #[derive(Default)]
@@ -31,7 +31,7 @@ struct Entry {
     /// The last reading, and the epoch in which it was begun.
     reading: Option<(u64, Reading)>,
     /// The companion that was seen to have what the reading has.
-    copied: Option<Copied>,
+    copied: Option<ObjectVersion>,
 }
 
 /// What a reading came to.
@@ -56,22 +56,13 @@ pub enum News {
     Changed,
 }
 
-/// A companion with the content of a reading.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Copied {
-    /// Its uid.
-    pub uid: String,
-    /// Its resourceVersion.
-    pub version: String,
-}
-
 impl Sources {
     /// Whether the watch fails. Meanwhile a reading is only as good as it is young.
     pub fn is_failing(&self) -> bool {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// Who is reported that a source in use has changed. Set once, before the watch begins.
+    /// Who is told that a source in use has changed. Set once, before the watch begins.
     pub fn listen(&self, listener: impl Fn(&ObjectKey) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }
@@ -110,7 +101,7 @@ impl Sources {
         }
     }
 
-    /// The same, but what it was when last read while it has not been read anew: for whoever must not flinch at each
+    /// What a source was when it was last read, also while it has not been read anew: for whoever must not react to each
     /// change.
     pub fn last(&self, key: &ObjectKey) -> Source {
         let entries = self.entries();
@@ -118,14 +109,14 @@ impl Sources {
     }
 
     /// A companion was seen, or made, to have the content of the last reading.
-    pub fn copied(&self, key: &ObjectKey, companion: Copied) {
+    pub fn copied(&self, key: &ObjectKey, companion: ObjectVersion) {
         if let Some(entry) = self.entries().get_mut(key) {
             entry.copied = Some(companion);
         }
     }
 
     /// The companion that has the content of the last reading, which is the present one.
-    pub fn copy(&self, key: &ObjectKey) -> Option<Copied> {
+    pub fn copy(&self, key: &ObjectKey) -> Option<ObjectVersion> {
         let entries = self.entries();
         let entry = entries.get(key)?;
         entry.reading.as_ref().filter(|(epoch, _)| *epoch == entry.epoch)?;
@@ -224,7 +215,7 @@ mod tests {
         let epoch = sources.begin(&key);
         assert!(sources.wants(&key));
         assert_eq!(sources.read(&key, epoch, reading(5)), News::Changed);
-        sources.copied(&key, Copied { uid: "c".into(), version: "9".into() });
+        sources.copied(&key, ObjectVersion::new("c", "9"));
         sources.observe(object(5)); // what was read
         assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Present { size: 3 }, 0));
         assert!(sources.copy(&key).is_some());
@@ -246,7 +237,7 @@ mod tests {
         let first = sources.begin(&key);
         sources.observe(object(5)); // while it is read
         assert_eq!(sources.read(&key, first, reading(5)), News::Changed);
-        sources.copied(&key, Copied { uid: "c".into(), version: "9".into() });
+        sources.copied(&key, ObjectVersion::new("c", "9"));
         assert_eq!(sources.copy(&key), None, "nobody knows whether it is the present one");
         let second = sources.begin(&key);
         assert_eq!(sources.read(&key, second, reading(5)), News::Confirmed);

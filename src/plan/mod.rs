@@ -15,6 +15,8 @@ mod namespace;
 pub mod ownership;
 pub mod payload;
 pub mod quantity;
+#[cfg(test)]
+mod recorded;
 pub mod references;
 mod shared;
 mod write;

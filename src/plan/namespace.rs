@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::api::{
     meta::{annotation, label},
@@ -11,7 +11,7 @@ use crate::api::{
 };
 
 /// What we keep of a namespace.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NamespaceFacts {
     /// Its uid.
     pub uid: String,

@@ -2,12 +2,14 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 use serde_json::{Map, Value, json};
+
+use super::ObjectVersion;
 
 /// What is copied of a source: everything but its metadata.
 ///
-/// `Debug` reports names and sizes, never values.
+/// `Debug` and `Serialize` tell the names of its keys and its size, never values.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Payload {
     /// A ConfigMap's texts; a Secret's values in base64.
@@ -23,24 +25,36 @@ pub struct Payload {
 
 impl fmt::Debug for Payload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let keys: Vec<&String> = self.data.keys().chain(self.binary.keys()).collect();
-        f.debug_struct("Payload").field("keys", &keys).field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("Payload").field("keys", &self.keys()).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+impl Serialize for Payload {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut shown = serializer.serialize_struct("Payload", 2)?;
+        shown.serialize_field("keys", &self.keys())?;
+        shown.serialize_field("size", &self.size)?;
+        shown.end()
     }
 }
 
 impl Payload {
+    fn keys(&self) -> Vec<&String> {
+        self.data.keys().chain(self.binary.keys()).collect()
+    }
+
     /// From the object as an API server gives it; `secret` says which kind it is. `None` when it is neither: what does
     /// not fit is not reported, since it may be a value.
-    pub fn parse(secret: bool, object: &[u8]) -> Option<(Seen, Self)> {
+    pub fn parse(secret: bool, object: &[u8]) -> Option<(ObjectVersion, Self)> {
         let object: Object = serde_json::from_slice(object).ok()?;
         let (data, binary) = (object.data.unwrap_or_default(), object.binary_data.unwrap_or_default());
         let bytes = |text: &String| text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count();
         let plain: usize = data.values().map(|text| if secret { bytes(text) } else { text.len() }).sum();
         let encoded: usize = binary.values().map(bytes).sum();
         let size = u64::try_from(plain + encoded).unwrap_or(u64::MAX);
-        let seen = Seen { uid: object.metadata.uid, version: object.metadata.resource_version };
+        let version = ObjectVersion::new(&object.metadata.uid, &object.metadata.resource_version);
         let immutable = object.immutable.unwrap_or(false);
-        Some((seen, Self { data, binary, type_: object.type_.filter(|_| secret), immutable, size }))
+        Some((version, Self { data, binary, type_: object.type_.filter(|_| secret), immutable, size }))
     }
 
     /// Bytes of all values, as the limits count them.
@@ -90,15 +104,6 @@ impl Payload {
     }
 }
 
-/// Which version of an object was read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Its uid.
-    pub uid: String,
-    /// Its resourceVersion.
-    pub version: String,
-}
-
 // Without Debug, like everything that holds values.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -143,6 +148,7 @@ mod tests {
     fn values_are_never_shown() {
         let payload = secret(&json!({ "data": { "password": "Y2FuYXJ5" } }));
         assert_eq!(format!("{payload:?}"), r#"Payload { keys: ["password"], size: 6, .. }"#);
+        assert_eq!(json!(payload), json!({ "keys": ["password"], "size": 6 }));
         // Nor is what cannot be read.
         assert!(Payload::parse(true, br#"{"metadata":{},"data":"canary"}"#).is_none());
     }

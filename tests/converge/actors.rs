@@ -19,8 +19,8 @@ use compute_operator::{
         Kind, NamespaceFacts, Object, Shared, Step,
         cell::{claim, instance, instances, quota, write_back},
         management::{
-            companion::{self, Decision, Observed, User},
-            facts::CompanionFacts,
+            companion::{self, FormerUser, Observed, Reading, User},
+            facts::{CompanionFacts, SharedCompanion},
             fan_out, federate, policy, probe, projection,
             resolve::{self, Limits, Source},
         },
@@ -55,13 +55,14 @@ impl World {
             .filter(|wd| Some(&wd.spec.workload_ref.uid) == workload.metadata.uid.as_ref())
             .cloned()
             .collect();
+        let named = all.iter().map(|wd| (wd.name_any(), wd.clone().into())).collect();
         let observed = fan_out::Observed {
-            workload: &workload,
-            deployments: &ours,
-            named: &|name| all.iter().find(|wd| wd.name_any() == name).cloned(),
-            bound: &seen.bound,
-            namespace_uid: Some("n1"),
-            network_exists: None,
+            workload: workload.into(),
+            deployments: ours.into_iter().map(Shared::from).collect(),
+            named,
+            bound: seen.bound.clone(),
+            namespace_uid: Some("n1".into()),
+            networks: None,
         };
         for write in fan_out::plan(&observed, NOW).steps {
             if !spend(left, &mut self.changes, self.now.project.execute(&write)) {
@@ -81,28 +82,35 @@ impl World {
                 labels: serde_json::from_value(ns.content()["metadata"]["labels"].clone()).unwrap_or_default(),
                 ..NamespaceFacts::default()
             });
+            let copy: Option<WorkloadDeployment> =
+                seen.hub.get(Kind::WorkloadDeployment, HUB_NS, &deployment.name_any());
+            let data = |model: &Model, ns, token: &Token| {
+                model.raw(token.kind.into(), ns, &token.name).map(|object| object["data"].clone())
+            };
+            let user = resolve::claim(NS, &deployment.name_any());
+            let shared = |token: Token| {
+                let facts = companion(&seen.hub, &token)?;
+                let fresh = data(&seen.hub, HUB_NS, &token) == data(&seen.project, NS, &token);
+                let shared = SharedCompanion::of(&facts, &user, fresh.then_some(&*facts.uid));
+                Some((token, shared))
+            };
             let observed = federate::Observed {
-                project: &ProjectName::single(),
-                deployment: &deployment,
-                namespace_uid: Some("n1"),
-                hub_namespace: &|_| facts.clone(),
-                copy: &|ns| seen.hub.get(Kind::WorkloadDeployment, ns, &deployment.name_any()).map(Arc::new),
+                project: ProjectName::single(),
+                namespace_uid: Some("n1".into()),
+                hub_namespace: facts.map(Shared::from),
+                copy: copy.map(Shared::from),
                 data: resolve::View {
                     limits: Limits::default(),
-                    source: &|token| source(&seen.project, token),
-                    companion: &|token| companion(&seen.hub, token).map(Arc::new),
-                    fresh: &|token| {
-                        let data = |model: &Model, ns| {
-                            model.raw(token.kind.into(), ns, &token.name).map(|o| o["data"].clone())
-                        };
-                        data(&seen.hub, HUB_NS) == data(&seen.project, NS)
-                    },
+                    sources: sources(&seen.project),
+                    companions: tokens().into_iter().filter_map(shared).collect(),
                 },
+                deployment: deployment.into(),
                 karmada: None,
-                blocked_since: None,
+                blocked: None,
                 may_repair: true,
+                timing: Timing::default(),
             };
-            self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).plan.steps, left);
+            self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).steps, left);
         }
     }
 
@@ -116,34 +124,44 @@ impl World {
             .collect();
         for token in tokens() {
             let refers = |wd: &&WorkloadDeployment| references(&wd.spec.template.spec).iter().any(|r| r.token == token);
-            let resolved = |wd| resolve::wants_companions(wd, Limits::default(), &|token| source(&seen.project, token));
-            let users: Vec<User<'_>> =
-                all.iter().filter(refers).map(|wd| User { deployment: wd, resolved: resolved(wd) }).collect();
+            let sources = sources(&seen.project);
+            let wants = |wd: &WorkloadDeployment| {
+                wd.metadata.deletion_timestamp.is_none() && resolve::wants_companions(wd, Limits::default(), &sources)
+            };
+            let users: Vec<User> =
+                all.iter().filter(refers).map(|wd| User { name: wd.name_any(), wants_copy: wants(wd) }).collect();
             let read = |model: &Model, ns: &str| {
                 let object = model.raw(token.kind.into(), ns, &token.name)?;
                 Payload::parse(token.kind == SourceKind::Secret, object.to_string().as_bytes())
             };
-            let content = read(&self.now.hub, HUB_NS);
-            let payload = read(&self.now.project, NS).map(|(_, payload)| payload);
-            let facts = companion(&seen.hub, &token);
-            let observed = Observed {
-                token: &token,
-                namespace: NS,
-                hub_namespace: HUB_NS,
-                hub_namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
-                users: &users,
-                deployment: &|name| all.iter().find(|wd| wd.name_any() == name).cloned().map(Arc::new),
-                copy: &|name| seen.hub.get(Kind::WorkloadDeployment, HUB_NS, name).map(Arc::new),
-                companion: facts.as_ref(),
-                binding: None,
-                is_city_policy: &|_| false,
-                fresh: false,
-                source: payload.as_ref(),
-                content: content.as_ref(),
+            let reading = match (read(&self.now.project, NS), read(&self.now.hub, HUB_NS)) {
+                (Some((_, source)), Some((version, companion))) => Reading::Both { source, version, companion },
+                (Some((_, source)), None) => Reading::Source(source),
+                (None, _) => Reading::Unknown,
             };
-            if let Decision::Plan(plan) = companion::plan(&observed) {
-                self.carry_out([Place::Project, Place::Hub], plan.steps, left);
-            }
+            let facts = companion(&seen.hub, &token);
+            let former = |name: &str| FormerUser {
+                deployment: all.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
+                copy_expects: seen
+                    .hub
+                    .get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, name)
+                    .is_some_and(|copy| companion::expects(&copy, &token)),
+            };
+            let claims = facts.iter().flat_map(|facts| facts.claims.iter().flatten());
+            let claims = claims.filter_map(|claim| claim.strip_prefix(&format!("{NS}/")).map(str::to_owned));
+            let observed = Observed {
+                token: token.clone(),
+                namespace: NS.into(),
+                hub_namespace: HUB_NS.into(),
+                hub_namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
+                former_users: claims.map(|name| (name.clone(), former(&name))).collect(),
+                users,
+                companion: facts.map(Shared::from),
+                leftovers: None,
+                fresh: false,
+                reading,
+            };
+            self.carry_out([Place::Project, Place::Hub], companion::plan(&observed, NOW).steps, left);
         }
     }
 
@@ -337,11 +355,13 @@ impl World {
     }
 }
 
-fn source(project: &Model, token: &Token) -> Source {
-    match project.objects.contains_key(&(token.kind.into(), NS.into(), token.name.clone())) {
+fn sources(project: &Model) -> BTreeMap<Token, Source> {
+    let source = |token: &Token| match project.objects.contains_key(&(token.kind.into(), NS.into(), token.name.clone()))
+    {
         true => Source::Present { size: 1 },
         false => Source::Absent,
-    }
+    };
+    tokens().into_iter().map(|token| (token.clone(), source(&token))).collect()
 }
 
 fn companion(hub: &Model, token: &Token) -> Option<CompanionFacts> {

@@ -3,6 +3,7 @@
 
 mod image;
 mod manifests;
+mod plans;
 mod served;
 
 use std::{

@@ -1,4 +1,4 @@
-//! What deployments have been blocked_since, since when, and how often something was repaired for it.
+//! What keeps deployments from being delivered, since when, and how often something was repaired for it.
 
 use std::{
     collections::BTreeMap,
@@ -8,43 +8,41 @@ use std::{
 
 use crate::io::store::ObjectKey;
 
-/// How long to wait after the first touch that did not help.
-const REPAIR_BACKOFF_BASE: Duration = Duration::from_secs(5);
-
-/// Touches after which patience begins to grow.
+/// Repairs after which the wait for the next begins to grow.
 const REPAIRS_BEFORE_BACKOFF: u32 = 3;
 
-/// Of each deployment that lacks something.
+/// Of each deployment that is not delivered.
 #[derive(Default)]
 pub(super) struct BlockedDeployments(Mutex<BTreeMap<ObjectKey, Blocked>>);
 
 struct Blocked {
-    /// In one word.
+    /// What blocks it, in one word.
     reason: String,
     since: Instant,
-    /// When it was repaired last, so that Karmada makes anew what is blocked_since, and how often in vain.
+    /// When it was repaired last, so that Karmada makes anew what is missing, and how often in vain.
     repaired: Option<Instant>,
     repairs: u32,
 }
 
 impl BlockedDeployments {
-    /// Every deployment that lacks something.
+    /// Every deployment that is not delivered.
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
         self.lock().keys().cloned().collect()
     }
 
-    /// What a deployment has been blocked_since, and for how long.
+    /// What keeps a deployment from being delivered, and for how long it has.
     pub(super) fn of(&self, key: &ObjectKey, now: Instant) -> Option<(String, Duration)> {
         self.lock().get(key).map(|blocker| (blocker.reason.clone(), now.duration_since(blocker.since)))
     }
 
-    /// Whether what a deployment lacks may be repaired: at once the first time, and then with growing patience.
-    pub(super) fn may_repair(&self, key: &ObjectKey, now: Instant) -> bool {
+    /// Whether what a deployment lost may be repaired: at once the first time, then after `backoff`, which grows once
+    /// several repairs were in vain.
+    pub(super) fn may_repair(&self, key: &ObjectKey, now: Instant, backoff: Duration) -> bool {
         let all = self.lock();
         let Some(blocker) = all.get(key) else { return true };
         // Several hands may be at work; only what is repaired in vain again and again is left alone for longer.
-        let patience = REPAIR_BACKOFF_BASE * 2_u32.pow(blocker.repairs.saturating_sub(REPAIRS_BEFORE_BACKOFF).min(6));
-        blocker.repaired.is_none_or(|last| now.duration_since(last) > patience)
+        let wait = backoff * 2_u32.pow(blocker.repairs.saturating_sub(REPAIRS_BEFORE_BACKOFF).min(6));
+        blocker.repaired.is_none_or(|last| now.duration_since(last) > wait)
     }
 
     /// It was repaired.
@@ -54,7 +52,7 @@ impl BlockedDeployments {
         }
     }
 
-    /// Notes what a deployment lacks; with nothing lacking all is forgotten. Another cause begins anew: the last touch has
+    /// Notes what blocks a deployment; once nothing does, all is forgotten. Another cause begins anew: the last repair has
     /// moved something, and was not in vain.
     pub(super) fn note(&self, key: &ObjectKey, blocker: Option<&str>, now: Instant) {
         let mut all = self.lock();
@@ -78,10 +76,13 @@ impl BlockedDeployments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::clock::Now;
+
+    const BACKOFF: Duration = Duration::from_secs(5);
 
     #[test]
     fn each_cause_counts_its_own_time() {
-        let (blocked, key, start) = (BlockedDeployments::default(), ObjectKey::new("ns", "wd"), Instant::now());
+        let (blocked, key, start) = (BlockedDeployments::default(), ObjectKey::new("ns", "wd"), Now::read().instant);
         let at = |seconds| start + Duration::from_secs(seconds);
         blocked.note(&key, Some("BindingMissing"), at(0));
         blocked.note(&key, Some("BindingMissing"), at(3));
@@ -93,25 +94,28 @@ mod tests {
     }
 
     #[test]
-    fn what_is_touched_in_vain_is_touched_ever_more_rarely() {
-        let (blocked, key, start) = (BlockedDeployments::default(), ObjectKey::new("ns", "wd"), Instant::now());
-        assert!(blocked.may_repair(&key, start), "at once");
+    fn what_is_repaired_in_vain_is_repaired_ever_more_rarely() {
+        let (blocked, key, start) = (BlockedDeployments::default(), ObjectKey::new("ns", "wd"), Now::read().instant);
+        assert!(blocked.may_repair(&key, start, BACKOFF), "at once");
         blocked.note(&key, Some("BindingMissing"), start);
         let mut now = start;
         for seconds in [5, 5, 5, 10, 20, 40, 80, 160, 320, 320] {
             blocked.repaired(&key, now);
             let due = now + Duration::from_secs(seconds);
-            assert!(!blocked.may_repair(&key, due), "{seconds} s after the last");
+            assert!(!blocked.may_repair(&key, due, BACKOFF), "{seconds} s after the last");
             now = due + Duration::from_millis(1);
-            assert!(blocked.may_repair(&key, now), "more than {seconds} s after the last");
+            assert!(blocked.may_repair(&key, now, BACKOFF), "more than {seconds} s after the last");
         }
         blocked.note(&key, Some("NotApplied"), now);
         blocked.repaired(&key, now);
         blocked.note(&key, Some("BindingMissing"), now);
-        let due = now + REPAIR_BACKOFF_BASE + Duration::from_millis(1);
-        assert!(blocked.may_repair(&key, due), "it comes back each time, and somebody takes it away each time");
+        let due = now + BACKOFF + Duration::from_millis(1);
+        assert!(
+            blocked.may_repair(&key, due, BACKOFF),
+            "it comes back each time, and somebody takes it away each time"
+        );
         blocked.note(&key, None, due);
         blocked.note(&key, Some("BindingMissing"), due);
-        assert!(blocked.may_repair(&key, due), "what was whole in between is repaired at once");
+        assert!(blocked.may_repair(&key, due, BACKOFF), "what was delivered in between is repaired at once");
     }
 }

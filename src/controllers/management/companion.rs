@@ -2,43 +2,44 @@
 //!
 //! Content is read when a copy is due, compared, and dropped; what is kept is which versions were seen to be equal.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
-use kube::core::ObjectMeta;
+use kube::{ResourceExt, core::ObjectMeta};
 
 use super::{index::source_index, project_cache::ProjectCache, state::Management};
 use crate::{
     api::{compute::WorkloadDeployment, meta::label, names, referenced::Token},
-    controllers::{Reconciler, send},
+    controllers::{Reconciler, record, send},
     io::{
         Class, Error,
         clock::Now,
         queue::Key,
-        sources::{Copied, News, Reading},
+        sources::{self, News},
         store::ObjectKey,
     },
     plan::{
-        Next, Object, Op, Step,
+        Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
-            companion::{self, Decision, Observed, User},
+            companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, User},
             facts::{self, CompanionFacts},
             resolve::{Source, wants_companions},
         },
         ownership,
-        payload::{Payload, Seen},
+        payload::Payload,
     },
 };
 
-/// How often to look again at what no watch reports of: rights, and names that others hold.
-const SOURCE_RETRY: Duration = Duration::from_secs(10);
-
-/// See the module.
+/// Keeps the companion of each ConfigMap and Secret that a project's deployments refer to.
 pub(super) struct Companion(pub(super) Arc<Management>);
 
 /// One key, with everything that it stands for.
 struct Work<'a> {
     all: &'a Management,
     project: &'a ProjectCache,
+    key: &'a Key,
     namespace: &'a str,
     hub_namespace: String,
     token: Token,
@@ -48,31 +49,38 @@ struct Work<'a> {
 impl Reconciler for Companion {
     const NAME: &'static str = "referenced-data";
 
-    async fn reconcile(&self, key: &Key, _: Now) -> Result<Next, Error> {
+    /// 1. Waits until the caches of project and hub are filled, and until every deployment that may refer to the source
+    ///    can be read; a cache that has been filled anew enqueues every key.
+    /// 2. Reads the source, when it is in use and not known.
+    /// 3. Observes the companion and who uses it, and decides.
+    /// 4. Where the decision depends on content, reads source and companion, and decides once more.
+    /// 5. Writes, and notes which version of the companion has the content of the source.
+    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
         let Ok(token) = key.name.parse::<Token>() else { return Ok(Next::Await) };
         // What cannot be read may refer to anything; and without its namespace nobody knows where copies are.
         if !project.is_synced() || !self.0.hub.is_synced() || project.deployments.has_unreadable(&key.namespace) {
-            return Ok(Next::Await); // a fresh cache brings every key back
+            return Ok(Next::Await);
         }
         let Some(uid) = project.namespace_uid(&key.namespace) else { return Ok(Next::Await) };
         let work = Work {
             all: &self.0,
             project: &project,
+            key,
             namespace: &key.namespace,
             hub_namespace: names::hub_namespace(&uid),
             source: ObjectKey::new(&key.namespace, &token.name),
             token,
         };
-        work.run().await
+        work.run(now).await
     }
 }
 
 impl Work<'_> {
-    async fn run(&self) -> Result<Next, Error> {
+    async fn run(&self, now: Now) -> Result<Next, Error> {
         let users = self.project.deployments.by_index(&source_index(self.namespace, &self.token));
         let sources = self.project.sources(self.token.kind);
-        let mut payload = None;
+        let mut reading = Reading::Unknown;
         if users.is_empty() {
             sources.forget(&self.source);
         } else {
@@ -81,73 +89,120 @@ impl Work<'_> {
             let known =
                 matches!(sources.get(&self.source), Source::Absent | Source::Present { .. } | Source::Refused(_));
             if !known || sources.is_failing() {
-                payload = self.read_source().await?;
+                reading = self.read_source().await?.map_or(Reading::Unknown, Reading::Source);
             }
         }
-        let companion = self.all.hub.companion(&self.hub_namespace, &self.token);
-        let copied = sources.copy(&self.source);
-        let fresh = copied
-            .as_ref()
-            .zip(companion.as_ref())
-            .is_some_and(|(copied, companion)| (&copied.uid, &copied.version) == (&companion.uid, &companion.version));
-        let mut content = None;
-        let decision = self.decide(&users, companion.as_deref(), fresh, payload.as_ref(), content.as_ref());
-        let steps = match decision {
-            Decision::Plan(plan) => plan.steps,
-            Decision::Read => {
-                if payload.is_none() {
-                    payload = self.read_source().await?;
-                }
-                if companion.is_some() {
-                    content = self.all.hub.plane.read_payload(&self.hub_namespace, &self.token).await?;
-                }
-                match self.decide(&users, companion.as_deref(), fresh, payload.as_ref(), content.as_ref()) {
-                    Decision::Plan(plan) => plan.steps,
-                    // Gone in between, one or the other: their events bring us back.
-                    Decision::Read => return Ok(Next::Await),
-                }
+        let (mut observed, mut plan) = self.decide(&users, reading, now);
+        if plan.signals.contains(&Signal::Read) {
+            let reading = self.read(observed.reading, observed.companion.is_some()).await?;
+            (observed, plan) = self.decide(&users, reading, now);
+            if plan.signals.contains(&Signal::Read) {
+                return Ok(Next::Await); // gone in between, one or the other: their events enqueue the key
             }
+        }
+        let read = match &observed.reading {
+            Reading::Both { version, .. } => Some(version),
+            Reading::Unknown | Reading::Source(_) => None,
         };
-        self.carry_out(&steps, fresh, content.as_ref().map(|(seen, _)| seen)).await?;
+        self.carry_out(&plan.steps, observed.fresh, read).await?;
         let last = sources.last(&self.source);
         let waits = matches!(last, Source::Unauthorized(_) | Source::Taken) || sources.is_failing();
-        Ok(if waits && !users.is_empty() { Next::After(SOURCE_RETRY) } else { Next::Await })
+        let retry = self.all.options.timing.source_retry;
+        Ok(if waits && !users.is_empty() { Next::After(retry) } else { Next::Await })
     }
 
-    fn decide(
+    fn decide(&self, users: &[Arc<WorkloadDeployment>], reading: Reading, now: Now) -> (Observed, Decided) {
+        let observed = self.observe(users, reading);
+        let plan = companion::plan(&observed, now.time);
+        record(Companion::NAME, self.key, &observed, now, &plan);
+        (observed, plan)
+    }
+
+    /// Everything that is known about the companion, each object looked up once.
+    fn observe(&self, users: &[Arc<WorkloadDeployment>], reading: Reading) -> Observed {
+        let Management { hub, options, .. } = self.all;
+        let companion = hub.companion(&self.hub_namespace, &self.token);
+        let copied = self.project.sources(self.token.kind).copy(&self.source);
+        let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
+        let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
+        let user = |wd: &Arc<WorkloadDeployment>| User {
+            name: wd.name_any(),
+            wants_copy: wd.metadata.deletion_timestamp.is_none()
+                && wants_companions(wd, options.limits, &self.project.known_sources(wd)),
+        };
+        Observed {
+            token: self.token.clone(),
+            namespace: self.namespace.to_owned(),
+            hub_namespace: self.hub_namespace.clone(),
+            hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating),
+            users: users.iter().map(user).collect(),
+            former_users: companion.as_ref().map(|companion| self.former_users(users, companion)).unwrap_or_default(),
+            leftovers: companion.as_ref().and_then(|companion| self.leftovers(users, companion)),
+            fresh: copied.is_some() && copied == stands,
+            companion: companion.map(Shared::from),
+            reading,
+        }
+    }
+
+    /// Those that claim the companion and do not refer to its source any more.
+    fn former_users(
         &self,
         users: &[Arc<WorkloadDeployment>],
-        companion: Option<&CompanionFacts>,
-        fresh: bool,
-        source: Option<&Payload>,
-        content: Option<&(Seen, Payload)>,
-    ) -> Decision {
-        let Management { hub, options, .. } = self.all;
-        let last = |token: &Token| self.project.sources(token.kind).last(&ObjectKey::new(self.namespace, &token.name));
-        let users: Vec<User<'_>> = users
-            .iter()
-            .map(|wd| User { deployment: wd, resolved: wants_companions(wd, options.limits, &last) })
-            .collect();
-        let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
-        let binding = names::binding_name(self.token.kind.as_str(), &self.token.name);
-        companion::plan(&Observed {
-            token: &self.token,
-            namespace: self.namespace,
-            hub_namespace: &self.hub_namespace,
-            hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating),
-            users: &users,
-            deployment: &|name| self.project.deployments.get(&ObjectKey::new(self.namespace, name)),
-            copy: &|name| hub.copies.get(&ObjectKey::new(&self.hub_namespace, name)),
-            companion,
-            binding: hub.bindings.get(&ObjectKey::new(&self.hub_namespace, &binding)).as_deref(),
-            is_city_policy: &|name| {
-                let policy = hub.policies.get(&ObjectKey::new(&self.hub_namespace, name));
-                // One that still selects companions would claim it again.
-                policy.is_some_and(|p| ownership::is_managed(p.as_ref()) && !facts::selects_companions(&p.spec))
-            },
-            fresh,
-            source,
-            content,
+        companion: &CompanionFacts,
+    ) -> BTreeMap<String, FormerUser> {
+        let users: BTreeSet<String> = users.iter().map(|wd| wd.name_any()).collect();
+        let claims = companion.claims.iter().flatten().filter_map(|claim| claim.split_once('/'));
+        let former = claims.filter(|(namespace, name)| *namespace == self.namespace && !users.contains(*name));
+        let look = |(_, name): (&str, &str)| {
+            let deployment = self.project.deployments.get(&ObjectKey::new(self.namespace, name));
+            let copy = self.all.hub.copies.get(&ObjectKey::new(&self.hub_namespace, name));
+            let copy_expects = copy.is_some_and(|copy| companion::expects(&copy, &self.token));
+            (name.to_owned(), FormerUser { deployment: deployment.map(Shared::from), copy_expects })
+        };
+        former.map(look).collect()
+    }
+
+    /// What a city policy has left behind. Who expects the companion is only looked at where there is something.
+    fn leftovers(&self, users: &[Arc<WorkloadDeployment>], companion: &CompanionFacts) -> Option<Leftovers> {
+        let hub = &self.all.hub;
+        let is_city_policy = |name: &String| {
+            let policy = hub.policies.get(&ObjectKey::new(&self.hub_namespace, name));
+            // One that still selects companions would claim it again.
+            policy.is_some_and(|p| ownership::is_managed(p.as_ref()) && !facts::selects_companions(&p.spec))
+        };
+        let name = names::binding_name(self.token.kind.as_str(), &self.token.name);
+        let binding = hub.bindings.get(&ObjectKey::new(&self.hub_namespace, &name))?;
+        let on_companion = companion.policy.as_ref().is_some_and(is_city_policy);
+        let on_binding = binding.policy.as_ref().is_some_and(is_city_policy);
+        if !on_companion && !on_binding {
+            return None;
+        }
+        let expecting = users.iter().map(|wd| wd.name_any()).filter(|name| {
+            let copy = hub.copies.get(&ObjectKey::new(&self.hub_namespace, name));
+            copy.is_some_and(|copy| companion::expects(&copy, &self.token))
+        });
+        Some(Leftovers {
+            on_companion,
+            on_binding: on_binding.then(|| ObjectVersion::new(&binding.uid, &binding.version)),
+            expected_by: expecting.map(|name| names::binding_name("WorkloadDeployment", &name)).collect(),
+            brought_with: binding.required_by.iter().map(|by| by.name.clone()).collect(),
+        })
+    }
+
+    /// Reads what is missing in a reading: the source's content, and the companion's, when there is one.
+    async fn read(&self, reading: Reading, companion_is_there: bool) -> Result<Reading, Error> {
+        let source = match reading {
+            Reading::Source(source) | Reading::Both { source, .. } => Some(source),
+            Reading::Unknown => self.read_source().await?,
+        };
+        let Some(source) = source else { return Ok(Reading::Unknown) };
+        if !companion_is_there {
+            return Ok(Reading::Source(source));
+        }
+        let companion = self.all.hub.plane.read_payload(&self.hub_namespace, &self.token).await?;
+        Ok(match companion {
+            Some((version, companion)) => Reading::Both { source, version, companion },
+            None => Reading::Source(source),
         })
     }
 
@@ -159,13 +214,13 @@ impl Work<'_> {
         let (reading, payload) = match self.project.plane.read_payload(self.namespace, &self.token).await {
             Ok(Some((seen, payload))) => {
                 let source = Source::Present { size: payload.size() };
-                let version = seen.version.parse().unwrap_or(0);
-                (Reading { uid: seen.uid, version, source }, Some(payload))
+                let version = seen.resource_version.parse().unwrap_or(0);
+                (sources::Reading { uid: seen.uid, version, source }, Some(payload))
             }
-            Ok(None) => (Reading { source: Source::Absent, ..Reading::default() }, None),
+            Ok(None) => (sources::Reading { source: Source::Absent, ..Default::default() }, None),
             Err(error) if error.class() == Class::Forbidden => {
                 let source = Source::Unauthorized(error.to_string());
-                (Reading { source, ..Reading::default() }, None)
+                (sources::Reading { source, ..Default::default() }, None)
             }
             Err(error) => return Err(error),
         };
@@ -176,16 +231,16 @@ impl Work<'_> {
         Ok(payload.filter(|payload| payload.size() <= self.all.options.limits.per_object))
     }
 
-    /// Sends the writes. `fresh`: whether the companion had the source's content before; `read`: the version of it that
-    /// was compared with the source.
+    /// Sends the writes, and notes the version that has the source's content afterwards. `fresh`: whether the companion had
+    /// it before; `read`: the version of it that was compared with the source.
     async fn carry_out(
         &self,
         steps: &[Step<crate::plan::Project, crate::plan::Hub>],
         fresh: bool,
-        read: Option<&Seen>,
+        read: Option<&ObjectVersion>,
     ) -> Result<(), Error> {
         let (hub, metrics) = (&self.all.hub.plane, &self.all.metrics);
-        let mut copied = read.map(|seen| Copied { uid: seen.uid.clone(), version: seen.version.clone() });
+        let mut copied = read.cloned();
         for step in steps {
             let write = match step {
                 Step::Local(confirm) => {
@@ -197,11 +252,11 @@ impl Work<'_> {
             let creates = matches!(write.op, Op::Create { .. });
             let stored = match send(hub, write, metrics).await {
                 Err(error) if creates && error.class() == Class::Conflict && self.is_taken().await? => {
-                    self.put_aside(Source::Taken);
+                    self.refuse(Source::Taken);
                     return Ok(());
                 }
                 Err(error) if error.class() == Class::Invalid => {
-                    self.put_aside(Source::Refused(error.to_string()));
+                    self.refuse(Source::Refused(error.to_string()));
                     return Ok(());
                 }
                 sent => sent?,
@@ -209,9 +264,7 @@ impl Work<'_> {
             if !write.object.kind.is_confidential() {
                 continue;
             }
-            copied = stored
-                .filter(|_| creates || fresh || read.is_some())
-                .map(|stored| Copied { uid: stored.uid, version: stored.resource_version });
+            copied = stored.filter(|_| creates || fresh || read.is_some());
         }
         let Some(copied) = copied else { return Ok(()) };
         let sources = self.project.sources(self.token.kind);
@@ -238,10 +291,12 @@ impl Work<'_> {
         Ok(found.is_some_and(|found| !is_companion(&found)))
     }
 
-    fn put_aside(&self, source: Source) {
+    /// Notes that the source cannot be copied, and why.
+    fn refuse(&self, source: Source) {
         let sources = self.project.sources(self.token.kind);
         let epoch = sources.begin(&self.source);
-        self.notify_users(sources.read(&self.source, epoch, Reading { source, ..Reading::default() }));
+        let reading = sources::Reading { source, ..Default::default() };
+        self.notify_users(sources.read(&self.source, epoch, reading));
     }
 
     /// What is known of the source has changed: whoever refers to it may have to say something else, and when it was the
@@ -250,10 +305,11 @@ impl Work<'_> {
         if news == News::Nothing {
             return;
         }
-        let last = |token: &Token| self.project.sources(token.kind).last(&ObjectKey::new(self.namespace, &token.name));
         for user in self.project.deployments.by_index(&source_index(self.namespace, &self.token)) {
             self.all.enqueue_federator(self.project, &user);
-            if news == News::Changed && wants_companions(&user, self.all.options.limits, &last) {
+            if news == News::Changed
+                && wants_companions(&user, self.all.options.limits, &self.project.known_sources(&user))
+            {
                 self.all.enqueue_companions_of(self.project, &user);
             }
         }

@@ -1,93 +1,155 @@
 //! WorkloadDeployment of a project -> its copy on the hub, and the copy's status back.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
-use super::state::Management;
+use kube::ResourceExt;
+
+use super::{project_cache::ProjectCache, state::Management};
 use crate::{
-    api::{names, referenced::Token},
-    controllers::{Reconciler, carry_out},
+    api::{
+        compute::WorkloadDeployment,
+        meta::annotation,
+        names::{self, CityCode},
+        referenced::Token,
+    },
+    controllers::{Reconciler, carry_out, record},
     io::{Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
-        Next,
+        Next, Shared,
         management::{
-            facts::Phase,
-            federate::{self, Karmada, Observed},
-            resolve::View,
+            diagnosis::Karmada,
+            facts::{AttachedBinding, Phase, SharedCompanion},
+            federate::{self, Blocked, Observed, Signal},
+            resolve::{self, View},
         },
         ownership,
+        references::annotated,
     },
 };
 
-/// See the module.
+/// Keeps the copies of the projects' deployments on the hub, and tells each deployment what became of its copy.
 pub(super) struct Federator(pub(super) Arc<Management>);
 
 impl Reconciler for Federator {
     const NAME: &'static str = "workload-deployment-federator";
 
+    /// 1. Waits until the caches of project and hub are filled; a cache that has been filled anew enqueues every key.
+    /// 2. Of a deployment that is gone, removes a copy that a write under way has made anew.
+    /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
+    /// 4. Decides.
+    /// 5. Remembers what blocks delivery, for its time is counted also when a write fails; counts a repair.
+    /// 6. Writes.
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let (Some(project), hub) = (self.0.project(&key.lane), &self.0.hub) else { return Ok(Next::Await) };
         if !project.is_synced() || !hub.is_synced() {
-            return Ok(Next::Await); // a fresh cache brings every key back
+            return Ok(Next::Await);
         }
-        let namespace_uid = project.namespace_uid(&key.namespace);
-        let Some(deployment) = project.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
-            project.blocked.note(&ObjectKey::new(&key.namespace, &key.name), None, now.instant);
-            let Some(uid) = namespace_uid.filter(|_| !project.deployments.has_unreadable(&key.namespace)) else {
-                return Ok(Next::Await);
-            };
-            let Some(copy) = hub.copies.get(&ObjectKey::new(&names::hub_namespace(&uid), &key.name)) else {
-                return Ok(Next::Await);
-            };
-            let plan = federate::plan_orphan(&key.namespace, &uid, &copy);
-            return Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?);
+        let place = ObjectKey::new(&key.namespace, &key.name);
+        let Some(deployment) = project.deployments.get(&place) else {
+            project.blocked.note(&place, None, now.instant);
+            return self.remove_orphan(&project, key).await;
         };
-        // What is looked up there is looked up in the namespace that the plan derives as well.
-        let namespace = namespace_uid.as_deref().map(names::hub_namespace).unwrap_or_default();
-        let key = ObjectKey::new(&key.namespace, &key.name);
-        let source = |token: &Token| ObjectKey::new(&key.namespace, &token.name);
-        let companion = |token: &Token| hub.companion(&namespace, token);
-        let karmada = Karmada {
-            policy_lives: &|name| {
-                let policy = hub.policies.get(&ObjectKey::new(&namespace, name));
-                policy.is_some_and(|policy| ownership::is_managed(policy.as_ref()))
-            },
-            phase: &|name| {
-                let policy = hub.policies.get(&ObjectKey::new(&namespace, name));
-                policy.map_or(Phase::Dependencies, |policy| Phase::of(&policy.spec))
-            },
-            binding: &|name| hub.bindings.get(&ObjectKey::new(&namespace, name)),
-            companion: &companion,
-            cluster: &|name| hub.clusters.get(&ObjectKey::new("", name)),
-            clusters_of: &|city| hub.clusters_of(city),
-        };
-        let blocked_since = project.blocked.of(&key, now.instant);
-        let decision = federate::plan(
-            &Observed {
-                project: &project.name,
-                deployment: &deployment,
-                namespace_uid: namespace_uid.as_deref(),
-                hub_namespace: &|name| hub.namespaces.get(&ObjectKey::new("", name)).map(|facts| (*facts).clone()),
-                copy: &|namespace| hub.copies.get(&ObjectKey::new(namespace, &key.name)),
-                data: View {
-                    limits: self.0.options.limits,
-                    source: &|token| project.sources(token.kind).last(&source(token)),
-                    companion: &companion,
-                    fresh: &|token| {
-                        let copied = project.sources(token.kind).copy(&source(token));
-                        copied.zip(companion(token)).is_some_and(|(copied, companion)| copied.uid == companion.uid)
-                    },
-                },
-                karmada: hub.knows_karmada().then_some(karmada),
-                blocked_since: blocked_since.as_ref().map(|(what, since)| (what.as_str(), *since)),
-                may_repair: project.blocked.may_repair(&key, now.instant),
-            },
-            now.time,
-        );
-        project.blocked.note(&key, decision.blocker.as_deref(), now.instant);
-        if decision.repairs {
-            project.blocked.repaired(&key, now.instant);
+        let observed = self.observe(&project, deployment, now);
+        let plan = federate::plan(&observed, now.time);
+        record(Self::NAME, key, &observed, now, &plan);
+        let blocker = plan.signals.iter().find_map(|signal| match signal {
+            Signal::Blocked(reason) => Some(&**reason),
+            Signal::Repaired => None,
+        });
+        project.blocked.note(&place, blocker, now.instant);
+        if plan.signals.contains(&Signal::Repaired) {
+            project.blocked.repaired(&place, now.instant);
             self.0.metrics.repaired();
         }
-        Ok(carry_out(&project.plane, &hub.plane, &decision.plan, &self.0.metrics).await?)
+        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?)
+    }
+}
+
+impl Federator {
+    /// The copy of a deployment that is gone, if there is one.
+    async fn remove_orphan(&self, project: &ProjectCache, key: &Key) -> Result<Next, Error> {
+        let hub = &self.0.hub;
+        let known = !project.deployments.has_unreadable(&key.namespace);
+        let Some(uid) = project.namespace_uid(&key.namespace).filter(|_| known) else { return Ok(Next::Await) };
+        let Some(copy) = hub.copies.get(&ObjectKey::new(&names::hub_namespace(&uid), &key.name)) else {
+            return Ok(Next::Await);
+        };
+        let plan = federate::plan_orphan(&key.namespace, &uid, &copy);
+        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?)
+    }
+
+    /// Everything that is known about one deployment, each object looked up once.
+    fn observe(&self, project: &ProjectCache, deployment: Arc<WorkloadDeployment>, now: Now) -> Observed {
+        let hub = &self.0.hub;
+        let place = ObjectKey::of(deployment.as_ref());
+        let namespace_uid = project.namespace_uid(&place.namespace);
+        let namespace = federate::copy_namespace(&deployment, namespace_uid.as_deref()).unwrap_or_default();
+        let copy = hub.copies.get(&ObjectKey::new(&namespace, &place.name));
+        let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada());
+        let blocked = project.blocked.of(&place, now.instant);
+        Observed {
+            project: project.name.clone(),
+            namespace_uid,
+            hub_namespace: hub.namespaces.get(&ObjectKey::new("", &namespace)).map(Shared::from),
+            data: self.observe_data(project, &namespace, &deployment, copy.as_deref()),
+            karmada: city.zip(copy.as_deref()).map(|(city, copy)| self.observe_karmada(&namespace, &city, copy)),
+            deployment: deployment.into(),
+            copy: copy.map(Shared::from),
+            blocked: blocked.map(|(reason, elapsed)| Blocked { reason, elapsed }),
+            may_repair: project.blocked.may_repair(&place, now.instant, self.0.options.timing.repair_backoff_base),
+            timing: self.0.options.timing,
+        }
+    }
+
+    /// What is known of what a deployment refers to. Of the companions, only what this deployment sees of them: others
+    /// may use them by the thousands.
+    fn observe_data(
+        &self,
+        project: &ProjectCache,
+        hub_namespace: &str,
+        deployment: &WorkloadDeployment,
+        copy: Option<&WorkloadDeployment>,
+    ) -> View {
+        let place = ObjectKey::of(deployment);
+        let user = resolve::claim(&place.namespace, &place.name);
+        let sources = project.known_sources(deployment);
+        let promised = [Some(deployment), copy].into_iter().flatten();
+        let promised = promised.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
+        let tokens: BTreeSet<Token> = sources.keys().cloned().chain(promised).collect();
+        let companion = |token: Token| {
+            let facts = self.0.hub.companion(hub_namespace, &token)?;
+            let copied = project.sources(token.kind).copy(&ObjectKey::new(&place.namespace, &token.name));
+            let companion = SharedCompanion::of(&facts, &user, copied.as_ref().map(|copied| &*copied.uid));
+            Some((token, companion))
+        };
+        let companions = tokens.into_iter().filter_map(companion).collect();
+        View { limits: self.0.options.limits, sources, companions }
+    }
+
+    /// What Karmada made of a copy, and of the companions that it expects.
+    fn observe_karmada(&self, namespace: &str, city: &CityCode, copy: &WorkloadDeployment) -> Karmada {
+        let hub = &self.0.hub;
+        let policy = hub.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
+        let parent = names::binding_name("WorkloadDeployment", &copy.name_any());
+        let binding = hub.bindings.get(&ObjectKey::new(namespace, &parent));
+        let goes_to = binding.as_ref().map_or(&[][..], |binding| &binding.clusters);
+        let attached = |token: Token| {
+            let name = names::binding_name(token.kind.as_str(), &token.name);
+            let facts = hub.bindings.get(&ObjectKey::new(namespace, &name))?;
+            Some((token, AttachedBinding::of(&facts, &parent, goes_to)))
+        };
+        let clusters: BTreeSet<String> = goes_to.iter().cloned().chain(hub.clusters_of(city)).collect();
+        let cluster = |name: String| {
+            let facts = hub.clusters.get(&ObjectKey::new("", &name))?;
+            Some((name, (*facts).clone()))
+        };
+        let expected = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+        Karmada {
+            policy_lives: policy.as_ref().is_some_and(|policy| ownership::is_managed(policy.as_ref())),
+            phase: policy.map_or(Phase::Dependencies, |policy| Phase::of(&policy.spec)),
+            attached: expected.into_iter().filter_map(attached).collect(),
+            clusters: clusters.into_iter().filter_map(cluster).collect(),
+            binding: binding.map(|binding| (*binding).clone()),
+        }
     }
 }

@@ -1,10 +1,14 @@
 //! What is known of one project.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
+use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -15,14 +19,14 @@ use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
         names::{CityCode, ProjectName},
-        referenced::SourceKind,
+        referenced::{SourceKind, Token},
     },
     io::{
         clients::ControlPlane,
         sources::Sources,
         store::{ObjectKey, Store},
     },
-    plan::{self, NamespaceFacts, references::references},
+    plan::{self, NamespaceFacts, management::resolve::Source, references::references},
 };
 
 /// One project's caches.
@@ -32,7 +36,7 @@ pub(super) struct ProjectCache {
     pub(super) workloads: Arc<Store<Workload>>,
     /// By [`workload_index`], by [`city_index`], by [`namespace_index`] and by [`source_index`].
     pub(super) deployments: Arc<Store<WorkloadDeployment, Index>>,
-    /// The city that each LocationBinding opens.
+    /// The city that each LocationBinding opens; by city.
     pub(super) locations: Arc<Store<Option<CityCode>>>,
     /// Every namespace, by uid.
     pub(super) namespaces: Arc<Store<NamespaceFacts>>,
@@ -44,7 +48,7 @@ pub(super) struct ProjectCache {
     pub(super) secrets: Arc<Sources>,
     /// Whether sources are watched: from the first reference on.
     watches_sources: AtomicBool,
-    /// What deployments have been blocked_since.
+    /// What keeps deployments from being delivered, and since when.
     pub(super) blocked: BlockedDeployments,
     /// Whether this is one tenant's among many.
     pub(super) tenant: bool,
@@ -73,7 +77,9 @@ impl ProjectCache {
             plane,
             workloads: Arc::new(Store::new(|_, _| Vec::new())),
             deployments: Arc::new(Store::new(deployment_index)),
-            locations: Arc::new(Store::new(|_, _| Vec::new())),
+            locations: Arc::new(Store::new(|_, city: &Option<CityCode>| {
+                city.iter().map(ToString::to_string).collect()
+            })),
             namespaces: Arc::new(Store::new(|_, _| Vec::new())),
             instances: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
             networks: networks.then(|| Arc::new(Store::new(|_, ()| Vec::new()))),
@@ -92,6 +98,17 @@ impl ProjectCache {
             SourceKind::ConfigMap => &self.config_maps,
             SourceKind::Secret => &self.secrets,
         }
+    }
+
+    /// What is known of the sources that a deployment refers to: what each was when it was last read.
+    pub(super) fn known_sources(&self, deployment: &WorkloadDeployment) -> BTreeMap<Token, Source> {
+        let namespace = deployment.namespace().unwrap_or_default();
+        let tokens = references(&deployment.spec.template.spec).into_iter().map(|reference| reference.token);
+        let last = |token: Token| {
+            let source = self.sources(token.kind).last(&ObjectKey::new(&namespace, &token.name));
+            (token, source)
+        };
+        tokens.filter(Token::is_valid).map(last).collect()
     }
 
     /// Whether sources are to be watched from now on, and were not before.

@@ -1,32 +1,37 @@
 //! Workload -> WorkloadDeployments, and their sums back.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use super::{index::workload_index, state::Management};
+use super::{index::workload_index, project_cache::ProjectCache, state::Management};
 use crate::{
-    controllers::{Reconciler, send},
+    api::{compute::Workload, names::CityCode},
+    controllers::{Reconciler, record, send},
     io::{Class, Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
-        Next,
+        Next, Shared,
         management::{
             fan_out::{self, Observed},
-            rejected,
+            placement, rejected,
         },
     },
 };
 
-/// See the module.
+/// Keeps the deployments of each Workload, and sums up in its status what they report.
 pub(super) struct WorkloadController(pub(super) Arc<Management>);
 
 impl Reconciler for WorkloadController {
     const NAME: &'static str = "workload";
 
+    /// 1. Waits until all that the decision reads is known; a cache that has been filled anew enqueues every key.
+    /// 2. Observes the Workload, its deployments, cities and Networks.
+    /// 3. Decides.
+    /// 4. Writes; what the API server refuses is reported on the Workload, since nobody else would tell the tenant.
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
         if !project.is_synced() {
-            return Ok(Next::Await); // a fresh cache brings every key back
+            return Ok(Next::Await);
         }
         let Some(workload) = project.workloads.get(&ObjectKey::new(&key.namespace, &key.name)) else {
             return Ok(Next::Await);
@@ -38,28 +43,13 @@ impl Reconciler for WorkloadController {
         if !known || deleting && project.deployments.has_unreadable(&key.namespace) {
             return Ok(Next::Await);
         }
-        let deployments = project.deployments.by_index(&workload_index(&workload.uid().unwrap_or_default()));
-        let bound: BTreeSet<_> = project.locations.values().iter().filter_map(|city| (**city).clone()).collect();
-        let namespace_uid = project.namespace_uid(&key.namespace);
-        let network_exists = project
-            .networks
-            .as_ref()
-            .map(|networks| |name: &str| networks.get(&ObjectKey::new(&key.namespace, name)).is_some());
-        let plan = fan_out::plan(
-            &Observed {
-                workload: &workload,
-                deployments: &deployments,
-                named: &|name| project.deployments.get(&ObjectKey::new(&key.namespace, name)),
-                bound: &bound,
-                namespace_uid: namespace_uid.as_deref(),
-                network_exists: network_exists.as_ref().map(|exists| exists as &dyn Fn(&str) -> bool),
-            },
-            now.time,
-        );
+        let observed = observe(&project, key, workload);
+        let plan = fan_out::plan(&observed, now.time);
+        record(Self::NAME, key, &observed, now, &plan);
         for write in &plan.steps {
             if let Err(error) = send(&project.plane, write, &self.0.metrics).await {
                 if matches!(error.class(), Class::Invalid | Class::Forbidden) {
-                    let reported = rejected(&workload, &error.to_string(), now.time);
+                    let reported = rejected(&observed.workload, &error.to_string(), now.time);
                     if let Some(reported) = reported {
                         send(&project.plane, &reported, &self.0.metrics).await?;
                     }
@@ -68,5 +58,27 @@ impl Reconciler for WorkloadController {
             }
         }
         Ok(plan.next)
+    }
+}
+
+/// Everything that is known about one Workload, each object looked up once.
+fn observe(project: &ProjectCache, key: &Key, workload: Arc<Workload>) -> Observed {
+    let named = placement::names(&workload).into_iter().filter_map(|name| {
+        let deployment = project.deployments.get(&ObjectKey::new(&key.namespace, &name))?;
+        Some((name, deployment.into()))
+    });
+    let is_open = |city: &CityCode| !project.locations.keys_by_index(city.as_str()).is_empty();
+    let networks = project.networks.as_ref().map(|networks| {
+        let is_there = |name: &&String| networks.get(&ObjectKey::new(&key.namespace, name)).is_some();
+        fan_out::networks(&workload).filter(is_there).cloned().collect()
+    });
+    let deployments = project.deployments.by_index(&workload_index(&workload.uid().unwrap_or_default()));
+    Observed {
+        deployments: deployments.into_iter().map(Shared::from).collect(),
+        named: named.collect(),
+        bound: placement::cities(&workload).filter(is_open).collect(),
+        namespace_uid: project.namespace_uid(&key.namespace),
+        networks,
+        workload: workload.into(),
     }
 }

@@ -3,15 +3,13 @@
 //! A companion is written by create and merge patch of exactly the version that was judged, not by server-side apply:
 //! its content is to be the source's and nothing more, and two writers of `referenced-by` must not lose an entry.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kube::ResourceExt;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{
-    facts::{BindingFacts, CompanionFacts},
-    resolve,
-};
+use super::{facts::CompanionFacts, resolve};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -20,159 +18,188 @@ use crate::{
         names,
         referenced::Token,
     },
-    plan::{
-        Hub, Object, ObjectVersion, Plan, Project, Step, Write,
-        payload::{Payload, Seen},
-        references::annotated,
-    },
+    plan::{Hub, Object, ObjectVersion, Plan, Project, Shared, Step, Write, payload::Payload, references::annotated},
 };
 
-/// What is known of one deployment of the project that may use the companion.
-#[derive(Clone, Debug)]
-pub struct User<'a> {
-    /// The deployment.
-    pub deployment: &'a WorkloadDeployment,
-    /// Whether all that it refers to can be copied, so that copies are to be made for it.
-    pub resolved: bool,
+/// What is known of one deployment of the project that refers to the source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// The deployment's name.
+    pub name: String,
+    /// Whether a copy is to be made for it: it stays, and all that it refers to can be copied.
+    pub wants_copy: bool,
 }
 
-/// Everything that is known about one companion. `source` and `content` are read only when a plan asks for them.
-pub struct Observed<'a> {
+/// What is known of whoever stands in `referenced-by` and does not refer to the source any more.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FormerUser {
+    /// The deployment, while it is there.
+    pub deployment: Option<Shared<WorkloadDeployment>>,
+    /// Whether its copy on the hub expects the companion.
+    pub copy_expects: bool,
+}
+
+/// What a city policy of ours has left behind, from the time when those claimed companions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leftovers {
+    /// Whether the companion itself carries the claim.
+    pub on_companion: bool,
+    /// The companion's binding, when that carries the claim.
+    pub on_binding: Option<ObjectVersion>,
+    /// The bindings of those deployments whose copies expect the companion.
+    pub expected_by: BTreeSet<String>,
+    /// The bindings that Karmada brings the companion along with.
+    pub brought_with: BTreeSet<String>,
+}
+
+/// How much of the content has been read for this decision.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub enum Reading {
+    /// Nothing, or nothing that may be copied.
+    #[default]
+    Unknown,
+    /// The source's.
+    Source(Payload),
+    /// The source's, and that of the companion, at this version.
+    Both {
+        /// The source's content.
+        source: Payload,
+        /// The version of the companion that was read.
+        version: ObjectVersion,
+        /// The companion's content.
+        companion: Payload,
+    },
+}
+
+/// Everything that is known about one companion.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
     /// Which.
-    pub token: &'a Token,
+    pub token: Token,
     /// The project's namespace.
-    pub namespace: &'a str,
+    pub namespace: String,
     /// The hub's.
-    pub hub_namespace: &'a str,
+    pub hub_namespace: String,
     /// Whether the hub namespace is there and stays.
     pub hub_namespace_lives: bool,
-    /// Deployments that refer to the source.
-    pub users: &'a [User<'a>],
-    /// Any deployment of the project's namespace.
-    pub deployment: &'a dyn Fn(&str) -> Option<std::sync::Arc<WorkloadDeployment>>,
-    /// Its copy on the hub.
-    pub copy: &'a dyn Fn(&str) -> Option<std::sync::Arc<WorkloadDeployment>>,
+    /// The deployments that refer to the source.
+    pub users: Vec<User>,
+    /// Those that stand in `referenced-by` and are not among them, by name.
+    pub former_users: BTreeMap<String, FormerUser>,
     /// The companion.
-    pub companion: Option<&'a CompanionFacts>,
-    /// Its binding.
-    pub binding: Option<&'a BindingFacts>,
-    /// Whether a policy of that name in the hub namespace is one of our city policies.
-    pub is_city_policy: &'a dyn Fn(&str) -> bool,
+    pub companion: Option<Shared<CompanionFacts>>,
+    /// What a city policy has left behind on it, if anything.
+    pub leftovers: Option<Leftovers>,
     /// Whether the companion has been seen to have what the source has.
     pub fresh: bool,
-    /// The source's content.
-    pub source: Option<&'a Payload>,
-    /// The companion's content, and the version that has it.
-    pub content: Option<&'a (Seen, Payload)>,
+    /// What has been read for this decision. A recorded snapshot comes without it, for it shows no content.
+    #[serde(skip_deserializing)]
+    pub reading: Reading,
 }
 
-/// What is to be done about a companion.
-#[derive(Debug)]
-pub enum Decision {
+/// What the controller is to do beside the writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
     /// Read the source, and the companion when there is one, and ask again.
     Read,
-    /// These writes. The companion is as the source, or will be with them.
-    Plan(Plan<Step<Project, Hub>>),
 }
 
-/// Decides about one companion.
-pub fn plan(observed: &Observed<'_>) -> Decision {
-    let nothing = Decision::Plan(Plan::nothing());
-    let resolved = observed.users.iter().any(|user| user.resolved && lives(user.deployment));
-    let Some(companion) = observed.companion else {
-        if !resolved || !observed.hub_namespace_lives {
-            return nothing;
-        }
-        let Some(source) = observed.source else { return Decision::Read };
-        return Decision::Plan(Plan::writes(vec![Step::Remote(create(observed, source))]));
+/// What is decided about one companion.
+pub type Decided = Plan<Step<Project, Hub>, Signal>;
+
+/// Whether a deployment, in the project or on the hub, is promised a companion.
+pub fn expects(deployment: &WorkloadDeployment, token: &Token) -> bool {
+    annotated(deployment, annotation::EXPECTED_REFERENCED_DATA).contains(token)
+}
+
+/// Decides about one companion: without [`Signal::Read`], it is as its source, or will be with these writes.
+pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
+    let read = || Plan::nothing().with([Signal::Read]);
+    let wanted = observed.users.iter().any(|user| user.wants_copy);
+    let Some(companion) = observed.companion.as_deref() else {
+        return match &observed.reading {
+            _ if !wanted || !observed.hub_namespace_lives => Plan::nothing(),
+            Reading::Unknown => read(),
+            Reading::Source(source) | Reading::Both { source, .. } => {
+                Plan::writes(vec![Step::Remote(create(observed, source))])
+            }
+        };
     };
     if companion.terminating {
-        return nothing; // made anew when it is gone; its event brings us back
+        return Plan::nothing(); // made anew when it is gone; its event enqueues it
     }
     let (claims, confirm) = claims(observed, companion);
     let mut steps: Vec<Step<Project, Hub>> = confirm.into_iter().map(Step::Local).collect();
-    let object = Object {
-        kind: observed.token.kind.into(),
-        namespace: observed.hub_namespace.into(),
-        name: observed.token.name.clone(),
-    };
     let version = ObjectVersion::new(&companion.uid, &companion.version);
     if claims.is_empty() {
         // Nobody has ever said that he uses it, or nobody can be read: not ours to judge.
         if companion.claims.as_ref().is_some_and(|before| !before.is_empty()) {
-            steps.push(Step::Remote(Write::delete_version(object, version)));
+            steps.push(Step::Remote(Write::delete_version(object(observed), version)));
         }
-        return Decision::Plan(Plan::writes(steps));
+        return Plan::writes(steps);
     }
     let mut patch = Map::new();
-    if resolved && !observed.fresh {
-        let (Some(source), Some((seen, content))) = (observed.source, observed.content) else { return Decision::Read };
-        if (&seen.uid, &seen.version) != (&companion.uid, &companion.version) {
-            return nothing; // the watch is behind: who claims it now will be known with its next event
+    if wanted && !observed.fresh {
+        let Reading::Both { source, version: seen, companion: content } = &observed.reading else { return read() };
+        if *seen != version {
+            return Plan::nothing(); // the watch is behind: who claims it now will be known with its next event
         }
         let change = content.patch_to(source);
         if !content.can_become(source) && (!change.is_empty() || content != source) {
             // Immutable, or of another type: nothing but a new one can have the new content.
-            steps.push(Step::Remote(Write::delete_version(object, version)));
-            return Decision::Plan(Plan::writes(steps));
+            steps.push(Step::Remote(Write::delete_version(object(observed), version)));
+            return Plan::writes(steps);
         }
         patch.extend(change);
     }
-    let mut metadata = Map::new();
-    if companion.claims.as_ref() != Some(&claims) {
-        metadata.insert("annotations".into(), json!({ annotation::REFERENCED_BY: json!(claims).to_string() }));
-    }
-    let leftovers = leftovers(observed);
-    if leftovers && companion.policy.as_deref().is_some_and(observed.is_city_policy) {
-        metadata.insert("labels".into(), json!({ label::KARMADA_CLAIM: null }));
-        let marks = metadata.entry("annotations").or_insert_with(|| json!({}));
-        for key in [annotation::POLICY_NAME, annotation::POLICY_NAMESPACE] {
-            marks[key] = Value::Null;
-        }
-    }
+    // Released only once every city that needs it has it by its deployments' need (fact 27).
+    let released = observed.leftovers.as_ref().filter(|leftovers| {
+        !leftovers.expected_by.is_empty() && leftovers.expected_by.is_subset(&leftovers.brought_with)
+    });
+    let metadata = metadata(companion, &claims, released.is_some_and(|leftovers| leftovers.on_companion));
     if !metadata.is_empty() {
         patch.insert("metadata".into(), Value::Object(metadata));
     }
     if !patch.is_empty() {
         let patch = Value::Object(patch);
-        steps.push(Step::Remote(Write::amend_version(manager::COMPANION, object, patch, &version)));
+        let write = Write::amend_version(manager::COMPANION, object(observed), patch, &version);
+        steps.push(Step::Remote(write));
     }
-    if leftovers {
-        steps.extend(release_binding(observed).map(Step::Remote));
+    if let Some(binding) = released.and_then(|leftovers| leftovers.on_binding.as_ref()) {
+        steps.push(Step::Remote(release_binding(observed, binding)));
     }
-    Decision::Plan(Plan::writes(steps))
+    Plan::writes(steps)
 }
 
-fn lives(deployment: &WorkloadDeployment) -> bool {
-    deployment.metadata.deletion_timestamp.is_none()
+/// The companion.
+fn object(observed: &Observed) -> Object {
+    Object {
+        kind: observed.token.kind.into(),
+        namespace: observed.hub_namespace.clone(),
+        name: observed.token.name.clone(),
+    }
 }
 
-fn create(observed: &Observed<'_>, source: &Payload) -> Write<Hub> {
-    let users = observed.users.iter().filter(|user| user.resolved && lives(user.deployment));
-    let claims: BTreeSet<String> =
-        users.map(|user| resolve::claim(observed.namespace, &user.deployment.name_any())).collect();
+fn create(observed: &Observed, source: &Payload) -> Write<Hub> {
+    let users = observed.users.iter().filter(|user| user.wants_copy);
+    let claims: BTreeSet<String> = users.map(|user| resolve::claim(&observed.namespace, &user.name)).collect();
     let mut body = Value::Object(source.fields());
     body["metadata"] = json!({
         "labels": { label::REFERENCED_DATA: "true" },
         "annotations": { annotation::REFERENCED_BY: json!(claims).to_string() },
     });
-    let object = Object {
-        kind: observed.token.kind.into(),
-        namespace: observed.hub_namespace.into(),
-        name: observed.token.name.clone(),
-    };
-    Write::create(manager::COMPANION, object, body)
+    Write::create(manager::COMPANION, object(observed), body)
 }
 
 /// Who uses the companion from now on, and the live reads that must stand behind each who does no more.
-fn claims(observed: &Observed<'_>, companion: &CompanionFacts) -> (BTreeSet<String>, Vec<Write<Project>>) {
+fn claims(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, Vec<Write<Project>>) {
     let before = companion.claims.clone().unwrap_or_default();
     let corrupt = companion.claims.is_none();
     let mut claims = BTreeSet::new();
-    for user in observed.users {
-        let entry = resolve::claim(observed.namespace, &user.deployment.name_any());
+    for user in &observed.users {
+        let entry = resolve::claim(&observed.namespace, &user.name);
         // One that goes keeps its claim until it is gone, and so does one whose other data cannot be copied.
-        if corrupt || before.contains(&entry) || (user.resolved && lives(user.deployment)) {
+        if corrupt || before.contains(&entry) || user.wants_copy {
             claims.insert(entry);
         }
     }
@@ -186,46 +213,42 @@ fn claims(observed: &Observed<'_>, companion: &CompanionFacts) -> (BTreeSet<Stri
             claims.insert(entry.clone()); // who that is, is not known here
             continue;
         };
-        let expects =
-            |wd: &WorkloadDeployment| annotated(wd, annotation::EXPECTED_REFERENCED_DATA).contains(observed.token);
-        // What the hub still holds of it is brought to the cell by its list.
-        if (observed.copy)(name).is_some_and(|copy| expects(&copy)) {
-            claims.insert(entry.clone());
-            continue;
-        }
-        match (observed.deployment)(name) {
-            Some(deployment) if expects(&deployment) => {
+        let nothing = FormerUser::default();
+        let former = observed.former_users.get(name).unwrap_or(&nothing);
+        match former.deployment.as_deref() {
+            // What the hub still holds of it is brought to the cell by its list.
+            _ if former.copy_expects => {
                 claims.insert(entry.clone());
             }
-            Some(deployment) => {
-                confirm.push(Write::confirm_unchanged(deployment.as_ref()));
+            Some(deployment) if expects(deployment, &observed.token) => {
+                claims.insert(entry.clone());
             }
+            Some(deployment) => confirm.push(Write::confirm_unchanged(deployment)),
             None => confirm.push(Write::confirm_absent(Object::named::<WorkloadDeployment>(namespace, name))),
         }
     }
     (claims, confirm)
 }
 
-/// Whether a claim of one of our own city policies, from the time when they selected companions, may be undone: it would
-/// send the companion to that city for ever (facts 24, 26). Only once every city that needs it has it by its
-/// deployments' need (fact 27).
-fn leftovers(observed: &Observed<'_>) -> bool {
-    let Some(binding) = observed.binding else { return false };
-    let needs = |user: &User<'_>| {
-        let name = user.deployment.name_any();
-        let expects =
-            |copy: &WorkloadDeployment| annotated(copy, annotation::EXPECTED_REFERENCED_DATA).contains(observed.token);
-        (observed.copy)(&name)
-            .is_some_and(|copy| expects(&copy))
-            .then(|| names::binding_name("WorkloadDeployment", &name))
-    };
-    let mut needed = observed.users.iter().filter_map(needs).peekable();
-    needed.peek().is_some() && needed.all(|parent| binding.required_by.iter().any(|by| by.name == parent))
+/// What changes in the companion's metadata. `released`: the claim of one of our own city policies is undone; it would
+/// send the companion to that city for ever (facts 24, 26).
+fn metadata(companion: &CompanionFacts, claims: &BTreeSet<String>, released: bool) -> Map<String, Value> {
+    let mut metadata = Map::new();
+    if companion.claims.as_ref() != Some(claims) {
+        metadata.insert("annotations".into(), json!({ annotation::REFERENCED_BY: json!(claims).to_string() }));
+    }
+    if released {
+        metadata.insert("labels".into(), json!({ label::KARMADA_CLAIM: null }));
+        let marks = metadata.entry("annotations").or_insert_with(|| json!({}));
+        for key in [annotation::POLICY_NAME, annotation::POLICY_NAMESPACE] {
+            marks[key] = Value::Null;
+        }
+    }
+    metadata
 }
 
 /// Takes from a companion's binding what a city policy's claim has left there.
-fn release_binding(observed: &Observed<'_>) -> Option<Write<Hub>> {
-    let binding = observed.binding.filter(|b| b.policy.as_deref().is_some_and(observed.is_city_policy))?;
+fn release_binding(observed: &Observed, version: &ObjectVersion) -> Write<Hub> {
     let patch = json!({
         "metadata": {
             "labels": { label::KARMADA_CLAIM: null },
@@ -238,9 +261,8 @@ fn release_binding(observed: &Observed<'_>) -> Option<Write<Hub>> {
         "spec": { "clusters": null, "placement": null },
     });
     let name = names::binding_name(observed.token.kind.as_str(), &observed.token.name);
-    let object = Object::named::<ResourceBinding>(observed.hub_namespace, &name);
-    let version = ObjectVersion::new(&binding.uid, &binding.version);
-    Some(Write::amend_version(manager::COMPANION, object, patch, &version))
+    let object = Object::named::<ResourceBinding>(&observed.hub_namespace, &name);
+    Write::amend_version(manager::COMPANION, object, patch, version)
 }
 
 #[cfg(test)]

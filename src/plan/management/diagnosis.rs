@@ -3,12 +3,13 @@
 //! Each cause is reported by evidence that was measured (karmada-behaviour, facts 29 to 41 and 49), with the object and
 //! Karmada's own words.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 
 use super::{
-    facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase},
+    facts::{AttachedBinding, BindingFacts, ClusterFacts, Phase, SharedCompanion},
     resolve,
 };
 use crate::{
@@ -22,27 +23,32 @@ use crate::{
     plan::{condition::Verdict, references::annotated},
 };
 
-/// How long something must be lacking before it is reported: bindings, schedules and copies take their moment.
-pub const DELIVERY_GRACE: Duration = Duration::from_secs(5);
+/// What Karmada made of a deployment's copy, and of the companions that the copy expects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Karmada {
+    /// Whether the city's policy is there, and ours.
+    pub policy_lives: bool,
+    /// How companions are brought to the city.
+    pub phase: Phase,
+    /// The copy's binding.
+    pub binding: Option<BindingFacts>,
+    /// The bindings of the companions that the copy expects.
+    pub attached: BTreeMap<Token, AttachedBinding>,
+    /// The clusters that the copy goes to, as far as they are there, and all that carry the city's label.
+    pub clusters: BTreeMap<String, ClusterFacts>,
+}
 
 /// What the hub shows of one deployment.
+#[derive(Clone, Copy, Debug, Serialize)]
 pub struct Evidence<'a> {
     /// Its copy on the hub.
     pub copy: &'a WorkloadDeployment,
     /// Its city.
     pub city: &'a CityCode,
-    /// Whether the city's policy is there.
-    pub policy_lives: bool,
-    /// How companions are brought to the city.
-    pub phase: Phase,
-    /// A binding in the hub namespace, by name.
-    pub binding: &'a dyn Fn(&str) -> Option<std::sync::Arc<BindingFacts>>,
-    /// A companion in the hub namespace.
-    pub companion: &'a dyn Fn(&Token) -> Option<std::sync::Arc<CompanionFacts>>,
-    /// A member cluster by name.
-    pub cluster: &'a dyn Fn(&str) -> Option<std::sync::Arc<ClusterFacts>>,
-    /// The clusters that carry a city's label.
-    pub clusters_of: &'a dyn Fn(&CityCode) -> Vec<String>,
+    /// What Karmada made of it.
+    pub karmada: &'a Karmada,
+    /// The companions that the copy expects.
+    pub companions: &'a BTreeMap<Token, SharedCompanion>,
 }
 
 /// What the evidence comes to.
@@ -59,7 +65,7 @@ pub enum Delivery {
     Blocked {
         /// Why.
         cause: Verdict,
-        /// Whether it is the data that is blocked_since, not the deployment itself.
+        /// Whether it is the data that is missing, not the deployment itself.
         data: bool,
         /// What Karmada makes anew once it is repaired, when something was removed that it does not miss by itself.
         repair: Option<Repair>,
@@ -102,24 +108,25 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         return deployment(Reason::ClaimedByAnotherPolicy, text, None);
     }
     let binding_name = names::binding_name("WorkloadDeployment", &name);
-    let Some(binding) = (evidence.binding)(&binding_name).filter(|binding| !binding.terminating) else {
-        let text = if evidence.policy_lives {
+    let karmada = evidence.karmada;
+    let Some(binding) = karmada.binding.as_ref().filter(|binding| !binding.terminating) else {
+        let text = if karmada.policy_lives {
             format!("Karmada has no ResourceBinding {namespace}/{binding_name} for it")
         } else {
             format!("PropagationPolicy {namespace}/{own_policy} is not there yet")
         };
-        return deployment(Reason::BindingMissing, text, evidence.policy_lives.then_some(Repair::Copy));
+        return deployment(Reason::BindingMissing, text, karmada.policy_lives.then_some(Repair::Copy));
     };
-    if let Some(cause) = unscheduled(evidence, &binding) {
+    if let Some(cause) = unscheduled(evidence, binding) {
         return Delivery::Blocked { cause, data: false, repair: None };
     }
     let what = format!("WorkloadDeployment {namespace}/{name}");
     for cluster in &binding.clusters {
-        if let Some((cause, lost)) = not_applied(evidence, &binding, cluster, &what) {
+        if let Some((cause, lost)) = not_applied(evidence, &binding.applied, cluster, &what) {
             return Delivery::Blocked { cause, data: false, repair: lost.then_some(Repair::Copy) };
         }
     }
-    match diagnose_data(evidence, &binding, &namespace) {
+    match diagnose_data(evidence, binding, &namespace) {
         Delivery::Delivered { on, note: None } => {
             let note = label_lost(evidence, &on);
             Delivery::Delivered { on, note }
@@ -131,11 +138,11 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
 /// A cluster that has the deployment without carrying its city's label: the guard holds it there.
 fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
     let strange = on.iter().find_map(|name| {
-        let cluster = (evidence.cluster)(name)?;
-        (cluster.city.as_ref() != Some(evidence.city)).then_some((name, cluster.city.clone()))
+        let cluster = evidence.karmada.clusters.get(name)?;
+        (cluster.city.as_ref() != Some(evidence.city)).then_some((name, &cluster.city))
     });
     let (name, label) = strange?;
-    let carries = label.map_or("does not carry it".to_owned(), |city| format!("says {city}"));
+    let carries = label.as_ref().map_or("does not carry it".to_owned(), |city| format!("says {city}"));
     let message = format!(
         "Cluster {name} has it, but its label {}, which should be {}, {carries}: put the label back, or annotate the \
          Cluster with {}=true to move the city",
@@ -146,11 +153,11 @@ fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
     Some(Note { reason: Reason::CityLabelLost, message })
 }
 
-/// The same of what the deployment depends on.
+/// Judges what the deployment depends on.
 fn diagnose_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str) -> Delivery {
     let expected = annotated(evidence.copy, annotation::EXPECTED_REFERENCED_DATA);
     let needed = || diagnose_dependencies(evidence, binding, namespace, &expected);
-    match evidence.phase {
+    match evidence.karmada.phase {
         Phase::Dependencies => needed(),
         Phase::Claims => diagnose_claims(evidence, binding, namespace, &expected),
         // What is there by either way is there; that the other one missing something holds up the migration alone.
@@ -164,93 +171,109 @@ fn diagnose_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &st
     }
 }
 
-/// The same where companions follow the deployments that need them.
+/// Judges its data where companions follow the deployments that need them.
 fn diagnose_dependencies(
     evidence: &Evidence<'_>,
     binding: &BindingFacts,
     namespace: &str,
     expected: &[Token],
 ) -> Delivery {
-    let data =
-        |reason: Reason, text: String| Delivery::Blocked { cause: Verdict::no(reason, text), data: true, repair: None };
-    let binding_name = names::binding_name("WorkloadDeployment", &evidence.copy.name_any());
     if expected.is_empty() {
         return Delivery::Delivered { on: binding.clusters.clone(), note: None };
     }
-    let at = format!("ResourceBinding {namespace}/{binding_name}");
+    if let Some(text) = unlisted(evidence, binding, namespace, expected) {
+        let cause = Verdict::no(Reason::DependenciesNotPropagated, text);
+        return Delivery::Blocked { cause, data: true, repair: None };
+    }
+    for token in expected {
+        if let Some((cause, repair)) = not_attached(evidence, binding, namespace, token) {
+            return Delivery::Blocked { cause, data: true, repair };
+        }
+    }
+    Delivery::Delivered { on: binding.clusters.clone(), note: claimed_elsewhere(evidence, expected) }
+}
+
+/// Why Karmada does not know all that the deployment depends on; nothing when it does.
+fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[Token]) -> Option<String> {
+    let at = format!("ResourceBinding {namespace}/{}", parent(evidence));
     let known = match &binding.dependencies {
         None if !binding.distributed => {
-            let text = format!(
+            return Some(format!(
                 "{at} is not taken up by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
                  karmada-controller-manager"
-            );
-            return data(Reason::DependenciesNotPropagated, text);
+            ));
         }
-        None => Vec::new(),
-        Some(known) => known.clone(),
+        None => &[][..],
+        Some(known) => known,
     };
     let unknown: Vec<Token> = expected.iter().filter(|token| !known.contains(token)).cloned().collect();
-    if !unknown.is_empty() {
-        let text = format!(
+    (!unknown.is_empty()).then(|| {
+        format!(
             "{at} does not list {}: the ResourceInterpreterCustomization workloaddeployment is missing, or its \
              dependencyInterpretation fails; apply config/components/federation to the hub",
             resolve::list(&unknown)
-        );
-        return data(Reason::DependenciesNotPropagated, text);
-    }
-    let mut excess = Vec::new();
-    for token in expected {
-        let (kind, name) = (token.kind.as_str(), &token.name);
-        let attached_name = names::binding_name(kind, name);
-        let Some(attached) = (evidence.binding)(&attached_name).filter(|binding| !binding.terminating) else {
-            let text = format!("Karmada has no ResourceBinding {namespace}/{attached_name} for {kind} {name}");
-            return Delivery::Blocked {
-                cause: Verdict::no(Reason::BindingMissing, text),
-                data: true,
-                repair: Some(Repair::Companion(token.clone())),
-            };
-        };
-        let required = attached.required_by.iter().find(|by| by.name == binding_name);
-        let targets = |cluster: &String| required.is_some_and(|by| by.clusters.iter().any(|c| &c.name == cluster));
-        if let Some(cluster) = binding.clusters.iter().find(|cluster| !targets(cluster)) {
-            let text = format!(
-                "ResourceBinding {namespace}/{attached_name} of {kind} {name} does not send it to cluster {cluster}, \
-                 where {binding_name} needs it"
-            );
-            return data(Reason::DependenciesNotPropagated, text);
-        }
-        let what = format!("{kind} {namespace}/{name}");
-        for cluster in &binding.clusters {
-            if let Some((cause, lost)) = not_applied(evidence, &attached, cluster, &what) {
-                let repair = lost.then(|| Repair::Companion(token.clone()));
-                return Delivery::Blocked { cause, data: true, repair };
-            }
-        }
-        // Those of city policies are on their way out: a migration, or what one has left, which is undone.
-        let claim = (evidence.companion)(token).and_then(|companion| companion.policy.clone());
-        if let Some(policy) = claim.filter(|policy| CityPolicyName::parse(policy).is_none()) {
-            excess.push(format!("{kind} {name} is also claimed by PropagationPolicy {policy}"));
-        }
-    }
-    let note = (!excess.is_empty()).then(|| {
-        let message = format!(
-            "{}, which may send it where no deployment needs it: remove that policy's selector",
-            excess.join(", ")
-        );
-        Note { reason: Reason::ClaimedByAnotherPolicy, message }
-    });
-    Delivery::Delivered { on: binding.clusters.clone(), note }
+        )
+    })
 }
 
-/// The same where each companion goes to the one city whose policy claims it.
+/// Why one companion is not where the deployment needs it, and what is to be repaired; nothing when it is.
+fn not_attached(
+    evidence: &Evidence<'_>,
+    binding: &BindingFacts,
+    namespace: &str,
+    token: &Token,
+) -> Option<(Verdict, Option<Repair>)> {
+    let (kind, name) = (token.kind.as_str(), &token.name);
+    let attached_name = names::binding_name(kind, name);
+    let Some(attached) = evidence.karmada.attached.get(token).filter(|binding| !binding.terminating) else {
+        let text = format!("Karmada has no ResourceBinding {namespace}/{attached_name} for {kind} {name}");
+        return Some((Verdict::no(Reason::BindingMissing, text), Some(Repair::Companion(token.clone()))));
+    };
+    if let Some(cluster) = binding.clusters.iter().find(|cluster| !attached.needed_on.contains(cluster)) {
+        let text = format!(
+            "ResourceBinding {namespace}/{attached_name} of {kind} {name} does not send it to cluster {cluster}, \
+             where {} needs it",
+            parent(evidence)
+        );
+        return Some((Verdict::no(Reason::DependenciesNotPropagated, text), None));
+    }
+    let what = format!("{kind} {namespace}/{name}");
+    let missing_on = |cluster: &String| not_applied(evidence, &attached.applied, cluster, &what);
+    let (cause, lost) = binding.clusters.iter().find_map(missing_on)?;
+    Some((cause, lost.then(|| Repair::Companion(token.clone()))))
+}
+
+/// Companions that a policy claims beside bringing them along. Those of city policies are on their way out: a migration,
+/// or what one has left, which is undone.
+fn claimed_elsewhere(evidence: &Evidence<'_>, expected: &[Token]) -> Option<Note> {
+    let claims = expected.iter().filter_map(|token| {
+        let policy = evidence.companions.get(token)?.policy.as_ref()?;
+        let text = || format!("{} {} is also claimed by PropagationPolicy {policy}", token.kind.as_str(), token.name);
+        CityPolicyName::parse(policy).is_none().then(text)
+    });
+    let claims: Vec<String> = claims.collect();
+    (!claims.is_empty()).then(|| Note {
+        reason: Reason::ClaimedByAnotherPolicy,
+        message: format!(
+            "{}, which may send it where no deployment needs it: remove that policy's selector",
+            claims.join(", ")
+        ),
+    })
+}
+
+/// Name of the binding of the deployment's copy.
+fn parent(evidence: &Evidence<'_>) -> String {
+    names::binding_name("WorkloadDeployment", &evidence.copy.name_any())
+}
+
+/// Judges its data where each companion goes to the one city whose policy claims it.
 fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[Token]) -> Delivery {
     for token in expected {
         let (kind, name) = (token.kind.as_str(), &token.name);
-        let own = (evidence.binding)(&names::binding_name(kind, name));
-        let missing =
-            binding.clusters.iter().find(|cluster| own.as_ref().is_none_or(|own| !own.clusters.contains(cluster)));
+        let own = evidence.karmada.attached.get(token);
+        let missing = binding.clusters.iter().find(|cluster| own.is_none_or(|own| !own.clusters.contains(cluster)));
         let Some(cluster) = missing else { continue };
-        let by = (evidence.companion)(token).and_then(|companion| companion.policy.clone());
+        let by = evidence.companions.get(token).and_then(|companion| companion.policy.as_ref());
         let by = by.map_or("no policy".to_owned(), |policy| format!("PropagationPolicy {policy}"));
         let text = format!(
             "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
@@ -272,12 +295,13 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdic
     }
     let city = evidence.city;
     let words = [why, message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ");
-    let candidates = (evidence.clusters_of)(city);
-    if candidates.is_empty() {
+    let clusters = evidence.karmada.clusters.iter();
+    let mut candidates = clusters.filter(|(_, cluster)| cluster.city.as_ref() == Some(city)).peekable();
+    if candidates.peek().is_none() {
         let text = format!("no Cluster carries the label {}={city} (Karmada: {words})", label::TOPOLOGY_CITY);
         return Some(Verdict::no(Reason::NoClusterForCity, text));
     }
-    let broken = candidates.iter().find_map(|name| Some((name, (evidence.cluster)(name)?.ready.clone().err()?)));
+    let broken = candidates.find_map(|(name, cluster)| Some((name, cluster.ready.as_ref().err()?)));
     match broken {
         Some((name, state)) => {
             let text = format!("Cluster {name} of city {city} is not ready: {state} (Karmada: {words})");
@@ -287,10 +311,16 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdic
     }
 }
 
-/// Why one cluster does not have what one binding brings; and whether its Work may have been removed.
-fn not_applied(evidence: &Evidence<'_>, binding: &BindingFacts, cluster: &str, what: &str) -> Option<(Verdict, bool)> {
-    let state = (evidence.cluster)(cluster).map(|facts| facts.ready.clone());
-    let applied = binding.applied.get(cluster);
+/// Why one cluster does not have what one binding brings, of which `applied` is what the clusters took; and whether its
+/// Work may have been removed.
+fn not_applied(
+    evidence: &Evidence<'_>,
+    applied: &BTreeMap<String, Result<(), String>>,
+    cluster: &str,
+    what: &str,
+) -> Option<(Verdict, bool)> {
+    let state = evidence.karmada.clusters.get(cluster).map(|facts| &facts.ready);
+    let applied = applied.get(cluster);
     match (state, applied) {
         (None, _) => {
             let text = format!("{what} is to go to Cluster {cluster}, which is not there any more");

@@ -1,9 +1,13 @@
-use std::{collections::BTreeMap, sync::Arc};
-
 use serde_json::json;
 
 use super::*;
-use crate::{api::meta::finalizer, plan::management::facts::Scheduled};
+use crate::{
+    api::meta::finalizer,
+    plan::{
+        management::facts::{CompanionFacts, Scheduled},
+        recorded::recorded,
+    },
+};
 
 /// A federation in which everything is as it should be: one deployment in dfw with a Secret.
 struct World {
@@ -66,19 +70,24 @@ fn world() -> World {
 }
 
 fn look(world: &World) -> Delivery {
-    diagnose(&Evidence {
-        copy: &world.copy,
-        city: &CityCode::parse("dfw").unwrap(),
+    let binding = world.bindings.get(PARENT).cloned();
+    let clusters = binding.iter().flat_map(|binding| binding.clusters.clone()).collect::<Vec<_>>();
+    let attached = world.bindings.get("db-secret").map(|binding| AttachedBinding::of(binding, PARENT, &clusters));
+    let karmada = Karmada {
         policy_lives: world.policy,
         phase: world.phase,
-        binding: &|name| world.bindings.get(name).cloned().map(Arc::new),
-        companion: &|_| Some(Arc::new(world.companion.clone())),
-        cluster: &|name| world.clusters.get(name).cloned().map(Arc::new),
-        clusters_of: &|city| {
-            let of = world.clusters.iter().filter(|(_, cluster)| cluster.city.as_ref() == Some(city));
-            of.map(|(name, _)| name.clone()).collect()
-        },
-    })
+        binding,
+        attached: attached.into_iter().map(|binding| (Token::secret("db"), binding)).collect(),
+        clusters: world.clusters.clone(),
+    };
+    let companion = SharedCompanion::of(&world.companion, "shop/wd", None);
+    let companions = [(Token::secret("db"), companion)].into();
+    let city = CityCode::parse("dfw").unwrap();
+    let evidence = Evidence { copy: &world.copy, city: &city, karmada: &karmada, companions: &companions };
+    let delivery = diagnose(&evidence);
+    let record = recorded(&karmada);
+    assert_eq!(diagnose(&Evidence { karmada: &record, ..evidence }), delivery, "judged again from its record");
+    delivery
 }
 
 #[test]

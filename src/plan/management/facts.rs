@@ -166,6 +166,64 @@ impl CompanionFacts {
     }
 }
 
+/// What one deployment sees of a companion. Of the others that use it, nothing is gathered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedCompanion {
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion.
+    pub version: String,
+    /// Whether the deployment stands in `referenced-by`, and the companion stays.
+    pub claimed: bool,
+    /// Whether it has been seen to have what its source has now.
+    pub fresh: bool,
+    /// Name of the policy that claims it.
+    pub policy: Option<String>,
+    /// Whether it is on its way out.
+    pub terminating: bool,
+}
+
+impl SharedCompanion {
+    /// As `user` sees it. `copied`: uid of the companion that was seen to have what the source has now.
+    pub fn of(facts: &CompanionFacts, user: &str, copied: Option<&str>) -> Self {
+        Self {
+            uid: facts.uid.clone(),
+            version: facts.version.clone(),
+            claimed: facts.is_claimed_by(user),
+            fresh: copied == Some(&*facts.uid),
+            policy: facts.policy.clone(),
+            terminating: facts.terminating,
+        }
+    }
+}
+
+/// What one deployment sees of a companion's binding. Of the other deployments that need it, nothing is gathered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttachedBinding {
+    /// Where the companion goes on its own account.
+    pub clusters: Vec<String>,
+    /// Where it goes because the deployment needs it.
+    pub needed_on: Vec<String>,
+    /// Of each cluster that the deployment goes to, whether it took the companion; if not, in Karmada's words.
+    pub applied: BTreeMap<String, Result<(), String>>,
+    /// Whether it is on its way out.
+    pub terminating: bool,
+}
+
+impl AttachedBinding {
+    /// As the deployment sees it whose own binding has this name and goes to these clusters.
+    pub fn of(facts: &BindingFacts, parent: &str, clusters: &[String]) -> Self {
+        let needed = facts.required_by.iter().find(|by| by.name == parent);
+        let taken = |name: &String| Some((name.clone(), facts.applied.get(name)?.clone()));
+        Self {
+            clusters: facts.clusters.clone(),
+            needed_on: needed.into_iter().flat_map(|by| &by.clusters).map(|cluster| cluster.name.clone()).collect(),
+            applied: clusters.iter().filter_map(taken).collect(),
+            terminating: facts.terminating,
+        }
+    }
+}
+
 /// How far a policy is on its way from claims to dependencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {

@@ -1,15 +1,15 @@
 //! A project's WorkloadDeployment -> its copy on the hub, and the copy's status -> the project.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    diagnosis::{self, DELIVERY_GRACE, Delivery, Evidence, Repair},
-    facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase},
+    diagnosis::{self, Delivery, Evidence, Karmada, Repair},
     federation_status as status,
     resolve::{self, Data},
 };
@@ -19,152 +19,139 @@ use crate::{
         meta::{self, annotation, condition, finalizer, label, manager},
         names::{self, CityCode, ProjectName},
         reason::Reason,
-        referenced::{self, Token},
+        referenced,
     },
     plan::{
-        Hub, NamespaceFacts, Next, Object, ObjectVersion, Plan, Project, Step, Write,
+        Hub, NamespaceFacts, Next, Object, ObjectVersion, Plan, Project, Shared, Step, Write,
         condition::Verdict,
         event::{self, Note, Severity},
         ownership,
     },
+    timing::Timing,
 };
 
 /// Everything that is known about one deployment of a project.
-pub struct Observed<'a> {
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
     /// The project it lives in.
-    pub project: &'a ProjectName,
+    pub project: ProjectName,
     /// The deployment.
-    pub deployment: &'a WorkloadDeployment,
+    pub deployment: Shared<WorkloadDeployment>,
     /// Uid of its namespace; `None` when the namespace is gone.
-    pub namespace_uid: Option<&'a str>,
-    /// A namespace of the hub by name.
-    pub hub_namespace: &'a dyn Fn(&str) -> Option<NamespaceFacts>,
-    /// The copy in a namespace of the hub.
-    pub copy: &'a dyn Fn(&str) -> Option<Arc<WorkloadDeployment>>,
+    pub namespace_uid: Option<String>,
+    /// The hub namespace that is derived from this uid.
+    pub hub_namespace: Option<Shared<NamespaceFacts>>,
+    /// The copy in [`copy_namespace`].
+    pub copy: Option<Shared<WorkloadDeployment>>,
     /// What it refers to.
-    pub data: resolve::View<'a>,
+    pub data: resolve::View,
     /// What Karmada made of it; absent while that is not known.
-    pub karmada: Option<Karmada<'a>>,
-    /// What it has been blocked_since, as [`Decision::lack`] said, and for how long.
-    pub blocked_since: Option<(&'a str, Duration)>,
-    /// Whether what is lacking may be repaired now, see [`diagnosis::Repair`].
+    pub karmada: Option<Karmada>,
+    /// What has kept it from being delivered until now.
+    pub blocked: Option<Blocked>,
+    /// Whether what was lost may be repaired now, see [`diagnosis::Repair`].
     pub may_repair: bool,
+    /// How long to wait for what.
+    pub timing: Timing,
 }
 
-/// What Karmada made of the objects in the deployment's hub namespace.
-pub struct Karmada<'a> {
-    /// Whether a policy of this name is there.
-    pub policy_lives: &'a dyn Fn(&str) -> bool,
-    /// How the policy of this name brings companions.
-    pub phase: &'a dyn Fn(&str) -> Phase,
-    /// A binding by name.
-    pub binding: &'a dyn Fn(&str) -> Option<Arc<BindingFacts>>,
-    /// A companion.
-    pub companion: &'a dyn Fn(&Token) -> Option<Arc<CompanionFacts>>,
-    /// A member cluster by name.
-    pub cluster: &'a dyn Fn(&str) -> Option<Arc<ClusterFacts>>,
-    /// The clusters that carry a city's label.
-    pub clusters_of: &'a dyn Fn(&CityCode) -> Vec<String>,
+/// What keeps a deployment from being delivered, as [`Signal::Blocked`] said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocked {
+    /// In one word.
+    pub reason: String,
+    /// For how long it has been this.
+    pub elapsed: Duration,
 }
 
-/// What is to be done for one deployment.
-#[derive(Debug)]
-pub struct Decision {
-    /// The writes.
-    pub plan: Plan<Step<Project, Hub>>,
-    /// What is blocked_since, in one word.
-    pub blocker: Option<String>,
-    /// Whether something is repaired, so that Karmada makes anew what was removed.
-    pub repairs: bool,
+/// What the controller is to remember or to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Delivery is blocked by this, in one word. A plan without it says that nothing blocks it.
+    Blocked(String),
+    /// Something is repaired, so that Karmada makes anew what was removed.
+    Repaired,
 }
 
-impl From<Plan<Step<Project, Hub>>> for Decision {
-    fn from(plan: Plan<Step<Project, Hub>>) -> Self {
-        Self { plan, blocker: None, repairs: false }
-    }
+/// What is decided about one deployment.
+pub type Decided = Plan<Step<Project, Hub>, Signal>;
+
+/// The hub namespace in which the copy of a deployment is: derived, never believed, for whoever could name another
+/// project's namespace could write into it. Only of one that is on its way out, and whose namespace is gone, the recorded
+/// one tells where its copy may have stayed.
+pub fn copy_namespace(deployment: &WorkloadDeployment, namespace_uid: Option<&str>) -> Option<String> {
+    let deleting = deployment.metadata.deletion_timestamp.is_some();
+    let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).filter(|_| deleting).cloned();
+    namespace_uid.map(names::hub_namespace).or_else(recorded)
 }
 
 /// Decides the writes for one deployment.
-pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
+pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     if observed.deployment.metadata.deletion_timestamp.is_some() {
-        return delete(observed).into();
+        return delete(observed);
     }
-    // Always derived, never believed: whoever could name another project's namespace could write into it.
-    let Some(namespace) = observed.namespace_uid.map(names::hub_namespace) else {
-        return Plan::nothing().into(); // the namespace's own event brings us back
+    let Some(namespace) = copy_namespace(&observed.deployment, observed.namespace_uid.as_deref()) else {
+        return Plan::nothing(); // the namespace's own event enqueues it
     };
-    let deployment = observed.deployment;
+    let deployment = &*observed.deployment;
     let city = match CityCode::parse(&deployment.spec.city_code) {
         Ok(city) => city,
-        Err(why) => return invalid(deployment, &why, now).map(Step::Local).into_iter().collect::<Plan<_>>().into(),
+        Err(why) => return invalid(deployment, &why, now).map(Step::Local).into_iter().collect(),
     };
     let mut steps: Vec<Step<Project, Hub>> = Vec::new();
     let data = resolve::data(deployment, &observed.data);
     steps.extend(mark(deployment, &namespace, &data).map(Step::Local));
-    let facts = (observed.hub_namespace)(&namespace);
-    if facts.as_ref().is_some_and(|ns| ns.terminating) {
-        return Plan::writes(steps).into(); // made anew once it is gone; its event brings us back
+    let facts = observed.hub_namespace.as_deref();
+    if facts.is_some_and(|facts| facts.terminating) {
+        return Plan::writes(steps); // made anew once it is gone; its event enqueues the deployment
     }
-    steps.extend(ensure_namespace(observed, &namespace, facts.as_ref()).map(Step::Remote));
-    let copy = (observed.copy)(&namespace);
-    if copy.as_ref().is_some_and(|copy| copy.metadata.deletion_timestamp.is_some()) {
-        return Plan::writes(steps).into(); // the same
+    steps.extend(ensure_namespace(observed, &namespace, facts).map(Step::Remote));
+    let copy = observed.copy.as_deref();
+    if copy.is_some_and(|copy| copy.metadata.deletion_timestamp.is_some()) {
+        return Plan::writes(steps); // made anew once it is gone; its event enqueues the deployment
     }
-    let finding = copy.as_deref().zip(observed.karmada.as_ref()).map(|(copy, karmada)| {
-        diagnosis::diagnose(&Evidence {
-            copy,
-            city: &city,
-            policy_lives: (karmada.policy_lives)(&city.policy_name()),
-            phase: (karmada.phase)(&city.policy_name()),
-            binding: karmada.binding,
-            companion: karmada.companion,
-            cluster: karmada.cluster,
-            clusters_of: karmada.clusters_of,
-        })
+    let finding = copy.zip(observed.karmada.as_ref()).map(|(copy, karmada)| {
+        diagnosis::diagnose(&Evidence { copy, city: &city, karmada, companions: &observed.data.companions })
     });
-    let blocker = status::blocker(deployment, copy.as_deref(), &data, finding.as_ref());
-    // Each cause has a grace of its own: on the way back to health others pass by.
-    let lasts = observed.blocked_since.filter(|(what, _)| blocker.as_deref() == Some(what));
-    let elapsed = lasts.map_or(Duration::ZERO, |(_, since)| since);
-    let reported = blocker.is_some() && elapsed >= DELIVERY_GRACE;
+    let blocker = status::blocker(deployment, copy, &data, finding.as_ref());
+    // Each cause has a grace of its own: while delivery recovers, others pass by.
+    let grace = observed.timing.delivery_grace;
+    let lasts = observed.blocked.as_ref().filter(|blocked| blocker.as_ref() == Some(&blocked.reason));
+    let elapsed = lasts.map_or(Duration::ZERO, |blocked| blocked.elapsed);
+    let reported = blocker.is_some() && elapsed >= grace;
     let hint = hint(&data, finding.as_ref()).filter(|_| reported);
     let annotations = data_annotations(&data, hint.as_deref());
-    steps.extend(ensure_copy(deployment, &city, &namespace, copy.as_deref(), annotations).map(Step::Remote));
-    let status = status::plan(deployment, copy.as_deref(), &data, finding.as_ref(), reported, now);
+    steps.extend(ensure_copy(deployment, &city, &namespace, copy, annotations).map(Step::Remote));
+    let status = status::plan(deployment, copy, &data, finding.as_ref(), reported, now);
     steps.extend(status.into_iter().map(Step::Local));
-    let mut next =
-        if blocker.is_none() || reported { Next::Await } else { Next::After(DELIVERY_GRACE.saturating_sub(elapsed)) };
-    let lost = match &finding {
-        Some(Delivery::Blocked { repair: Some(repair), .. }) if reported => Some(repair),
-        _ => None,
-    };
-    let repair = lost.filter(|_| observed.may_repair).map(|lost| repair(observed, copy.as_deref(), lost, now));
-    let repairs = repair.as_ref().is_some_and(|steps| !steps.is_empty());
-    if lost.is_some() {
-        next = Next::After(DELIVERY_GRACE); // no event reports that it did not help
+    let mut next = if blocker.is_none() || reported { Next::Await } else { Next::After(grace.saturating_sub(elapsed)) };
+    let mut signals: Vec<Signal> = blocker.into_iter().map(Signal::Blocked).collect();
+    if let Some(Delivery::Blocked { repair: Some(lost), .. }) = finding.as_ref().filter(|_| reported) {
+        let repair = if observed.may_repair { repair(observed, copy, lost, now) } else { Vec::new() };
+        signals.extend((!repair.is_empty()).then_some(Signal::Repaired));
+        steps.extend(repair);
+        next = Next::After(grace); // no event reports that it did not help
     }
-    steps.extend(repair.into_iter().flatten());
-    Decision { plan: Plan::until(steps, next), blocker, repairs }
+    Plan { steps, next, signals }
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.
-fn delete(observed: &Observed<'_>) -> Plan<Step<Project, Hub>> {
-    let deployment = observed.deployment;
+fn delete(observed: &Observed) -> Decided {
+    let deployment = &*observed.deployment;
     // The Go operator held one more; what it stood for, the claims on companions, is given up without it.
     let leftover = Write::release(manager::FEDERATOR, finalizer::REFERENCED_DATA, deployment);
     if let Some(leftover) = leftover {
         return Plan::writes(vec![Step::Local(leftover)]);
     }
     let release = || -> Option<Write<Project>> { Write::release(manager::FEDERATOR, finalizer::FEDERATOR, deployment) };
-    let recorded = deployment.annotations().get(annotation::FEDERATION_NAMESPACE).cloned();
-    let Some(namespace) = observed.namespace_uid.map(names::hub_namespace).or(recorded) else {
+    let Some(namespace) = copy_namespace(deployment, observed.namespace_uid.as_deref()) else {
         // The namespace is recorded before anything is written there, so nothing was.
         return release().map(Step::Local).into_iter().collect();
     };
-    if let Some(copy) = (observed.copy)(&namespace) {
-        if ownership::is_hub_copy_from(&copy, &deployment.namespace().unwrap_or_default()) {
-            // On its way out already when there is no write: its event brings us back.
-            return Write::delete(copy.as_ref()).map(Step::Remote).into_iter().collect();
+    if let Some(copy) = observed.copy.as_deref() {
+        if ownership::is_hub_copy_from(copy, &deployment.namespace().unwrap_or_default()) {
+            // On its way out already when there is no write: its event enqueues the deployment.
+            return Write::delete(copy).map(Step::Remote).into_iter().collect();
         }
         return release().map(Step::Local).into_iter().collect();
     }
@@ -190,9 +177,10 @@ pub fn plan_orphan(namespace: &str, namespace_uid: &str, copy: &WorkloadDeployme
     Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)])
 }
 
-/// Touches what Karmada has lost the binding or Work of; a deletion that is under way is left alone.
+/// Writes to what Karmada has lost the binding or Work of, so that it makes them anew; a deletion that is under way is left
+/// alone.
 fn repair(
-    observed: &Observed<'_>,
+    observed: &Observed,
     copy: Option<&WorkloadDeployment>,
     lost: &Repair,
     now: Timestamp,
@@ -205,7 +193,7 @@ fn repair(
             (Write::amend(manager::REPAIR, patch, copy), what)
         }
         Repair::Companion(token) => {
-            let companion = (observed.data.companion)(token).filter(|companion| !companion.terminating);
+            let companion = observed.data.companions.get(token).filter(|companion| !companion.terminating);
             let Some(companion) = companion else { return Vec::new() };
             let object = Object {
                 kind: token.kind.into(),
@@ -219,7 +207,7 @@ fn repair(
     let text = format!("{what} lost what Karmada had made of it on the hub, and was touched to have it made anew");
     let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Repairing", text: &text };
     let controller = "workload-deployment-federator";
-    let event = event::on(observed.deployment, controller, &note, now);
+    let event = event::on(&*observed.deployment, controller, &note, now);
     vec![Step::Remote(repair), Step::Local(event)]
 }
 
@@ -270,7 +258,7 @@ fn hint(data: &Data, finding: Option<&Delivery>) -> Option<String> {
     }
 }
 
-fn ensure_namespace(observed: &Observed<'_>, name: &str, live: Option<&NamespaceFacts>) -> Option<Write<Hub>> {
+fn ensure_namespace(observed: &Observed, name: &str, live: Option<&NamespaceFacts>) -> Option<Write<Hub>> {
     let labels = BTreeMap::from([
         (label::UPSTREAM_CLUSTER.to_owned(), observed.project.label_value()),
         (label::UPSTREAM_NAMESPACE.to_owned(), observed.deployment.namespace().unwrap_or_default()),

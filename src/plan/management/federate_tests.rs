@@ -1,7 +1,8 @@
-use std::sync::Arc;
-
 use super::*;
-use crate::plan::Op;
+use crate::{
+    api::referenced::Token,
+    plan::{Op, recorded::recorded},
+};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -55,24 +56,35 @@ fn steps(
     hub: Option<NamespaceFacts>,
     copy: Option<WorkloadDeployment>,
 ) -> Vec<Step<Project, Hub>> {
-    let copy = copy.map(Arc::new);
-    let observed = Observed {
-        project: &ProjectName::single(),
-        deployment: wd,
-        namespace_uid: uid,
-        hub_namespace: &|name| hub.clone().filter(|_| name == "ns-n1"),
-        copy: &|name| copy.clone().filter(|_| name == "ns-n1"),
-        data: resolve::View {
-            limits: resolve::Limits::default(),
-            source: &|_| resolve::Source::Unknown,
-            companion: &|_| None,
-            fresh: &|_| false,
-        },
+    let observed = observed(wd, uid, hub, copy);
+    let plan_of = |observed: &Observed| plan(observed, NOW);
+    let plan = plan_of(&observed);
+    assert_eq!(format!("{:?}", plan_of(&recorded(&observed))), format!("{plan:?}"), "decided again from its record");
+    plan.steps
+}
+
+/// A snapshot of a deployment that nothing blocks; the hub's objects are seen where they are looked for.
+#[allow(clippy::needless_pass_by_value)] // reads better where it is called
+fn observed(
+    wd: &WorkloadDeployment,
+    uid: Option<&str>,
+    hub: Option<NamespaceFacts>,
+    copy: Option<WorkloadDeployment>,
+) -> Observed {
+    let namespace = copy_namespace(wd, uid);
+    let here = namespace.as_deref() == Some("ns-n1");
+    Observed {
+        project: ProjectName::single(),
+        deployment: wd.clone().into(),
+        namespace_uid: uid.map(str::to_owned),
+        hub_namespace: hub.filter(|_| here && uid.is_some()).map(Shared::from),
+        copy: copy.filter(|_| here).map(Shared::from),
+        data: resolve::View::default(),
         karmada: None,
-        blocked_since: None,
+        blocked: None,
         may_repair: true,
-    };
-    plan(&observed, NOW).plan.steps
+        timing: Timing::default(),
+    }
 }
 
 /// The copy as the hub would hold it after our writes.
@@ -146,26 +158,9 @@ fn a_source_that_cannot_be_copied_is_reported_everywhere_at_once() {
     let mut wd = marked();
     let volume = json!({ "name": "v", "secret": { "secretName": "db" } });
     wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
-    let plan = plan(
-        &Observed {
-            project: &ProjectName::single(),
-            deployment: &wd,
-            namespace_uid: Some("n1"),
-            hub_namespace: &|_| Some(namespace()),
-            copy: &|_| None,
-            data: resolve::View {
-                limits: resolve::Limits::default(),
-                source: &|_| resolve::Source::Absent,
-                companion: &|_| None,
-                fresh: &|_| false,
-            },
-            karmada: None,
-            blocked_since: None,
-            may_repair: true,
-        },
-        NOW,
-    )
-    .plan;
+    let sources = [(Token::secret("db"), resolve::Source::Absent)].into();
+    let data = resolve::View { sources, ..resolve::View::default() };
+    let plan = plan(&Observed { data, ..observed(&wd, Some("n1"), Some(namespace()), None) }, NOW);
     let bodies: Vec<&Value> = plan
         .steps
         .iter()
@@ -273,4 +268,36 @@ fn a_copy_whose_original_is_gone_goes_after_a_live_read() {
     ));
     assert!(plan_orphan("shop", "another-namespace-of-that-name", &copy).steps.is_empty());
     assert!(plan_orphan("other", "n1", &copy).steps.is_empty());
+}
+
+/// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.
+#[test]
+fn a_snapshot_is_decided_again_from_its_record() {
+    let record = json!({
+        "project": "single",
+        "deployment": marked(),
+        "namespace_uid": "n1",
+        "hub_namespace": {
+            "uid": "h1", "labels": namespace().labels, "terminating": false, "paused": false,
+        },
+        "copy": copy_of(&marked()),
+        "data": { "limits": { "per_object": 262_144, "aggregate": 1_048_576 }, "sources": {}, "companions": {} },
+        "karmada": {
+            "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {},
+            "clusters": { "cell-dfw": { "city": "dfw", "ready": { "Ok": null }, "draining": false } },
+        },
+        "blocked": { "reason": "BindingMissing", "elapsed": { "secs": 6, "nanos": 0 } },
+        "may_repair": true,
+        "timing": Timing::default(),
+    });
+    let observed: Observed = serde_json::from_value(record.clone()).unwrap();
+    assert_eq!(json!(observed), record);
+    let plan = plan(&observed, NOW);
+    assert_eq!(plan.signals, [Signal::Blocked("BindingMissing".into()), Signal::Repaired]);
+    assert_eq!(plan.next, Next::After(Timing::default().delivery_grace));
+    let repairs = |step: &Step<Project, Hub>| {
+        matches!(step, Step::Remote(Write { op: Op::Merge { body, .. }, .. })
+        if body["metadata"]["annotations"][annotation::REPAIRED] == "0")
+    };
+    assert!(plan.steps.iter().any(repairs), "{:?}", plan.steps);
 }

@@ -9,6 +9,7 @@ mod federation_status;
 pub mod guard;
 pub mod labels;
 pub mod migration;
+pub mod placement;
 pub mod policy;
 pub mod probe;
 pub mod projection;

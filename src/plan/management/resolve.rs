@@ -1,11 +1,12 @@
 //! A deployment's references and what is known of their sources -> what its cell is to get, or why it cannot.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::facts::CompanionFacts;
+use super::facts::SharedCompanion;
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -23,7 +24,7 @@ use crate::{
 const MAX_NAMED_IN_MESSAGE: usize = 5;
 
 /// How much may be copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Bytes of values in one source.
     pub per_object: u64,
@@ -38,7 +39,7 @@ impl Default for Limits {
 }
 
 /// What is known of a source.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// Not looked at since it last changed.
     #[default]
@@ -90,18 +91,18 @@ pub enum Resolution {
     },
 }
 
-/// Resolves the references of one deployment.
+/// Resolves the references of one deployment. A source that is not among `sources` is unknown.
 pub fn resolve(
     references: &[Reference],
     namespace: &str,
     limits: Limits,
-    source: &dyn Fn(&Token) -> Source,
+    sources: &BTreeMap<Token, Source>,
 ) -> Resolution {
     let (mut pending, mut problems, mut wanted, mut skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut total = 0;
     for reference in references {
-        let state = source(&reference.token);
-        match (problem(reference, namespace, limits, &state), &state) {
+        let state = sources.get(&reference.token).unwrap_or(&Source::Unknown);
+        match (problem(reference, namespace, limits, state), state) {
             (Some(_), _) if reference.optional => skipped.push(reference.token.clone()),
             (Some(problem), _) => problems.push(problem),
             (None, Source::Present { size }) => {
@@ -184,15 +185,14 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
 }
 
 /// What is known of the referenced data of one deployment.
-pub struct View<'a> {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
     /// How much may be copied.
     pub limits: Limits,
-    /// A source in the deployment's namespace.
-    pub source: &'a dyn Fn(&Token) -> Source,
-    /// A companion in the deployment's hub namespace.
-    pub companion: &'a dyn Fn(&Token) -> Option<Arc<CompanionFacts>>,
-    /// Whether a companion has been seen to have what its source has now.
-    pub fresh: &'a dyn Fn(&Token) -> bool,
+    /// What it refers to, as far as it is known.
+    pub sources: BTreeMap<Token, Source>,
+    /// The companions, as far as there are any, of what it refers to, was promised, or has on the hub.
+    pub companions: BTreeMap<Token, SharedCompanion>,
 }
 
 /// What is to be said of a deployment's data, on the project and on the hub.
@@ -215,12 +215,11 @@ pub struct Data {
 /// While something cannot be copied, or is not yet, what was promised before stands as far as it is still referred to:
 /// its copies are in use. The project's own annotation is believed only where the companion says the same, for
 /// whoever can write it could ask for anything (fact 19).
-pub fn data(deployment: &WorkloadDeployment, view: &View<'_>) -> Data {
+pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     let namespace = deployment.namespace().unwrap_or_default();
     let references = references(&deployment.spec.template.spec);
-    let user = claim(&namespace, &deployment.name_any());
     let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
-    let holds = |token: &Token| (view.companion)(token).is_some_and(|companion| companion.is_claimed_by(&user));
+    let holds = |token: &Token| view.companions.get(token).is_some_and(|companion| companion.claimed);
     // Instances of the old template run on what it referred to until they are replaced.
     let refers = |token: &Token| references.iter().any(|r| &r.token == token);
     let kept: Vec<Token> =
@@ -231,7 +230,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View<'_>) -> Data {
         data.expected = held(kept);
         return data;
     }
-    match resolve(&references, &namespace, view.limits, view.source) {
+    match resolve(&references, &namespace, view.limits, &view.sources) {
         Resolution::Pending(tokens) => {
             data.trouble = Some(Verdict::no(Reason::Resolving, format!("reading {}", list(&tokens))));
             data.skipped = annotated(deployment, annotation::SKIPPED_REFERENCED_DATA);
@@ -244,7 +243,8 @@ pub fn data(deployment: &WorkloadDeployment, view: &View<'_>) -> Data {
             data.expected = held(kept);
         }
         Resolution::Complete { wanted, skipped } => {
-            let in_place = |token: &&Token| holds(token) && (kept.contains(token) || (view.fresh)(token));
+            let is_fresh = |token: &Token| view.companions.get(token).is_some_and(|companion| companion.fresh);
+            let in_place = |token: &&Token| holds(token) && (kept.contains(token) || is_fresh(token));
             let missing: Vec<Token> = wanted.iter().filter(|token| !in_place(token)).cloned().collect();
             data.skipped = skipped;
             if missing.is_empty() {
@@ -260,10 +260,10 @@ pub fn data(deployment: &WorkloadDeployment, view: &View<'_>) -> Data {
 }
 
 /// Whether this deployment wants a companion of each of its references to be made now.
-pub fn wants_companions(deployment: &WorkloadDeployment, limits: Limits, source: &dyn Fn(&Token) -> Source) -> bool {
+pub fn wants_companions(deployment: &WorkloadDeployment, limits: Limits, sources: &BTreeMap<Token, Source>) -> bool {
     let references = references(&deployment.spec.template.spec);
     let namespace = deployment.namespace().unwrap_or_default();
-    matches!(resolve(&references, &namespace, limits, source), Resolution::Complete { .. })
+    matches!(resolve(&references, &namespace, limits, sources), Resolution::Complete { .. })
 }
 
 /// Entry of a deployment in a companion's `referenced-by`.

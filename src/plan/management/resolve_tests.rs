@@ -1,6 +1,5 @@
-use std::collections::BTreeMap;
-
 use super::*;
+use crate::plan::management::facts::CompanionFacts;
 
 fn deployment(references: &serde_json::Value, annotations: &serde_json::Value) -> WorkloadDeployment {
     serde_json::from_value(json!({
@@ -38,8 +37,8 @@ fn each_failure_says_what_where_and_how_to_mend_it() {
             .collect()
     };
     let reported = |list: &[(&str, bool)], sources: &[(&str, Source)]| {
-        let known: BTreeMap<&str, Source> = sources.iter().cloned().collect();
-        resolve(&refs(list), "shop", limits, &|token| known.get(token.name.as_str()).cloned().unwrap_or_default())
+        let known = sources.iter().map(|(name, source)| (Token::secret(name), source.clone())).collect();
+        resolve(&refs(list), "shop", limits, &known)
     };
     let cases: [(&[(&str, bool)], &[(&str, Source)], &str, &str); 8] = [
         (
@@ -82,20 +81,11 @@ struct World {
 }
 
 fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
-    let companion = |token: &Token| {
-        world.companions.get(token).map(|_| {
-            Arc::new(CompanionFacts { claims: Some([claim("shop", "wd")].into()), ..CompanionFacts::default() })
-        })
-    };
-    data(
-        deployment,
-        &View {
-            limits: Limits::default(),
-            source: &|token| world.sources.get(token).cloned().unwrap_or_default(),
-            companion: &companion,
-            fresh: &|token| world.companions.get(token) == Some(&true),
-        },
-    )
+    let claims = Some([claim("shop", "wd")].into());
+    let facts = CompanionFacts { uid: "c".into(), claims, ..CompanionFacts::default() };
+    let companion = |fresh: bool| SharedCompanion::of(&facts, "shop/wd", fresh.then_some("c"));
+    let companions = world.companions.iter().map(|(token, fresh)| (token.clone(), companion(*fresh))).collect();
+    data(deployment, &View { limits: Limits::default(), sources: world.sources.clone(), companions })
 }
 
 fn texts(tokens: Option<&Vec<Token>>) -> Vec<String> {

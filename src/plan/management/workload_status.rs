@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::fan_out::{Observed, PlacementOutcome};
+use super::placement::PlacementOutcome;
 use crate::{
     api::{
         compute::{
@@ -20,22 +20,22 @@ use crate::{
     },
 };
 
-/// The status to write, or nothing when it stands already.
+/// The status to write, or nothing when it stands already. `ours`: the deployments that the Workload controls.
 pub fn workload_status(
-    observed: &Observed<'_>,
+    workload: &Workload,
+    ours: &[&WorkloadDeployment],
     outcomes: &[PlacementOutcome],
     now: Timestamp,
 ) -> Option<Write<Project>> {
-    let workload = observed.workload;
     let empty = WorkloadStatus::default();
     let old = workload.status.as_ref().unwrap_or(&empty);
     let generation = workload.metadata.generation;
     let mut status = WorkloadStatus { observed_generation: generation, ..WorkloadStatus::default() };
     let mut verdicts = Vec::new();
     for (placement, outcome) in workload.spec.placements.iter().zip(outcomes) {
-        let deployments = || observed.deployments.iter().filter(|wd| wd.spec.placement_name == placement.name);
-        let verdict = placement_verdict(placement, outcome, deployments().map(|wd| wd.as_ref()));
-        let sums = sum(deployments().map(|wd| wd.as_ref()));
+        let deployments = || ours.iter().copied().filter(|wd| wd.spec.placement_name == placement.name);
+        let verdict = placement_verdict(placement, outcome, deployments());
+        let sums = sum(deployments());
         let mut sums = PlacementStatus {
             name: placement.name.clone(),
             conditions: Vec::new(),
@@ -51,8 +51,8 @@ pub fn workload_status(
         verdicts.push((placement.name.as_str(), verdict));
     }
     // A deployment on its way out counts until it is gone, also when its placement went with it.
-    status.deployments = i32::try_from(observed.deployments.len()).unwrap_or(i32::MAX);
-    let sums = sum(observed.deployments.iter().map(|wd| wd.as_ref()));
+    status.deployments = i32::try_from(ours.len()).unwrap_or(i32::MAX);
+    let sums = sum(ours.iter().copied());
     status.replicas = sums.replicas;
     status.current_replicas = sums.current_replicas;
     status.desired_replicas = sums.desired_replicas;
@@ -107,7 +107,7 @@ fn placement_verdict<'a>(
     deployments: impl Iterator<Item = &'a WorkloadDeployment> + Clone,
 ) -> Verdict {
     let notes = |first: String| -> String {
-        let all = [first].into_iter().chain(outcome.unbound.iter().cloned());
+        let all = [first].into_iter().chain(outcome.unavailable.iter().cloned());
         all.filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ")
     };
     if !outcome.invalid.is_empty() {
@@ -126,15 +126,13 @@ fn placement_verdict<'a>(
         let text = format!("{available} of {} deployments are available", placement.city_codes.len());
         return Verdict::yes(Reason::AvailableDeploymentFound, notes(text));
     }
-    if outcome.wanted.is_empty() && !outcome.unbound.is_empty() {
+    if outcome.desired.is_empty() && !outcome.unavailable.is_empty() {
         return Verdict::no(Reason::NoMatchingLocations, notes(String::new()));
     }
     // A deployment that never reached its cell has nothing but the hub's word; the cell's own comes first otherwise.
-    let blocked_since = [condition::AVAILABLE, condition::REFERENCED_DATA_READY, condition::FEDERATED];
+    let types = [condition::AVAILABLE, condition::REFERENCED_DATA_READY, condition::FEDERATED];
     let worst = deployments
-        .flat_map(|wd| {
-            blocked_since.iter().rev().filter_map(move |type_| Some((wd.name_any(), find(conditions(wd), type_)?)))
-        })
+        .flat_map(|wd| types.iter().rev().filter_map(move |type_| Some((wd.name_any(), find(conditions(wd), type_)?))))
         .filter(|(_, c)| c.status != ConditionStatus::True)
         .max_by_key(|(name, c)| (c.reason().rank(), std::cmp::Reverse(name.clone())));
     match worst {

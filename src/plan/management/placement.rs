@@ -1,0 +1,158 @@
+//! A Workload's placements -> which cities are to have a deployment, which cannot, and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        compute::{Placement, Workload, WorkloadDeployment},
+        names::{self, CityCode},
+    },
+    plan::{Shared, ownership},
+};
+
+/// What a placement's cities come to.
+#[derive(Debug, Default)]
+pub struct PlacementOutcome {
+    /// Deployments to have: name -> placement and city as written.
+    pub desired: BTreeMap<String, City>,
+    /// Cities without a deployment, each with the reason, for the placement's condition.
+    pub unavailable: Vec<String>,
+    /// What is wrong with the placement. While something is, nothing of it is made, changed or taken away.
+    pub invalid: Vec<String>,
+    /// Desired names that belong to somebody else.
+    pub conflicting: Vec<String>,
+}
+
+/// A city of a placement.
+#[derive(Clone, Debug)]
+pub struct City {
+    /// As the user wrote it.
+    pub written: String,
+    /// In its one spelling.
+    pub code: CityCode,
+}
+
+/// What a city is judged by.
+struct Known<'a> {
+    workload: &'a Workload,
+    named: &'a BTreeMap<String, Shared<WorkloadDeployment>>,
+    bound: &'a BTreeSet<CityCode>,
+}
+
+/// The cities that a Workload's placements name, as far as they can be cities.
+pub fn cities(workload: &Workload) -> impl Iterator<Item = CityCode> {
+    let written = workload.spec.placements.iter().flat_map(|placement| &placement.city_codes);
+    written.filter_map(|written| CityCode::parse(written).ok())
+}
+
+/// The names that a Workload's placements make, as far as they make any.
+pub fn names(workload: &Workload) -> BTreeSet<String> {
+    let of = |placement: &Placement| -> Vec<String> {
+        let cities = placement.city_codes.iter().filter_map(|written| CityCode::parse(written).ok());
+        cities.filter_map(|city| names::deployment_name(&workload.name_any(), &placement.name, &city).ok()).collect()
+    };
+    workload.spec.placements.iter().flat_map(of).collect()
+}
+
+/// Judges each placement, in the order of the spec.
+///
+/// `named`: the deployments that there are under the names that the placements make. `bound`: the cities that are open.
+pub fn outcomes(
+    workload: &Workload,
+    named: &BTreeMap<String, Shared<WorkloadDeployment>>,
+    bound: &BTreeSet<CityCode>,
+) -> Vec<PlacementOutcome> {
+    let known = Known { workload, named, bound };
+    let mut seen = BTreeSet::new();
+    let placements = &workload.spec.placements;
+    let mut outcomes: Vec<PlacementOutcome> = placements.iter().map(|placement| outcome(&known, placement)).collect();
+    for (placement, outcome) in placements.iter().zip(&mut outcomes) {
+        if !seen.insert(&placement.name) {
+            outcome.invalid.push(format!("two placements are named {:?}: give each its own name", placement.name));
+        }
+    }
+    // `a-b` in `c` and `a` in `b-c` would be one deployment.
+    let mut made: BTreeMap<&String, &String> = BTreeMap::new();
+    let mut clashes = Vec::new();
+    for (index, (placement, outcome)) in placements.iter().zip(&outcomes).enumerate() {
+        for name in outcome.desired.keys() {
+            if let Some(other) = made.insert(name, &placement.name).filter(|other| **other != placement.name) {
+                clashes.push((
+                    index,
+                    format!(
+                        "placements {other:?} and {:?} both make the deployment {name:?}: rename one",
+                        placement.name
+                    ),
+                ));
+            }
+        }
+    }
+    for (index, clash) in clashes {
+        outcomes[index].invalid.push(clash);
+    }
+    for outcome in &mut outcomes {
+        if !outcome.invalid.is_empty() {
+            outcome.desired.clear();
+        }
+    }
+    outcomes
+}
+
+fn outcome(known: &Known<'_>, placement: &Placement) -> PlacementOutcome {
+    let mut outcome = PlacementOutcome::default();
+    let workload = known.workload.name_any();
+    if workload.len() > names::MAX_LABEL {
+        outcome.invalid.push(format!(
+            "the workload's name has {} characters, {} is the limit",
+            workload.len(),
+            names::MAX_LABEL
+        ));
+    }
+    if placement.city_codes.is_empty() {
+        outcome.invalid.push("cityCodes is empty: name at least one city".into());
+    }
+    let mut cities = BTreeSet::new();
+    for written in &placement.city_codes {
+        let city = match CityCode::parse(written) {
+            Ok(code) => City { written: written.clone(), code },
+            Err(why) => {
+                outcome.invalid.push(why);
+                continue;
+            }
+        };
+        if !cities.insert(city.code.clone()) {
+            outcome.invalid.push(format!("city {:?} is listed twice: list each city once", city.code.as_str()));
+            continue;
+        }
+        match names::deployment_name(&workload, &placement.name, &city.code) {
+            Err(why) => outcome.invalid.push(why),
+            Ok(name) => judge_city(known, &mut outcome, name, city),
+        }
+    }
+    outcome
+}
+
+fn judge_city(known: &Known<'_>, outcome: &mut PlacementOutcome, name: String, city: City) {
+    let live = known.named.get(&name);
+    let ours = live.map(|deployment| ownership::is_controlled_by(&**deployment, known.workload));
+    match (ours, known.bound.contains(&city.code)) {
+        (Some(false), _) => {
+            outcome
+                .conflicting
+                .push(format!("a WorkloadDeployment {name:?} that belongs to somebody else is in the way"));
+        }
+        (None, false) => outcome
+            .unavailable
+            .push(format!("{} is not available to this project (no LocationBinding has this city code)", city.written)),
+        (Some(true), false) => {
+            // Losing a binding must not stop what runs: the city keeps its deployment until the workload drops it.
+            outcome.unavailable.push(format!("{} is no longer available to this project (no LocationBinding has this city code); its deployment is kept", city.written));
+            outcome.desired.insert(name, city);
+        }
+        (_, true) => {
+            outcome.desired.insert(name, city);
+        }
+    }
+}
