@@ -27,7 +27,7 @@ pub struct Copy<'a> {
 /// The next write that brings `live` nearer to the copy: metadata and spec, then status. `None` when it stands.
 pub fn ensure<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
     if live.is_some_and(|live| live.metadata.deletion_timestamp.is_some()) {
-        return None; // made anew when it is gone; its event brings us back
+        return None; // made anew when it is gone; its event enqueues it again
     }
     let name = copy.source.name_any();
     let mut labels: BTreeMap<&str, &str> = copy

@@ -10,6 +10,9 @@ pub mod networks;
 pub mod quota;
 pub mod write_back;
 
+#[cfg(test)]
+mod replay_tests;
+
 /// What this cell gates Instances on.
 ///
 /// Networks, quota and referenced data are their own features; while one is off its gate opens at once.

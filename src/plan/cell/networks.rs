@@ -174,9 +174,8 @@ fn judge_interface(
         location: location.clone(),
         ip_family: IP_FAMILY.into(),
     };
-    let claims = Vec::from_iter(
-        observed.claims.iter().filter(|claim| claim.namespace().as_deref() == Some(&*context.namespace)),
-    );
+    let in_namespace = |claim: &&Shared<SubnetClaim>| claim.namespace().as_deref() == Some(&*context.namespace);
+    let claims: Vec<_> = observed.claims.iter().filter(in_namespace).collect();
     let Some(claim) = claims.iter().find(|claim| claim.spec == wanted) else {
         // Of one name more than there are claims, one is free.
         let taken = |name: &String| claims.iter().any(|claim| claim.name_any() == *name);

@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// What every Instance must say of itself before it is copied.
-const DEMANDED: [&str; 7] = [
+pub(super) const DEMANDED: [&str; 7] = [
     label::WORKLOAD_UID,
     label::WORKLOAD_DEPLOYMENT_UID,
     label::WORKLOAD_DEPLOYMENT_NAME,
@@ -57,7 +57,7 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>> {
     let Some(wanted) = wanted(observed) else {
         // Only an Instance that is gone takes its copy along; one that cannot be judged keeps what it has.
         let leftover = copy.filter(|_| observed.instance.is_none());
-        let Some(delete) = leftover.and_then(|copy| Write::delete(copy)) else {
+        let Some(delete) = leftover.and_then(Write::delete) else {
             return Plan::nothing();
         };
         let confirm = Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name));

@@ -1,0 +1,157 @@
+//! A snapshot as the log line holds it decides what it decided when it was recorded.
+
+use std::fmt::Debug;
+
+use jiff::Timestamp;
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use super::{Features, instance, instances, quota, write_back};
+use crate::{
+    plan::{Op, Plan, Step, Write, recorded::recorded},
+    timing::Timing,
+};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+/// Reads `snapshot`, plans, writes the snapshot down once more and plans from that: both plans are the same.
+fn replay<O, S, G>(snapshot: Value, plan: fn(&O, Timestamp) -> Plan<S, G>) -> Plan<S, G>
+where
+    O: Serialize + DeserializeOwned,
+    S: Debug,
+    G: Debug,
+{
+    let observed: O = serde_json::from_value(snapshot).unwrap();
+    let decided = plan(&observed, NOW);
+    let again = plan(&recorded(&observed), NOW);
+    assert_eq!(format!("{decided:?}"), format!("{again:?}"));
+    decided
+}
+
+fn template() -> Value {
+    json!({
+        "runtime": { "resources": { "instanceType": "datumcloud/d1-standard-2" }, "sandbox": { "containers": [{
+            "name": "c", "image": "i:1", "envFrom": [{ "secretRef": { "name": "db" } }],
+        }] } },
+        "networkInterfaces": [{ "network": { "name": "default" } }],
+    })
+}
+
+fn deployment() -> Value {
+    json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": {
+            "name": "wd", "namespace": "ns-1", "uid": "d1", "generation": 2,
+            "annotations": {
+                "compute.datumapis.com/expected-referenced-data": "[\"Secret/db\"]",
+                "compute.datumapis.com/source-generation": "2",
+                "resourcetemplate.karmada.io/uid": "h1",
+            },
+        },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": template() }, "scaleSettings": { "minReplicas": 1 },
+        },
+    })
+}
+
+fn instance(edit: impl FnOnce(&mut Value)) -> Value {
+    let mut spec = template();
+    spec["controller"] =
+        json!({ "templateHash": "h", "schedulingGates": [{ "name": "Network" }, { "name": "ReferencedData" }] });
+    let mut object = json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+        "metadata": {
+            "name": "wd-0", "namespace": "ns-1", "uid": "i", "resourceVersion": "5", "generation": 3,
+            "ownerReferences": [{
+                "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "name": "wd", "uid": "d1",
+                "controller": true,
+            }],
+        },
+        "spec": spec,
+        "status": { "conditions": [] },
+    });
+    edit(&mut object);
+    object
+}
+
+fn networks() -> Value {
+    json!({
+        "locations": [{ "name": "dfw-1" }],
+        "bindings": [], "contexts": [], "claims": [], "subnets": [],
+    })
+}
+
+fn only<P>(steps: &[Write<P>]) -> &Write<P> {
+    let [write] = steps else { panic!("{steps:?}") };
+    write
+}
+
+#[test]
+fn a_deployment_is_planned_as_recorded() {
+    let features = json!({ "networks": true, "quota": true, "data": true });
+    let recorded = json!({ "deployment": deployment(), "instances": [], "features": features, "networks": networks() });
+    let plan = replay::<instances::Observed, _, _>(recorded, instances::plan);
+    let written: Vec<String> = plan.steps.iter().map(|write| write.object.to_string()).collect();
+    assert_eq!(written, ["Instance ns-1/wd-0", "WorkloadDeployment ns-1/wd", "NetworkBinding ns-1/wd-net-0"]);
+}
+
+#[test]
+fn an_instance_is_planned_as_recorded() {
+    let features = serde_json::to_value(Features { networks: true, quota: true, data: true }).unwrap();
+    let recorded = |companions: Value| {
+        let (instance, deployment) = (instance(|_| ()), deployment());
+        json!({
+            "instance": instance, "deployment": deployment, "features": features,
+            "networks": networks(), "companions": companions,
+        })
+    };
+    let reason = |companions: Value| {
+        let plan = replay::<instance::Observed, _, _>(recorded(companions), instance::plan);
+        let Op::Apply { body, status: true, .. } = &only(&plan.steps).op else { panic!("{plan:?}") };
+        body["status"]["conditions"][0]["reason"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(reason(json!([])), "AwaitingPropagation");
+    assert_eq!(reason(json!(["Secret/db"])), "Ready");
+}
+
+#[test]
+fn quota_is_planned_as_recorded() {
+    let recorded = |claim: Value| {
+        json!({
+            "instance": instance(|_| ()),
+            "address": { "project": "shop", "namespace": "default" },
+            "claim": claim, "watched": true,
+            "cell": { "uid": "u", "cluster": "dfw-1" },
+            "timing": Timing::default(),
+        })
+    };
+    let plan = replay::<quota::Observed, _, _>(recorded(json!("Absent")), quota::plan);
+    let made = plan.steps.iter().any(
+        |step| matches!(step, Step::Remote(write) if write.object.to_string() == "ResourceClaim default/instance-wd-0"),
+    );
+    assert!(made, "{plan:?}");
+    let unknown = json!({ "Unknown": { "cause": "NoProject", "message": "no answer" } });
+    let plan = replay::<quota::Observed, _, _>(recorded(unknown), quota::plan);
+    assert_eq!(plan.signals, [quota::Signal::Failed("project_not_found")]);
+}
+
+#[test]
+fn a_write_back_is_planned_as_recorded() {
+    let labelled = instance(|object| {
+        for key in super::write_back::DEMANDED {
+            object["metadata"]["labels"][key] = json!("x");
+        }
+    });
+    let recorded = json!({
+        "object": { "kind": "Instance", "namespace": "ns-1", "name": "wd-0" },
+        "instance": labelled, "deployment": deployment(),
+        "namespace_labels": {
+            "meta.datumapis.com/upstream-cluster-name": "cluster-shop",
+            "meta.datumapis.com/upstream-namespace": "default",
+        },
+        "cell": "u", "copy": null,
+    });
+    let plan = replay::<write_back::Observed, _, _>(recorded, write_back::plan);
+    assert_eq!(plan.steps.len(), 3, "its owner, its place, then itself: {plan:?}");
+}
