@@ -42,8 +42,8 @@ impl<P: Plane> ControlPlane<P> {
                     .map_err(|e| Error::Answer { call: what("create")(), why: e.to_string() })?;
                 deadline(REQUEST_TIMEOUT, what("create"), api.create(&params, &body)).await?
             }
-            Op::Apply { body, manager, status } => {
-                let params = PatchParams::apply(manager).force();
+            Op::Apply { body, manager, status, force } => {
+                let params = PatchParams { force: *force, ..PatchParams::apply(manager) };
                 if *status {
                     deadline(
                         REQUEST_TIMEOUT,

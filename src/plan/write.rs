@@ -57,6 +57,9 @@ pub enum Op {
         manager: &'static str,
         /// Whether the fields are those of the status subresource.
         status: bool,
+        /// Whether fields that others own are taken from them. Not where we believe that nothing is there: what somebody
+        /// else has made in the meantime is theirs, and the answer is a conflict.
+        force: bool,
     },
     /// JSON merge patch, guarded by the resourceVersion inside it. For what apply cannot say: taking an entry out of a
     /// list that another manager put in.
@@ -105,11 +108,12 @@ impl fmt::Debug for Op {
             Self::Create { body, manager } => {
                 f.debug_struct("Create").field("body", &shown(body)).field("manager", manager).finish()
             }
-            Self::Apply { body, manager, status } => f
+            Self::Apply { body, manager, status, force } => f
                 .debug_struct("Apply")
                 .field("body", &shown(body))
                 .field("manager", manager)
                 .field("status", status)
+                .field("force", force)
                 .finish(),
             Self::Merge { body, manager } => {
                 f.debug_struct("Merge").field("body", &shown(body)).field("manager", manager).finish()
@@ -159,7 +163,8 @@ impl<P> Write<P> {
     }
 
     /// Has an object carry `fields`, by a server-side apply that creates it when it is absent. `None` when `live` carries
-    /// them already, and none that we applied before and no longer want.
+    /// them already, and none that we applied before and no longer want. Where `live` is absent, and somebody has made an
+    /// object of that name that says otherwise, it is left alone: the write is a conflict.
     pub fn ensure<K: Known>(
         manager: &'static str,
         namespace: &str,
@@ -172,9 +177,17 @@ impl<P> Write<P> {
         }
         // The uid of what was judged: an object that was replaced in between is not ours to change.
         let uid = live.and_then(|live| live.uid());
+        let force = uid.is_some();
         let object = Object::named::<K>(namespace, name);
         let body = addressed(&object, uid, fields);
-        Some(Self::new(object, Op::Apply { body, manager, status: false }))
+        Some(Self::new(object, Op::Apply { body, manager, status: false, force }))
+    }
+
+    /// Has the object of this name carry `fields`, whoever made it: for what is ours by its name alone.
+    pub fn ensure_named<K: Known>(manager: &'static str, name: &str, fields: Value) -> Self {
+        let object = Object::named::<K>("", name);
+        let body = addressed(&object, None, fields);
+        Self::new(object, Op::Apply { body, manager, status: false, force: true })
     }
 
     /// Has `live` carry `fields`, by a server-side apply. `None` when it does, as with [`Self::ensure`].
@@ -191,7 +204,7 @@ impl<P> Write<P> {
         }
         let object = Object::of(live);
         let body = addressed(&object, live.uid(), fields);
-        Some(Self::new(object, Op::Apply { body, manager, status: true }))
+        Some(Self::new(object, Op::Apply { body, manager, status: true, force: true }))
     }
 
     /// Takes our finalizer off `live`, leaving every other. `None` when it is not there.

@@ -75,7 +75,8 @@ impl Model {
                 self.create(key, body.clone());
                 Ok(true)
             }
-            Op::Apply { body, manager, status } => self.apply(key, body, manager, *status),
+            Op::Apply { force: false, .. } if self.objects.contains_key(&key) => Err(Refused::Conflict),
+            Op::Apply { body, manager, status, .. } => self.apply(key, body, manager, *status),
             Op::Merge { body, .. } => {
                 let Some(object) = self.objects.get(&key) else { return Ok(false) };
                 let meta = &body["metadata"];

@@ -268,7 +268,7 @@ fn ensure_namespace(observed: &Observed, name: &str, live: Option<&NamespaceFact
         return None;
     }
     let fields = json!({ "metadata": { "labels": labels } });
-    Write::ensure::<Namespace>(manager::FEDERATOR, "", name, fields, None)
+    Some(Write::ensure_named::<Namespace>(manager::FEDERATOR, name, fields))
 }
 
 fn ensure_copy(
