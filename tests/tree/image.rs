@@ -13,8 +13,9 @@ use super::root;
 /// One instruction of a Dockerfile: its word and its argument, with continued lines joined.
 fn instructions() -> Vec<(String, String)> {
     let text = fs::read_to_string(root().join("Dockerfile")).unwrap();
-    let lines: String = text.lines().filter(|line| !line.starts_with('#')).map(|line| format!("{line}\n")).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
     lines
+        .join("\n")
         .replace("\\\n", " ")
         .lines()
         .filter_map(|line| line.split_once(' '))

@@ -86,11 +86,14 @@ mod tests {
         by.iter().map(|(token, by)| (Token::secret(token), names(by))).collect()
     }
 
+    /// Attached bindings, each with the bindings that need it.
+    type Attached = &'static [(&'static str, &'static [&'static str])];
+
     #[test]
     fn claims_may_go_once_each_need_brings_each_companion() {
         let one = consumer("web", Some("dfw"), &["db"]);
         let two = consumer("api", Some("ord"), &["db", "key"]);
-        let cases: [(&str, Vec<Consumer>, &[(&str, &[&str])], bool); 7] = [
+        let cases: [(&str, Vec<Consumer>, Attached, bool); 7] = [
             ("nobody is there", vec![], &[], true),
             ("nobody expects anything", vec![consumer("web", Some("dfw"), &[])], &[], true),
             ("no binding at all: not known is not brought", vec![one.clone()], &[], false),

@@ -2,7 +2,7 @@ use super::*;
 use crate::{api::meta, plan::Op};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-const GRACE: Duration = Duration::from_secs(60);
+const GRACE: Duration = Duration::from_mins(1);
 const PAST_GRACE: Seen = Seen { since: GRACE, reported: true };
 
 fn facts() -> NamespaceFacts {
