@@ -57,8 +57,7 @@ pub enum Op {
         manager: &'static str,
         /// Whether the fields are those of the status subresource.
         status: bool,
-        /// Whether fields that others own are taken from them. Not where we believe that nothing is there: what somebody
-        /// else has made in the meantime is theirs, and the answer is a conflict.
+        /// Whether fields that others own are taken from them; see [`Write::yielding`].
         force: bool,
     },
     /// JSON merge patch, guarded by the resourceVersion inside it. For what apply cannot say: taking an entry out of a
@@ -163,8 +162,7 @@ impl<P> Write<P> {
     }
 
     /// Has an object carry `fields`, by a server-side apply that creates it when it is absent. `None` when `live` carries
-    /// them already, and none that we applied before and no longer want. Where `live` is absent, and somebody has made an
-    /// object of that name that says otherwise, it is left alone: the write is a conflict.
+    /// them already, and none that we applied before and no longer want.
     pub fn ensure<K: Known>(
         manager: &'static str,
         namespace: &str,
@@ -177,17 +175,20 @@ impl<P> Write<P> {
         }
         // The uid of what was judged: an object that was replaced in between is not ours to change.
         let uid = live.and_then(|live| live.uid());
-        let force = uid.is_some();
         let object = Object::named::<K>(namespace, name);
         let body = addressed(&object, uid, fields);
-        Some(Self::new(object, Op::Apply { body, manager, status: false, force }))
+        Some(Self::new(object, Op::Apply { body, manager, status: false, force: true }))
     }
 
-    /// Has the object of this name carry `fields`, whoever made it: for what is ours by its name alone.
-    pub fn ensure_named<K: Known>(manager: &'static str, name: &str, fields: Value) -> Self {
-        let object = Object::named::<K>("", name);
-        let body = addressed(&object, None, fields);
-        Self::new(object, Op::Apply { body, manager, status: false, force: true })
+    /// The same apply, but it takes nothing from anybody: where somebody else has meanwhile made an object of that name
+    /// that says otherwise, the object is theirs and the write is a conflict. For what may be made only where nothing is,
+    /// on a plane of which every object of the kind is watched.
+    #[must_use]
+    pub fn yielding(mut self) -> Self {
+        if let Op::Apply { force, .. } = &mut self.op {
+            *force = false;
+        }
+        self
     }
 
     /// Has `live` carry `fields`, by a server-side apply. `None` when it does, as with [`Self::ensure`].

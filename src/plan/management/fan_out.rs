@@ -136,7 +136,9 @@ fn ensure_deployment(observed: &Observed, placement: &Placement, name: &str, cit
         stamp(&mut fields, uid);
     }
     let namespace = workload.namespace().unwrap_or_default();
-    Write::ensure(manager::WORKLOAD, &namespace, name, fields, live)
+    let write = Write::ensure(manager::WORKLOAD, &namespace, name, fields, live);
+    // One that somebody has made since we looked is theirs: the next look finds it, and says so.
+    if live.is_none() { write.map(Write::yielding) } else { write }
 }
 
 /// What the federator would otherwise add in a write of its own.

@@ -268,7 +268,7 @@ fn ensure_namespace(observed: &Observed, name: &str, live: Option<&NamespaceFact
         return None;
     }
     let fields = json!({ "metadata": { "labels": labels } });
-    Some(Write::ensure_named::<Namespace>(manager::FEDERATOR, name, fields))
+    Write::ensure::<Namespace>(manager::FEDERATOR, "", name, fields, None)
 }
 
 fn ensure_copy(
