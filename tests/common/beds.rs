@@ -19,9 +19,9 @@ use super::{World, api, eventually};
 
 /// Tests that work on the shared bed at a time. They wait more than they compute; more than this only wait for the
 /// machine.
-const VISITORS: usize = 8;
+const VISITORS: usize = 4;
 /// Beds for those who need one for themselves.
-const EXCLUSIVE: usize = 2;
+const EXCLUSIVE: usize = 1;
 
 /// The cells of the shared bed: the first waits for networks and quota, the others for neither.
 pub const CITIES: [&str; 3] = ["dfw", "ord", "ams"];
