@@ -7,7 +7,7 @@ use crate::{
         meta::condition,
         reason::Reason,
     },
-    plan::{Op, recorded::recorded},
+    plan::{Kind, Op, recorded::recorded},
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -112,6 +112,20 @@ fn each_bound_city_gets_a_deployment_stamped_for_the_federator() {
     assert!(wd.spec.template.spec.controller.is_none(), "never the tenant's to write");
     assert_eq!(status["observedGeneration"], 3);
     assert_eq!(status["deployments"], 3);
+}
+
+#[test]
+fn only_the_first_apply_of_a_deployment_yields_to_whoever_made_one_meanwhile() {
+    let mut world = World::with(&["dfw"]);
+    let workload = workload(&json!([placement("a", &["dfw"])]));
+    let forced = |writes: &[Write<Project>]| -> Vec<bool> {
+        let deployments = writes.iter().filter(|write| write.object.kind == Kind::WorkloadDeployment);
+        deployments.filter_map(|w| if let Op::Apply { force, .. } = w.op { Some(force) } else { None }).collect()
+    };
+    assert_eq!(forced(&world.plan(&workload)), [false]);
+    world.settle(&workload);
+    world.edit("web-a-dfw", |wd| wd.spec.city_code = "elsewhere".into());
+    assert_eq!(forced(&world.plan(&workload)), [true], "ours to put back");
 }
 
 #[test]
