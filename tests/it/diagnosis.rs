@@ -10,7 +10,7 @@ use crate::common::{
     beds::{Lent, Wish, alone},
     condition, delete, eventually, get, list, merge, path, promised, ready, skip, template, workload,
 };
-use kube::Client;
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use testbed::bed::bind_location;
 use tokio::time::Instant;
@@ -153,21 +153,38 @@ async fn not_applied(stage: &Stage) {
     stage.cured("refused", &wd).await;
 }
 
-fn policy(stage: &Stage, name: &str, selector: &Value) -> Value {
-    json!({
+/// A policy of somebody else that claims what this selector names. Karmada knows it once it has claimed a witness.
+async fn foreign_policy(stage: &Stage, api_version: &str, kind: &str, name: &str) {
+    let witness = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "namespace": stage.hub, "name": format!("witness-of-{name}") },
+    });
+    apply(&stage.world.hub, witness.clone()).await;
+    let selector = |api_version: &Value, kind: &Value, name: &Value| json!({ "apiVersion": api_version, "kind": kind, "namespace": stage.hub, "name": name });
+    let policy = json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
-        "metadata": { "namespace": stage.hub, "name": name },
-        "spec": { "resourceSelectors": [selector], "placement": { "clusterAffinity": { "clusterNames": ["cell-ord"] } } },
+        "metadata": { "namespace": stage.hub, "name": "a-theirs" },
+        "spec": {
+            "resourceSelectors": [
+                selector(&json!(api_version), &json!(kind), &json!(name)),
+                selector(&witness["apiVersion"], &witness["kind"], &witness["metadata"]["name"]),
+            ],
+            "placement": { "clusterAffinity": { "clusterNames": ["cell-ord"] } },
+        },
+    });
+    apply(&stage.world.hub, policy).await;
+    eventually("the other policy is known", || async {
+        let name = witness["metadata"]["name"].as_str().unwrap();
+        let witness = get(&stage.world.hub, "ConfigMap", &stage.hub, name).await.ok_or("no witness")?;
+        let claimed = witness.labels().contains_key("propagationpolicy.karmada.io/permanent-id");
+        if claimed { Ok(()) } else { Err("not claimed".to_owned()) }
     })
+    .await;
 }
 
 /// Fact 34.
 async fn claimed_by_another(stage: &Stage) {
-    let selector = json!({
-        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "namespace": stage.hub,
-        "name": "claimed-p-dfw",
-    });
-    apply(&stage.world.hub, policy(stage, "a-theirs", &selector)).await;
+    foreign_policy(stage, "compute.datumapis.com/v1alpha", "WorkloadDeployment", "claimed-p-dfw").await;
     let wd = stage.start("claimed", "dfw").await;
     let told = stage.says(&wd, "Federated", "ClaimedByAnotherPolicy").await;
     assert!(told.contains("a-theirs"), "{told}");
@@ -177,8 +194,7 @@ async fn claimed_by_another(stage: &Stage) {
 
 /// Fact 35.
 async fn companion_claimed_too(stage: &Stage) {
-    let selector = json!({ "apiVersion": "v1", "kind": "Secret", "namespace": stage.hub, "name": "excess-data" });
-    apply(&stage.world.hub, policy(stage, "a-theirs", &selector)).await;
+    foreign_policy(stage, "v1", "Secret", "excess-data").await;
     let wd = stage.start("excess", "dfw").await;
     let told = stage.says(&wd, "Federated", "ClaimedByAnotherPolicy").await;
     assert!(told.contains("Secret excess-data is also claimed by PropagationPolicy a-theirs"), "{told}");

@@ -57,6 +57,8 @@ fn a_gate_stays_shut_when_the_spec_changes_between_grant_and_removal() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         let (ns, hub) = world.namespace("edited").await;
+        // Nobody but this test grants anything here.
+        delete(&world.project, "ResourceGrant", &ns, "compute").await;
         apply(&world.project, deployment(&ns, "wd", "dfw")).await;
         let claim = "instance-wd-0";
         let first = eventually("it is claimed", || async {
