@@ -112,6 +112,10 @@ pub struct ResourceBindingSpec {
     /// Where it goes on its own account.
     #[serde(default)]
     pub clusters: Vec<TargetCluster>,
+    /// By what the scheduler chooses those clusters; absent on one that only follows others (fact 15). Only that it is
+    /// there is read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<serde_json::Value>,
     /// Whether what the template depends on is to follow it.
     #[serde(default)]
     pub propagate_deps: bool,

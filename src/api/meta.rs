@@ -42,6 +42,8 @@ pub mod label {
     pub const DELETION_PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
     /// On what a policy has claimed: the policy's own id (karmada-behaviour, fact 1).
     pub const KARMADA_CLAIM: &str = "propagationpolicy.karmada.io/permanent-id";
+    /// On what a ClusterPropagationPolicy has claimed, and on its binding: that policy's own id (fact 67).
+    pub const KARMADA_CLUSTER_CLAIM: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
     /// On city policies: the value is [`super::MANAGED_BY`]. Scopes our watch of policies to our own.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }
@@ -76,6 +78,8 @@ pub mod annotation {
     pub const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
     /// Beside it: the policy's namespace.
     pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
+    /// On what a ClusterPropagationPolicy has claimed, and on its binding: that policy (fact 67).
+    pub const CLUSTER_POLICY_NAME: &str = "clusterpropagationpolicy.karmada.io/name";
     /// On a Cluster: `"true"` says that what runs there is to move to another cluster of its city.
     pub const DRAIN: &str = "compute.datumapis.com/drain";
     /// On a hub WorkloadDeployment or companion: when it was last touched so that Karmada makes anew what somebody removed

@@ -33,8 +33,13 @@ pub struct BindingFacts {
     pub version: String,
     /// What it was made for.
     pub template: Template,
-    /// The policy that claims the template.
+    /// The PropagationPolicy that claims the template.
     pub policy: Option<String>,
+    /// The ClusterPropagationPolicy that claims it: its name, or its id where no name stands (fact 67).
+    pub cluster_policy: Option<String>,
+    /// Whether it has a placement of its own, or the mark of one that it was scheduled by: one that only follows others
+    /// has neither (facts 15, 58).
+    pub placed: bool,
     /// Where the template goes on its own account.
     pub clusters: Vec<String>,
     /// The bindings that need it, and where they go.
@@ -58,6 +63,9 @@ impl BindingFacts {
     pub fn of(binding: ResourceBinding) -> Self {
         let (uid, version) = (binding.uid().unwrap_or_default(), binding.resource_version().unwrap_or_default());
         let policy = binding.annotations().get(annotation::POLICY_NAME).cloned();
+        let cluster_policy = cluster_policy(&binding.metadata);
+        let placed =
+            binding.spec.placement.is_some() || binding.annotations().contains_key(annotation::APPLIED_PLACEMENT);
         let dependencies = binding.annotations().get(annotation::DEPENDENCIES).map(|text| dependencies(text));
         let distributed = binding.finalizers().iter().any(|f| f == finalizer::KARMADA_DEPENDENCIES);
         let terminating = binding.metadata.deletion_timestamp.is_some();
@@ -72,6 +80,8 @@ impl BindingFacts {
             version,
             template: Template::of(&binding.spec.resource.kind, binding.spec.resource.name),
             policy,
+            cluster_policy,
+            placed,
             clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect(),
             required_by: binding.spec.required_by,
             propagates: binding.spec.propagate_deps,
@@ -87,11 +97,22 @@ impl BindingFacts {
         }
     }
 
+    /// Whether this PropagationPolicy claims the template, and no other policy does.
+    pub fn is_claimed_by(&self, policy: &str) -> bool {
+        self.cluster_policy.is_none() && self.policy.as_deref() == Some(policy)
+    }
+
     /// Whether it shows that Karmada on this hub brings dependencies: without the feature the distributor does not take it
     /// up, without the interpreter's script it has no record of them (facts 37, 38).
     pub fn shows_dependencies(&self) -> bool {
         self.propagates && self.distributed && self.dependencies.is_some() && !self.terminating
     }
+}
+
+/// The ClusterPropagationPolicy that claims an object or a binding: its name, or its id where no name stands (fact 67).
+pub fn cluster_policy(meta: &ObjectMeta) -> Option<String> {
+    let name = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_POLICY_NAME));
+    name.or_else(|| meta.labels.as_ref()?.get(label::KARMADA_CLUSTER_CLAIM)).cloned()
 }
 
 /// The tokens in Karmada's record of dependencies, a JSON array of object references.
@@ -138,8 +159,10 @@ pub struct CompanionFacts {
     pub version: String,
     /// Who uses it, as `<project namespace>/<deployment>`. `None` when the annotation cannot be read.
     pub claims: Option<BTreeSet<String>>,
-    /// Name of the policy that claims it; none should (fact 21).
+    /// Name of the PropagationPolicy that claims it; none should (fact 21).
     pub policy: Option<String>,
+    /// The ClusterPropagationPolicy that claims it; none should.
+    pub cluster_policy: Option<String>,
     /// Whether it is on its way out.
     pub terminating: bool,
 }
@@ -156,6 +179,7 @@ impl CompanionFacts {
             claims: text(annotation::REFERENCED_BY)
                 .map_or_else(|| Some(BTreeSet::new()), |text| serde_json::from_str(text).ok()),
             policy: text(annotation::POLICY_NAME).filter(|_| claimed).cloned(),
+            cluster_policy: cluster_policy(meta),
             terminating: meta.deletion_timestamp.is_some(),
         }
     }
@@ -177,8 +201,10 @@ pub struct SharedCompanion {
     pub claimed: bool,
     /// Whether it has been seen to have what its source has now.
     pub fresh: bool,
-    /// Name of the policy that claims it.
+    /// Name of the PropagationPolicy that claims it.
     pub policy: Option<String>,
+    /// The ClusterPropagationPolicy that claims it.
+    pub cluster_policy: Option<String>,
     /// Whether it is on its way out.
     pub terminating: bool,
 }
@@ -192,6 +218,7 @@ impl SharedCompanion {
             claimed: facts.is_claimed_by(user),
             fresh: copied == Some(&*facts.uid),
             policy: facts.policy.clone(),
+            cluster_policy: facts.cluster_policy.clone(),
             terminating: facts.terminating,
         }
     }
@@ -262,4 +289,61 @@ impl Phase {
 pub fn selects_companions(spec: &PropagationPolicySpec) -> bool {
     let companion = |kind: &str| SourceKind::ALL.iter().any(|source| source.as_str() == kind);
     spec.resource_selectors.iter().any(|selector| companion(&selector.kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn binding(metadata: Value, spec: Value) -> BindingFacts {
+        let mut binding = json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": { "name": "db-secret" },
+            "spec": { "resource": { "kind": "Secret", "name": "db" } },
+        });
+        for (part, more) in [("metadata", metadata), ("spec", spec)] {
+            let fields = more.as_object().unwrap().clone();
+            binding[part].as_object_mut().unwrap().extend(fields);
+        }
+        BindingFacts::of(serde_json::from_value(binding).unwrap())
+    }
+
+    #[test]
+    fn a_binding_is_claimed_by_the_one_policy_that_its_marks_name() {
+        let ours = json!({ "annotations": { annotation::POLICY_NAME: "city-dfw" } });
+        let theirs = json!({ "annotations": { annotation::POLICY_NAME: "theirs" } });
+        let by_name = json!({ "annotations": { annotation::CLUSTER_POLICY_NAME: "all" } });
+        let by_id = json!({ "labels": { label::KARMADA_CLUSTER_CLAIM: "1-2" } });
+        let both = json!({
+            "annotations": { annotation::POLICY_NAME: "city-dfw", annotation::CLUSTER_POLICY_NAME: "all" },
+            "labels": { label::KARMADA_CLUSTER_CLAIM: "1-2" },
+        });
+        for (what, marks, cluster_policy, expected) in [
+            ("nobody", json!({}), None, false),
+            ("our policy", ours, None, true),
+            ("another policy", theirs, None, false),
+            ("a cluster policy, by name", by_name, Some("all"), false),
+            ("a cluster policy, by id alone", by_id, Some("1-2"), false),
+            ("both: a cluster policy keeps what it has", both, Some("all"), false),
+        ] {
+            let facts = binding(marks, json!({}));
+            assert_eq!(facts.cluster_policy.as_deref(), cluster_policy, "{what}");
+            assert_eq!(facts.is_claimed_by("city-dfw"), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_binding_that_only_follows_others_has_no_placement() {
+        let applied = json!({ "annotations": { annotation::APPLIED_PLACEMENT: "{}" } });
+        let placement = json!({ "placement": { "clusterAffinity": { "clusterNames": ["a"] } } });
+        for (what, metadata, spec, expected) in [
+            ("attached", json!({}), json!({ "requiredBy": [{ "namespace": "ns", "name": "web" }] }), false),
+            ("null is none", json!({}), json!({ "placement": null }), false),
+            ("placed", json!({}), placement, true),
+            ("was scheduled by one", applied, json!({}), true),
+        ] {
+            assert_eq!(binding(metadata, spec).placed, expected, "{what}");
+        }
+    }
 }
