@@ -25,6 +25,7 @@ pub struct Scheduled {
 }
 
 /// What is kept of a binding.
+#[allow(clippy::struct_excessive_bools)] // facts, each its own
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BindingFacts {
     /// Its uid.
