@@ -23,7 +23,7 @@ use crate::{
     plan::{
         self, NamespaceFacts,
         management::{
-            facts::{BindingFacts, ClusterFacts, CompanionFacts},
+            facts::{self, BindingFacts, ClusterFacts, CompanionFacts},
             migration::{self, Consumer},
             projection,
         },
@@ -138,7 +138,9 @@ impl HubCache {
                     observed.required_by.insert(token.clone(), by);
                 }
                 if let Some(companion) = self.companion(namespace, token) {
-                    observed.claimed_by.insert(token.clone(), companion.policy.clone());
+                    let claimant = companion.policy.clone().filter(|_| companion.cluster_policy.is_none());
+                    let of_all = facts::claimant(None, companion.cluster_policy.as_deref());
+                    observed.claimed_by.insert(token.clone(), claimant.or(of_all));
                 }
             }
             let city = copy_city(&copy);

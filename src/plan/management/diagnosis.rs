@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    facts::{AttachedBinding, BindingFacts, ClusterFacts, Phase, SharedCompanion},
+    facts::{self, AttachedBinding, BindingFacts, ClusterFacts, Phase, SharedCompanion},
     resolve,
 };
 use crate::{
@@ -100,10 +100,10 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         repair,
     };
     let own_policy = evidence.city.policy_name();
-    if let Some(other) = copy.annotations().get(annotation::POLICY_NAME).filter(|policy| **policy != own_policy) {
+    if let Some(other) = other_policy(evidence, &own_policy) {
         let text = format!(
-            "WorkloadDeployment {namespace}/{name} is claimed by PropagationPolicy {other}, not by {own_policy}: it goes \
-             where that policy sends it; remove that policy, or its selector"
+            "WorkloadDeployment {namespace}/{name} is claimed by {other}, not by {own_policy}: it goes where that policy \
+             sends it; remove that policy, or its selector"
         );
         return deployment(Reason::ClaimedByAnotherPolicy, text, None);
     }
@@ -133,6 +133,16 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         }
         other => other,
     }
+}
+
+/// The policy that claims the deployment in the place of its city's, by kind and name. A ClusterPropagationPolicy that has
+/// claimed it keeps it, whatever else selects it (fact 67).
+fn other_policy(evidence: &Evidence<'_>, own_policy: &str) -> Option<String> {
+    let binding = evidence.karmada.binding.as_ref();
+    let on_binding = || binding.and_then(|binding| binding.cluster_policy.clone());
+    let cluster_policy = facts::cluster_policy(&evidence.copy.metadata).or_else(on_binding);
+    let policy = evidence.copy.annotations().get(annotation::POLICY_NAME).filter(|policy| **policy != own_policy);
+    facts::claimant(policy.map(String::as_str), cluster_policy.as_deref())
 }
 
 /// A cluster that has the deployment without carrying its city's label: the guard holds it there.
@@ -247,9 +257,10 @@ fn not_attached(
 /// or what one has left, which is undone.
 fn claimed_elsewhere(evidence: &Evidence<'_>, expected: &[Token]) -> Option<Note> {
     let claims = expected.iter().filter_map(|token| {
-        let policy = evidence.companions.get(token)?.policy.as_ref()?;
-        let text = || format!("{} {} is also claimed by PropagationPolicy {policy}", token.kind.as_str(), token.name);
-        CityPolicyName::parse(policy).is_none().then(text)
+        let companion = evidence.companions.get(token)?;
+        let policy = companion.policy.as_deref().filter(|policy| CityPolicyName::parse(policy).is_none());
+        let claimant = facts::claimant(policy, companion.cluster_policy.as_deref())?;
+        Some(format!("{} {} is also claimed by {claimant}", token.kind.as_str(), token.name))
     });
     let claims: Vec<String> = claims.collect();
     (!claims.is_empty()).then(|| Note {
@@ -273,8 +284,9 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
         let own = evidence.karmada.attached.get(token);
         let missing = binding.clusters.iter().find(|cluster| own.is_none_or(|own| !own.clusters.contains(cluster)));
         let Some(cluster) = missing else { continue };
-        let by = evidence.companions.get(token).and_then(|companion| companion.policy.as_ref());
-        let by = by.map_or("no policy".to_owned(), |policy| format!("PropagationPolicy {policy}"));
+        let companion = evidence.companions.get(token);
+        let by = companion.and_then(|of| facts::claimant(of.policy.as_deref(), of.cluster_policy.as_deref()));
+        let by = by.unwrap_or_else(|| "no policy".to_owned());
         let text = format!(
             "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
              cities has to follow its deployments: compute-operator migration status says what keeps it from that"

@@ -99,6 +99,9 @@ fn all_is_well() {
     assert!(note.message.contains("Secret db is also claimed by PropagationPolicy theirs"), "{note:?}");
     excess.companion.policy = Some("city-ord".into());
     assert!(matches!(look(&excess), Delivery::Delivered { note: None, .. }), "a migration is under way");
+    excess.companion.cluster_policy = Some("wide".into());
+    let Delivery::Delivered { note: Some(note), .. } = look(&excess) else { panic!() };
+    assert!(note.message.contains("Secret db is also claimed by ClusterPropagationPolicy wide"), "{note:?}");
     let mut relabelled = world();
     relabelled.clusters.get_mut("cell-dfw").unwrap().city = None;
     let Delivery::Delivered { note: Some(note), .. } = look(&relabelled) else { panic!() };
@@ -131,7 +134,7 @@ fn each_cause_is_reported_from_its_evidence() {
             message: "0/2 clusters are available".into(),
         });
     };
-    let cases: [(&str, &dyn Fn(&mut World), &str, &[&str], bool); 15] = [
+    let cases: [(&str, &dyn Fn(&mut World), &str, &[&str], bool); 17] = [
         (
             "no cluster (29)",
             &|w| {
@@ -191,6 +194,25 @@ fn each_cause_is_reported_from_its_evidence() {
             },
             "ClaimedByAnotherPolicy",
             &["PropagationPolicy theirs, not by city-dfw"],
+            false,
+        ),
+        (
+            "claimed by a cluster-wide policy (67)",
+            &|w| {
+                w.copy.annotations_mut().remove(annotation::POLICY_NAME);
+                w.copy.annotations_mut().insert(annotation::CLUSTER_POLICY_NAME.into(), "wide".into());
+            },
+            "ClaimedByAnotherPolicy",
+            &["claimed by ClusterPropagationPolicy wide, not by city-dfw"],
+            false,
+        ),
+        (
+            "its binding is claimed by a cluster-wide policy (67)",
+            &|w| {
+                w.bindings.get_mut(PARENT).unwrap().cluster_policy = Some("wide".into());
+            },
+            "ClaimedByAnotherPolicy",
+            &["claimed by ClusterPropagationPolicy wide, not by city-dfw"],
             false,
         ),
         (

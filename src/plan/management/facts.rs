@@ -37,9 +37,11 @@ pub struct BindingFacts {
     /// The PropagationPolicy that claims the template.
     pub policy: Option<String>,
     /// The ClusterPropagationPolicy that claims it: its name, or its id where no name stands (fact 67).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
     /// Whether it has a placement of its own, or the mark of one that it was scheduled by: one that only follows others
     /// has neither (facts 15, 58).
+    #[serde(default)]
     pub placed: bool,
     /// Where the template goes on its own account.
     pub clusters: Vec<String>,
@@ -116,6 +118,12 @@ pub fn cluster_policy(meta: &ObjectMeta) -> Option<String> {
     name.or_else(|| meta.labels.as_ref()?.get(label::KARMADA_CLUSTER_CLAIM)).cloned()
 }
 
+/// Whoever claims, by kind and name; a ClusterPropagationPolicy that has claimed something keeps it (fact 67).
+pub fn claimant(policy: Option<&str>, cluster_policy: Option<&str>) -> Option<String> {
+    let cluster_policy = cluster_policy.map(|name| format!("ClusterPropagationPolicy {name}"));
+    cluster_policy.or_else(|| policy.map(|name| format!("PropagationPolicy {name}")))
+}
+
 /// The tokens in Karmada's record of dependencies, a JSON array of object references.
 fn dependencies(text: &str) -> Vec<Token> {
     let list: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(text).unwrap_or_default();
@@ -163,6 +171,7 @@ pub struct CompanionFacts {
     /// Name of the PropagationPolicy that claims it; none should (fact 21).
     pub policy: Option<String>,
     /// The ClusterPropagationPolicy that claims it; none should.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
     /// Whether it is on its way out.
     pub terminating: bool,
@@ -205,6 +214,7 @@ pub struct SharedCompanion {
     /// Name of the PropagationPolicy that claims it.
     pub policy: Option<String>,
     /// The ClusterPropagationPolicy that claims it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
     /// Whether it is on its way out.
     pub terminating: bool,

@@ -26,7 +26,8 @@ pub struct Consumer {
 pub struct Observed {
     /// Every deployment's copy.
     pub consumers: Vec<Consumer>,
-    /// Of each companion that is there, the policy that claims it.
+    /// Of each companion that is there, the policy that claims it: a PropagationPolicy by name, a
+    /// ClusterPropagationPolicy by kind and name.
     pub claimed_by: BTreeMap<Token, Option<String>>,
     /// Of each companion that has a binding, names of the bindings that need it.
     pub required_by: BTreeMap<Token, BTreeSet<String>>,

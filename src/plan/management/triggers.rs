@@ -162,18 +162,17 @@ fn after_policy(delta: &Delta<'_, PropagationPolicy>) -> BTreeSet<HubWork> {
 fn after_companion(kind: SourceKind, delta: &Delta<'_, CompanionFacts>) -> BTreeSet<HubWork> {
     let token = Token { kind, name: delta.name.to_owned() };
     let mut work = BTreeSet::from([HubWork::Companion(delta.namespace.to_owned(), token)]);
-    if delta.old.map(|facts| &facts.policy) != delta.new.map(|facts| &facts.policy) {
+    let claim = |facts: Option<&CompanionFacts>| facts.map(|f| (f.policy.clone(), f.cluster_policy.clone()));
+    if claim(delta.old) != claim(delta.new) {
         work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
     }
     let users = |facts: Option<&CompanionFacts>| facts.and_then(|facts| facts.claims.clone()).unwrap_or_default();
     let (old, new) = (users(delta.old), users(delta.new));
-    let of = |facts: &CompanionFacts| (facts.uid.clone(), facts.policy.clone(), facts.terminating);
+    let of = |facts: &CompanionFacts| (facts.uid.clone(), facts.terminating);
     // A claim concerns whoever makes it, everything else all of them.
-    let concerned: BTreeSet<&String> = if delta.old.map(of) == delta.new.map(of) {
-        old.symmetric_difference(&new).collect()
-    } else {
-        old.union(&new).collect()
-    };
+    let same = delta.old.map(of) == delta.new.map(of) && claim(delta.old) == claim(delta.new);
+    let concerned: BTreeSet<&String> =
+        if same { old.symmetric_difference(&new).collect() } else { old.union(&new).collect() };
     let names = concerned.into_iter().filter_map(|user| user.split_once('/'));
     work.extend(names.map(|(_, name)| original(delta.namespace, name)));
     work
@@ -184,7 +183,10 @@ fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
     if delta.new.is_some_and(BindingFacts::shows_dependencies) {
         work.insert(HubWork::Answered);
     }
-    let place = |facts: &BindingFacts| (facts.clusters.clone(), facts.required_by.clone(), facts.policy.clone());
+    let place = |facts: &BindingFacts| {
+        let claim = (facts.policy.clone(), facts.cluster_policy.clone());
+        (facts.clusters.clone(), facts.required_by.clone(), claim)
+    };
     if delta.old.map(place) != delta.new.map(place) {
         work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
     }

@@ -110,6 +110,7 @@ fn a_companion_concerns_its_own_controller_and_those_whose_claim_or_copy_changed
     };
     let (one, two) = (facts(&["shop/web"], None), facts(&["shop/web", "shop/api"], None));
     let claimed = facts(&["shop/web"], Some("city-dfw"));
+    let widely = CompanionFacts { cluster_policy: Some("wide".into()), ..one.clone() };
     let going = CompanionFacts { terminating: true, ..two.clone() };
     let corrupt = CompanionFacts { claims: None, ..one.clone() };
     let (web, api) = (|| original("ns-1", "web"), || original("ns-1", "api"));
@@ -119,6 +120,7 @@ fn a_companion_concerns_its_own_controller_and_those_whose_claim_or_copy_changed
         ("another user", case(Some(&one), Some(&two)), vec![of_secret("db"), api()]),
         ("its content alone", case(Some(&two), Some(&two)), vec![of_secret("db")]),
         ("a policy claims it", case(Some(&one), Some(&claimed)), vec![of_secret("db"), policies(), web()]),
+        ("a cluster-wide policy does", case(Some(&one), Some(&widely)), vec![of_secret("db"), policies(), web()]),
         ("it goes", case(Some(&two), Some(&going)), vec![of_secret("db"), web(), api()]),
         ("its claims become unreadable", case(Some(&one), Some(&corrupt)), vec![of_secret("db"), web()]),
     ]);
