@@ -9,7 +9,11 @@ use std::{
 
 use kube::{ResourceExt, core::ObjectMeta};
 
-use super::{index::source_index, project_cache::ProjectCache, state::Management};
+use super::{
+    index::{namespace_index, source_index},
+    project_cache::ProjectCache,
+    state::Management,
+};
 use crate::{
     api::{compute::WorkloadDeployment, meta::label, names, referenced::Token},
     controllers::{Reconciler, record, send},
@@ -25,9 +29,9 @@ use crate::{
         management::{
             companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, User},
             facts::{self, CompanionFacts},
+            residue,
             resolve::{Source, wants_companions},
         },
-        ownership,
         payload::Payload,
     },
 };
@@ -137,7 +141,7 @@ impl Work<'_> {
             hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating),
             users: users.iter().map(user).collect(),
             former_users: companion.as_ref().map(|companion| self.former_users(users, companion)).unwrap_or_default(),
-            leftovers: companion.as_ref().and_then(|companion| self.leftovers(users, companion)),
+            leftovers: companion.as_ref().and_then(|companion| self.leftovers(companion)),
             fresh: copied.is_some() && copied == stands,
             companion: companion.map(Shared::from),
             reading,
@@ -162,30 +166,33 @@ impl Work<'_> {
         former.map(look).collect()
     }
 
-    /// What a city policy has left behind. Who expects the companion is only looked at where there is something.
-    fn leftovers(&self, users: &[Arc<WorkloadDeployment>], companion: &CompanionFacts) -> Option<Leftovers> {
-        let hub = &self.all.hub;
-        let is_city_policy = |name: &String| {
-            let policy = hub.policies.get(&ObjectKey::new(&self.hub_namespace, name));
-            // One that still selects companions would claim it again.
-            policy.is_some_and(|p| ownership::is_managed(p.as_ref()) && !facts::selects_companions(&p.spec))
-        };
-        let name = names::binding_name(self.token.kind.as_str(), &self.token.name);
-        let binding = hub.bindings.get(&ObjectKey::new(&self.hub_namespace, &name))?;
-        let on_companion = companion.policy.as_ref().is_some_and(is_city_policy);
-        let on_binding = binding.policy.as_ref().is_some_and(is_city_policy);
-        if !on_companion && !on_binding {
-            return None;
+    /// What former claims have left. Who expects the companion is only looked at where there is something.
+    fn leftovers(&self, companion: &CompanionFacts) -> Option<Leftovers> {
+        let (hub, namespace) = (&self.all.hub, &*self.hub_namespace);
+        if !hub.knows_karmada() || hub.copies.has_unreadable(namespace) {
+            return None; // nobody knows who lives, and who needs it; a fresh cache enqueues every key
         }
-        let expecting = users.iter().map(|wd| wd.name_any()).filter(|name| {
-            let copy = hub.copies.get(&ObjectKey::new(&self.hub_namespace, name));
-            copy.is_some_and(|copy| companion::expects(&copy, &self.token))
+        let name = names::binding_name(self.token.kind.as_str(), &self.token.name);
+        let binding = hub.bindings.get(&ObjectKey::new(namespace, &name))?;
+        let lives = |policy: &str| {
+            let key = ObjectKey::new(namespace, policy);
+            match hub.policies.get(&key) {
+                Some(policy) => facts::selects(&policy.spec, self.token.kind),
+                None => hub.policies.contains(&key), // there, but not to be read
+            }
+        };
+        let residue = residue::of(companion, &binding, lives)?;
+        let copies = hub.copies.by_index(&namespace_index(namespace));
+        let expecting = copies.iter().filter(|copy| companion::expects(copy, &self.token)).map(|copy| copy.name_any());
+        let needed = expecting.filter_map(|copy| {
+            let parent = names::binding_name("WorkloadDeployment", &copy);
+            let clusters = hub.binding_of(namespace, &copy).map(|binding| binding.clusters.clone());
+            residue::is_needed(&binding, &parent, clusters.as_deref()).then_some(parent)
         });
         Some(Leftovers {
-            on_companion,
-            on_binding: on_binding.then(|| ObjectVersion::new(&binding.uid, &binding.version)),
-            expected_by: expecting.map(|name| names::binding_name("WorkloadDeployment", &name)).collect(),
-            brought_with: binding.required_by.iter().map(|by| by.name.clone()).collect(),
+            on_companion: residue.on_companion,
+            on_binding: residue.on_binding.then(|| ObjectVersion::new(&binding.uid, &binding.version)),
+            needed_by: needed.collect(),
         })
     }
 

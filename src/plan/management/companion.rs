@@ -39,17 +39,15 @@ pub struct FormerUser {
     pub copy_expects: bool,
 }
 
-/// What a city policy of ours has left behind, from the time when those claimed companions.
+/// What former claims have left on a companion ([`residue`](super::residue)).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftovers {
     /// Whether the companion itself carries the claim.
     pub on_companion: bool,
-    /// The companion's binding, when that carries the claim.
+    /// The companion's binding, when something was left there.
     pub on_binding: Option<ObjectVersion>,
-    /// The bindings of those deployments whose copies expect the companion.
-    pub expected_by: BTreeSet<String>,
-    /// The bindings that Karmada brings the companion along with.
-    pub brought_with: BTreeSet<String>,
+    /// The bindings of those deployments that would go without the companion if that was taken off.
+    pub needed_by: BTreeSet<String>,
 }
 
 /// How much of the content has been read for this decision.
@@ -88,7 +86,7 @@ pub struct Observed {
     pub former_users: BTreeMap<String, FormerUser>,
     /// The companion.
     pub companion: Option<Shared<CompanionFacts>>,
-    /// What a city policy has left behind on it, if anything.
+    /// What former claims have left on it, if anything.
     pub leftovers: Option<Leftovers>,
     /// Whether the companion has been seen to have what the source has.
     pub fresh: bool,
@@ -131,11 +129,17 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     let (claims, confirm) = claims(observed, companion);
     let mut steps: Vec<Step<Project, Hub>> = confirm.into_iter().map(Step::Local).collect();
     let version = ObjectVersion::new(&companion.uid, &companion.version);
+    // Taken off only once everybody who needs it has it by need, wherever that is (fact 27).
+    let released = observed.leftovers.as_ref().filter(|leftovers| leftovers.needed_by.is_empty());
+    let binding = released.and_then(|leftovers| leftovers.on_binding.as_ref());
+    let release = binding.map(|version| Step::Remote(release_binding(observed, version)));
     if claims.is_empty() {
         // Nobody has ever said that he uses it, or nobody can be read: not ours to judge.
         if companion.claims.as_ref().is_some_and(|before| !before.is_empty()) {
             steps.push(Step::Remote(Write::delete_version(object(observed), version)));
+            return Plan::writes(steps);
         }
+        steps.extend(release);
         return Plan::writes(steps);
     }
     let mut patch = Map::new();
@@ -152,10 +156,6 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         }
         patch.extend(change);
     }
-    // Released only once every city that needs it has it by its deployments' need (fact 27).
-    let released = observed.leftovers.as_ref().filter(|leftovers| {
-        !leftovers.expected_by.is_empty() && leftovers.expected_by.is_subset(&leftovers.brought_with)
-    });
     let metadata = metadata(companion, &claims, released.is_some_and(|leftovers| leftovers.on_companion));
     if !metadata.is_empty() {
         patch.insert("metadata".into(), Value::Object(metadata));
@@ -165,9 +165,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         let write = Write::amend_version(manager::COMPANION, object(observed), patch, &version);
         steps.push(Step::Remote(write));
     }
-    if let Some(binding) = released.and_then(|leftovers| leftovers.on_binding.as_ref()) {
-        steps.push(Step::Remote(release_binding(observed, binding)));
-    }
+    steps.extend(release);
     Plan::writes(steps)
 }
 
@@ -230,8 +228,8 @@ fn claims(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>,
     (claims, confirm)
 }
 
-/// What changes in the companion's metadata. `released`: the claim of one of our own city policies is undone; it would
-/// send the companion to that city for ever (facts 24, 26).
+/// What changes in the companion's metadata. `released`: a former claim is taken off; it would send the companion to that
+/// city for ever (facts 24, 26).
 fn metadata(companion: &CompanionFacts, claims: &BTreeSet<String>, released: bool) -> Map<String, Value> {
     let mut metadata = Map::new();
     if companion.claims.as_ref() != Some(claims) {
@@ -247,7 +245,7 @@ fn metadata(companion: &CompanionFacts, claims: &BTreeSet<String>, released: boo
     metadata
 }
 
-/// Takes from a companion's binding what a city policy's claim has left there.
+/// Takes from a companion's binding what a former claim has left there.
 fn release_binding(observed: &Observed, version: &ObjectVersion) -> Write<Hub> {
     let patch = json!({
         "metadata": {

@@ -3,7 +3,14 @@ use kube::ResourceExt;
 use super::*;
 use crate::{
     api::karmada::BindingSnapshot,
-    plan::{Op, management::facts::BindingFacts, recorded::recorded},
+    plan::{
+        Op,
+        management::{
+            facts::{BindingFacts, Template},
+            residue,
+        },
+        recorded::recorded,
+    },
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -80,17 +87,15 @@ impl Case {
             (Some(source), Some((version, companion))) => Reading::Both { source, version, companion },
             (None, _) => Reading::Unknown,
         };
-        let is_ours = |policy: Option<&String>| policy.is_some_and(|policy| policy == "city-dfw");
-        let leftovers = self.binding.as_ref().map(|binding| Leftovers {
-            on_companion: is_ours(self.companion.as_ref().and_then(|companion| companion.policy.as_ref())),
-            on_binding: is_ours(binding.policy.as_ref()).then(|| ObjectVersion::new(&binding.uid, &binding.version)),
-            expected_by: self
-                .users
-                .iter()
-                .filter(|(wd, _)| expecting(&wd.name_any()))
-                .map(|(wd, _)| names::binding_name("WorkloadDeployment", &wd.name_any()))
-                .collect(),
-            brought_with: binding.required_by.iter().map(|by| by.name.clone()).collect(),
+        let leftovers = self.companion.as_ref().zip(self.binding.as_ref()).and_then(|(companion, binding)| {
+            let residue = residue::of(companion, binding, |_| false)?;
+            let parents = self.copies.iter().filter(|copy| expects(copy, &token));
+            let parents = parents.map(|copy| names::binding_name("WorkloadDeployment", &copy.name_any()));
+            Some(Leftovers {
+                on_companion: residue.on_companion,
+                on_binding: residue.on_binding.then(|| ObjectVersion::new(&binding.uid, &binding.version)),
+                needed_by: parents.filter(|parent| residue::is_needed(binding, parent, None)).collect(),
+            })
         });
         Observed {
             token: token.clone(),
@@ -260,6 +265,7 @@ fn a_claim_of_our_own_policies_is_undone_once_everybody_has_it_by_need() {
     let binding = |needed: bool, policy: &str| BindingFacts {
         uid: "b".into(),
         version: "9".into(),
+        template: Template::Companion(Token::secret("db")),
         policy: Some(policy.into()),
         required_by: needed
             .then(|| BindingSnapshot { name: "a-workloaddeployment".into(), clusters: vec![] })
@@ -287,7 +293,18 @@ fn a_claim_of_our_own_policies_is_undone_once_everybody_has_it_by_need() {
     assert_eq!(steps(facts(&["a"]), binding(true, "city-dfw")).len(), 1);
     assert!(steps(claimed("city-dfw"), binding(false, "city-dfw")).is_empty(), "not delivered by need yet");
     assert!(steps(claimed("theirs"), binding(true, "theirs")).is_empty(), "not ours to undo");
-    assert!(steps(facts(&["a"]), BindingFacts { policy: None, ..binding(true, "") }).is_empty());
+    assert!(steps(facts(&["a"]), BindingFacts { policy: None, ..binding(true, "") }).is_empty(), "nothing was left");
+    // Written back after it was taken off, when nobody claims it any more (fact 58).
+    let placed = BindingFacts { policy: None, placed: true, ..binding(true, "") };
+    let again = steps(facts(&["a"]), placed.clone());
+    let [Step::Remote(write)] = &again[..] else { panic!("{again:?}") };
+    let Op::Merge { body, .. } = &write.op else { panic!("{write:?}") };
+    assert_eq!(body["metadata"]["resourceVersion"], "9", "exactly what was judged");
+    assert!(body["metadata"]["annotations"][annotation::APPLIED_PLACEMENT].is_null());
+    assert!(steps(facts(&["a"]), BindingFacts { required_by: vec![], ..placed.clone() }).is_empty(), "still needed");
+    // Nobody can say who uses it, but no deployment does: it is kept, and what was left is not.
+    let unused = Case { users: vec![], companion: Some(facts(&[])), binding: Some(placed), ..Case::default() };
+    assert_eq!(unused.steps().len(), 1);
 }
 
 /// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.

@@ -298,8 +298,12 @@ impl Phase {
 
 /// Whether a policy claims companions.
 pub fn selects_companions(spec: &PropagationPolicySpec) -> bool {
-    let companion = |kind: &str| SourceKind::ALL.iter().any(|source| source.as_str() == kind);
-    spec.resource_selectors.iter().any(|selector| companion(&selector.kind))
+    SourceKind::ALL.into_iter().any(|kind| selects(spec, kind))
+}
+
+/// Whether a policy claims companions of this kind.
+pub fn selects(spec: &PropagationPolicySpec, kind: SourceKind) -> bool {
+    spec.resource_selectors.iter().any(|selector| selector.kind == kind.as_str())
 }
 
 #[cfg(test)]

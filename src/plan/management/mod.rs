@@ -14,6 +14,7 @@ pub mod policy;
 pub mod probe;
 pub mod projection;
 pub mod quarantine;
+pub mod residue;
 pub mod resolve;
 pub mod stranded;
 pub mod sweep;
