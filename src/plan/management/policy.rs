@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
-    facts::Phase,
+    facts::{Phase, selects_companions},
     guard::{self, Clusters},
     probe::Probe,
 };
@@ -153,7 +153,9 @@ pub fn is_unneeded(observed: &Observed<'_>) -> bool {
 /// Decides the writes for one city.
 ///
 /// A policy that goes before its last deployment would leave the deployment on the cell (fact 13), and so it would with a
-/// companion that it claims.
+/// companion that it claims: it first selects such no more, and waits until what it claims is released. A wait that is
+/// given up leaves nothing for ever, since what a claim has left is taken off whoever left it
+/// ([`residue`](super::residue)).
 pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     if observed.wanted || observed.copies > 0 {
         return if observed.namespace_lives { ensure(observed, now) } else { Plan::nothing().into() };
@@ -163,6 +165,9 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let Some(delete) = Write::delete(policy) else { return Plan::nothing().into() };
     if observed.claimed == 0 {
         return Plan::writes(vec![delete]).into();
+    }
+    if let Some(selects_no_more) = drop_selectors(observed, policy) {
+        return Plan::writes(vec![selects_no_more, step(observed, policy, Phase::Dependencies, now)]).into();
     }
     if observed.unneeded_for < observed.timing.policy_claim_release {
         if observed.wait_is_reported || observed.unneeded_for < observed.timing.policy_poll {
@@ -176,7 +181,7 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     }
     let text = format!(
         "the last deployment of {} has gone {} s ago, and {} companion(s) are still claimed by this policy: it goes all \
-         the same, and they may stay on the city's cluster",
+         the same; they stay on the city's cluster until every deployment that needs them has them by its need",
         observed.city,
         observed.unneeded_for.as_secs(),
         observed.claimed
@@ -185,6 +190,26 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
         Note { severity: Severity::Warning, reason: Reason::CompanionsStillClaimed, action: "Deleting", text: &text };
     let event = event::on(policy, "city-policy", &note, now);
     Decision::reporting(News::GaveUp, vec![event, delete], Next::Await)
+}
+
+/// The patch by which a policy that nobody needs selects companions no more, so that what it claims can be released
+/// (fact 24). On the way back to claims its claims pass to another policy when it goes.
+fn drop_selectors(observed: &Observed<'_>, policy: &PropagationPolicy) -> Option<Write<Hub>> {
+    if observed.propagation == Propagation::Selectors || !selects_companions(&policy.spec) {
+        return None;
+    }
+    let mut kept = policy.spec.resource_selectors.clone();
+    kept.retain(|selector| selector.kind == "WorkloadDeployment");
+    let patch = json!({ "spec": { "resourceSelectors": kept, "propagateDeps": true } });
+    (!kept.is_empty()).then(|| Write::amend(manager::CITY_POLICY, patch, policy))
+}
+
+/// Says how far a policy gets with this look.
+fn step(observed: &Observed<'_>, policy: &PropagationPolicy, phase: Phase, now: Timestamp) -> Write<Hub> {
+    let before = Phase::of(&policy.spec);
+    let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
+    let note = Note { severity: Severity::Normal, reason: Reason::MigrationStep, action: "Migrating", text: &text };
+    event::on(policy, "city-policy", &note, now)
 }
 
 /// Says what a policy that nobody needs waits for.
@@ -252,10 +277,8 @@ fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
         None => steps.extend(Write::ensure(manager::CITY_POLICY, observed.namespace, &name, fields, live)),
     }
     let writes = steps.iter().any(|write| matches!(write.op, Op::Apply { .. }));
-    if let (Some(before), Some(live)) = (before.filter(|before| *before != phase && writes), live) {
-        let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
-        let note = Note { severity: Severity::Normal, reason: Reason::MigrationStep, action: "Migrating", text: &text };
-        steps.push(event::on(live, "city-policy", &note, now));
+    if let Some(live) = live.filter(|_| writes && before != Some(phase)) {
+        steps.push(step(observed, live, phase, now));
     }
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
     match (observed.probe, live) {

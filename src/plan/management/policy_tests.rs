@@ -160,6 +160,33 @@ fn a_policy_of_the_go_operator_is_led_to_dependencies_without_taking_anything_aw
     assert!(look(&done, true).is_empty() && look(&done, false).is_empty());
 }
 
+/// When the last deployment of a city leaves in the middle of the way, nobody will lead its policy to the end of it.
+#[test]
+fn a_policy_that_nobody_needs_selects_companions_no_more_before_it_waits_for_their_release() {
+    let dfw = dfw();
+    let held = held(&dfw);
+    let mut claims = of_go();
+    claims.metadata.labels = held.metadata.labels.clone();
+    let mut both = claims.clone();
+    both.spec.propagate_deps = true;
+    for policy in [&claims, &both] {
+        let unneeded =
+            || Observed { claimed: 1, unneeded_for: Duration::from_hours(1), ..observed(&dfw, Some(policy)) };
+        let steps = plan(&unneeded(), NOW).plan.steps;
+        let dropped = after(Some(policy), &steps[0]);
+        assert_eq!((Phase::of(&dropped.spec), dropped.spec.resource_selectors.len()), (Phase::Dependencies, 1));
+        assert_eq!(dropped.spec.placement, policy.spec.placement, "where its deployments were is not touched");
+        assert!(format!("{steps:?}").contains("to dependencies"), "{steps:?}");
+        let waits = Observed { claimed: 1, ..observed(&dfw, Some(&dropped)) };
+        assert!(plan(&waits, NOW).plan.steps.is_empty());
+        let released = plan(&observed(&dfw, Some(&dropped)), NOW).plan.steps;
+        assert!(matches!(released[..], [Write { op: Op::Delete { .. }, .. }]), "{released:?}");
+        // Back to claims, they pass to another policy when it goes.
+        let back = Observed { propagation: Propagation::Selectors, ..unneeded() };
+        assert!(matches!(plan(&back, NOW).news, Some(News::GaveUp)));
+    }
+}
+
 #[test]
 fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
     let dfw = dfw();
