@@ -48,9 +48,8 @@ pub fn of(companion: &CompanionFacts, binding: &BindingFacts, lives: impl Fn(&st
 pub fn is_needed(companions: &BindingFacts, parent: &str, goes_to: Option<&[String]>) -> bool {
     let needed = companions.required_by.iter().find(|by| by.name == parent);
     match (goes_to, needed) {
-        (Some([]), _) => false,
+        (Some([]), _) | (None, Some(_)) => false,
         (_, None) => true,
-        (None, Some(_)) => false,
         (Some(clusters), Some(by)) => {
             clusters.iter().any(|cluster| by.clusters.iter().all(|brought| brought.name != *cluster))
         }
