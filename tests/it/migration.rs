@@ -123,6 +123,7 @@ async fn migrated(world: &World, hub: &str) -> Result<(), String> {
     let free = |list: &Value| list.as_array().is_none_or(Vec::is_empty);
     let clean = !companion.labels().contains_key(claim)
         && !binding.annotations().contains_key("propagationpolicy.karmada.io/name")
+        && !binding.annotations().contains_key("policy.karmada.io/applied-placement")
         && free(&spec["clusters"])
         && spec["placement"].is_null()
         && spec["requiredBy"].as_array().is_some_and(|list| list.len() == 2);
@@ -263,6 +264,84 @@ fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
         leave_residue(&world, &hub).await;
         world.restart_manager(&[]).await;
         eventually("what the claim has left is undone", || migrated(&world, &hub)).await;
+    });
+}
+
+/// The Secret has left dfw with its last user there, the city's policy is gone, and what ord uses is the same throughout.
+async fn left_dfw(world: &World, hub: &str, in_ord: Option<&str>) -> Result<(), String> {
+    let there =
+        |client: Client, kind: &'static str, name: &'static str| async move { get(&client, kind, hub, name).await };
+    let ord = there(world.ord.clone(), "Secret", "db").await.ok_or("ord has lost it")?;
+    if in_ord.is_some() && ord.uid().as_deref() != in_ord {
+        return Err("ord has another".into());
+    }
+    if there(world.dfw.clone(), "Secret", "db").await.is_some() {
+        let binding = there(world.hub.clone(), "ResourceBinding", "db-secret").await.ok_or("no binding")?;
+        return Err(format!("dfw still has it: {}", binding.data["spec"]));
+    }
+    match there(world.hub.clone(), "PropagationPolicy", "city-dfw").await {
+        Some(policy) => Err(format!("city-dfw: {}", policy.data["spec"])),
+        None => Ok(()),
+    }
+}
+
+#[test]
+fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_whenever() {
+    RUNTIME.block_on(async {
+        let config = format!("{SWEEPS}timing:\n  policyClaimReleaseSeconds: 1\n");
+        let mut world = alone(Wish { management: config, ..Wish::default() }).await;
+        if world.bed.stand_in().is_none() {
+            skip!("it moves policies as the Go operator wrote them; on real Karmada that is done by hand");
+        }
+        let mut places = Vec::new();
+        for name in ["written-late", "left-midway", "by-hand"] {
+            let (ns, hub) = world.namespace(name).await;
+            places.push(Place { ns, hub });
+        }
+        world.operators[0].process.kill();
+        as_go_left_it(&world, &places).await;
+        let [late, midway, by_hand] = &places[..] else { unreachable!() };
+        // Karmada writes what it read before our write (fact 58).
+        let karmada = world.bed.stand_in().unwrap();
+        karmada.write_late(&late.hub, "db-secret");
+        eventually("the scheduler has read it", || async {
+            if karmada.late_write_is_read(&late.hub, "db-secret") { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        // One city's last deployment leaves before anything can be brought by need.
+        karmada.propagate_deps(false);
+        apply(&world.project, using(&midway.ns, &["ord"])).await;
+        world.restart_manager(&[]).await;
+        eventually("the policy of the city that was left is gone", || async {
+            match get(&world.hub, "PropagationPolicy", &midway.hub, "city-dfw").await {
+                Some(policy) => Err(policy.data["spec"].to_string()),
+                None => Ok(()),
+            }
+        })
+        .await;
+        let karmada = world.bed.stand_in().unwrap();
+        karmada.propagate_deps(true);
+        eventually("its data leaves the city", || left_dfw(&world, &midway.hub, None)).await;
+        eventually("Karmada has written late", || async {
+            if karmada.late_write_is_read(&late.hub, "db-secret") { Err("not yet".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        eventually("and it is healed again", || migrated(&world, &late.hub)).await;
+        // Somebody else's hands, long after the migration: no claim, no policy behind it, and nothing that Karmada does.
+        eventually("all is by need", || migrated(&world, &by_hand.hub)).await;
+        let placement = json!({ "clusterAffinity": { "clusterNames": ["cell-dfw"] } });
+        let left = json!({
+            "metadata": { "annotations": { "policy.karmada.io/applied-placement": placement.to_string() } },
+            "spec": { "clusters": [{ "name": "cell-dfw" }], "placement": placement },
+        });
+        merge(&world.hub, "ResourceBinding", &by_hand.hub, "db-secret", left).await;
+        eventually("what was left is undone", || migrated(&world, &by_hand.hub)).await;
+        // Nothing of it stays when the last user leaves.
+        for place in [late, by_hand] {
+            let in_ord = get(&world.ord, "Secret", &place.hub, "db").await.and_then(|s| s.uid());
+            apply(&world.project, using(&place.ns, &["ord"])).await;
+            eventually("its data leaves the city", || left_dfw(&world, &place.hub, in_ord.as_deref())).await;
+        }
     });
 }
 
