@@ -214,6 +214,46 @@ fn a_project_deleted_with_deployments_in_it_is_finalised_on_the_hub() {
 }
 
 #[test]
+fn a_project_that_cannot_be_read_is_still_worked_on() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
+        engaged(&world, 3.0).await;
+        let hub = world.namespace_in(&beta, "unread").await;
+        apply(&beta, workload("unread", "web", &["dfw"], 1)).await;
+        served(&beta, "unread", "web-p-dfw").await;
+        let projects = api(&alpha, "Project", "");
+        let before = projects.get("beta").await.unwrap().data["status"].clone();
+        let status = |status: Value| {
+            let projects = projects.clone();
+            async move {
+                let patch = Patch::Merge(json!({ "status": status }));
+                projects.patch_status("beta", &PatchParams::default(), &patch).await.unwrap();
+            }
+        };
+        status(json!({ "conditions": "of a shape that nobody knows" })).await;
+        eventually("it is counted", || async {
+            let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
+            let counted =
+                text.lines().any(|l| l.starts_with("compute_undecodable_objects") && l.contains("\"Project\""));
+            if counted { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        apply(&beta, workload("unread", "late", &["dfw"], 1)).await;
+        served(&beta, "unread", "late-p-dfw").await;
+        assert!(metric(&world, "compute_projects_engaged").await > 2.5, "what is not known is not gone");
+        status(before).await;
+        delete(&beta, "Namespace", "", "unread").await;
+        gone_from(&beta, "unread").await;
+        eventually("nothing is left on the hub", || async {
+            let left = list(&world.hub, "WorkloadDeployment", &hub).await.len();
+            if left == 0 { Ok(()) } else { Err(left.to_string()) }
+        })
+        .await;
+    });
+}
+
+#[test]
 fn a_project_with_much_to_do_does_not_starve_one_with_little() {
     RUNTIME.block_on(async {
         const MUCH: usize = 400;

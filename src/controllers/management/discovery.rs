@@ -32,9 +32,11 @@ enum Wanted {
 }
 
 /// A project is worked on from when it is ready until it is gone: one that is on its way out still has deployments to
-/// be finalised, and one whose readiness flickers must not lose what is known of it.
-fn wanted(facts: Option<&ProjectFacts>) -> Wanted {
+/// be finalised, and one whose readiness flickers must not lose what is known of it. One that is there and cannot be read
+/// is not gone: its watch reports it, and it stays as it is.
+fn wanted(facts: Option<&ProjectFacts>, is_there: bool) -> Wanted {
     match facts {
+        None if is_there => Wanted::AsItIs,
         None => Wanted::Gone,
         Some(facts) if facts.ready || facts.terminating => Wanted::Engaged,
         Some(_) => Wanted::AsItIs,
@@ -80,7 +82,10 @@ pub(super) fn start(
 
 fn on_project(management: &Weak<Management>, projects: &Projects, change: &Change<'_, ProjectFacts>) {
     let name = ProjectName::new(&change.key.name);
-    with(management, |management| match wanted(change.new.map(AsRef::as_ref)) {
+    let is_there = |management: &Management| {
+        management.projects.discovered().is_some_and(|discovered| discovered.projects.contains(change.key))
+    };
+    with(management, |management| match wanted(change.new.map(AsRef::as_ref), is_there(management)) {
         Wanted::Gone => management.disengage(&name),
         Wanted::Engaged if !management.is_engaged(&name) => match projects.connect(&name) {
             Ok(connection) => {
@@ -100,13 +105,14 @@ mod tests {
     #[test]
     fn a_project_is_engaged_from_ready_to_gone() {
         let facts = |ready, terminating| ProjectFacts { ready, terminating };
-        for (state, expected) in [
-            (Some(facts(true, false)), Wanted::Engaged),
-            (Some(facts(false, false)), Wanted::AsItIs),
-            (Some(facts(false, true)), Wanted::Engaged),
-            (None, Wanted::Gone),
+        for (state, is_there, expected) in [
+            (Some(facts(true, false)), true, Wanted::Engaged),
+            (Some(facts(false, false)), true, Wanted::AsItIs),
+            (Some(facts(false, true)), true, Wanted::Engaged),
+            (None, false, Wanted::Gone),
+            (None, true, Wanted::AsItIs),
         ] {
-            assert_eq!(wanted(state.as_ref()), expected, "{state:?}");
+            assert_eq!(wanted(state.as_ref(), is_there), expected, "{state:?}, there: {is_there}");
         }
     }
 }
