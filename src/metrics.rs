@@ -42,6 +42,7 @@ struct Inner {
     reaped: Counter,
     stranded: Gauge,
     mislabelled: Gauge,
+    drains: Family<State, Gauge>,
     projects: Gauge,
     leader: Gauge,
 }
@@ -49,6 +50,11 @@ struct Inner {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Controller {
     controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct State {
+    state: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -144,6 +150,7 @@ impl Default for Metrics {
         let refused = Gauge::default();
         let stranded = Gauge::default();
         let mislabelled = Gauge::default();
+        let drains = Family::<State, Gauge>::default();
         let projects = Gauge::default();
         let leader = Gauge::default();
         registry.register("controller_runtime_reconcile", "Reconciles by controller and result", reconciles.clone());
@@ -237,6 +244,7 @@ impl Default for Metrics {
             "Clusters that hold a city without carrying its label",
             mislabelled.clone(),
         );
+        registry.register("compute_federation_drains", "Cities that are to leave a cluster, by state", drains.clone());
         registry.register("compute_projects_engaged", "Project control planes that are watched", projects.clone());
         registry.register("leader_election_master_status", "Whether this process leads", leader.clone());
         Self(Arc::new(Inner {
@@ -264,6 +272,7 @@ impl Default for Metrics {
             reaped,
             stranded,
             mislabelled,
+            drains,
             projects,
             leader,
         }))
@@ -391,6 +400,13 @@ impl Metrics {
     /// So many clusters hold a city without carrying its label.
     pub fn mislabelled(&self, clusters: usize) {
         self.0.mislabelled.set(i64::try_from(clusters).unwrap_or(i64::MAX));
+    }
+
+    /// So many cities are to leave a cluster: for each state, how many are in it.
+    pub fn drains<const N: usize>(&self, counts: [(&'static str, usize); N]) {
+        for (state, cities) in counts {
+            self.0.drains.get_or_create(&State { state }).set(i64::try_from(cities).unwrap_or(i64::MAX));
+        }
     }
 
     /// So many projects are watched.

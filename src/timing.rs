@@ -62,6 +62,9 @@ periods! {
     probe_timeout, "probeTimeoutSeconds", Duration::from_secs(30);
     /// How long the choice of the policy that asks Karmada stands.
     probe_election_ttl, "probeElectionTtlSeconds", Duration::from_secs(1);
+    /// How long a hub namespace's part of a city may take to arrive on the cluster that a drain sends it to, before it is
+    /// brought back.
+    drain_arrival, "drainArrivalSeconds", Duration::from_mins(10);
     /// How long a warning stands before the rollback to claims takes data away.
     rollback_warning, "rollbackWarningSeconds", Duration::from_secs(30);
     /// How long a hub Instance must have had no place before it is quarantined: its deployment may come after it.
@@ -119,6 +122,7 @@ mod tests {
             policy_poll,
             probe_timeout,
             probe_election_ttl,
+            drain_arrival,
             rollback_warning,
             quarantine_grace,
             quota_no_budget,
@@ -145,6 +149,7 @@ mod tests {
             (policy_poll, 5_000),
             (probe_timeout, 30_000),
             (probe_election_ttl, 1_000),
+            (drain_arrival, 600_000),
             (rollback_warning, 30_000),
             (quarantine_grace, 5_000),
             (quota_no_budget, 15_000),

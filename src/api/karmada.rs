@@ -1,9 +1,10 @@
 //! Karmada's kinds, with only the fields we use. Written by server-side apply, never replaced.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// Which templates of a namespace go to which clusters.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
@@ -29,6 +30,16 @@ pub struct PropagationPolicySpec {
     pub placement: PolicyPlacement,
 }
 
+impl PropagationPolicySpec {
+    /// The values of a label that its selectors, of templates and of clusters, ask for.
+    pub fn spellings_of(&self, key: &str) -> BTreeSet<String> {
+        let terms = self.placement.cluster_affinities.iter().flatten().map(|term| &term.group);
+        let groups = terms.chain(&self.placement.cluster_affinity).filter_map(|group| group.label_selector.as_ref());
+        let templates = self.resource_selectors.iter().filter_map(|selector| selector.label_selector.as_ref());
+        groups.chain(templates).flat_map(|selector| selector.values_of(key)).collect()
+    }
+}
+
 /// What a policy claims.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -42,7 +53,7 @@ pub struct ResourceSelector {
     pub namespace: Option<String>,
     /// Labels that the template must carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label_selector: Option<MatchLabels>,
+    pub label_selector: Option<LabelSelector>,
 }
 
 /// Where a policy sends what it claims.
@@ -55,6 +66,9 @@ pub struct PolicyPlacement {
     /// several, of which the first that fits counts (facts 46 to 48).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinities: Option<Vec<ClusterAffinityTerm>>,
+    /// What else a placement can say. We say nothing of it, so that it is somebody else's wherever it stands.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
 }
 
 /// A group of clusters. An empty one is all of them.
@@ -63,13 +77,13 @@ pub struct PolicyPlacement {
 pub struct ClusterAffinity {
     /// Labels that the Cluster must carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label_selector: Option<MatchLabels>,
+    pub label_selector: Option<LabelSelector>,
     /// Names of Clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cluster_names: Vec<String>,
-    /// Names of Clusters that are left out.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub exclude: Vec<String>,
+    /// What else a group can say, such as Clusters that are left out. We say nothing of it.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
 }
 
 /// A group of clusters among others.
@@ -83,13 +97,46 @@ pub struct ClusterAffinityTerm {
     pub group: ClusterAffinity,
 }
 
-/// A label selector of equalities.
+/// A label selector: all of it must hold.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub struct MatchLabels {
+pub struct LabelSelector {
     /// Each must be there with this value.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
+    /// Each must hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub match_expressions: Vec<LabelExpression>,
+}
+
+impl LabelSelector {
+    /// Selects by a label that has one of these values.
+    pub fn one_of(key: &str, values: &BTreeSet<String>) -> Self {
+        let values: Vec<String> = values.iter().cloned().collect();
+        if let [one] = &values[..] {
+            return Self { match_labels: [(key.to_owned(), one.clone())].into(), ..Self::default() };
+        }
+        let expression = LabelExpression { key: key.to_owned(), operator: "In".to_owned(), values };
+        Self { match_expressions: vec![expression], ..Self::default() }
+    }
+
+    /// The values of a label that it asks for.
+    fn values_of(&self, key: &str) -> Vec<String> {
+        let expressions = self.match_expressions.iter().filter(|e| e.key == key).flat_map(|e| e.values.iter());
+        self.match_labels.get(key).into_iter().chain(expressions).cloned().collect()
+    }
+}
+
+/// A demand on one label.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct LabelExpression {
+    /// The label.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`.
+    pub operator: String,
+    /// The values that `In` and `NotIn` speak of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<String>,
 }
 
 /// What Karmada decided about one template: where it goes, and what came of it.
@@ -180,6 +227,9 @@ pub struct AggregatedStatusItem {
     /// If not, why.
     #[serde(default)]
     pub applied_message: String,
+    /// The status that the object has there, as far as Karmada was told to bring it.
+    #[serde(default)]
+    pub status: Value,
 }
 
 /// A condition in a status of Karmada's; its times are not read.
@@ -211,12 +261,54 @@ pub struct StatusCondition {
     status = "ClusterStatus",
     derive = "PartialEq"
 )]
-pub struct ClusterSpec {}
+pub struct ClusterSpec {
+    /// What keeps objects away that do not tolerate it; ours tolerate nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub taints: Vec<Taint>,
+}
+
+/// A taint of a member cluster.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct Taint {
+    /// Its key.
+    #[serde(default)]
+    pub key: String,
+    /// Its value, mostly empty.
+    #[serde(default)]
+    pub value: String,
+    /// `NoSchedule`, `NoExecute`; others keep nothing away.
+    #[serde(default)]
+    pub effect: String,
+}
 
 /// How a member cluster is.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
     /// `Ready`, and others.
     #[serde(default)]
     pub conditions: Vec<StatusCondition>,
+    /// What it serves.
+    #[serde(default)]
+    pub api_enablements: Vec<ApiEnablement>,
+}
+
+/// Kinds of one group and version that a member cluster serves.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ApiEnablement {
+    /// Group and version.
+    #[serde(default)]
+    pub group_version: String,
+    /// The kinds.
+    #[serde(default)]
+    pub resources: Vec<ApiResource>,
+}
+
+/// A kind that a member cluster serves.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+pub struct ApiResource {
+    /// The kind.
+    #[serde(default)]
+    pub kind: String,
 }

@@ -45,6 +45,16 @@ impl CityCode {
         &self.0
     }
 
+    /// The value of the label on a hub copy: the user's own spelling, where a label can have it (contract, section 12.1), else
+    /// the canonical one.
+    pub fn label_value(&self, written: &str) -> String {
+        let inner = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        let fits = written.len() <= MAX_LABEL && written.chars().all(inner);
+        let fits = fits && edge(written.chars().next()) && edge(written.chars().last());
+        if fits { written.to_owned() } else { self.0.clone() }
+    }
+
     /// Name of the PropagationPolicy that sends this city's deployments to its cluster.
     pub fn policy_name(&self) -> String {
         CityPolicyName::of(self)
@@ -271,6 +281,9 @@ mod tests {
     fn a_city_has_one_spelling() {
         assert_eq!(CityCode::parse("DFW").unwrap(), CityCode::parse(" dfw ").unwrap());
         assert_eq!(CityCode::parse("San Jose").unwrap().policy_name(), "city-san-jose");
+        for (written, label) in [("DFW", "DFW"), (" dfw", "dfw"), ("San Jose", "san-jose"), ("ord", "ord")] {
+            assert_eq!(CityCode::parse(written).unwrap().label_value(written), label);
+        }
         for bad in ["", "-", "dfw/1", "über", &"x".repeat(64)] {
             assert!(CityCode::parse(bad).is_err(), "{bad:?}");
         }

@@ -192,6 +192,8 @@ reasons! {
     ClusterNotReady: Delivery, rank 6, stays;
     /// The cluster that has it has lost the city's label; it stays where it is.
     CityLabelLost: Delivery, rank 0, stays;
+    /// The cluster that has it is to be drained, and something is in the way; it stays where it is.
+    DrainWaiting: Delivery, rank 0, stays;
     /// Karmada found no place, for another reason.
     NotScheduled: Delivery, rank 6, stays;
     /// The cluster refuses it, or has not taken it.
@@ -220,6 +222,14 @@ reasons! {
     AwaitingCompanions: Event, rank 0, stays;
     /// Event: a hub namespace belongs to a project that does not exist.
     Stranded: Event, rank 0, stays;
+    /// Event: a city did not arrive where a drain sent it, and is brought back.
+    DrainFailed: Event, rank 0, stays;
+    /// Event: nothing of a city is to leave a cluster any more.
+    DrainEnded: Event, rank 0, stays;
+    /// Event: which of several clusters with a city's label has the city, or that several have it.
+    SeveralClusters: Event, rank 0, stays;
+    /// Event: a city is spelt in several ways, and each of them counts.
+    SeveralSpellings: Event, rank 0, stays;
     /// Event: going back to claims takes data away from a city.
     DataWillBeLost: Event, rank 0, stays;
     /// Event: a policy of the Go operator has come a step nearer to dependencies.

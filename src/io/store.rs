@@ -227,6 +227,14 @@ impl<V, I: IndexValue> Store<V, I> {
         self.read().by_index.get(value).into_iter().flatten().cloned().collect()
     }
 
+    /// How many objects are under this index value.
+    pub fn count_by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> usize
+    where
+        I: Borrow<Q>,
+    {
+        self.read().by_index.get(value).map_or(0, |keys| keys.len())
+    }
+
     /// Every key.
     pub fn keys(&self) -> Vec<ObjectKey> {
         self.read().entries.keys().cloned().collect()

@@ -7,7 +7,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
 use kube::Resource;
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// Whether applying `fields` as `manager` would change `live`, its status aside.
 pub fn differs<K: Resource + Serialize>(fields: &Value, live: &K, manager: &str) -> bool {
@@ -34,6 +34,23 @@ fn differs_in<K: Resource + Serialize>(subresource: Option<&str>, fields: &Value
         Value::String(packed) => serde_json::from_str(packed).is_ok_and(|owned: Value| !covers(fields, &owned)),
         owned => !covers(fields, owned),
     })
+}
+
+/// The JSON merge patch that makes `wanted` of `live`.
+pub fn merge_patch(live: &Value, wanted: &Value) -> Value {
+    let (Value::Object(from), Value::Object(to)) = (live, wanted) else { return wanted.clone() };
+    let mut patch = Map::new();
+    for field in from.keys().filter(|field| !to.contains_key(*field)) {
+        patch.insert(field.clone(), Value::Null);
+    }
+    for (field, wanted) in to {
+        match from.get(field) {
+            Some(live) if live == wanted => {}
+            Some(live) => drop(patch.insert(field.clone(), merge_patch(live, wanted))),
+            None => drop(patch.insert(field.clone(), wanted.clone())),
+        }
+    }
+    Value::Object(patch)
 }
 
 /// Turns a set of fields into its own text. As a tree of maps it takes 10 KiB where a deployment's other fields take 5, and

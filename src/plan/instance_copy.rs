@@ -5,9 +5,9 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use super::{Write, ownership};
+use super::{Write, diff, ownership};
 use crate::api::compute::Instance;
 
 /// The copy to have.
@@ -46,28 +46,11 @@ pub fn ensure<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
     let (None, Some(live)) = (&applied, live) else { return applied };
     // Everything of ours is there. What stands beside it in the spec is not the source's, and an apply would leave it.
     if live.spec != copy.source.spec {
-        let patch = json!({ "spec": difference(&json!(live.spec), &json!(copy.source.spec)) });
+        let patch = json!({ "spec": diff::merge_patch(&json!(live.spec), &json!(copy.source.spec)) });
         return Some(Write::amend(copy.manager, patch, live));
     }
     let status = copy.source.status.as_ref()?;
     Write::status(copy.manager, &json!(status), live)
-}
-
-/// The JSON merge patch that makes `wanted` of `live`.
-fn difference(live: &Value, wanted: &Value) -> Value {
-    let (Value::Object(from), Value::Object(to)) = (live, wanted) else { return wanted.clone() };
-    let mut patch = Map::new();
-    for field in from.keys().filter(|field| !to.contains_key(*field)) {
-        patch.insert(field.clone(), Value::Null);
-    }
-    for (field, wanted) in to {
-        match from.get(field) {
-            Some(live) if live == wanted => {}
-            Some(live) => drop(patch.insert(field.clone(), difference(live, wanted))),
-            None => drop(patch.insert(field.clone(), wanted.clone())),
-        }
-    }
-    Value::Object(patch)
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use compute_operator::{
         management::{
             companion::{self, FormerUser, Observed, Reading, User},
             facts::{CompanionFacts, SharedCompanion},
-            fan_out, federate, policy, probe, projection,
+            fan_out, federate, guard, policy, probe, projection,
             resolve::{self, Limits, Source},
         },
         ownership,
@@ -189,14 +189,14 @@ impl World {
             });
             let policy: Option<PropagationPolicy> = seen.hub.get(Kind::PropagationPolicy, HUB_NS, &city.policy_name());
             let observed = policy::Observed {
-                namespace: HUB_NS,
-                city: &city,
+                namespace: HUB_NS.into(),
+                spellings: BTreeSet::new(),
                 copies: copies.iter().filter(here).count(),
                 wanted,
                 complete: true,
                 namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
-                policy: policy.as_ref(),
-                clusters: None,
+                policy: policy.map(Shared::from),
+                place: Some(guard::Observed::default()),
                 guard: false,
                 delivered_by_dependency: false,
                 claimed: 0,
@@ -206,8 +206,9 @@ impl World {
                 propagation: policy::Propagation::Dependencies,
                 rollback_impact: None,
                 timing: Timing::default(),
+                city,
             };
-            for write in policy::plan(&observed, NOW).plan.steps {
+            for write in policy::plan(&observed, NOW).steps {
                 spend(left, &mut self.changes, self.now.hub.execute(&write));
             }
         }

@@ -149,6 +149,7 @@ impl Federator {
             phase: policy.map_or(Phase::Dependencies, |policy| Phase::of(&policy.spec)),
             attached: expected.into_iter().filter_map(attached).collect(),
             clusters: clusters.into_iter().filter_map(cluster).collect(),
+            drain_waits: self.0.moves.note(city, goes_to),
             binding: binding.map(|binding| (*binding).clone()),
         }
     }

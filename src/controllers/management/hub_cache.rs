@@ -1,12 +1,12 @@
 //! What is known of the hub.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use kube::ResourceExt;
 
 use super::index::{
-    Index, city_index, claimed_deployment_index, claimed_namespace_index, claimed_place_index, copy_city,
-    namespace_index, project_index,
+    Index, city_index, claimed_deployment_index, claimed_namespace_index, claimed_place_index, copy_city, held_index,
+    held_indices, namespace_index, policies_index, project_index,
 };
 use crate::{
     api::{
@@ -23,7 +23,9 @@ use crate::{
     plan::{
         self, NamespaceFacts,
         management::{
-            facts::{self, BindingFacts, ClusterFacts, CompanionFacts},
+            cluster::ClusterFacts,
+            facts::{self, BindingFacts, CompanionFacts},
+            guard,
             migration::{self, Consumer},
             projection,
         },
@@ -38,7 +40,7 @@ pub(super) struct HubCache {
     pub(super) namespaces: Arc<Store<NamespaceFacts, Index>>,
     /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
     pub(super) copies: Arc<Store<WorkloadDeployment, Index>>,
-    /// Policies with the names that ours have, by [`namespace_index`].
+    /// Policies with the names that ours have, by [`namespace_index`] and by city.
     pub(super) policies: Arc<Store<PropagationPolicy, Index>>,
     /// What the cells wrote back: by the project it claims to belong to ([`project_index`]), by the namespace there
     /// ([`claimed_namespace_index`]), by the deployment there ([`claimed_deployment_index`]), and by the place that its
@@ -46,7 +48,7 @@ pub(super) struct HubCache {
     pub(super) instances: Arc<Store<Instance, Index>>,
     pub(super) config_maps: Arc<Store<CompanionFacts, Index>>,
     pub(super) secrets: Arc<Store<CompanionFacts, Index>>,
-    /// What Karmada made of deployments and companions, by [`namespace_index`].
+    /// What Karmada made of deployments and companions, by [`namespace_index`] and by [`held_indices`].
     pub(super) bindings: Arc<Store<BindingFacts, Index>>,
     /// Member clusters, by city.
     pub(super) clusters: Arc<Store<ClusterFacts, Index>>,
@@ -73,7 +75,10 @@ impl HubCache {
                 let city = copy_city(copy).map(|city| city_index(&key.namespace, &city));
                 city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
-            policies: Arc::new(Store::of_those(may_be_city_policy, |key, _| vec![namespace_index(&key.namespace)])),
+            policies: Arc::new(Store::of_those(may_be_city_policy, |key, _| {
+                let city = CityPolicyName::parse(&key.name);
+                city.map(|city| policies_index(&city)).into_iter().chain([namespace_index(&key.namespace)]).collect()
+            })),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
                 let Ok(claimed) = projection::identify(instance) else { return Vec::new() };
                 vec![
@@ -85,7 +90,9 @@ impl HubCache {
             })),
             config_maps: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
             secrets: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
-            bindings: Arc::new(Store::of_those(may_be_ours, |key, _| vec![namespace_index(&key.namespace)])),
+            bindings: Arc::new(Store::of_those(may_be_ours, |key, facts| {
+                held_indices(facts).into_iter().chain([namespace_index(&key.namespace)]).collect()
+            })),
             clusters: Arc::new(Store::new(|_, cluster: &ClusterFacts| {
                 cluster.city.iter().cloned().map(Index::Cluster).collect()
             })),
@@ -121,6 +128,33 @@ impl HubCache {
     /// The clusters that carry a city's label.
     pub(super) fn clusters_of(&self, city: &CityCode) -> Vec<String> {
         self.clusters.keys_by_index(&Index::Cluster(city.clone())).into_iter().map(|key| key.name.to_string()).collect()
+    }
+
+    /// Where a city is, for its policy in a namespace; `copies` are its deployments there. Absent while it is not known.
+    pub(super) fn place_of(&self, city: &CityCode, namespace: &str, copies: &[ObjectKey]) -> Option<guard::Observed> {
+        // What cannot be read is somewhere all the same.
+        if !self.knows_karmada() || self.clusters.has_unreadable("") || self.bindings.has_unreadable(namespace) {
+            return None;
+        }
+        let policy = city.policy_name();
+        let bindings = copies.iter().filter_map(|copy| self.binding_of(namespace, &copy.name));
+        let ours = bindings.filter(|binding| !binding.terminating && binding.is_claimed_by(&policy));
+        let on: Vec<BTreeSet<String>> = ours.map(|binding| binding.clusters.iter().cloned().collect()).collect();
+        let on: Vec<BTreeSet<String>> = on.into_iter().filter(|on| !on.is_empty()).collect();
+        let cluster = |name: &str| Some((name.to_owned(), (*self.clusters.get(&ObjectKey::new("", name))?).clone()));
+        let named: BTreeSet<String> = on.iter().flatten().cloned().chain(self.clusters_of(city)).collect();
+        let clusters = named.iter().filter_map(|name| cluster(name)).collect();
+        let mut place = guard::Observed { on, clusters, ..guard::Observed::default() };
+        if place.on.is_empty() {
+            for key in self.clusters.keys() {
+                let held = self.bindings.count_by_index(&held_index(city, &key.name));
+                if held > 0 {
+                    place.elsewhere.insert(key.name.to_string(), held);
+                    place.clusters.extend(cluster(&key.name));
+                }
+            }
+        }
+        Some(place)
     }
 
     /// What a namespace shows of the way from claims to dependencies.

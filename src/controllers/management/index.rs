@@ -5,11 +5,14 @@
 
 use kube::ResourceExt;
 
-use crate::api::{
-    compute::WorkloadDeployment,
-    meta::label,
-    names::{CityCode, ProjectName},
-    referenced::Token,
+use crate::{
+    api::{
+        compute::WorkloadDeployment,
+        meta::label,
+        names::{CityCode, CityPolicyName, ProjectName},
+        referenced::Token,
+    },
+    plan::management::facts::BindingFacts,
 };
 
 /// One of them.
@@ -33,6 +36,10 @@ pub(super) enum Index {
     ClaimedPlace(ProjectName, String, String),
     /// Clusters that carry a city's label.
     Cluster(CityCode),
+    /// Bindings that a city's policy claimed, and that go to a cluster.
+    Held(CityCode, String),
+    /// Policies of a city.
+    CityPolicies(CityCode),
 }
 
 /// Index value of deployments that name the Workload with this uid as theirs.
@@ -75,9 +82,34 @@ pub(super) fn claimed_place_index(project: &ProjectName, namespace: &str, name: 
     Index::ClaimedPlace(project.clone(), namespace.to_owned(), name.to_owned())
 }
 
+/// Index values of a deployment's binding that a city's policy claimed: one for each cluster that it goes to.
+pub(super) fn held_indices(binding: &BindingFacts) -> Vec<Index> {
+    let claimed =
+        binding.policy.as_deref().and_then(CityPolicyName::parse).filter(|_| binding.cluster_policy.is_none());
+    let Some(city) = claimed.filter(|_| binding.template.is_deployment() && !binding.terminating) else {
+        return Vec::new();
+    };
+    binding.clusters.iter().map(|cluster| held_index(&city, cluster)).collect()
+}
+
+/// Index value of bindings that a city's policy claimed, and that go to a cluster.
+pub(super) fn held_index(city: &CityCode, cluster: &str) -> Index {
+    Index::Held(city.clone(), cluster.to_owned())
+}
+
+/// Index value of a city's policies.
+pub(super) fn policies_index(city: &CityCode) -> Index {
+    Index::CityPolicies(city.clone())
+}
+
 /// The city of a hub copy, from the label that its policy selects by.
 pub(super) fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
     copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
+}
+
+/// How the label of a hub copy spells its city.
+pub(super) fn spelling(copy: &WorkloadDeployment) -> Option<String> {
+    copy.labels().get(label::TOPOLOGY_CITY).cloned()
 }
 
 /// The city of a project's deployment.

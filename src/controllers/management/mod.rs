@@ -7,6 +7,7 @@ mod federator;
 mod hub_cache;
 mod index;
 mod labels;
+mod moves;
 mod policy;
 mod probe;
 mod project_cache;

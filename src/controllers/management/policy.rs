@@ -1,113 +1,133 @@
 //! The PropagationPolicy of each city in each hub namespace. The key is not an object but a namespace and a city.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
-use super::{index::city_index, state::Management};
+use super::{
+    index::{city_index, spelling},
+    state::Management,
+};
 use crate::{
     api::names::CityCode,
-    controllers::{Reconciler, send},
+    controllers::{Reconciler, record, send},
     io::{Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
-        Next,
+        Next, Shared,
         management::{
-            facts::{BindingFacts, Phase},
-            guard::Clusters,
+            facts::Phase,
             migration,
-            policy::{self, Decision, News, Observed, Propagation},
+            policy::{self, Observed, Propagation, Signal},
             probe::Probe,
         },
     },
 };
 
-/// See the module.
+/// Keeps the policy of a city in a hub namespace as long as somebody needs it.
 pub(super) struct CityPolicy(pub(super) Arc<Management>);
 
 impl Reconciler for CityPolicy {
     const NAME: &'static str = "city-policy";
 
+    /// 1. Waits until the hub's caches are filled; a cache that has been filled anew enqueues every key.
+    /// 2. Observes the policy, who needs it, where the city is, and how far companions are from needing no claims.
+    /// 3. Decides.
+    /// 4. Writes.
+    /// 5. Remembers and counts what has been reported: only now, for it is reported only once it is sent.
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
-        let Some(decision) = self.decide(key, now) else { return Ok(Next::Await) };
-        for write in &decision.plan.steps {
+        let Some(observed) = self.observe(key, now) else { return Ok(Next::Await) };
+        let plan = policy::plan(&observed, now.time);
+        record(Self::NAME, key, &observed, now, &plan);
+        for write in &plan.steps {
             send(&self.0.hub.plane, write, &self.0.metrics).await?;
         }
-        // Reported only once it is sent.
-        match decision.news {
-            Some(News::Waits) => self.0.wait_reported(&key.namespace, &key.name),
-            Some(News::GaveUp) => self.0.metrics.guard_given_up(),
-            Some(News::Warned) => self.0.warned(&key.namespace, now.instant),
-            Some(News::Refused) => self.0.migration_refused(),
-            None => {}
+        for signal in &plan.signals {
+            match signal {
+                Signal::Waits => self.0.wait_reported(&key.namespace, &key.name),
+                Signal::GaveUp => self.0.metrics.guard_given_up(),
+                Signal::Warned => self.0.warned(&key.namespace, now.instant),
+                Signal::Refused => self.0.migration_refused(),
+            }
         }
-        if !decision.plan.steps.is_empty() {
+        if !plan.steps.is_empty() {
             self.0.count_phases();
         }
-        Ok(decision.plan.next)
+        Ok(plan.next)
     }
 }
 
 impl CityPolicy {
-    fn decide(&self, key: &Key, now: Now) -> Option<Decision> {
+    /// Everything that is known about the city in the namespace; nothing while the hub's caches are not filled.
+    fn observe(&self, key: &Key, now: Now) -> Option<Observed> {
         let hub = &self.0.hub;
         let city = CityCode::parse(&key.name).ok()?;
         if !hub.is_synced() {
-            return None; // a fresh cache brings every key back
+            return None;
         }
         let namespace = &key.namespace;
         let facts = hub.namespaces.get(&ObjectKey::new("", namespace))?;
         let mirrored = facts.upstream().and_then(|(project, own)| Some((self.0.project(project.as_str())?, own)));
-        let (wanted, complete) = match mirrored {
-            Some((project, own)) => {
-                let deployments = project.deployments.by_index(&city_index(own, &city));
-                let alive = deployments.iter().any(|wd| wd.metadata.deletion_timestamp.is_none());
-                (alive, project.is_synced() && !project.deployments.has_unreadable(own))
-            }
-            None => (false, false),
-        };
+        let originals = mirrored.as_ref().map(|(project, own)| project.deployments.by_index(&city_index(own, &city)));
+        let originals = originals.unwrap_or_default();
+        let alive = originals.iter().filter(|wd| wd.metadata.deletion_timestamp.is_none());
+        let known =
+            mirrored.is_some_and(|(project, own)| project.is_synced() && !project.deployments.has_unreadable(own));
+        let copies = hub.copies.by_index(&city_index(namespace, &city));
+        let spellings: BTreeSet<String> = copies
+            .iter()
+            .filter_map(|copy| spelling(copy))
+            .chain(alive.clone().map(|wd| city.label_value(&wd.spec.city_code)))
+            .collect();
+        let keys: Vec<ObjectKey> = copies.iter().map(|copy| ObjectKey::of(copy.as_ref())).collect();
         let name = city.policy_name();
         let policy = hub.policies.get(&ObjectKey::new(namespace, &name));
-        let copies = hub.copies.keys_by_index(&city_index(namespace, &city));
-        let guard = self.0.options.city_guard;
-        let known = hub.knows_karmada();
-        let bindings: Vec<Arc<BindingFacts>> =
-            copies.iter().filter(|_| guard).filter_map(|copy| hub.binding_of(namespace, &copy.name)).collect();
-        let clusters = Clusters {
-            bindings: &bindings,
-            cluster: &|name| hub.clusters.get(&ObjectKey::new("", name)),
-            clusters_of: &|city| hub.clusters_of(city),
-        };
         let phase = policy.as_ref().map(|policy| Phase::of(&policy.spec));
-        let migration = (phase == Some(Phase::Both) && known).then(|| hub.migration(namespace));
+        let migration = (phase == Some(Phase::Both) && hub.knows_karmada()).then(|| hub.migration(namespace));
         let mut observed = Observed {
-            namespace,
-            city: &city,
+            spellings,
             copies: copies.len(),
-            wanted,
-            complete: complete && !hub.copies.has_unreadable(namespace),
+            wanted: alive.count() > 0,
+            complete: known && !hub.copies.has_unreadable(namespace),
             namespace_lives: !facts.terminating,
-            policy: policy.as_deref(),
-            clusters: (guard && known).then_some(clusters),
-            guard,
+            place: hub.place_of(&city, namespace, &keys).map(|place| self.0.moves.instruct(&city, namespace, place)),
+            guard: self.0.options.city_guard,
             delivered_by_dependency: migration.as_ref().is_some_and(migration::all_delivered_by_dependency),
             claimed: 0,
             unneeded_for: Duration::ZERO,
             wait_is_reported: false,
             propagation: self.0.options.propagation,
-            probe: Probe::Elsewhere,
-            rollback_impact: None,
+            probe: self.probe(namespace, &city, phase, now),
+            rollback_impact: self.rollback_impact(namespace, migration.as_ref(), now),
             timing: self.0.options.timing,
+            namespace: namespace.to_string(),
+            policy: policy.map(Shared::from),
+            city,
         };
-        let moving = matches!(phase, Some(Phase::Claims | Phase::Both));
-        if observed.propagation == Propagation::Dependencies && moving && known {
-            observed.probe = self.0.probe(namespace, &city, now.instant);
-        }
-        if observed.propagation == Propagation::Selectors {
-            let impact = migration.as_ref().and_then(migration::rollback_impact);
-            observed.rollback_impact = impact.map(|impact| (impact, self.0.warned_for(namespace, now.instant)));
-        }
         let unneeded = policy::is_unneeded(&observed);
         (observed.unneeded_for, observed.wait_is_reported) =
-            self.0.unneeded_for(namespace, &city, unneeded && policy.is_some(), now.instant);
+            self.0.unneeded_for(namespace, &observed.city, unneeded && observed.policy.is_some(), now.instant);
         observed.claimed = if unneeded { hub.claims_left(namespace, &name) } else { 0 };
-        Some(policy::plan(&observed, now.time))
+        Some(observed)
+    }
+
+    /// Whether Karmada brings dependencies, for a policy that is on its way there.
+    fn probe(&self, namespace: &str, city: &CityCode, phase: Option<Phase>, now: Now) -> Probe {
+        let moving = matches!(phase, Some(Phase::Claims | Phase::Both));
+        if moving && self.0.options.propagation == Propagation::Dependencies && self.0.hub.knows_karmada() {
+            return self.0.probe(namespace, city, now.instant);
+        }
+        Probe::Elsewhere
+    }
+
+    /// What the rollback to claims takes away, and how long ago that was reported.
+    fn rollback_impact(
+        &self,
+        namespace: &str,
+        migration: Option<&migration::Observed>,
+        now: Now,
+    ) -> Option<(Vec<String>, Option<Duration>)> {
+        if self.0.options.propagation != Propagation::Selectors {
+            return None;
+        }
+        let impact = migration.and_then(migration::rollback_impact)?;
+        Some((impact, self.0.warned_for(namespace, now.instant)))
     }
 }

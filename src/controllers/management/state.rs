@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Options, hub_cache::HubCache, index::project_index, probe::ProbeMemory, project_cache::ProjectCache,
+    Options, hub_cache::HubCache, index::project_index, moves::Moves, probe::ProbeMemory, project_cache::ProjectCache,
     quarantine::QuarantineRegistry, registry::ProjectRegistry,
 };
 use crate::{
@@ -29,7 +29,8 @@ use crate::{
     plan::{
         self, Kind,
         management::{
-            facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase},
+            cluster::ClusterFacts,
+            facts::{BindingFacts, CompanionFacts, Phase},
             policy::Unneeded,
             projection::{self},
         },
@@ -53,8 +54,10 @@ pub(super) struct Management {
     /// Whether Karmada brings dependencies.
     pub(super) probing: ProbeMemory,
     pub(super) options: Options,
-    /// A Cluster's label has changed.
-    pub(super) relabelled: Notify,
+    /// Cities that leave a cluster.
+    pub(super) moves: Moves,
+    /// A Cluster has changed.
+    pub(super) cluster_changed: Notify,
     pub(super) metrics: Metrics,
     health: Health,
     stop: CancellationToken,
@@ -92,7 +95,8 @@ impl Management {
             warned: Mutex::default(),
             probing: ProbeMemory::default(),
             options,
-            relabelled: Notify::new(),
+            moves: Moves::default(),
+            cluster_changed: Notify::new(),
             metrics: metrics.clone(),
             health: health.clone(),
             stop: stop.clone(),

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{labels, state::Management, stranded};
+use super::{labels, moves, state::Management, stranded};
 use crate::{
     api::{
         karmada::ResourceBinding,
@@ -29,7 +29,7 @@ use crate::{
     controllers::send,
     io::{Class, Error, clock::Now, list, store::ObjectKey},
     plan::{
-        Kind,
+        Kind, Next,
         management::{
             facts::CompanionFacts,
             sweep::{self, Verdict},
@@ -60,20 +60,35 @@ pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
     let mut memory = Memory::default();
     let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut moves = Next::Await;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = all.relabelled.notified() => {
+            () = all.cluster_changed.notified() => {
                 labels::look(all, &mut memory.mislabelled, Now::read()).await;
+                moves = moves::look(all, Now::read()).await;
+                continue;
+            }
+            () = passed(moves) => {
+                moves = moves::look(all, Now::read()).await;
                 continue;
             }
             _ = ticks.tick() => {}
         }
         all.enqueue_blocked();
         labels::look(all, &mut memory.mislabelled, Now::read()).await;
+        moves = moves::look(all, Now::read()).await;
         if let Err(error) = once(all, &mut memory).await {
             tracing::warn!(%error, class = error.label(), "sweep was given up");
         }
+    }
+}
+
+/// Until it is time to look again; for ever where an event will say.
+async fn passed(next: Next) {
+    match next {
+        Next::After(period) => tokio::time::sleep(period).await,
+        Next::Await => std::future::pending().await,
     }
 }
 

@@ -145,7 +145,7 @@ impl Management {
     }
 
     /// Work that a change on the hub brings.
-    fn enqueue(&self, work: HubWork) {
+    pub(super) fn enqueue(&self, work: HubWork) {
         match work {
             HubWork::Original { namespace, name } => self.enqueue_original(&ObjectKey::new(&namespace, &name)),
             HubWork::Originals(namespace) => {
@@ -201,7 +201,7 @@ impl Management {
             }
             HubWork::Release(namespace, name) => self.quarantine.remove(&ObjectKey::new(&namespace, &name)),
             HubWork::Answered => self.dependencies_are_brought(),
-            HubWork::Labels => self.relabelled.notify_one(),
+            HubWork::Clusters => self.cluster_changed.notify_one(),
         }
     }
 

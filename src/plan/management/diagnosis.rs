@@ -9,7 +9,8 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    facts::{self, AttachedBinding, BindingFacts, ClusterFacts, Phase, SharedCompanion},
+    cluster::ClusterFacts,
+    facts::{self, AttachedBinding, BindingFacts, Phase, SharedCompanion},
     resolve,
 };
 use crate::{
@@ -36,6 +37,8 @@ pub struct Karmada {
     pub attached: BTreeMap<Token, AttachedBinding>,
     /// The clusters that the copy goes to, as far as they are there, and all that carry the city's label.
     pub clusters: BTreeMap<String, ClusterFacts>,
+    /// What keeps the city from leaving a cluster that the copy goes to, in words; nothing when it is not to leave, or does.
+    pub drain_waits: Option<String>,
 }
 
 /// What the hub shows of one deployment.
@@ -128,7 +131,9 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     }
     match diagnose_data(evidence, binding, &namespace) {
         Delivery::Delivered { on, note: None } => {
-            let note = label_lost(evidence, &on);
+            let waits = evidence.karmada.drain_waits.clone();
+            let waits = waits.map(|message| Note { reason: Reason::DrainWaiting, message });
+            let note = waits.or_else(|| label_lost(evidence, &on));
             Delivery::Delivered { on, note }
         }
         other => other,

@@ -58,7 +58,7 @@ fn world() -> World {
         },
         "status": { "aggregatedStatus": applied },
     }));
-    let cluster = |city: &str| ClusterFacts { city: CityCode::parse(city).ok(), ready: Ok(()), draining: false };
+    let cluster = ClusterFacts::labelled;
     World {
         copy,
         bindings: [(PARENT.to_owned(), parent), ("db-secret".to_owned(), attached)].into(),
@@ -79,6 +79,7 @@ fn look(world: &World) -> Delivery {
         binding,
         attached: attached.into_iter().map(|binding| (Token::secret("db"), binding)).collect(),
         clusters: world.clusters.clone(),
+        drain_waits: None,
     };
     let companion = SharedCompanion::of(&world.companion, "shop/wd", None);
     let companions = [(Token::secret("db"), companion)].into();

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 pub use crate::api::names::Template;
 use crate::api::{
-    karmada::{BindingSnapshot, Cluster, PropagationPolicySpec, ResourceBinding},
+    karmada::{BindingSnapshot, PropagationPolicySpec, ResourceBinding},
     meta::{annotation, finalizer, label},
-    names::CityCode,
     referenced::{SourceKind, Token},
 };
 
@@ -22,6 +22,23 @@ pub struct Scheduled {
     pub reason: String,
     /// Karmada's message.
     pub message: String,
+}
+
+/// How many Instances a deployment has on one cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replicas {
+    /// Asked for.
+    pub desired: i64,
+    /// Programmed by their provider, as the deployment's template says now.
+    pub current: i64,
+}
+
+impl Replicas {
+    /// As a deployment's status on a cluster says; nothing while it does not.
+    fn of(status: &Value) -> Option<Self> {
+        let count = |field: &str| status.get(field)?.as_i64();
+        Some(Self { desired: count("desiredReplicas")?, current: count("currentReplicas").unwrap_or_default() })
+    }
 }
 
 /// What is kept of a binding.
@@ -51,6 +68,8 @@ pub struct BindingFacts {
     pub scheduled: Option<Scheduled>,
     /// Of each cluster, whether it took it; if not, in Karmada's words.
     pub applied: BTreeMap<String, Result<(), String>>,
+    /// Of each cluster, how many Instances a deployment has there.
+    pub replicas: BTreeMap<String, Replicas>,
     /// Whether what the template depends on is to follow it.
     pub propagates: bool,
     /// Whether Karmada's dependency distributor has taken it up (fact 37).
@@ -74,6 +93,10 @@ impl BindingFacts {
         let terminating = binding.metadata.deletion_timestamp.is_some();
         let status = binding.status.unwrap_or_default();
         let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
+        let template = Template::of(&binding.spec.resource.kind, binding.spec.resource.name);
+        let items = status.aggregated_status.iter().filter(|_| template.is_deployment());
+        let replicas = items.filter_map(|item| Some((item.cluster_name.clone(), Replicas::of(&item.status)?)));
+        let replicas = replicas.collect();
         let applied = status
             .aggregated_status
             .into_iter()
@@ -81,7 +104,8 @@ impl BindingFacts {
         Self {
             uid,
             version,
-            template: Template::of(&binding.spec.resource.kind, binding.spec.resource.name),
+            template,
+            replicas,
             policy,
             cluster_policy,
             placed,
@@ -126,37 +150,11 @@ pub fn claimant(policy: Option<&str>, cluster_policy: Option<&str>) -> Option<St
 
 /// The tokens in Karmada's record of dependencies, a JSON array of object references.
 fn dependencies(text: &str) -> Vec<Token> {
-    let list: Vec<BTreeMap<String, serde_json::Value>> = serde_json::from_str(text).unwrap_or_default();
-    let field = |entry: &BTreeMap<String, serde_json::Value>, key: &str| {
-        entry.get(key).and_then(serde_json::Value::as_str).unwrap_or_default().to_owned()
+    let list: Vec<BTreeMap<String, Value>> = serde_json::from_str(text).unwrap_or_default();
+    let field = |entry: &BTreeMap<String, Value>, key: &str| {
+        entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
     };
     list.iter().filter_map(|entry| format!("{}/{}", field(entry, "kind"), field(entry, "name")).parse().ok()).collect()
-}
-
-/// What is kept of a member cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClusterFacts {
-    /// The city that its label names.
-    pub city: Option<CityCode>,
-    /// Whether it answers; if not, in Karmada's words.
-    pub ready: Result<(), String>,
-    /// Whether somebody has said that what is there is to move elsewhere.
-    pub draining: bool,
-}
-
-impl ClusterFacts {
-    /// From a Cluster.
-    pub fn of(cluster: Cluster) -> Self {
-        let city = cluster.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok());
-        let draining = cluster.annotations().get(annotation::DRAIN).is_some_and(|drain| drain == "true");
-        let conditions = cluster.status.unwrap_or_default().conditions;
-        let ready = match conditions.into_iter().find(|c| c.type_ == "Ready") {
-            Some(c) if c.status == "True" => Ok(()),
-            Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
-            None => Err("it has not joined yet".to_owned()),
-        };
-        Self { city, ready, draining }
-    }
 }
 
 /// What is kept of a companion: its metadata alone is watched.

@@ -285,7 +285,12 @@ fn ensure_copy(
         .filter(|(key, _)| ownership::may_travel(key))
         .map(|(k, v)| (k.clone(), v.clone()))
         .collect();
-    labels.insert(label::TOPOLOGY_CITY.into(), city.as_str().into());
+    // A copy keeps its spelling, as long as it is one of the city's: relabelled before its policy selects the new one, it
+    // would not travel any more (fact 52).
+    let standing = live.and_then(|live| live.labels().get(label::TOPOLOGY_CITY));
+    let standing = standing.filter(|label| CityCode::parse(label).is_ok_and(|of| of == *city)).cloned();
+    labels
+        .insert(label::TOPOLOGY_CITY.into(), standing.unwrap_or_else(|| city.label_value(&deployment.spec.city_code)));
     labels.insert(label::UPSTREAM_NAMESPACE.into(), deployment.namespace().unwrap_or_default());
     annotations.insert(annotation::SOURCE_GENERATION, deployment.metadata.generation.unwrap_or(0).to_string());
     let fields = json!({

@@ -116,7 +116,8 @@ fn the_copy_says_what_a_cell_needs_and_nothing_that_steers_karmada() {
     let labels = copy.labels();
     assert_eq!(
         (labels["app"].as_str(), labels[label::TOPOLOGY_CITY].as_str(), labels[label::UPSTREAM_NAMESPACE].as_str()),
-        ("x", "dfw", "shop")
+        ("x", "DFW", "shop"),
+        "the city as the user spells it"
     );
     assert!(!labels.contains_key("propagationpolicy.karmada.io/permanent-id"));
     assert_eq!(copy.annotations()[annotation::SOURCE_GENERATION], "4");
@@ -284,7 +285,11 @@ fn a_snapshot_is_decided_again_from_its_record() {
         "data": { "limits": { "per_object": 262_144, "aggregate": 1_048_576 }, "sources": {}, "companions": {} },
         "karmada": {
             "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {},
-            "clusters": { "cell-dfw": { "city": "dfw", "ready": { "Ok": null }, "draining": false } },
+            "clusters": { "cell-dfw": {
+                "city": "dfw", "label": "DFW", "ready": { "Ok": null }, "obstacle": null, "draining": false,
+                "deleting": false, "generation": 1,
+            } },
+            "drain_waits": null,
         },
         "blocked": { "reason": "BindingMissing", "elapsed": { "secs": 6, "nanos": 0 } },
         "may_repair": true,

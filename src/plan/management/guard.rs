@@ -1,94 +1,221 @@
-//! Where a city's deployments may be: the city's label, and behind it the clusters that have them now.
+//! Where a city's deployments may be: the one cluster that has the city, and behind it a second group that keeps it there.
 //!
 //! Karmada takes everything away from a cluster that loses the label its policy selects by (fact 42). A second group of
-//! clusters, by name, keeps what runs where it is (fact 46). It is never widened by a guess: with two clusters in it,
-//! every deployment would run on both.
+//! clusters, by name, keeps what runs where it is (fact 46). No group ever names two clusters: every deployment would run
+//! on both. Who has the city is read off the bindings that the city's own policy claimed; what another policy sent
+//! somewhere, or what stands in the policy from before, says nothing of it.
+//!
+//! Moving a city is a matter of two groups as well: first the new cluster, then the old one, each under a name that the
+//! scheduler has not seen yet. It begins at the group that it observed last, where that still stands (fact 64), so that
+//! only new names have it try again; what the new cluster refuses stays on the old one.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::facts::{BindingFacts, ClusterFacts};
+use serde::{Deserialize, Serialize};
+
+use super::cluster::ClusterFacts;
 use crate::api::{
-    karmada::{ClusterAffinity, ClusterAffinityTerm, MatchLabels, PolicyPlacement},
+    karmada::{ClusterAffinity, ClusterAffinityTerm, LabelSelector, PolicyPlacement},
     meta::label,
     names::CityCode,
 };
 
-/// Names of the two groups.
+/// Names of the two groups of a city that stays.
 const CITY: &str = "city";
 const HOLDING: &str = "holding";
+/// What the names of the two groups of a city that moves begin with; the attempt follows.
+const MOVING: &str = "moving-";
 
-/// What is known of the clusters of one city.
-pub struct Clusters<'a> {
-    /// Bindings of the city's deployments in one hub namespace.
-    pub bindings: &'a [Arc<BindingFacts>],
-    /// A member cluster by name.
-    pub cluster: &'a dyn Fn(&str) -> Option<Arc<ClusterFacts>>,
-    /// The clusters that carry a city's label.
-    pub clusters_of: &'a dyn Fn(&CityCode) -> Vec<String>,
+/// What is known of where a city is, for its policy in one hub namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// Of each binding there that the city's policy claimed, and that stays: the clusters that it goes to. One that goes
+    /// nowhere is left out.
+    pub on: Vec<BTreeSet<String>>,
+    /// The clusters that carry the city's label, in whatever spelling, and those that bindings of the city go to.
+    pub clusters: BTreeMap<String, ClusterFacts>,
+    /// How many bindings of the city in other namespaces go to each cluster. Only gathered where `on` says nothing.
+    pub elsewhere: BTreeMap<String, usize>,
+    /// Where the city begins in a namespace that does not have it yet, while it moves.
+    pub home: Option<String>,
+    /// Where the city is to move in this namespace.
+    pub turn: Option<Turn>,
 }
 
-/// The placement of a city's policy. `live`: the one that stands.
-pub fn placement(city: &CityCode, live: Option<&PolicyPlacement>, clusters: &Clusters<'_>) -> PolicyPlacement {
-    let leaving = leaving(city, clusters);
-    let selector = MatchLabels { match_labels: [(label::TOPOLOGY_CITY.to_owned(), city.as_str().to_owned())].into() };
-    let holding = holding(live, &leaving, clusters);
-    // Once somebody holds the city, the label alone sends nothing elsewhere: one that is moved in a single step, or
-    // swapped with another, would take the city along before the second group could speak.
-    let by_label = ClusterAffinity {
-        label_selector: Some(selector),
-        cluster_names: holding.clone(),
-        exclude: leaving.iter().cloned().collect(),
-    };
-    if holding.is_empty() {
-        return PolicyPlacement { cluster_affinity: Some(by_label), cluster_affinities: None };
+/// A move of the city in one namespace.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Turn {
+    /// The cluster that it leaves.
+    pub from: String,
+    /// The cluster that it goes to.
+    pub to: String,
+    /// Tells this attempt from earlier ones; at most 20 characters.
+    pub attempt: String,
+}
+
+impl Turn {
+    /// The move that a placement stands for.
+    pub fn of(placement: &PolicyPlacement) -> Option<Self> {
+        let [first, second] = placement.cluster_affinities.as_deref()? else { return None };
+        let attempt = first.affinity_name.strip_prefix(MOVING)?.to_owned();
+        let ([to], [from]) = (&first.group.cluster_names[..], &second.group.cluster_names[..]) else { return None };
+        Some(Self { from: from.clone(), to: to.clone(), attempt })
     }
-    let names = ClusterAffinity { cluster_names: holding, ..ClusterAffinity::default() };
-    let term = |name: &str, group| ClusterAffinityTerm { affinity_name: name.into(), group };
-    PolicyPlacement {
-        cluster_affinity: None,
-        cluster_affinities: Some(vec![term(CITY, by_label), term(HOLDING, names)]),
+}
+
+/// Where a city's policy sends it, and what is to be said about it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Guarded {
+    /// The placement.
+    pub placement: PolicyPlacement,
+    /// That one of several clusters was chosen, or that several have the city, in words.
+    pub note: Option<String>,
+}
+
+/// The placement of a city's policy. `spellings`: those of its deployments; `live`: the placement that stands.
+pub fn decide(
+    city: &CityCode,
+    spellings: &BTreeSet<String>,
+    live: Option<&PolicyPlacement>,
+    observed: &Observed,
+) -> Guarded {
+    let selector = selector(city, spellings, &observed.clusters);
+    let quiet = |placement| Guarded { placement, note: None };
+    let known = |name: &&String| observed.clusters.contains_key(*name);
+    let places: BTreeSet<BTreeSet<String>> = observed
+        .on
+        .iter()
+        .map(|on| on.iter().filter(known).cloned().collect())
+        .filter(|on: &BTreeSet<_>| !on.is_empty())
+        .collect();
+    let all: BTreeSet<&String> = places.iter().flatten().collect();
+    let standing = live.and_then(Turn::of);
+    match all.iter().collect::<Vec<_>>()[..] {
+        [] => fresh(city, selector, observed),
+        [holder] => quiet(match &observed.turn {
+            // The group behind stays until the move is proved.
+            Some(turn) if turn.to == **holder && standing.as_ref() == Some(turn) => moving(selector, turn, observed),
+            Some(turn) if turn.to != **holder => moving(selector, turn, observed),
+            _ => held(selector, holder),
+        }),
+        _ if places.iter().all(|place| place.len() == 1) => match (&observed.turn, standing) {
+            // On its way: some have moved, the others follow or stay as the scheduler decides.
+            (Some(turn), _) => quiet(moving(selector, turn, observed)),
+            (None, Some(turn)) => quiet(moving(selector, &turn, observed)),
+            (None, None) => quiet(live.cloned().unwrap_or_else(|| by_label(selector, None))),
+        },
+        _ => shared(city, selector, &all, observed),
     }
 }
 
 /// The plain placement of the contract, without a guard.
-pub fn plain(city: &CityCode) -> PolicyPlacement {
-    let none = Clusters { bindings: &[], cluster: &|_| None, clusters_of: &|_| Vec::new() };
-    placement(city, None, &none)
+pub fn plain(
+    city: &CityCode,
+    spellings: &BTreeSet<String>,
+    clusters: &BTreeMap<String, ClusterFacts>,
+) -> PolicyPlacement {
+    by_label(selector(city, spellings, clusters), None)
 }
 
-/// Clusters that are to be drained, and can be: another one that is ready carries the city's label.
-fn leaving(city: &CityCode, clusters: &Clusters<'_>) -> BTreeSet<String> {
-    let labelled = (clusters.clusters_of)(city);
-    let facts = |name: &String| (clusters.cluster)(name);
-    let takes_over = labelled.iter().filter_map(facts).any(|cluster| !cluster.draining && cluster.ready.is_ok());
-    if !takes_over {
-        return BTreeSet::new();
+/// Selects the city's label in every spelling that its deployments and its clusters have.
+fn selector(city: &CityCode, spellings: &BTreeSet<String>, clusters: &BTreeMap<String, ClusterFacts>) -> LabelSelector {
+    let labels =
+        clusters.values().filter(|cluster| cluster.city.as_ref() == Some(city)).filter_map(|c| c.label.clone());
+    let mut values: BTreeSet<String> = labels.chain(spellings.iter().cloned()).collect();
+    if values.is_empty() {
+        values.insert(city.as_str().to_owned());
     }
-    let holders = clusters.bindings.iter().flat_map(|binding| binding.clusters.iter());
-    let all: BTreeSet<&String> = labelled.iter().chain(holders).collect();
-    all.into_iter().filter(|name| facts(name).is_some_and(|cluster| cluster.draining)).cloned().collect()
+    LabelSelector::one_of(label::TOPOLOGY_CITY, &values)
 }
 
-/// The clusters that the guard names: those it names already, as far as they are still there; at first those that every
-/// deployment of the city is on.
-fn holding(live: Option<&PolicyPlacement>, leaving: &BTreeSet<String>, clusters: &Clusters<'_>) -> Vec<String> {
-    let stays = |name: &String| (clusters.cluster)(name).is_some() && !leaving.contains(name);
-    let terms = live.and_then(|placement| placement.cluster_affinities.as_ref()).into_iter().flatten();
-    let named: Vec<String> = terms
-        .filter(|term| term.affinity_name == HOLDING)
-        .flat_map(|term| term.group.cluster_names.iter())
-        .filter(|name| stays(name))
-        .cloned()
-        .collect();
-    if !named.is_empty() {
-        return named;
+/// The label, and of those who carry it one cluster alone where that is named.
+fn by_label(selector: LabelSelector, cluster: Option<&str>) -> PolicyPlacement {
+    let group = ClusterAffinity {
+        label_selector: Some(selector),
+        cluster_names: cluster.into_iter().map(str::to_owned).collect(),
+        ..ClusterAffinity::default()
+    };
+    PolicyPlacement { cluster_affinity: Some(group), ..PolicyPlacement::default() }
+}
+
+/// One cluster by its name.
+fn by_name(cluster: &str) -> ClusterAffinity {
+    ClusterAffinity { cluster_names: vec![cluster.to_owned()], ..ClusterAffinity::default() }
+}
+
+fn groups(first: (String, ClusterAffinity), second: (String, ClusterAffinity)) -> PolicyPlacement {
+    let term = |(affinity_name, group)| ClusterAffinityTerm { affinity_name, group };
+    PolicyPlacement { cluster_affinities: Some(vec![term(first), term(second)]), ..PolicyPlacement::default() }
+}
+
+/// A city that stays. The label alone sends nothing elsewhere: one that is moved in a single step, or swapped with
+/// another, would take the city along before the second group could speak.
+fn held(selector: LabelSelector, holder: &str) -> PolicyPlacement {
+    let city = ClusterAffinity { label_selector: Some(selector), ..by_name(holder) };
+    groups((CITY.into(), city), (HOLDING.into(), by_name(holder)))
+}
+
+/// A city that moves. It may go back to a cluster that has lost the label.
+fn moving(selector: LabelSelector, turn: &Turn, observed: &Observed) -> PolicyPlacement {
+    let labelled = observed.clusters.get(&turn.to).is_some_and(|cluster| cluster.label.is_some());
+    let first = ClusterAffinity { label_selector: labelled.then_some(selector), ..by_name(&turn.to) };
+    let name = |prefix: &str| format!("{prefix}{}", turn.attempt);
+    groups((name(MOVING), first), (name("holding-"), by_name(&turn.from)))
+}
+
+/// A namespace in which the city is nowhere yet: it begins where the city's other namespaces have it, else on the cluster
+/// that is chosen of those with the label.
+fn fresh(city: &CityCode, selector: LabelSelector, observed: &Observed) -> Guarded {
+    let stays = |name: &String| observed.clusters.get(name).is_some_and(|cluster| !cluster.is_leaving());
+    // The scheduler brings nothing to a cluster that is being deleted.
+    let usable = |name: &str| observed.clusters.get(name).is_some_and(|cluster| !cluster.deleting);
+    let held_elsewhere = observed.elsewhere.iter().filter(|(name, _)| usable(name));
+    let home = observed.home.as_ref().filter(|home| usable(home));
+    let home = home.or_else(|| held_elsewhere.max_by_key(|(name, count)| (stays(name), **count)).map(|(name, _)| name));
+    if let Some(home) = home {
+        return Guarded { placement: held(selector, home), note: None };
     }
-    let mut places = clusters.bindings.iter().filter(|b| !b.terminating && !b.clusters.is_empty()).map(|binding| {
-        let on: BTreeSet<String> = binding.clusters.iter().filter(|name| stays(name)).cloned().collect();
-        on
+    let candidates = candidates(city, &observed.clusters);
+    let Some(chosen) = candidates.first() else { return Guarded { placement: by_label(selector, None), note: None } };
+    let note = (candidates.len() > 1).then(|| {
+        format!(
+            "Clusters {} carry the label of {city}, and nothing of it is anywhere yet: {chosen} is chosen, the first by name \
+             of those that are able",
+            list(&candidates)
+        )
     });
-    let Some(first) = places.next() else { return Vec::new() };
-    if first.is_empty() || places.any(|other| other != first) { Vec::new() } else { first.into_iter().collect() }
+    Guarded { placement: by_label(selector, Some(chosen)), note }
+}
+
+/// The clusters that carry a city's label, the one to be chosen first: those that stay, then those that are able, then
+/// by name.
+pub fn candidates<'a>(city: &CityCode, clusters: &'a BTreeMap<String, ClusterFacts>) -> Vec<&'a str> {
+    let mut all: Vec<(&String, &ClusterFacts)> =
+        clusters.iter().filter(|(_, cluster)| cluster.city.as_ref() == Some(city)).collect();
+    all.sort_by_key(|(name, cluster)| (cluster.is_leaving(), cluster.is_able().is_err(), name.as_str()));
+    all.into_iter().map(|(name, _)| name.as_str()).collect()
+}
+
+/// A city of which each deployment runs on several clusters, as a policy of the Go operator has it where several carry the
+/// label. Nobody can tell which of them to give up, so they stay, but for those that are to be left.
+fn shared(city: &CityCode, selector: LabelSelector, on: &BTreeSet<&String>, observed: &Observed) -> Guarded {
+    let leaves = |name: &&&String| observed.clusters.get(**name).is_some_and(ClusterFacts::is_leaving);
+    let names: Vec<&str> = on.iter().map(|name| name.as_str()).collect();
+    let mut placement = by_label(selector, None);
+    if on.iter().any(|name| leaves(&name)) && !on.iter().all(|name| leaves(&name)) {
+        let stay = on.iter().filter(|name| !leaves(name)).map(|name| (*name).clone()).collect();
+        placement.cluster_affinity.get_or_insert_default().cluster_names = stay;
+    }
+    let note = format!(
+        "each deployment of {city} here runs on Clusters {}: take the city's label off all but one; until then nothing \
+         guards against the loss of a label",
+        list(&names)
+    );
+    Guarded { placement, note: Some(note) }
+}
+
+fn list(names: &[&str]) -> String {
+    names.join(", ")
 }
 
 #[cfg(test)]

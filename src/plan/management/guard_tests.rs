@@ -1,90 +1,150 @@
-use std::collections::BTreeMap;
-
 use super::*;
+use crate::plan::recorded::recorded;
 
-/// Clusters by name: city label, whether drained, whether ready.
-type World = BTreeMap<&'static str, (&'static str, bool, bool)>;
+fn dfw() -> CityCode {
+    CityCode::parse("dfw").unwrap()
+}
 
-fn decide(world: &World, live: Option<&PolicyPlacement>, on: &[&[&str]]) -> (Vec<String>, Vec<String>) {
-    let facts = |(city, draining, ready): &(&str, bool, bool)| {
-        let ready = if *ready { Ok(()) } else { Err("away".to_owned()) };
-        Arc::new(ClusterFacts { city: CityCode::parse(city).ok(), ready, draining: *draining })
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Clusters by name and label.
+fn world(clusters: &[(&str, &str)]) -> Observed {
+    let of = clusters.iter().map(|(name, label)| ((*name).to_owned(), ClusterFacts::labelled(label)));
+    Observed { clusters: of.collect(), ..Observed::default() }
+}
+
+fn on(mut world: Observed, bindings: &[&[&str]]) -> Observed {
+    world.on = bindings.iter().map(|on| set(on)).collect();
+    world
+}
+
+fn edit(mut world: Observed, cluster: &str, edit: impl FnOnce(&mut ClusterFacts)) -> Observed {
+    edit(world.clusters.get_mut(cluster).unwrap());
+    world
+}
+
+fn draining(world: Observed, cluster: &str) -> Observed {
+    edit(world, cluster, |facts| facts.draining = true)
+}
+
+/// A placement in short: of each group its name, `label` where it has a selector, and its clusters.
+fn brief(placement: &PolicyPlacement) -> String {
+    let group = |name: &str, group: &ClusterAffinity| {
+        assert!(group.others.is_empty() && group.cluster_names.len() <= 1 || placement.cluster_affinities.is_none());
+        let label = if group.label_selector.is_some() { "label " } else { "" };
+        format!("{name}[{label}{}]", group.cluster_names.join(","))
     };
-    let bindings: Vec<Arc<BindingFacts>> = on
-        .iter()
-        .map(|clusters| {
-            let clusters = clusters.iter().map(|name| (*name).to_owned()).collect();
-            Arc::new(BindingFacts { clusters, ..BindingFacts::default() })
-        })
-        .collect();
-    let placement = placement(
-        &CityCode::parse("dfw").unwrap(),
-        live,
-        &Clusters {
-            bindings: &bindings,
-            cluster: &|name| world.get(name).map(facts),
-            clusters_of: &|city| {
-                let of = world.iter().filter(|(_, (label, _, _))| *label == city.as_str());
-                of.map(|(name, _)| (*name).to_owned()).collect()
-            },
-        },
-    );
-    match (placement.cluster_affinity, placement.cluster_affinities) {
-        (Some(plain), None) => (plain.exclude, Vec::new()),
+    match (&placement.cluster_affinity, &placement.cluster_affinities) {
+        (Some(plain), None) => group("", plain),
         (None, Some(terms)) => {
-            assert!(terms.len() == 2 && terms[0].group.label_selector.is_some(), "the label comes first");
-            assert!(terms[1].group.label_selector.is_none() && !terms[1].group.cluster_names.is_empty());
-            let held = &terms[1].group.cluster_names;
-            assert_eq!(&terms[0].group.cluster_names, held, "the label alone sends nothing elsewhere");
-            (terms[0].group.exclude.clone(), terms[1].group.cluster_names.clone())
+            terms.iter().map(|term| group(&term.affinity_name, &term.group)).collect::<Vec<_>>().join(" ")
         }
         other => panic!("Karmada takes one or the other: {other:?}"),
     }
 }
 
-fn guarding(names: &[&str]) -> PolicyPlacement {
-    let group = ClusterAffinity {
-        cluster_names: names.iter().map(|name| (*name).to_owned()).collect(),
-        ..ClusterAffinity::default()
-    };
-    let terms = vec![ClusterAffinityTerm { affinity_name: HOLDING.into(), group }];
-    PolicyPlacement { cluster_affinity: None, cluster_affinities: Some(terms) }
+fn look(live: Option<&PolicyPlacement>, observed: &Observed) -> String {
+    let decided = decide(&dfw(), &set(&["dfw"]), live, observed);
+    assert_eq!(decide(&dfw(), &set(&["dfw"]), live, &recorded(observed)), decided);
+    brief(&decided.placement)
+}
+
+const ON_A: &str = "city[label a] holding[a]";
+
+#[test]
+fn the_guard_names_who_has_the_city_by_bindings_that_its_policy_claimed() {
+    let one = || world(&[("a", "dfw"), ("b", "ord")]);
+    let cases: [(&str, Observed, &str); 8] = [
+        ("nobody has it: whoever carries the label", one(), "[label a]"),
+        ("nobody carries the label", world(&[("b", "ord")]), "[label ]"),
+        ("everything is on one", on(one(), &[&["a"], &["a"]]), ON_A),
+        ("the label has gone to another", on(world(&[("a", ""), ("b", "dfw")]), &[&["a"]]), ON_A),
+        ("the cluster is gone for good", on(world(&[("b", "dfw")]), &[&["a"]]), "[label b]"),
+        ("not ready is no reason to leave", edit(on(one(), &[&["a"]]), "a", |a| a.ready = Err("away".into())), ON_A),
+        ("to be drained, but nobody has begun", draining(on(one(), &[&["a"]]), "a"), ON_A),
+        ("every deployment is on both", on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"]]), "[label ]"),
+    ];
+    for (what, observed, expected) in cases {
+        assert_eq!(look(None, &observed), expected, "{what}");
+    }
+    // What stands in the policy says nothing of where the city is.
+    let elsewhere = held(selector(&dfw(), &set(&["dfw"]), &BTreeMap::new()), "b");
+    assert_eq!(look(Some(&elsewhere), &on(one(), &[&["a"]])), ON_A);
+    assert_eq!(look(Some(&elsewhere), &one()), "[label a]", "neither label nor binding");
 }
 
 #[test]
-fn the_guard_names_who_holds_the_city_and_never_guesses() {
-    let a = [("a", ("dfw", false, true))];
-    let both: World = a.into_iter().chain([("b", ("ord", false, true))]).collect();
-    let only: World = a.into();
-    let none: [&[&str]; 0] = [];
-    let nobody: (Vec<String>, Vec<String>) = (vec![], vec![]);
-    let holds = |names: &[&str]| (Vec::<String>::new(), names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
-    assert_eq!(decide(&only, None, &none), nobody, "nothing is there yet");
-    assert_eq!(decide(&only, None, &[&["a"], &["a"]]), holds(&["a"]));
-    assert_eq!(
-        decide(&both, None, &[&["a"], &["b"]]),
-        nobody,
-        "spread over two: either name would move or double some"
-    );
-    assert_eq!(decide(&both, None, &[&["a"], &[]]), holds(&["a"]), "one that is not scheduled says nothing");
-    // Once it stands it is not widened, and goes with its clusters only.
-    assert_eq!(decide(&both, Some(&guarding(&["a"])), &[&["b"]]), holds(&["a"]));
-    let relabelled: World = [("a", ("", false, true)), ("b", ("dfw", false, true))].into();
-    assert_eq!(decide(&relabelled, Some(&guarding(&["a"])), &[&["a"]]), holds(&["a"]), "a moved label moves nothing");
-    assert_eq!(decide(&only, Some(&guarding(&["gone"])), &[&["a"]]), holds(&["a"]));
+fn a_new_namespace_begins_where_the_city_is() {
+    let both = || world(&[("a", "dfw"), ("b", "dfw"), ("c", "")]);
+    let held = |counts: &[(&str, usize)], mut world: Observed| {
+        world.elsewhere = counts.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        world
+    };
+    let cases = [
+        ("nobody has it: the first by name", both(), "[label a]"),
+        ("the first that is able", edit(both(), "a", |a| a.obstacle = Some("has a taint".into())), "[label b]"),
+        ("the first that stays", draining(both(), "a"), "[label b]"),
+        ("others have it", held(&[("b", 2)], both()), "city[label b] holding[b]"),
+        ("most others have it", held(&[("a", 1), ("b", 2)], both()), "city[label b] holding[b]"),
+        ("others have it on one without the label", held(&[("c", 1)], both()), "city[label c] holding[c]"),
+        ("others have it where it is to leave", draining(held(&[("b", 1)], both()), "b"), "city[label b] holding[b]"),
+        ("others had it on one that goes", edit(held(&[("b", 1)], both()), "b", |b| b.deleting = true), "[label a]"),
+        (
+            "while it moves",
+            Observed { home: Some("b".into()), ..held(&[("a", 9)], both()) },
+            "city[label b] holding[b]",
+        ),
+    ];
+    for (what, observed, expected) in cases {
+        assert_eq!(look(None, &observed), expected, "{what}");
+    }
+    let told = decide(&dfw(), &set(&[]), None, &both()).note.unwrap();
+    assert!(told.contains("Clusters a, b carry the label of dfw") && told.contains("a is chosen"), "{told}");
+}
+
+fn turn(from: &str, to: &str, attempt: &str) -> Turn {
+    Turn { from: from.into(), to: to.into(), attempt: attempt.into() }
 }
 
 #[test]
-fn a_drain_moves_the_city_when_somebody_takes_over() {
-    let drained = |others: &[(&'static str, (&'static str, bool, bool))]| -> World {
-        [("a", ("dfw", true, true))].into_iter().chain(others.iter().copied()).collect()
+fn a_move_has_the_old_cluster_behind_the_new_one_until_it_is_proved() {
+    let at = |bindings: &[&[&str]], turn: Option<&Turn>| {
+        let world = draining(on(world(&[("a", "dfw"), ("b", "dfw")]), bindings), "a");
+        Observed { turn: turn.cloned(), ..world }
     };
-    let guard = guarding(&["a"]);
-    let stays = (vec![], vec!["a".to_owned()]);
-    assert_eq!(decide(&drained(&[]), Some(&guard), &[&["a"]]), stays, "nobody else is there");
-    assert_eq!(decide(&drained(&[("b", ("dfw", false, false))]), Some(&guard), &[&["a"]]), stays, "nor ready");
-    let moved = decide(&drained(&[("b", ("dfw", false, true))]), Some(&guard), &[&["a"]]);
-    assert_eq!(moved, (vec!["a".to_owned()], vec![]));
-    let after = decide(&drained(&[("b", ("dfw", false, true))]), None, &[&["b"]]);
-    assert_eq!(after, (vec!["a".to_owned()], vec!["b".to_owned()]), "guarded where it is now");
+    let there = turn("a", "b", "7-0");
+    let begun = "moving-7-0[label b] holding-7-0[a]";
+    let decided = decide(&dfw(), &set(&["dfw"]), None, &at(&[&["a"], &["a"]], Some(&there))).placement;
+    assert_eq!(brief(&decided), begun);
+    assert_eq!(Turn::of(&decided), Some(there.clone()), "it is read back");
+    let live = Some(&decided);
+    assert_eq!(look(live, &at(&[&["a"], &["b"]], Some(&there))), begun, "half-way");
+    assert_eq!(look(live, &at(&[&["a"], &["b"]], None)), begun, "called off half-way: it is not left on two");
+    assert_eq!(look(live, &at(&[&["b"], &["b"]], Some(&there))), begun, "there, but nobody knows whether it runs");
+    assert_eq!(look(live, &at(&[&["b"], &["b"]], None)), "city[label b] holding[b]", "proved");
+    assert_eq!(look(live, &at(&[&["a"], &["a"]], None)), ON_A, "called off before anything moved");
+    let again = turn("a", "b", "8-0");
+    assert_eq!(look(live, &at(&[&["a"]], Some(&again))), "moving-8-0[label b] holding-8-0[a]", "names not seen before");
+    // Brought back, even to a cluster that has lost the label meanwhile.
+    let back = turn("b", "a", "back-7-0");
+    assert_eq!(look(live, &at(&[&["b"], &["a"]], Some(&back))), "moving-back-7-0[label a] holding-back-7-0[b]");
+    let unlabelled = edit(at(&[&["b"]], Some(&back)), "a", |a| a.label = None);
+    assert_eq!(look(live, &unlabelled), "moving-back-7-0[a] holding-back-7-0[b]");
+}
+
+#[test]
+fn a_city_that_several_clusters_share_gives_up_only_what_is_to_be_left() {
+    let shared = || on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"]]);
+    assert_eq!(look(None, &draining(shared(), "a")), "[label b]");
+    assert_eq!(look(None, &draining(draining(shared(), "a"), "b")), "[label ]");
+    assert!(decide(&dfw(), &set(&[]), None, &shared()).note.unwrap().contains("runs on Clusters a, b"));
+}
+
+#[test]
+fn names_of_attempts_fit_into_karmadas_limit() {
+    // An affinity's name has at most 32 characters.
+    let placement = moving(LabelSelector::default(), &turn("a", "b", "back-9999999-9999"), &Observed::default());
+    assert!(placement.cluster_affinities.unwrap().iter().all(|term| term.affinity_name.len() <= 32));
 }

@@ -54,7 +54,7 @@ pub fn report(observed: &Observed, cluster: &str, city: &CityCode, now: Timestam
         label::TOPOLOGY_CITY,
         annotation::DRAIN
     );
-    let cluster = Cluster::new(cluster, ClusterSpec {});
+    let cluster = Cluster::new(cluster, ClusterSpec::default());
     let note = Note { severity: Severity::Warning, reason: Reason::CityLabelLost, action: "Guarding", text: &text };
     Some(event::on(&cluster, "city-guard", &note, now))
 }

@@ -1,5 +1,6 @@
 //! What the management controllers decide: from a Workload to its copies on the hub, and back.
 
+pub mod cluster;
 pub mod companion;
 pub mod diagnosis;
 pub mod facts;
@@ -9,6 +10,7 @@ mod federation_status;
 pub mod guard;
 pub mod labels;
 pub mod migration;
+pub mod moves;
 pub mod placement;
 pub mod policy;
 pub mod probe;

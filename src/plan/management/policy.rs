@@ -8,28 +8,29 @@
 //! stands, so it may be cut anywhere.
 
 use std::{
-    collections::BTreeMap,
+    collections::BTreeSet,
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{
     facts::{Phase, selects_companions},
-    guard::{self, Clusters},
+    guard::{self, Guarded},
     probe::Probe,
 };
 use crate::{
     api::{
-        karmada::{MatchLabels, PolicyPlacement, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
+        karmada::{LabelSelector, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
         meta::{self, GROUP, VERSION, label, manager},
         names::CityCode,
         reason::Reason,
         referenced::SourceKind,
     },
     plan::{
-        Hub, Next, Op, Plan, Write,
+        Hub, Next, Op, Plan, Shared, Write, diff,
         event::{self, Note, Severity},
         ownership,
     },
@@ -62,12 +63,15 @@ impl Unneeded {
 }
 
 /// Everything that is known about one city in one hub namespace.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools)] // facts, each its own
-pub struct Observed<'a> {
+pub struct Observed {
     /// The hub namespace.
-    pub namespace: &'a str,
+    pub namespace: String,
     /// The city.
-    pub city: &'a CityCode,
+    pub city: CityCode,
+    /// How its deployments spell it, those on the hub and those that are to come there.
+    pub spellings: BTreeSet<String>,
     /// Deployments of the city that the hub holds there, also those on their way out.
     pub copies: usize,
     /// Whether a living deployment of a project is to be copied there.
@@ -77,9 +81,9 @@ pub struct Observed<'a> {
     /// Whether the namespace is there, and stays.
     pub namespace_lives: bool,
     /// The policy of the city's name.
-    pub policy: Option<&'a PropagationPolicy>,
-    /// Where the city's deployments are, with the city guard; nothing without it, or while that is not known.
-    pub clusters: Option<Clusters<'a>>,
+    pub policy: Option<Shared<PropagationPolicy>>,
+    /// Where the city is; absent while that is not known.
+    pub place: Option<guard::Observed>,
     /// Whether the city guard is on.
     pub guard: bool,
     /// Whether every companion in the namespace is known to be brought to all its consumers by their need.
@@ -102,7 +106,7 @@ pub struct Observed<'a> {
 }
 
 /// How companions are brought to the cells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Propagation {
     /// They follow the deployments that need them.
     #[default]
@@ -111,18 +115,12 @@ pub enum Propagation {
     Selectors,
 }
 
-/// What is to be done about one policy.
-#[derive(Debug)]
-pub struct Decision {
-    /// The writes.
-    pub plan: Plan<Write<Hub>>,
-    /// What these writes report, to be remembered or counted.
-    pub news: Option<News>,
-}
+/// What is decided about one policy.
+pub type Decided = Plan<Write<Hub>, Signal>;
 
-/// What is reported about a policy, once.
+/// What is reported about a policy, once: to be remembered or counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum Signal {
     /// Nobody needs it, and it waits for companions that it claims.
     Waits,
     /// It goes although companions are still claimed by it.
@@ -133,20 +131,8 @@ pub enum News {
     Refused,
 }
 
-impl Decision {
-    fn reporting(news: News, steps: Vec<Write<Hub>>, next: Next) -> Self {
-        Self { plan: Plan::until(steps, next), news: Some(news) }
-    }
-}
-
-impl From<Plan<Write<Hub>>> for Decision {
-    fn from(plan: Plan<Write<Hub>>) -> Self {
-        Self { plan, news: None }
-    }
-}
-
 /// Whether nobody needs the policy: known to be so, not merely not known otherwise.
-pub fn is_unneeded(observed: &Observed<'_>) -> bool {
+pub fn is_unneeded(observed: &Observed) -> bool {
     !observed.wanted && observed.copies == 0 && observed.complete
 }
 
@@ -156,28 +142,25 @@ pub fn is_unneeded(observed: &Observed<'_>) -> bool {
 /// companion that it claims: it first selects such no more, and waits until what it claims is released. A wait that is
 /// given up leaves nothing for ever, since what a claim has left is taken off whoever left it
 /// ([`residue`](super::residue)).
-pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
+pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     if observed.wanted || observed.copies > 0 {
-        return if observed.namespace_lives { ensure(observed, now) } else { Plan::nothing().into() };
+        return if observed.namespace_lives { ensure(observed, now) } else { Plan::nothing() };
     }
-    let ours = observed.policy.filter(|policy| is_unneeded(observed) && ownership::is_managed(*policy));
-    let Some(policy) = ours else { return Plan::nothing().into() };
-    let Some(delete) = Write::delete(policy) else { return Plan::nothing().into() };
+    let ours = observed.policy.as_deref().filter(|policy| is_unneeded(observed) && ownership::is_managed(*policy));
+    let Some(policy) = ours else { return Plan::nothing() };
+    let Some(delete) = Write::delete(policy) else { return Plan::nothing() };
     if observed.claimed == 0 {
-        return Plan::writes(vec![delete]).into();
+        return Plan::writes(vec![delete]);
     }
     if let Some(selects_no_more) = drop_selectors(observed, policy) {
-        return Plan::writes(vec![selects_no_more, step(observed, policy, Phase::Dependencies, now)]).into();
+        return Plan::writes(vec![selects_no_more, step(observed, policy, Phase::Dependencies, now)]);
     }
     if observed.unneeded_for < observed.timing.policy_claim_release {
         if observed.wait_is_reported || observed.unneeded_for < observed.timing.policy_poll {
-            return Plan::until(Vec::new(), Next::After(observed.timing.policy_poll)).into();
+            return Plan::until(Vec::new(), Next::After(observed.timing.policy_poll));
         }
-        return Decision::reporting(
-            News::Waits,
-            vec![wait(observed, policy, now)],
-            Next::After(observed.timing.policy_poll),
-        );
+        return Plan::until(vec![wait(observed, policy, now)], Next::After(observed.timing.policy_poll))
+            .with([Signal::Waits]);
     }
     let text = format!(
         "the last deployment of {} has gone {} s ago, and {} companion(s) are still claimed by this policy: it goes all \
@@ -189,12 +172,12 @@ pub fn plan(observed: &Observed<'_>, now: Timestamp) -> Decision {
     let note =
         Note { severity: Severity::Warning, reason: Reason::CompanionsStillClaimed, action: "Deleting", text: &text };
     let event = event::on(policy, "city-policy", &note, now);
-    Decision::reporting(News::GaveUp, vec![event, delete], Next::Await)
+    Plan::until(vec![event, delete], Next::Await).with([Signal::GaveUp])
 }
 
 /// The patch by which a policy that nobody needs selects companions no more, so that what it claims can be released
 /// (fact 24). On the way back to claims its claims pass to another policy when it goes.
-fn drop_selectors(observed: &Observed<'_>, policy: &PropagationPolicy) -> Option<Write<Hub>> {
+fn drop_selectors(observed: &Observed, policy: &PropagationPolicy) -> Option<Write<Hub>> {
     if observed.propagation == Propagation::Selectors || !selects_companions(&policy.spec) {
         return None;
     }
@@ -205,7 +188,7 @@ fn drop_selectors(observed: &Observed<'_>, policy: &PropagationPolicy) -> Option
 }
 
 /// Says how far a policy gets with this look.
-fn step(observed: &Observed<'_>, policy: &PropagationPolicy, phase: Phase, now: Timestamp) -> Write<Hub> {
+fn step(observed: &Observed, policy: &PropagationPolicy, phase: Phase, now: Timestamp) -> Write<Hub> {
     let before = Phase::of(&policy.spec);
     let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
     let note = Note { severity: Severity::Normal, reason: Reason::MigrationStep, action: "Migrating", text: &text };
@@ -213,7 +196,7 @@ fn step(observed: &Observed<'_>, policy: &PropagationPolicy, phase: Phase, now: 
 }
 
 /// Says what a policy that nobody needs waits for.
-fn wait(observed: &Observed<'_>, policy: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
+fn wait(observed: &Observed, policy: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
     let text = format!(
         "the last deployment of {} has gone; {} companion(s) are still claimed by this policy, which goes once they are \
          released, or {} s after the deployment",
@@ -225,10 +208,10 @@ fn wait(observed: &Observed<'_>, policy: &PropagationPolicy, now: Timestamp) -> 
     event::on(policy, "city-policy", &note, now)
 }
 
-fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
-    let live = observed.policy;
+fn ensure(observed: &Observed, now: Timestamp) -> Decided {
+    let live = observed.policy.as_deref();
     if live.is_some_and(|p| p.metadata.deletion_timestamp.is_some()) {
-        return Plan::nothing().into(); // made anew when it is gone; its event brings us back
+        return Plan::nothing(); // made anew when it is gone; its event brings us back
     }
     let before = live.map(|policy| Phase::of(&policy.spec));
     let phase = match (observed.propagation, before) {
@@ -246,35 +229,21 @@ fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
             Err(wait) => return wait,
         },
     };
-    let standing = live.map(|policy| &policy.spec.placement);
-    let placement = match (&observed.clusters, standing) {
-        (Some(clusters), _) => guard::placement(observed.city, standing, clusters),
-        // Nobody knows where the city is: what guards it stays as it is.
-        (None, Some(standing)) if observed.guard => standing.clone(),
-        (None, _) => guard::plain(observed.city),
-    };
-    let city = MatchLabels {
-        match_labels: BTreeMap::from([(label::TOPOLOGY_CITY.to_owned(), observed.city.as_str().to_owned())]),
-    };
+    let Some(guarded) = place(observed, live) else { return Plan::nothing() };
     let deployments = ResourceSelector {
         api_version: format!("{GROUP}/{VERSION}"),
         kind: "WorkloadDeployment".into(),
-        namespace: Some(observed.namespace.into()),
-        label_selector: Some(city),
+        namespace: Some(observed.namespace.clone()),
+        label_selector: Some(LabelSelector::one_of(label::TOPOLOGY_CITY, &spellings(observed))),
     };
     let spec = PropagationPolicySpec {
         resource_selectors: [deployments].into_iter().chain(companions(observed, phase)).collect(),
         propagate_deps: phase != Phase::Claims,
-        placement,
+        placement: guarded.placement.clone(),
     };
-    let mut steps: Vec<Write<Hub>> = Vec::new();
-    let form = live.and_then(|live| change_of_form(live, &spec.placement));
-    let fields = json!({ "metadata": { "labels": { label::MANAGED_BY: meta::MANAGED_BY } }, "spec": spec });
-    let name = observed.city.policy_name();
-    match form {
-        // One form excludes the other, and whoever wrote the old one holds on to it: the next look applies the rest.
-        Some(form) => steps.push(form),
-        None => steps.extend(Write::ensure(manager::CITY_POLICY, observed.namespace, &name, fields, live)),
+    let mut steps = write(observed, live, &spec);
+    if !steps.is_empty() {
+        steps.extend(notes(observed, live, &spec, guarded.note.as_deref(), now));
     }
     let writes = steps.iter().any(|write| matches!(write.op, Op::Apply { .. }));
     if let Some(live) = live.filter(|_| writes && before != Some(phase)) {
@@ -286,18 +255,18 @@ fn ensure(observed: &Observed<'_>, now: Timestamp) -> Decision {
             if waits && unanswered_for >= observed.timing.probe_timeout =>
         {
             steps.push(refuse(observed, live, now));
-            Decision::reporting(News::Refused, steps, Next::After(observed.timing.policy_poll))
+            Plan::until(steps, Next::After(observed.timing.policy_poll)).with([Signal::Refused])
         }
         // In memory alone: what is looked at is whose turn it is, and whether there is an answer.
         (Probe::Here { .. } | Probe::Elsewhere, _) if waits => {
-            Plan::until(steps, Next::After(observed.timing.policy_poll)).into()
+            Plan::until(steps, Next::After(observed.timing.policy_poll))
         }
-        _ => Plan::writes(steps).into(),
+        _ => Plan::writes(steps),
     }
 }
 
 /// The last step back to claims, or the wait before it: what some city loses by it is reported, and stands for a while.
-fn rollback(observed: &Observed<'_>, now: Timestamp) -> Result<Phase, Decision> {
+fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
     match &observed.rollback_impact {
         None => Ok(Phase::Both),
         Some((rollback_impact, _)) if rollback_impact.is_empty() => Ok(Phase::Claims),
@@ -305,13 +274,13 @@ fn rollback(observed: &Observed<'_>, now: Timestamp) -> Result<Phase, Decision> 
         Some((_, Some(reported))) if *reported >= observed.timing.rollback_warning => Ok(Phase::Claims),
         Some((_, Some(reported))) => {
             let next = Next::After(observed.timing.rollback_warning.saturating_sub(*reported));
-            Err(Plan::until(Vec::new(), next).into())
+            Err(Plan::until(Vec::new(), next))
         }
     }
 }
 
-/// Says that the way to dependencies is not conflicting. The policy that asked goes on asking, which changes nothing (fact 37).
-fn refuse(observed: &Observed<'_>, live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
+/// Says that the way to dependencies is not taken. The policy that asked goes on asking, which changes nothing (fact 37).
+fn refuse(observed: &Observed, live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
     let text = format!(
         "Karmada on this hub does not bring dependencies: asked {} s ago, no ResourceBinding of {} in {} lists any. \
          Policies stay with their claims until it does: enable the feature gate PropagateDeps of \
@@ -325,28 +294,28 @@ fn refuse(observed: &Observed<'_>, live: &PropagationPolicy, now: Timestamp) -> 
 }
 
 /// The selectors of companions: those that stand, or the Go operator's.
-fn companions(observed: &Observed<'_>, phase: Phase) -> Vec<ResourceSelector> {
+fn companions(observed: &Observed, phase: Phase) -> Vec<ResourceSelector> {
     if phase == Phase::Dependencies {
         return Vec::new();
     }
-    let live = observed.policy.into_iter().flat_map(|policy| &policy.spec.resource_selectors);
+    let live = observed.policy.iter().flat_map(|policy| &policy.spec.resource_selectors);
     let kept: Vec<ResourceSelector> = live.filter(|selector| selector.kind != "WorkloadDeployment").cloned().collect();
     if !kept.is_empty() {
         return kept;
     }
-    let labels = MatchLabels { match_labels: [(label::REFERENCED_DATA.to_owned(), "true".to_owned())].into() };
+    let labels = LabelSelector::one_of(label::REFERENCED_DATA, &["true".to_owned()].into());
     let selector = |kind: SourceKind| ResourceSelector {
         api_version: "v1".into(),
         kind: kind.as_str().into(),
-        namespace: Some(observed.namespace.into()),
+        namespace: Some(observed.namespace.clone()),
         label_selector: Some(labels.clone()),
     };
     SourceKind::ALL.map(selector).into()
 }
 
 /// Says what some city will lose, before it does (fact 28).
-fn warn(observed: &Observed<'_>, rollback_impact: &[String], now: Timestamp) -> Decision {
-    let Some(live) = observed.policy else { return Plan::nothing().into() };
+fn warn(observed: &Observed, rollback_impact: &[String], now: Timestamp) -> Decided {
+    let Some(live) = observed.policy.as_deref() else { return Plan::nothing() };
     let text = format!(
         "in {} s, by --referenced-data-propagation=selectors, data is taken away: {}; to keep it, go back to dependencies",
         observed.timing.rollback_warning.as_secs(),
@@ -354,26 +323,74 @@ fn warn(observed: &Observed<'_>, rollback_impact: &[String], now: Timestamp) -> 
     );
     let note = Note { severity: Severity::Warning, reason: Reason::DataWillBeLost, action: "Migrating", text: &text };
     let event = event::on(live, "city-policy", &note, now);
-    Decision::reporting(News::Warned, vec![event], Next::After(observed.timing.rollback_warning))
+    Plan::until(vec![event], Next::After(observed.timing.rollback_warning)).with([Signal::Warned])
 }
 
-/// The patch that turns a placement of one form into the other (fact 47: nothing moves by it).
-fn change_of_form(live: &PropagationPolicy, wanted: &PolicyPlacement) -> Option<Write<Hub>> {
-    let standing = &live.spec.placement;
-    let mut placement = Map::new();
-    if standing.cluster_affinity.is_some() && wanted.cluster_affinities.is_some() {
-        placement.insert("clusterAffinity".into(), Value::Null);
-        placement.insert("clusterAffinities".into(), json!(wanted.cluster_affinities));
+/// Where the policy is to send the city; nothing while it is not known where the city is and nothing stands: a policy
+/// without its guard would be obeyed at once.
+fn place(observed: &Observed, live: Option<&PropagationPolicy>) -> Option<Guarded> {
+    let standing = live.map(|policy| &policy.spec.placement);
+    match (&observed.place, standing) {
+        (Some(place), _) if observed.guard => Some(guard::decide(&observed.city, &observed.spellings, standing, place)),
+        (Some(place), _) => {
+            let placement = guard::plain(&observed.city, &observed.spellings, &place.clusters);
+            Some(Guarded { placement, note: None })
+        }
+        (None, Some(standing)) => Some(Guarded { placement: standing.clone(), note: None }),
+        (None, None) => None,
     }
-    if standing.cluster_affinities.is_some() && wanted.cluster_affinity.is_some() {
-        placement.insert("clusterAffinities".into(), Value::Null);
-        placement.insert("clusterAffinity".into(), json!(wanted.cluster_affinity));
+}
+
+/// The spellings that the policy's deployments have; the canonical one while there are none.
+fn spellings(observed: &Observed) -> BTreeSet<String> {
+    if observed.spellings.is_empty() {
+        return [observed.city.as_str().to_owned()].into();
     }
-    if placement.is_empty() {
-        return None;
+    observed.spellings.clone()
+}
+
+/// The writes that give the policy this spec. The placement is ours as a whole: what stands there and is not wanted goes,
+/// whoever wrote it, which an apply cannot do. The next look applies the rest.
+fn write(observed: &Observed, live: Option<&PropagationPolicy>, spec: &PropagationPolicySpec) -> Vec<Write<Hub>> {
+    if let Some(live) = live.filter(|live| live.spec.placement != spec.placement) {
+        let placement = diff::merge_patch(&json!(live.spec.placement), &json!(spec.placement));
+        return vec![Write::amend(manager::CITY_POLICY, json!({ "spec": { "placement": placement } }), live)];
     }
-    let patch = json!({ "spec": { "placement": placement } });
-    Some(Write::amend(manager::CITY_POLICY, patch, live))
+    let fields = json!({ "metadata": { "labels": { label::MANAGED_BY: meta::MANAGED_BY } }, "spec": spec });
+    let name = observed.city.policy_name();
+    Write::ensure(manager::CITY_POLICY, &observed.namespace, &name, fields, live).into_iter().collect()
+}
+
+/// What is said on the policy about a placement or selector that is written now.
+fn notes(
+    observed: &Observed,
+    live: Option<&PropagationPolicy>,
+    spec: &PropagationPolicySpec,
+    several: Option<&str>,
+    now: Timestamp,
+) -> Vec<Write<Hub>> {
+    let name = observed.city.policy_name();
+    let mut policy = PropagationPolicy::new(&name, PropagationPolicySpec::default());
+    policy.metadata.namespace = Some(observed.namespace.clone());
+    let policy = live.unwrap_or(&policy);
+    let event = |reason: Reason, text: &str| {
+        let note = Note { severity: Severity::Warning, reason, action: "Guarding", text };
+        event::on(policy, "city-policy", &note, now)
+    };
+    let mut events: Vec<Write<Hub>> = several.map(|text| event(Reason::SeveralClusters, text)).into_iter().collect();
+    let spelt = |spec: &PropagationPolicySpec| spec.spellings_of(label::TOPOLOGY_CITY);
+    let (before, after) = (live.map(|live| spelt(&live.spec)).unwrap_or_default(), spelt(spec));
+    if after.len() > 1 && before != after {
+        let all: Vec<&str> = after.iter().map(String::as_str).collect();
+        let text = format!(
+            "{} is spelt {} by its deployments and Clusters: all of them count, and the label {} should have one spelling",
+            observed.city,
+            all.join(", "),
+            label::TOPOLOGY_CITY
+        );
+        events.push(event(Reason::SeveralSpellings, &text));
+    }
+    events
 }
 
 #[cfg(test)]

@@ -1,24 +1,22 @@
-use std::sync::Arc;
+use serde_json::Value;
 
 use super::*;
-use crate::plan::{
-    Op,
-    management::facts::{BindingFacts, ClusterFacts},
-};
+use crate::plan::{Op, management::cluster::ClusterFacts, recorded::recorded};
 use crate::timing::some_moment;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-fn observed<'a>(city: &'a CityCode, policy: Option<&'a PropagationPolicy>) -> Observed<'a> {
+fn observed(city: &CityCode, policy: Option<&PropagationPolicy>) -> Observed {
     Observed {
-        namespace: "ns-1",
-        city,
+        namespace: "ns-1".into(),
+        city: city.clone(),
+        spellings: BTreeSet::new(),
         copies: 0,
         wanted: false,
         complete: true,
         namespace_lives: true,
-        policy,
-        clusters: None,
+        policy: policy.cloned().map(Shared::from),
+        place: Some(guard::Observed::default()),
         guard: false,
         delivered_by_dependency: false,
         claimed: 0,
@@ -61,7 +59,7 @@ fn overlay(under: &mut Value, over: &Value) {
 
 fn held(city: &CityCode) -> PropagationPolicy {
     let decision = plan(&Observed { wanted: true, ..observed(city, None) }, NOW);
-    after(None, &decision.plan.steps[0])
+    after(None, &decision.steps[0])
 }
 
 #[test]
@@ -78,9 +76,9 @@ fn it_comes_with_the_first_and_goes_with_the_last() {
         ("namespace not there yet", Observed { wanted: true, namespace_lives: false, ..observed(&dfw, None) }, 0),
     ];
     for (name, observed, writes) in cases {
-        assert_eq!(plan(&observed, NOW).plan.steps.len(), writes, "{name}");
+        assert_eq!(plan(&observed, NOW).steps.len(), writes, "{name}");
     }
-    let gone = plan(&observed(&dfw, Some(&policy)), NOW).plan;
+    let gone = plan(&observed(&dfw, Some(&policy)), NOW);
     assert_eq!(gone.steps[0].op, Op::Delete { uid: "u".into(), resource_version: "7".into() });
 }
 
@@ -89,7 +87,7 @@ fn a_namesake_of_somebody_else_is_left_alone() {
     let dfw = dfw();
     let mut policy = held(&dfw);
     policy.metadata.labels = None;
-    assert!(plan(&observed(&dfw, Some(&policy)), NOW).plan.steps.is_empty());
+    assert!(plan(&observed(&dfw, Some(&policy)), NOW).steps.is_empty());
 }
 
 #[test]
@@ -99,25 +97,20 @@ fn it_waits_for_companions_that_it_claims_and_not_for_ever() {
     let claimed = Observed { claimed: 2, ..observed(&dfw, Some(&policy)) };
     let waits = plan(&claimed, NOW);
     assert!(
-        waits.plan.steps.is_empty()
-            && waits.plan.next == Next::After(Timing::default().policy_poll)
-            && waits.news.is_none()
+        waits.steps.is_empty() && waits.next == Next::After(Timing::default().policy_poll) && waits.signals.is_empty()
     );
     let reported = plan(&Observed { unneeded_for: Timing::default().policy_poll, ..claimed }, NOW);
     assert!(
-        reported.news == Some(News::Waits)
-            && format!("{:?}", reported.plan.steps).contains("2 companion(s) are still claimed"),
+        reported.signals == [Signal::Waits]
+            && format!("{:?}", reported.steps).contains("2 companion(s) are still claimed"),
         "{reported:?}"
     );
     let claimed = Observed { claimed: 2, wait_is_reported: true, ..observed(&dfw, Some(&policy)) };
     let quiet = plan(&Observed { unneeded_for: Timing::default().policy_poll, ..claimed }, NOW);
-    assert!(
-        quiet.plan.steps.is_empty() && quiet.plan.next == Next::After(Timing::default().policy_poll),
-        "once is enough"
-    );
+    assert!(quiet.steps.is_empty() && quiet.next == Next::After(Timing::default().policy_poll), "once is enough");
     let claimed = Observed { claimed: 2, wait_is_reported: true, ..observed(&dfw, Some(&policy)) };
     let late = plan(&Observed { unneeded_for: Timing::default().policy_claim_release, ..claimed }, NOW);
-    assert!(late.news == Some(News::GaveUp) && late.plan.steps.len() == 2, "reported, and gone: {late:?}");
+    assert!(late.signals == [Signal::GaveUp] && late.steps.len() == 2, "reported, and gone: {late:?}");
 }
 
 /// A policy as the Go operator wrote it.
@@ -142,7 +135,7 @@ fn of_go() -> PropagationPolicy {
 fn a_policy_of_the_go_operator_is_led_to_dependencies_without_taking_anything_away() {
     let dfw = dfw();
     let look = |policy: &PropagationPolicy, delivered_by_dependency: bool| {
-        plan(&Observed { wanted: true, delivered_by_dependency, ..observed(&dfw, Some(policy)) }, NOW).plan.steps
+        plan(&Observed { wanted: true, delivered_by_dependency, ..observed(&dfw, Some(policy)) }, NOW).steps
     };
     let old = of_go();
     assert_eq!(Phase::of(&old.spec), Phase::Claims);
@@ -172,18 +165,18 @@ fn a_policy_that_nobody_needs_selects_companions_no_more_before_it_waits_for_the
     for policy in [&claims, &both] {
         let unneeded =
             || Observed { claimed: 1, unneeded_for: Duration::from_hours(1), ..observed(&dfw, Some(policy)) };
-        let steps = plan(&unneeded(), NOW).plan.steps;
+        let steps = plan(&unneeded(), NOW).steps;
         let dropped = after(Some(policy), &steps[0]);
         assert_eq!((Phase::of(&dropped.spec), dropped.spec.resource_selectors.len()), (Phase::Dependencies, 1));
         assert_eq!(dropped.spec.placement, policy.spec.placement, "where its deployments were is not touched");
         assert!(format!("{steps:?}").contains("to dependencies"), "{steps:?}");
         let waits = Observed { claimed: 1, ..observed(&dfw, Some(&dropped)) };
-        assert!(plan(&waits, NOW).plan.steps.is_empty());
-        let released = plan(&observed(&dfw, Some(&dropped)), NOW).plan.steps;
+        assert!(plan(&waits, NOW).steps.is_empty());
+        let released = plan(&observed(&dfw, Some(&dropped)), NOW).steps;
         assert!(matches!(released[..], [Write { op: Op::Delete { .. }, .. }]), "{released:?}");
         // Back to claims, they pass to another policy when it goes.
         let back = Observed { propagation: Propagation::Selectors, ..unneeded() };
-        assert!(matches!(plan(&back, NOW).news, Some(News::GaveUp)));
+        assert_eq!(plan(&back, NOW).signals, [Signal::GaveUp]);
     }
 }
 
@@ -195,50 +188,113 @@ fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
     };
     let asking = |seconds, reported| Probe::Here { unanswered_for: Duration::from_secs(seconds), reported };
     let old = of_go();
-    let waiting = look(&old, Probe::Elsewhere).plan;
+    let waiting = look(&old, Probe::Elsewhere);
     let adopted = after(Some(&old), &waiting.steps[0]);
     assert_eq!(
         (Phase::of(&adopted.spec), waiting.next),
         (Phase::Claims, Next::After(Timing::default().policy_poll)),
         "taken over, not moved"
     );
-    assert!(look(&adopted, Probe::Elsewhere).plan.steps.is_empty());
-    let both = after(Some(&old), &look(&old, asking(0, false)).plan.steps[0]);
+    assert!(look(&adopted, Probe::Elsewhere).steps.is_empty());
+    let both = after(Some(&old), &look(&old, asking(0, false)).steps[0]);
     assert_eq!(Phase::of(&both.spec), Phase::Both);
     // Served by need as it may seem, nothing is dropped without an answer.
     let cases = [(0, false, 0), (29, false, 0), (30, false, 1), (31, true, 0)];
     for (seconds, reported, steps) in cases {
         let decision = look(&both, asking(seconds, reported));
-        let news = (steps == 1).then_some(News::Refused);
-        assert_eq!((decision.plan.steps.len(), decision.news), (steps, news), "{seconds} {reported}");
-        assert_eq!(decision.plan.next, Next::After(Timing::default().policy_poll));
+        let signals = if steps == 1 { vec![Signal::Refused] } else { vec![] };
+        assert_eq!((decision.steps.len(), decision.signals), (steps, signals), "{seconds} {reported}");
+        assert_eq!(decision.next, Next::After(Timing::default().policy_poll));
     }
-    assert!(format!("{:?}", look(&both, asking(30, false)).plan.steps).contains("MigrationRefused"));
-    assert_eq!(Phase::of(&after(Some(&both), &look(&both, Probe::Passed).plan.steps[0]).spec), Phase::Dependencies);
+    assert!(format!("{:?}", look(&both, asking(30, false)).steps).contains("MigrationRefused"));
+    assert_eq!(Phase::of(&after(Some(&both), &look(&both, Probe::Passed).steps[0]).spec), Phase::Dependencies);
+}
+
+/// A city that is on these clusters; all carry its label.
+fn on(names: &[&str]) -> guard::Observed {
+    guard::Observed {
+        on: names.iter().map(|name| [(*name).to_owned()].into()).collect(),
+        clusters: names.iter().map(|name| ((*name).to_owned(), ClusterFacts::labelled("dfw"))).collect(),
+        ..guard::Observed::default()
+    }
 }
 
 #[test]
 fn a_plain_policy_gets_its_guard_in_place_and_gives_it_back() {
     let dfw = dfw();
     let policy = held(&dfw);
-    let on = [Arc::new(BindingFacts { clusters: vec!["cell-dfw".into()], ..BindingFacts::default() })];
-    let cluster = |_: &str| {
-        Some(Arc::new(ClusterFacts { city: Some(CityCode::parse("dfw").unwrap()), ready: Ok(()), draining: false }))
+    let look = |policy: &PropagationPolicy, place: Option<guard::Observed>, guard: bool| {
+        plan(&Observed { wanted: true, place, guard, ..observed(&dfw, Some(policy)) }, NOW).steps
     };
-    let clusters_of = |_: &CityCode| vec!["cell-dfw".to_owned()];
-    let clusters = || Clusters { bindings: &on, cluster: &cluster, clusters_of: &clusters_of };
-    let look = |policy: &PropagationPolicy, clusters: Option<Clusters<'_>>, guard: bool| {
-        plan(&Observed { wanted: true, clusters, guard, ..observed(&dfw, Some(policy)) }, NOW).plan.steps
-    };
-    let steps = look(&policy, Some(clusters()), true);
+    let steps = look(&policy, Some(on(&["cell-dfw"])), true);
     let guarded = after(Some(&policy), &steps[0]);
     let placement = &guarded.spec.placement;
     assert!(steps.len() == 1 && placement.cluster_affinity.is_none(), "one form excludes the other: {steps:?}");
     assert_eq!(placement.cluster_affinities.as_ref().unwrap()[1].group.cluster_names, ["cell-dfw"]);
-    assert!(look(&guarded, Some(clusters()), true).is_empty());
+    assert!(look(&guarded, Some(on(&["cell-dfw"])), true).is_empty());
     assert!(look(&guarded, None, true).is_empty(), "while nothing is known, the guard stands");
-    let plain = after(Some(&guarded), &look(&guarded, None, false)[0]);
+    let plain = after(Some(&guarded), &look(&guarded, Some(on(&["cell-dfw"])), false)[0]);
     assert_eq!(plain.spec.placement, policy.spec.placement, "switched off");
+}
+
+#[test]
+fn nothing_is_sent_anywhere_while_nobody_knows_where_the_city_is() {
+    let dfw = dfw();
+    for (copies, guard) in [(0, true), (1, true), (1, false)] {
+        let lost = Observed { wanted: true, copies, guard, place: None, ..observed(&dfw, None) };
+        assert!(plan(&lost, NOW).steps.is_empty(), "a policy that was removed comes back with its guard, or not yet");
+        assert!(plan(&recorded(&lost), NOW).steps.is_empty());
+    }
+}
+
+#[test]
+fn the_placement_is_ours_as_a_whole() {
+    let dfw = dfw();
+    let look = |policy: &PropagationPolicy| {
+        let place = Some(on(&["cell-dfw"]));
+        plan(&Observed { wanted: true, place, guard: true, ..observed(&dfw, Some(policy)) }, NOW).steps
+    };
+    let guarded = after(Some(&held(&dfw)), &look(&held(&dfw))[0]);
+    // A cluster that an earlier drain left out, and what somebody added by hand.
+    let mut edited = json!(guarded);
+    edited["spec"]["placement"]["clusterAffinities"][0]["exclude"] = json!(["cell-dfw"]);
+    edited["spec"]["placement"]["spreadConstraints"] = json!([{ "spreadByField": "cluster", "maxGroups": 2 }]);
+    let edited: PropagationPolicy = serde_json::from_value(edited).unwrap();
+    let steps = look(&edited);
+    let Op::Merge { body, .. } = &steps[0].op else { panic!("{steps:?}") };
+    assert_eq!(body["spec"]["placement"]["spreadConstraints"], Value::Null);
+    let mended = after(Some(&edited), &steps[0]);
+    assert_eq!(mended.spec, guarded.spec);
+    assert!(look(&mended).is_empty());
+}
+
+#[test]
+fn every_spelling_of_a_city_is_selected_and_several_are_told_once() {
+    let dfw = dfw();
+    let spellings = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<BTreeSet<String>>();
+    let look = |policy: Option<&PropagationPolicy>, spelt: &[&str], label: &str| {
+        let mut place = on(&["cell-dfw"]);
+        place.clusters.insert("cell-dfw".into(), ClusterFacts::labelled(label));
+        let place = Some(place);
+        plan(&Observed { wanted: true, place, guard: true, spellings: spellings(spelt), ..observed(&dfw, policy) }, NOW)
+            .steps
+    };
+    let upper = look(None, &["DFW"], "DFW");
+    let made = after(None, &upper[0]);
+    let label = |selector: &Option<LabelSelector>| json!(selector);
+    assert_eq!(upper.len(), 1, "one spelling is nothing to speak of");
+    assert_eq!(
+        label(&made.spec.resource_selectors[0].label_selector),
+        json!({ "matchLabels": { label::TOPOLOGY_CITY: "DFW" } })
+    );
+    let mixed = look(None, &["DFW", "dfw"], "Dfw");
+    assert!(mixed.len() == 2 && format!("{mixed:?}").contains("dfw is spelt DFW, Dfw, dfw"), "{mixed:?}");
+    let made = after(None, &mixed[0]);
+    let expression = |values: &[&str]| json!({ "matchExpressions": [{ "key": label::TOPOLOGY_CITY, "operator": "In", "values": values }] });
+    assert_eq!(label(&made.spec.resource_selectors[0].label_selector), expression(&["DFW", "dfw"]));
+    let city = &made.spec.placement.cluster_affinities.as_ref().unwrap()[0].group.label_selector;
+    assert_eq!(label(city), expression(&["DFW", "Dfw", "dfw"]));
+    assert!(look(Some(&made), &["DFW", "dfw"], "Dfw").is_empty());
 }
 
 #[test]
@@ -249,22 +305,20 @@ fn the_way_back_to_claims_names_what_will_be_lost_before_it_is() {
         plan(&Observed { wanted: true, propagation, rollback_impact, ..observed(&dfw, Some(policy)) }, NOW)
     };
     let policy = held(&dfw);
-    let first = look(&policy, None).plan.steps;
+    let first = look(&policy, None).steps;
     let both = after(Some(&policy), &first[0]);
     assert_eq!((Phase::of(&both.spec), both.spec.resource_selectors.len()), (Phase::Both, 3));
-    assert!(look(&both, None).plan.steps.is_empty(), "what would be lost is not known yet");
+    assert!(look(&both, None).steps.is_empty(), "what would be lost is not known yet");
     let rollback_impact = vec!["ord loses Secret/db".to_owned()];
     let warning = look(&both, Some((rollback_impact.clone(), None)));
-    assert!(warning.news == Some(News::Warned) && format!("{:?}", warning.plan.steps).contains("ord loses Secret/db"));
-    assert!(look(&both, Some((rollback_impact.clone(), Some(Duration::from_secs(1))))).plan.steps.is_empty());
-    let done = after(
-        Some(&both),
-        &look(&both, Some((rollback_impact, Some(Timing::default().rollback_warning)))).plan.steps[0],
-    );
+    assert!(warning.signals == [Signal::Warned] && format!("{:?}", warning.steps).contains("ord loses Secret/db"));
+    assert!(look(&both, Some((rollback_impact.clone(), Some(Duration::from_secs(1))))).steps.is_empty());
+    let done =
+        after(Some(&both), &look(&both, Some((rollback_impact, Some(Timing::default().rollback_warning)))).steps[0]);
     assert_eq!(Phase::of(&done.spec), Phase::Claims);
-    assert_eq!(Phase::of(&after(Some(&both), &look(&both, Some((vec![], None))).plan.steps[0]).spec), Phase::Claims);
+    assert_eq!(Phase::of(&after(Some(&both), &look(&both, Some((vec![], None))).steps[0]).spec), Phase::Claims);
     // And forth again.
-    let again = plan(&Observed { wanted: true, ..observed(&dfw, Some(&done)) }, NOW).plan.steps;
+    let again = plan(&Observed { wanted: true, ..observed(&dfw, Some(&done)) }, NOW).steps;
     assert_eq!(Phase::of(&after(Some(&done), &again[0]).spec), Phase::Both);
 }
 

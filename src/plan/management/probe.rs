@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::facts::Phase;
 use crate::api::names::CityCode;
 
 /// What is known of it, for the policy of one city: shown by what Karmada does with the first policy that asks for
 /// dependencies, not by its version.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Probe {
     /// It does.
     Passed,

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use kube::{Resource, ResourceExt};
 
 use super::{
-    facts::{BindingFacts, ClusterFacts, CompanionFacts, Phase, Template},
+    cluster::ClusterFacts,
+    facts::{BindingFacts, CompanionFacts, Phase, Template},
     projection::{self, Claimed},
 };
 use crate::{
@@ -102,8 +103,8 @@ pub enum HubWork {
     Release(String, String),
     /// Karmada has shown that it brings dependencies.
     Answered,
-    /// The labels of clusters are to be compared with what the clusters hold.
-    Labels,
+    /// What clusters hold is to be compared with what they say of themselves: labels, drains.
+    Clusters,
 }
 
 /// What concerns a change on the hub.
@@ -114,7 +115,7 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
         HubChange::Companion(kind, delta) => after_companion(*kind, delta),
         HubChange::Binding(delta) => after_binding(delta),
         HubChange::Cluster(delta) if delta.old == delta.new => BTreeSet::new(),
-        HubChange::Cluster(_) => [HubWork::Labels, HubWork::Originals(None), HubWork::Policies(None)].into(),
+        HubChange::Cluster(_) => [HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None)].into(),
         HubChange::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
         HubChange::Namespace(delta) => {
             let mirrored = delta.new.or(delta.old).and_then(NamespaceFacts::upstream);

@@ -169,7 +169,7 @@ fn a_binding_concerns_its_template_and_the_parents_that_it_has_or_had() {
 
 #[test]
 fn clusters_namespaces_and_instances_of_the_hub() {
-    let cluster = |draining| ClusterFacts { city: Some(city("dfw")), ready: Ok(()), draining };
+    let cluster = |draining| ClusterFacts { draining, ..ClusterFacts::labelled("dfw") };
     let (stays, leaves) = (cluster(false), cluster(true));
     let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
@@ -180,7 +180,7 @@ fn clusters_namespaces_and_instances_of_the_hub() {
         (
             "a cluster is drained",
             HubChange::Cluster(changed("a", Some(&stays), Some(&leaves))),
-            vec![HubWork::Labels, HubWork::Originals(None), HubWork::Policies(None)],
+            vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None)],
         ),
         ("of a cluster nothing that counts", HubChange::Cluster(changed("a", Some(&stays), Some(&stays))), vec![]),
         ("a namespace is there", HubChange::Namespace(changed("ns-1", None, Some(&mirror))), mirrored()),

@@ -1,0 +1,157 @@
+//! What is kept of a member cluster: which city it says it is, and whether anything new may come there.
+
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use crate::api::{
+    karmada::{ApiEnablement, Cluster, ClusterSpec, Taint},
+    meta::{GROUP, VERSION, annotation, label},
+    names::CityCode,
+};
+
+/// What is kept of a member cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterFacts {
+    /// The city that its label names.
+    pub city: Option<CityCode>,
+    /// The label, as somebody has spelt it: Karmada compares by the byte.
+    pub label: Option<String>,
+    /// Whether it answers; if not, in Karmada's words.
+    pub ready: Result<(), String>,
+    /// Why Karmada's scheduler would bring nothing new there (facts 59, 64, 66), in words; nothing when it would.
+    pub obstacle: Option<String>,
+    /// Whether somebody has said that what is there is to move elsewhere.
+    pub draining: bool,
+    /// Whether it is on its way out: the scheduler takes everything away from it.
+    pub deleting: bool,
+    /// Generation of its spec, in which taints stand.
+    pub generation: i64,
+}
+
+impl ClusterFacts {
+    /// From a Cluster.
+    pub fn of(cluster: Cluster) -> Self {
+        let label = cluster.labels().get(label::TOPOLOGY_CITY).cloned();
+        let city = label.as_deref().and_then(|city| CityCode::parse(city).ok());
+        let draining = cluster.annotations().get(annotation::DRAIN).is_some_and(|drain| drain == "true");
+        let deleting = cluster.metadata.deletion_timestamp.is_some();
+        let generation = cluster.metadata.generation.unwrap_or_default();
+        let status = cluster.status.unwrap_or_default();
+        let obstacle = obstacle(&cluster.spec, &status.api_enablements);
+        let ready = match status.conditions.into_iter().find(|c| c.type_ == "Ready") {
+            Some(c) if c.status == "True" => Ok(()),
+            Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
+            None => Err("it has not joined yet".to_owned()),
+        };
+        Self { city, label, ready, obstacle, draining, deleting, generation }
+    }
+
+    /// One that carries a label, and is able.
+    #[cfg(test)]
+    pub fn labelled(label: &str) -> Self {
+        Self {
+            city: CityCode::parse(label).ok(),
+            label: Some(label.to_owned()).filter(|label| !label.is_empty()),
+            ready: Ok(()),
+            obstacle: None,
+            draining: false,
+            deleting: false,
+            generation: 1,
+        }
+    }
+
+    /// Whether what is there has to go elsewhere.
+    pub fn is_leaving(&self) -> bool {
+        self.draining || self.deleting
+    }
+
+    /// Whether something new may come there, as far as can be told; if not, why not.
+    ///
+    /// # Errors
+    /// Why not, in words that follow the Cluster's name.
+    pub fn is_able(&self) -> Result<(), String> {
+        if self.deleting {
+            return Err("is being deleted".to_owned());
+        }
+        if let Err(why) = &self.ready {
+            return Err(format!("is not ready: {why}"));
+        }
+        self.obstacle.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// Why the scheduler would bring nothing of ours to a cluster; see [`ClusterFacts::obstacle`].
+fn obstacle(spec: &ClusterSpec, apis: &[ApiEnablement]) -> Option<String> {
+    let keeps_away = |taint: &&Taint| ["NoSchedule", "NoExecute"].contains(&&*taint.effect);
+    if let Some(taint) = spec.taints.iter().find(keeps_away) {
+        let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
+        return Some(format!("has the taint {}{value}:{}", taint.key, taint.effect));
+    }
+    let version = format!("{GROUP}/{VERSION}");
+    let serves = |api: &ApiEnablement| {
+        api.group_version == version && api.resources.iter().any(|resource| resource.kind == "WorkloadDeployment")
+    };
+    (!apis.iter().any(serves)).then(|| format!("does not serve WorkloadDeployments ({version})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn facts(edit: impl FnOnce(&mut Value)) -> ClusterFacts {
+        let mut cluster = json!({
+            "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+            "metadata": { "name": "a", "generation": 3, "labels": { "topology.datum.net/city-code": "DFW" } },
+            "spec": {},
+            "status": {
+                "conditions": [{ "type": "Ready", "status": "True" }],
+                "apiEnablements": [{
+                    "groupVersion": "compute.datumapis.com/v1alpha",
+                    "resources": [{ "kind": "Instance" }, { "kind": "WorkloadDeployment" }],
+                }],
+            },
+        });
+        edit(&mut cluster);
+        ClusterFacts::of(serde_json::from_value(cluster).unwrap())
+    }
+
+    type Edit = Box<dyn FnOnce(&mut Value)>;
+
+    #[test]
+    fn a_cluster_is_able_when_the_scheduler_would_bring_something_new_there() {
+        let able = facts(|_| ());
+        assert_eq!((able.label.as_deref(), able.city.as_ref().map(CityCode::as_str)), (Some("DFW"), Some("dfw")));
+        assert_eq!((able.is_able(), able.is_leaving(), able.generation), (Ok(()), false, 3));
+        let taint = |effect: &str| json!([{ "key": "maintenance", "effect": effect }]);
+        let cases: [(&str, Edit, &str); 5] = [
+            (
+                "cordoned",
+                Box::new(move |c| c["spec"]["taints"] = taint("NoSchedule")),
+                "has the taint maintenance:NoSchedule",
+            ),
+            ("evicted", Box::new(move |c| c["spec"]["taints"] = taint("NoExecute")), "maintenance:NoExecute"),
+            ("without our kinds", Box::new(|c| c["status"]["apiEnablements"] = json!([])), "does not serve"),
+            (
+                "away",
+                Box::new(|c| {
+                    c["status"]["conditions"][0] = json!({ "type": "Ready", "status": "False", "reason": "R" });
+                }),
+                "is not ready: R",
+            ),
+            (
+                "on its way out",
+                Box::new(|c| c["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")),
+                "is being deleted",
+            ),
+        ];
+        for (what, edit, why) in cases {
+            let told = facts(edit).is_able().unwrap_err();
+            assert!(told.contains(why), "{what}: {told}");
+        }
+        let prefers = facts(|c| c["spec"]["taints"] = json!([{ "key": "k", "effect": "PreferNoSchedule" }]));
+        assert_eq!(prefers.is_able(), Ok(()), "keeps nothing away");
+        assert!(facts(|c| c["metadata"]["annotations"] = json!({ annotation::DRAIN: "true" })).is_leaving());
+    }
+}

@@ -1,0 +1,216 @@
+use super::*;
+use crate::plan::recorded::recorded;
+
+const START: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn dfw() -> CityCode {
+    CityCode::parse("dfw").unwrap()
+}
+
+/// A federation in which each namespace's part of a city is wholly on one cluster.
+struct World {
+    clusters: BTreeMap<String, ClusterFacts>,
+    namespaces: BTreeMap<String, Whereabouts>,
+    moves: BTreeMap<CityCode, Move>,
+    now: Timestamp,
+}
+
+fn presence(bindings: usize) -> Presence {
+    Presence { bindings, applied: bindings, desired: 1, current: 1 }
+}
+
+impl World {
+    /// The city on `a`, which is to be drained, in so many namespaces; `b` carries the label as well.
+    fn new(namespaces: &[&str]) -> Self {
+        let mut a = ClusterFacts::labelled("dfw");
+        a.draining = true;
+        let on_a = || Whereabouts { on: [("a".to_owned(), presence(1))].into(), standing: None };
+        Self {
+            clusters: [("a".to_owned(), a), ("b".to_owned(), ClusterFacts::labelled("dfw"))].into(),
+            namespaces: namespaces.iter().map(|name| ((*name).to_owned(), on_a())).collect(),
+            moves: BTreeMap::new(),
+            now: START,
+        }
+    }
+
+    fn cluster(&mut self, name: &str) -> &mut ClusterFacts {
+        self.clusters.get_mut(name).unwrap()
+    }
+
+    /// One look; the policies follow at once. Returns what was said.
+    fn look(&mut self) -> String {
+        let observed = Observed {
+            clusters: self.clusters.clone(),
+            cities: [(dfw(), self.namespaces.clone())].into(),
+            before: self.moves.clone(),
+        };
+        let plan = plan(&observed, &Timing::default(), self.now);
+        let again = super::plan(&recorded(&observed), &Timing::default(), self.now);
+        assert_eq!(format!("{plan:?}"), format!("{again:?}"));
+        self.moves = plan.signals.into_iter().collect();
+        assert_eq!(plan.next == Next::Await, self.moves.is_empty(), "what moves is looked at again");
+        for (name, there) in &mut self.namespaces {
+            let turn = self.moves.get(&dfw()).and_then(|of| of.turn(name)).cloned();
+            there.standing = turn.or_else(|| there.standing.clone().filter(|turn| there.is_split_by(&turn.to)));
+        }
+        format!("{:?}", plan.steps)
+    }
+
+    /// The namespaces that are on their way, and where to.
+    fn turns(&self) -> Vec<String> {
+        let turns = self.moves.get(&dfw()).into_iter().flat_map(|of| &of.turns);
+        turns.map(|(name, of)| format!("{name}>{}", of.turn.to)).collect()
+    }
+
+    /// The scheduler has sent a namespace's part somewhere; there it runs, or does not.
+    fn arrive(&mut self, name: &str, cluster: &str, runs: bool) {
+        let current = i64::from(runs);
+        self.namespaces.get_mut(name).unwrap().on = [(cluster.to_owned(), Presence { current, ..presence(1) })].into();
+    }
+
+    fn waits(&self) -> String {
+        self.moves[&dfw()].waits.clone().unwrap_or_default()
+    }
+
+    fn wait(&mut self, minutes: i64) {
+        self.now += jiff::SignedDuration::from_mins(minutes);
+    }
+}
+
+#[test]
+fn one_namespace_goes_first_and_the_others_follow_as_it_is_proved() {
+    let mut world = World::new(&["n1", "n2", "n3", "n4", "n5"]);
+    world.look();
+    assert_eq!(world.turns(), ["n1>b"]);
+    assert_eq!(world.moves[&dfw()].home.as_deref(), Some("a"), "new namespaces begin where the city is");
+    world.arrive("n1", "b", false);
+    world.look();
+    assert_eq!(world.turns(), ["n1>b"], "nothing runs there yet");
+    world.arrive("n1", "b", true);
+    world.look();
+    assert_eq!(world.turns(), ["n2>b"]);
+    assert_eq!(world.moves[&dfw()].home.as_deref(), Some("b"));
+    world.arrive("n2", "b", true);
+    world.look();
+    assert_eq!(world.turns(), ["n3>b", "n4>b"], "as many as have arrived");
+    for name in ["n3", "n4"] {
+        world.arrive(name, "b", true);
+    }
+    world.look();
+    world.arrive("n5", "b", true);
+    let told = world.look();
+    assert!(world.moves.is_empty() && told.contains("DrainEnded"), "{told}");
+}
+
+#[test]
+fn where_nothing_ran_nothing_has_to_run() {
+    let mut world = World::new(&["n1"]);
+    world.arrive("n1", "a", false);
+    world.look();
+    world.arrive("n1", "b", false);
+    world.look();
+    assert!(world.moves.is_empty(), "its image is no good anywhere");
+}
+
+#[test]
+fn a_drain_waits_for_whoever_takes_over_and_goes_on_by_itself() {
+    type Edit = fn(&mut ClusterFacts);
+    let obstacles: [(&str, Edit, Edit); 5] = [
+        ("taint", |b| b.obstacle = Some("has the taint k:NoSchedule".into()), |b| b.obstacle = None),
+        ("not ready", |b| b.ready = Err("away".into()), |b| b.ready = Ok(())),
+        ("no other Cluster carries the label", |b| b.city = None, |b| b.city = Some(dfw())),
+        ("no other Cluster carries the label", |b| b.deleting = true, |b| b.deleting = false),
+        ("no other Cluster carries the label", |b| b.draining = true, |b| b.draining = false),
+    ];
+    for (what, spoil, mend) in obstacles {
+        let mut world = World::new(&["n1", "n2"]);
+        spoil(world.cluster("b"));
+        let told = world.look();
+        assert!(world.turns().is_empty() && world.waits().contains(what), "{what}: {:?}", world.moves);
+        assert!(told.contains("DrainWaiting") && told.contains(what), "{told}");
+        assert_eq!((world.moves[&dfw()].state(), world.look().as_str()), ("waiting", "[]"), "it is told once");
+        assert!(note(&dfw(), &world.moves[&dfw()]).unwrap().contains("dfw is to leave Cluster a"));
+        world.wait(60);
+        world.look();
+        assert!(world.turns().is_empty(), "{what}");
+        mend(world.cluster("b"));
+        world.look();
+        assert_eq!(world.turns(), ["n1>b"], "{what}");
+    }
+}
+
+#[test]
+fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.look();
+    world.arrive("n1", "b", false);
+    world.wait(9);
+    world.look();
+    assert_eq!(world.turns(), ["n1>b"]);
+    world.wait(1);
+    let told = world.look();
+    assert!(told.contains("DrainFailed") && told.contains("none of 1 instance(s) is programmed on b"), "{told}");
+    assert_eq!((world.turns(), world.moves[&dfw()].state()), (vec!["n1>a".to_owned()], "failed"));
+    world.arrive("n1", "a", true);
+    world.look();
+    assert!(world.turns().is_empty());
+    world.wait(60);
+    assert_eq!((world.look().as_str(), world.turns().len()), ("[]", 0), "it is not tried for ever");
+    // Somebody has seen to the cluster.
+    world.cluster("b").generation = 2;
+    world.look();
+    assert_eq!(world.turns(), ["n1>b"]);
+    // Or asks for it anew.
+    let mut again = World::new(&["n1"]);
+    again.look();
+    again.arrive("n1", "b", false);
+    again.wait(10);
+    again.look();
+    again.arrive("n1", "a", true);
+    again.look();
+    again.cluster("a").draining = false;
+    again.look();
+    assert!(again.moves.is_empty());
+    again.cluster("a").draining = true;
+    again.look();
+    assert_eq!(again.turns(), ["n1>b"]);
+}
+
+#[test]
+fn what_the_scheduler_refuses_is_asked_for_again_under_another_name() {
+    let mut world = World::new(&["n1"]);
+    world.look();
+    let attempt = |world: &World| world.moves[&dfw()].turns["n1"].turn.attempt.clone();
+    assert_eq!(attempt(&world), "1-0");
+    world.wait(10);
+    world.look();
+    assert_eq!((attempt(&world), world.moves[&dfw()].state()), ("1-1".to_owned(), "moving"), "nothing has moved");
+    // Another process reads it off the policy.
+    world.moves.clear();
+    world.look();
+    assert_eq!(attempt(&world), "1-1");
+}
+
+#[test]
+fn called_off_everything_stays_where_it_is_but_for_what_is_half_way() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.look();
+    world.arrive("n1", "b", true);
+    world.look();
+    world.namespaces.get_mut("n2").unwrap().on = [("a".to_owned(), presence(1)), ("b".to_owned(), presence(1))].into();
+    world.cluster("a").draining = false;
+    world.look();
+    assert_eq!(world.turns(), ["n2>b"], "a namespace is not left on two clusters");
+    world.arrive("n2", "b", true);
+    world.look();
+    assert!(world.moves.is_empty(), "n1 and n2 are on b, n3 on a: so they stay");
+}
+
+#[test]
+fn a_cluster_that_is_being_deleted_is_left_at_once() {
+    let mut world = World::new(&["n1", "n2", "n3"]);
+    world.cluster("a").draining = false;
+    world.cluster("a").deleting = true;
+    world.look();
+    assert_eq!(world.turns().len(), 3, "the scheduler takes everything away from it in any case");
+}
