@@ -151,6 +151,12 @@ pub fn instance_ordinal(name: &str) -> Option<u32> {
     name.rsplit_once('-').and_then(|(_, digits)| digits.parse().ok())
 }
 
+/// Name of the deployment that the Instance of this name is one of; `None` when it has no ordinal.
+pub fn deployment_of_instance(name: &str) -> Option<&str> {
+    instance_ordinal(name)?;
+    name.rsplit_once('-').map(|(deployment, _)| deployment)
+}
+
 /// Name of the NetworkBinding of a deployment's interface with this index.
 pub fn network_binding_name(deployment: &str, interface: usize) -> String {
     format!("{deployment}-net-{interface}")
@@ -337,5 +343,7 @@ mod tests {
         assert_eq!(instance_ordinal("web-main-dfw-12"), Some(12));
         assert_eq!(instance_ordinal("web-main-dfw"), None);
         assert_eq!(instance_ordinal("web"), None);
+        assert_eq!(deployment_of_instance(&instance_name("web-main-dfw", 12)), Some("web-main-dfw"));
+        assert_eq!((deployment_of_instance("web-main"), deployment_of_instance("web")), (None, None));
     }
 }

@@ -210,6 +210,8 @@ reasons! {
     InvalidPlacement: Placement, rank 8, stays;
     /// Placement: a WorkloadDeployment of the wanted name belongs to somebody else.
     DeploymentNameTaken: Placement, rank 8, stays;
+    /// Placement and Workload: the operator may not write a deployment.
+    DeploymentForbidden: Placement, rank 8, stays;
     /// Event: a ResourceClaim was left behind.
     QuotaClaimOrphaned: Event, rank 0, stays;
     /// Event: something that was removed is made anew.

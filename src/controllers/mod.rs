@@ -164,6 +164,47 @@ async fn carry_out<N: Plane, F: Plane, G>(
     Ok(plan.next)
 }
 
+/// Writes that were refused, each with the answer.
+type Refused<'a, P> = Vec<(&'a Write<P>, Error)>;
+
+/// Sends writes that do not hang on each other: one that is refused keeps no other back. Only when nobody answers the
+/// rest is left for another time.
+///
+/// # Errors
+/// The worst of what was refused.
+async fn send_each<P: Plane>(plane: &ControlPlane<P>, writes: &[Write<P>], metrics: &Metrics) -> Result<(), Error> {
+    let mut refused: Refused<'_, P> = Vec::new();
+    for write in writes {
+        match send(plane, write, metrics).await {
+            Ok(_) => {}
+            Err(error) if is_silence(&error) => return Err(error),
+            Err(error) => refused.push((write, error)),
+        }
+    }
+    worst(refused.into_iter().map(|(_, error)| error)).map_or(Ok(()), Err)
+}
+
+/// Whether nobody answered: whoever asks for the next thing would wait as long once more.
+fn is_silence(error: &Error) -> bool {
+    matches!(error, Error::Deadline { .. })
+}
+
+/// The error that speaks for several: what a person has to mend before what passes by itself. The others are logged.
+fn worst(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
+    let severity = |error: &Error| match error.class() {
+        Class::Conflict => 0,
+        Class::Gone => 1,
+        Class::Retry => 2,
+        Class::Invalid => 3,
+        Class::Forbidden => 4,
+    };
+    errors.into_iter().reduce(|worst, error| {
+        let (worst, other) = if severity(&error) > severity(&worst) { (error, worst) } else { (worst, error) };
+        tracing::debug!(error = %other, class = other.label(), "refused beside something worse");
+        worst
+    })
+}
+
 /// One of the two planes of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
@@ -269,6 +310,26 @@ impl<P: Plane> Watches<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_worst_of_several_errors_is_what_a_person_has_to_mend() {
+        let api = |code: u16| Error::Api {
+            call: code.to_string(),
+            source: Box::new(kube::Error::Api(Box::new(kube::core::Status { code, ..kube::core::Status::default() }))),
+        };
+        for (codes, expected) in [
+            (vec![], None),
+            (vec![409], Some("409")),
+            (vec![409, 500, 409], Some("500")),
+            (vec![409, 422, 500], Some("422")),
+            (vec![422, 403, 409], Some("403")),
+            (vec![403, 401], Some("403")),
+        ] {
+            let worst = worst(codes.iter().map(|code| api(*code)));
+            let call = worst.map(|error| if let Error::Api { call, .. } = error { call } else { String::new() });
+            assert_eq!(call.as_deref(), expected, "{codes:?}");
+        }
+    }
 
     struct Broken;
 

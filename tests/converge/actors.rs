@@ -22,6 +22,7 @@ use compute_operator::{
             companion::{self, FormerUser, Observed, Reading, User},
             facts::{CompanionFacts, SharedCompanion},
             fan_out, federate, guard, policy, probe, projection,
+            refusal::{self, Cause, Refusal},
             resolve::{self, Limits, Source},
         },
         ownership,
@@ -64,9 +65,16 @@ impl World {
             namespace_uid: Some("n1".into()),
             networks: None,
         };
+        let mut refused = Vec::new();
         for write in fan_out::plan(&observed, NOW).steps {
+            if !refusal::may_follow(&write, &refused) {
+                continue;
+            }
             if !spend(left, &mut self.changes, self.now.project.execute(&write)) {
-                return;
+                if *left == 0 {
+                    return;
+                }
+                refused.push(Refusal::of(&write, Cause::Passing, String::new()));
             }
         }
     }
@@ -220,13 +228,23 @@ impl World {
                 continue;
             }
             let all: Vec<Instance> = seen.cell.all(Kind::Instance);
-            let instances =
-                all.into_iter().filter(|i| ownership::is_controlled_by(i, &deployment)).map(Shared::from).collect();
-            let deployment = deployment.into();
-            let observed = instances::Observed { deployment, instances, features: FEATURES, networks: None };
+            let (own, others): (Vec<Instance>, Vec<Instance>) =
+                all.into_iter().partition(|i| ownership::is_controlled_by(i, &deployment));
+            let names: Vec<String> = instances::instance_names(&deployment).collect();
+            let observed = instances::Observed {
+                instances: own.into_iter().map(Shared::from).collect(),
+                in_the_way: others
+                    .into_iter()
+                    .filter(|other| names.contains(&other.name_any()))
+                    .map(Shared::from)
+                    .collect(),
+                deployment: deployment.into(),
+                features: FEATURES,
+                networks: None,
+            };
             for write in instances::plan(&observed, NOW).steps {
-                if !spend(left, &mut self.changes, self.now.cell.execute(&write)) {
-                    break;
+                if !spend(left, &mut self.changes, self.now.cell.execute(&write)) && *left == 0 {
+                    return;
                 }
             }
         }

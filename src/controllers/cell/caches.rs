@@ -16,7 +16,7 @@ use crate::{
     },
     plan::{
         self, NamespaceFacts,
-        cell::{Features, networks},
+        cell::{Features, instances, networks},
         ownership,
         references::references,
     },
@@ -86,6 +86,15 @@ impl Caches {
     /// The Instances that a deployment controls.
     pub(super) fn instances_of(&self, deployment: &WorkloadDeployment) -> Vec<Arc<Instance>> {
         self.instances.by_index(&Index::ControlledBy(&deployment.uid().unwrap_or_default()).to_string())
+    }
+
+    /// Instances under names that a deployment makes, which it does not control.
+    pub(super) fn in_the_way_of(&self, deployment: &WorkloadDeployment) -> impl Iterator<Item = Arc<Instance>> {
+        let namespace = deployment.namespace().unwrap_or_default();
+        let named = move |name: String| self.instances.get(&ObjectKey::new(&namespace, &name));
+        instances::instance_names(deployment)
+            .filter_map(named)
+            .filter(|instance| !ownership::is_controlled_by(instance.as_ref(), deployment))
     }
 
     /// Keys of the Instances of a namespace.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::caches::Caches;
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
-    controllers::{Reconciler, record, send},
+    controllers::{Reconciler, record, send_each},
     io::{Error, clock::Now, queue::Key, store::ObjectKey},
     metrics::Metrics,
     plan::{
@@ -25,8 +25,8 @@ impl Reconciler for DeploymentController {
     const NAME: &'static str = "workload-deployment";
 
     /// 1. Observe: the deployment, its Instances and their networks, from the caches; only once all of them are filled.
-    /// 2. Plan: at most one step of the roll-out, the networks, the labels and the status.
-    /// 3. Write, in the plan's order.
+    /// 2. Plan: the labels, the status, the networks and at most one step of the roll-out.
+    /// 3. Write each, whatever becomes of the others.
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let caches = &self.caches;
         // An Instance that cannot be read may be any of the ones we look for: unknown is not absent.
@@ -42,9 +42,7 @@ impl Reconciler for DeploymentController {
         let observed = self.observe(deployment);
         let plan = instances::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        for write in &plan.steps {
-            send(&caches.plane, write, &self.metrics).await?;
-        }
+        send_each(&caches.plane, &plan.steps, &self.metrics).await?;
         Ok(plan.next)
     }
 }
@@ -58,6 +56,7 @@ impl DeploymentController {
         let interfaces = of_template.max(of_instances.unwrap_or(0));
         Observed {
             networks: self.caches.observe_networks(&deployment, interfaces),
+            in_the_way: self.caches.in_the_way_of(&deployment).map(Shared::from).collect(),
             deployment: deployment.into(),
             instances,
             features: self.caches.features,

@@ -14,6 +14,7 @@ use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
         meta::annotation,
+        names,
         referenced::{SourceKind, Token},
     },
     controllers::with,
@@ -173,6 +174,10 @@ impl Triggers {
         self.enqueue_instance(change.key);
         if let Some(owner) = change.any().and_then(|instance| ownership::controller_of(instance.as_ref())) {
             self.deployments.add(Key::new(LANE, &change.key.namespace, &owner.name));
+        }
+        // One that has another owner, or lost it, may have stood in the way of what a deployment is to have.
+        if let (None, Some(deployment)) = (change.new, names::deployment_of_instance(&change.key.name)) {
+            self.deployments.add(Key::new(LANE, &change.key.namespace, deployment));
         }
         if let (None, Some(quota)) = (change.new, &self.quota) {
             quota.retire_unused(&change.key.namespace);

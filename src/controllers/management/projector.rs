@@ -115,7 +115,7 @@ impl Projector {
                 self.0.quarantine.remove(&ObjectKey::of(instance.as_ref()));
                 Ok(next)
             }
-            // To try again what is refused for what it says would be to ask for ever.
+            // What is refused for what it says is tried again by the next sweep, and when it or its place changes.
             (Err(stopped), Some(instance)) if stopped.at == End::Local && stopped.error.class() == Class::Invalid => {
                 tracing::warn!(object = %place, error = %stopped.error, "a projection is refused");
                 self.quarantine(&instance, Quarantine::Refused, now).await

@@ -50,6 +50,11 @@ impl QuarantineRegistry {
         }
     }
 
+    /// Every one of them.
+    pub(super) fn keys(&self) -> Vec<ObjectKey> {
+        self.entries().keys().cloned().collect()
+    }
+
     fn count(&self, entries: &BTreeMap<ObjectKey, Entry>) {
         for why in Quarantine::ALL {
             let here = entries.values().filter(|entry| entry.reported_as() == Some(why));

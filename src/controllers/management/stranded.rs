@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Namespace;
 
 use super::{registry::Discovered, state::Management};
 use crate::{
-    controllers::{carry_out, send},
+    controllers::{carry_out, is_silence, send, worst},
     io::{Class, Error, clock::Now},
     plan::{
         NamespaceFacts, Object, ObjectVersion,
@@ -17,13 +17,18 @@ use crate::{
 /// Since when each hub namespace has been stranded, and whether it has been reported.
 pub(super) type Stranded = BTreeMap<String, (Instant, bool)>;
 
-/// Looks at them all. One whose project is merely not known yet (discovery not read) is none.
+/// Looks at them all. One whose project is merely not known yet (discovery not read) is none. One that cannot be removed
+/// holds up no other: it is looked at again by the next sweep.
 ///
 /// 1. Gathers what the caches know of each namespace, and what was seen of it before.
 /// 2. Has the plan judge it, and reports it when it says so.
 /// 3. Reads one that is due as it is at present, and removes it as far as the plan still agrees.
+///
+/// # Errors
+/// The worst of what was refused; nothing more was tried once the hub, or discovery, did not answer.
 pub(super) async fn look(all: &Arc<Management>, memory: &mut Stranded, now: Now) -> Result<(), Error> {
     let mut stranded = Stranded::new();
+    let mut failed = Vec::new();
     for key in all.hub.namespaces.keys() {
         let Some(facts) = all.hub.namespaces.get(&key) else { continue };
         let before = memory.get(&*key.name).copied();
@@ -41,19 +46,24 @@ pub(super) async fn look(all: &Arc<Management>, memory: &mut Stranded, now: Now)
                 stranded.insert(key.name.to_string(), (since, true));
                 continue;
             }
+            Decision::Look if failed.iter().any(is_silence) => {}
             Decision::Look => match remove(all, &observed).await {
+                Ok(()) => {}
                 // It has changed since it was read, or its project is there after all: the next look sees.
                 Err(error) if error.class() == Class::Conflict => {
                     tracing::info!(namespace = %key.name, %error, "stranded hub namespace stays for now");
                 }
-                removed => removed?,
+                Err(error) => {
+                    tracing::warn!(namespace = %key.name, %error, "stranded hub namespace cannot be removed");
+                    failed.push(error);
+                }
             },
         }
         stranded.insert(key.name.to_string(), (since, reported));
     }
     all.metrics.stranded(stranded.len());
     *memory = stranded;
-    Ok(())
+    worst(failed).map_or(Ok(()), Err)
 }
 
 fn observe(

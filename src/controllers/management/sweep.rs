@@ -1,5 +1,5 @@
 //! Every few minutes: companions that nobody uses, bindings without their companion, namespaces of projects that are gone,
-//! and deployments that still lack something. Events find nearly all of it at once; this finds what was missed, and what
+//! deployments that are still blocked, and Instances that could not be shown. Events find nearly all of it at once; this finds what was missed, and what
 //! was left when a process died.
 
 use std::{
@@ -26,13 +26,13 @@ use crate::{
         names::CityCode,
         referenced::{SourceKind, Token},
     },
-    controllers::send,
+    controllers::{is_silence, send, worst},
     io::{Class, Error, clock::Now, list, store::ObjectKey},
     plan::{
-        Kind, Next,
+        Next,
         management::{
             facts::CompanionFacts,
-            sweep::{self, Verdict},
+            sweep::{self, Budget, Verdict},
         },
     },
 };
@@ -76,11 +76,10 @@ pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
             _ = ticks.tick() => {}
         }
         all.enqueue_blocked();
+        all.enqueue_quarantined();
         labels::look(all, &mut memory.mislabelled, Now::read()).await;
         moves = moves::look(all, Now::read()).await;
-        if let Err(error) = once(all, &mut memory).await {
-            tracing::warn!(%error, class = error.label(), "sweep was given up");
-        }
+        once(all, &mut memory).await;
     }
 }
 
@@ -92,17 +91,30 @@ async fn passed(next: Next) {
     }
 }
 
-async fn once(all: &Arc<Management>, memory: &mut Memory) -> Result<(), Error> {
+/// One sweep. Each part has its own end: what keeps one from its work keeps no other from it.
+async fn once(all: &Arc<Management>, memory: &mut Memory) {
     if !all.hub.is_synced() || !all.hub.bindings.is_synced() {
-        return Ok(()); // nobody knows what is in use
+        return; // nobody knows what is in use
     }
-    // A list that fails ends the sweep: what is not seen is not gone.
+    note(all, "companions and their bindings", companions(all, memory).await);
+    note(all, "stranded namespaces", stranded::look(all, &mut memory.stranded, Now::read()).await);
+}
+
+fn note(all: &Management, part: &'static str, done: Result<(), Error>) {
+    if let Err(error) = done {
+        tracing::warn!(part, %error, class = error.label(), "sweep could not do all its work");
+        all.metrics.reconcile_failed("sweep", error.label());
+    }
+}
+
+/// Companions that nobody uses, and bindings without their companion.
+async fn companions(all: &Arc<Management>, memory: &mut Memory) -> Result<(), Error> {
+    // A list that fails ends this part: what is not seen is not gone.
     let mut found = Found::default();
     collect::<ConfigMap>(all, SourceKind::ConfigMap, &memory.unclaimed, &mut found).await?;
     collect::<Secret>(all, SourceKind::Secret, &memory.unclaimed, &mut found).await?;
     memory.unclaimed = found.unclaimed;
-    reap(all, &found.companions).await?;
-    stranded::look(all, &mut memory.stranded, Now::read()).await
+    reap(all, &found.companions).await
 }
 
 /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
@@ -134,7 +146,7 @@ where
     .await
 }
 
-/// Removes bindings whose companion is gone.
+/// Removes bindings whose companion is gone; one that cannot be removed holds up no other.
 async fn reap(all: &Arc<Management>, companions: &BTreeSet<(String, Token)>) -> Result<(), Error> {
     let mut orphans = Vec::new();
     list(all, ListParams::default(), |binding: PartialObjectMeta<ResourceBinding>| {
@@ -149,23 +161,35 @@ async fn reap(all: &Arc<Management>, companions: &BTreeSet<(String, Token)>) -> 
             "more bindings without their companions than one sweep may remove"
         );
     }
-    for (token, binding) in orphans.into_iter().take(limit) {
-        let key = ObjectKey::new(
-            binding.namespace.as_deref().unwrap_or_default(),
-            binding.name.as_deref().unwrap_or_default(),
-        );
-        for write in sweep::reap(&key.namespace, &binding, &token) {
-            match send(&all.hub.plane, &write, &all.metrics).await {
-                // It is there after all, or has changed: the next sweep sees.
-                Err(error) if error.class() == Class::Conflict => break,
-                sent => drop(sent?),
-            }
-            if write.object.kind == Kind::ResourceBinding {
-                all.metrics.reaped();
-                tracing::info!(binding = %key, "binding without its companion is removed");
+    let mut budget = Budget::of(limit);
+    let mut failed = Vec::new();
+    for (token, binding) in orphans {
+        if budget.is_spent() {
+            break;
+        }
+        match remove(all, &token, &binding).await {
+            Ok(()) => budget.removed(),
+            // The companion is there after all, or the binding has changed: the next sweep sees.
+            Err(error) if error.class() == Class::Conflict => {}
+            Err(error) if is_silence(&error) => return Err(error),
+            Err(error) => {
+                tracing::warn!(binding = ?binding.name, namespace = ?binding.namespace, %error, "binding without its companion cannot be removed");
+                budget.refused();
+                failed.push(error);
             }
         }
     }
+    worst(failed).map_or(Ok(()), Err)
+}
+
+/// Removes one binding whose companion is gone.
+async fn remove(all: &Management, companion: &Token, binding: &ObjectMeta) -> Result<(), Error> {
+    let namespace = binding.namespace.as_deref().unwrap_or_default();
+    for write in sweep::reap(namespace, binding, companion) {
+        send(&all.hub.plane, &write, &all.metrics).await?;
+    }
+    all.metrics.reaped();
+    tracing::info!(namespace, binding = ?binding.name, "binding without its companion is removed");
     Ok(())
 }
 

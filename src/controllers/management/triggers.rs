@@ -262,6 +262,14 @@ impl Management {
         }
     }
 
+    /// Hub Instances that could not be shown: what kept them from it (a definition in the project that is older than ours)
+    /// may have ended without any event of theirs.
+    pub(super) fn enqueue_quarantined(&self) {
+        for instance in self.quarantine.keys().iter().filter_map(|key| self.hub.instances.get(key)) {
+            self.enqueue_projection(&instance);
+        }
+    }
+
     /// The federator's work on a deployment.
     pub(super) fn enqueue_federator(&self, project: &ProjectCache, deployment: &WorkloadDeployment) {
         let namespace = deployment.namespace().unwrap_or_default();

@@ -7,13 +7,14 @@ use kube::ResourceExt;
 use super::{index::workload_index, project_cache::ProjectCache, state::Management};
 use crate::{
     api::{compute::Workload, names::CityCode},
-    controllers::{Reconciler, record, send},
+    controllers::{Reconciler, Refused, is_silence, record, send, worst},
     io::{Class, Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
-        Next, Shared,
+        Next, Project, Shared, Write,
         management::{
             fan_out::{self, Observed},
-            placement, rejected,
+            placement,
+            refusal::{self, Cause, Refusal},
         },
     },
 };
@@ -27,7 +28,8 @@ impl Reconciler for WorkloadController {
     /// 1. Waits until all that the decision reads is known; a cache that has been filled anew enqueues every key.
     /// 2. Observes the Workload, its deployments, cities and Networks.
     /// 3. Decides.
-    /// 4. Writes; what the API server refuses is reported on the Workload, since nobody else would tell the tenant.
+    /// 4. Writes, and goes on after what is refused as far as the plan allows; it is reported on the Workload, since nobody
+    ///    else would tell the tenant.
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
         if !project.is_synced() {
@@ -46,19 +48,47 @@ impl Reconciler for WorkloadController {
         let observed = observe(&project, key, workload);
         let plan = fan_out::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        for write in &plan.steps {
-            if let Err(error) = send(&project.plane, write, &self.0.metrics).await {
-                if matches!(error.class(), Class::Invalid | Class::Forbidden) {
-                    let reported = rejected(&observed.workload, &error.to_string(), now.time);
-                    if let Some(reported) = reported {
-                        send(&project.plane, &reported, &self.0.metrics).await?;
-                    }
+        let failed = self.write(&project, &plan.steps).await?;
+        let refused: Vec<Refusal> = failed.iter().map(|(write, error)| refusal_of(write, error)).collect();
+        if let Some(reported) = refusal::plan(&observed, &refused, now.time) {
+            send(&project.plane, &reported, &self.0.metrics).await?;
+        }
+        worst(failed.into_iter().map(|(_, error)| error)).map_or(Ok(plan.next), Err)
+    }
+}
+
+impl WorkloadController {
+    /// Sends what may be sent; answers with what was refused. Fails when the project does not answer at all.
+    async fn write<'a>(
+        &self,
+        project: &ProjectCache,
+        writes: &'a [Write<Project>],
+    ) -> Result<Refused<'a, Project>, Error> {
+        let (mut failed, mut refused) = (Vec::new(), Vec::new());
+        for write in writes {
+            if !refusal::may_follow(write, &refused) {
+                continue;
+            }
+            match send(&project.plane, write, &self.0.metrics).await {
+                Ok(_) => {}
+                Err(error) if is_silence(&error) => return Err(error),
+                Err(error) => {
+                    refused.push(refusal_of(write, &error));
+                    failed.push((write, error));
                 }
-                return Err(error);
             }
         }
-        Ok(plan.next)
+        Ok(failed)
     }
+}
+
+fn refusal_of(write: &Write<Project>, error: &Error) -> Refusal {
+    let cause = match error.class() {
+        Class::Forbidden => Cause::Forbidden,
+        Class::Invalid => Cause::Invalid,
+        Class::Retry | Class::Conflict | Class::Gone => Cause::Passing,
+    };
+    Refusal::of(write, cause, error.to_string())
 }
 
 /// Everything that is known about one Workload, each object looked up once.

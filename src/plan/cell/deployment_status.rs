@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
-    instances::{Observed, is_outdated, is_ready},
+    instances::{self, Observed, is_outdated, is_ready},
     networks::Networks,
 };
 use crate::{
@@ -113,5 +113,22 @@ fn worst(observed: &Observed, networks: Option<&Networks>) -> Option<Verdict> {
         .max_by_key(|(name, ready)| (ready.reason().rank(), std::cmp::Reverse(name.clone())))
         .map(|(name, ready)| Verdict::no(ready.reason(), format!("{name}: {}", ready.message)));
     let of_networks = networks.map(|n| n.verdict.clone()).filter(|v| v.status != ConditionStatus::True);
-    of_instances.into_iter().chain(of_networks).max_by_key(|verdict| verdict.reason.rank())
+    let in_the_way = instances::instance_names(&observed.deployment).find_map(|name| observed.in_the_way_of(&name));
+    let of_names = in_the_way.map(|instance| Verdict::no(Reason::InstancesProvisioning, waits_for(instance)));
+    of_names.into_iter().chain(of_instances).chain(of_networks).max_by_key(|verdict| verdict.reason.rank())
+}
+
+/// What an Instance that stands in another's place waits for, in words.
+fn waits_for(instance: &Instance) -> String {
+    let name = instance.name_any();
+    if instance.metadata.deletion_timestamp.is_none() {
+        return format!("{name}: an Instance of this name belongs to somebody else; it must be deleted first");
+    }
+    match instance.finalizers() {
+        [] => format!("{name}: waiting for an earlier Instance of this name to be gone"),
+        held => format!(
+            "{name}: waiting for an earlier Instance of this name to be gone; it is held by its finalizer {}",
+            held.join(", ")
+        ),
+    }
 }

@@ -33,13 +33,19 @@ pub struct Observed {
     pub deployment: Shared<WorkloadDeployment>,
     /// The Instances that it controls.
     pub instances: Vec<Shared<Instance>>,
+    /// Instances under names that it makes, which it does not control: of an earlier deployment of its name, mostly, that
+    /// have not let go of their quota yet.
+    pub in_the_way: Vec<Shared<Instance>>,
     /// What this cell gates on.
     pub features: Features,
     /// Its networks, and those of its Instances; only with the network feature.
     pub networks: Option<networks::Observed>,
 }
 
-/// Decides the writes for one deployment: its networks, at most one step of the roll-out, and the status.
+/// Decides the writes for one deployment: its networks, the status, and at most one step of the roll-out.
+///
+/// The writes do not hang on each other: one that is refused must not keep the rest from being made, least of all the
+/// status that says what is waited for.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     let deployment = &*observed.deployment;
     if deployment.metadata.deletion_timestamp.is_some() {
@@ -58,13 +64,26 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     };
     let backfill = observed.instances.iter().filter_map(|instance| backfill(deployment, instance));
     let status = deployment_status::plan(observed, networks.as_ref(), &hash, now);
-    let mut writes: Vec<Write<Cell>> = backfill.chain(step).chain(status).collect();
+    let mut writes: Vec<Write<Cell>> = backfill.chain(status).collect();
     if let (Some(seen), Some(networks)) = (&observed.networks, networks) {
         let needed = observed.instances.iter().map(|i| i.spec.network_interfaces.len()).chain([interfaces.len()]).max();
         writes.extend(networks.writes);
         writes.extend(networks::surplus(seen, deployment, needed.unwrap_or(0)));
     }
+    writes.extend(step);
     Plan::writes(writes)
+}
+
+/// Names of the Instances that a deployment is to have, in ascending order.
+pub fn instance_names(deployment: &WorkloadDeployment) -> impl Iterator<Item = String> {
+    (0..deployment.spec.desired_replicas()).map(|ordinal| names::instance_name(&deployment.name_any(), ordinal))
+}
+
+impl Observed {
+    /// What stands in the place of the Instance with this name, and is not the deployment's.
+    pub(super) fn in_the_way_of(&self, name: &str) -> Option<&Instance> {
+        self.in_the_way.iter().map(|instance| &**instance).find(|instance| instance.name_any() == name)
+    }
 }
 
 /// The one next thing to do.
@@ -97,9 +116,10 @@ fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
     if let Some(instance) = foreign {
         return Action::Stamp(instance);
     }
-    let desired = observed.deployment.spec.desired_replicas();
+    let (name, desired) = (observed.deployment.name_any(), observed.deployment.spec.desired_replicas());
     for ordinal in 0..desired {
         match by_ordinal.get(&ordinal) {
+            None if observed.in_the_way_of(&names::instance_name(&name, ordinal)).is_some() => return Action::Wait,
             None => return Action::Create(ordinal),
             Some(i) if i.metadata.deletion_timestamp.is_some() => return Action::Wait,
             Some(i) if is_ready(i) => {}

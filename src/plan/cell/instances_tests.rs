@@ -42,14 +42,18 @@ fn observed(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> 
     Observed {
         deployment: deployment.clone().into(),
         instances: instances.to_vec(),
+        in_the_way: Vec::new(),
         features: Features::default(),
         networks: None,
     }
 }
 
 fn act(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> String {
-    let hash = template_hash(&deployment.spec.template);
-    match next_action(&observed(deployment, instances), &hash) {
+    act_on(&observed(deployment, instances))
+}
+
+fn act_on(observed: &Observed) -> String {
+    match next_action(observed, &template_hash(&observed.deployment.spec.template)) {
         Action::Create(ordinal) => format!("create {ordinal}"),
         Action::Delete(instance) => format!("delete {}", instance.name_any()),
         Action::Stamp(instance) => format!("stamp {}", instance.name_any()),
@@ -104,10 +108,28 @@ fn writes(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> Ve
     plan(&observed(deployment, instances), NOW).steps
 }
 
+/// The status among these writes.
+fn status_in(writes: &[Write<Cell>]) -> &Value {
+    let status = writes.iter().find_map(|write| match &write.op {
+        Op::Apply { body, status: true, .. } => Some(&body["status"]),
+        _ => None,
+    });
+    status.unwrap_or_else(|| panic!("{writes:?}"))
+}
+
+/// The Instance among these writes that is to be made.
+fn created(writes: &[Write<Cell>]) -> &Value {
+    let created = writes.iter().find_map(|write| match &write.op {
+        Op::Create { body, .. } => Some(body),
+        _ => None,
+    });
+    created.unwrap_or_else(|| panic!("{writes:?}"))
+}
+
 #[test]
 fn an_instance_is_born_gated_labelled_and_owned() {
     let all = writes(&deployment(1, "i:1"), &[]);
-    let Op::Create { body, .. } = &all[0].op else { panic!("{all:?}") };
+    let body = created(&all);
     let gates: Vec<&Value> =
         body["spec"]["controller"]["schedulingGates"].as_array().unwrap().iter().map(|g| &g["name"]).collect();
     assert_eq!(gates, ["Network", "Quota"]);
@@ -123,8 +145,7 @@ fn counters_and_conditions() {
     let wd = deployment(3, "i:1");
     let hash = template_hash(&wd.spec.template);
     let all = writes(&wd, &[instance(0, &hash, "ready"), instance(1, "j1-old", "crashing")]);
-    let Op::Apply { body, status: true, .. } = &all.last().unwrap().op else { panic!("{all:?}") };
-    let status = &body["status"];
+    let status = status_in(&all);
     for (field, value) in [
         ("replicas", 2),
         ("readyReplicas", 1),
@@ -148,6 +169,70 @@ fn counters_and_conditions() {
     same.status = serde_json::from_value(status.clone()).unwrap();
     let all = writes(&same, &[instance(0, &hash, "ready"), instance(1, "j1-old", "crashing")]);
     assert!(all.iter().all(|w| !matches!(w.op, Op::Apply { status: true, .. })), "{all:?}");
+}
+
+/// Found by reading: the create was refused with 409 for as long as the old Instance held its finalizer, and neither the
+/// status nor a NetworkBinding was ever written.
+#[test]
+fn a_name_that_is_still_in_use_is_waited_for_and_reported() {
+    let wd = deployment(2, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let old = |ordinal, going: bool, finalizers: &[&str]| {
+        let mut old = (*instance(ordinal, "j1-old", if going { "going" } else { "ready" })).clone();
+        old.metadata.finalizers = Some(finalizers.iter().map(|&name| name.to_owned()).collect());
+        Shared::from(old)
+    };
+    for (what, instances, in_the_way, action, message) in [
+        ("nothing", vec![], vec![], "create 0", "instances are being provisioned"),
+        (
+            "one that holds on to its quota",
+            vec![],
+            vec![old(0, true, &[finalizer::QUOTA])],
+            "wait",
+            "wd-0: waiting for an earlier Instance of this name to be gone; it is held by its finalizer quota.compute.datumapis.com/claim-cleanup",
+        ),
+        (
+            "one that nothing holds",
+            vec![],
+            vec![old(0, true, &[])],
+            "wait",
+            "wd-0: waiting for an earlier Instance of this name to be gone",
+        ),
+        (
+            "somebody else's",
+            vec![],
+            vec![old(0, false, &[])],
+            "wait",
+            "wd-0: an Instance of this name belongs to somebody else; it must be deleted first",
+        ),
+        (
+            "one further up does not hold up the first",
+            vec![],
+            vec![old(1, true, &[])],
+            "create 0",
+            "wd-1: waiting for an earlier Instance of this name to be gone",
+        ),
+        (
+            "what is worse is reported first",
+            vec![instance(0, &hash, "crashing")],
+            vec![old(1, true, &[])],
+            "wait",
+            "wd-0: m",
+        ),
+    ] {
+        let observed = Observed { in_the_way, ..observed(&wd, &instances) };
+        assert_eq!(act_on(&observed), action, "{what}");
+        let steps = plan(&observed, NOW).steps;
+        assert_eq!(status_in(&steps)["conditions"][0]["message"], message, "{what}");
+    }
+}
+
+#[test]
+fn what_may_be_refused_comes_last() {
+    let wd = deployment(2, "i:1");
+    let steps = plan(&observed(&wd, &[]), NOW).steps;
+    assert!(matches!(steps.last().unwrap().op, Op::Create { .. }), "{steps:?}");
+    assert!(steps.iter().any(|write| matches!(write.op, Op::Apply { status: true, .. })), "{steps:?}");
 }
 
 #[test]
@@ -220,8 +305,7 @@ fn quota_that_is_exceeded_counts_what_waits_for_it() {
         object.into()
     };
     let all = writes(&wd, &[instance(0, &hash, "ready"), waiting(1)]);
-    let Op::Apply { body, .. } = &all.last().unwrap().op else { panic!("{all:?}") };
-    let reported = &body["status"]["conditions"][1];
+    let reported = &status_in(&all)["conditions"][1];
     assert_eq!(
         (reported["type"].as_str(), reported["reason"].as_str()),
         (Some("ReplicasReady"), Some("QuotaExceeded"))
@@ -235,7 +319,7 @@ fn a_label_takes_no_blanks_and_quota_leaves_its_finalizer() {
     wd.spec.city_code = "San Jose".into();
     let features = Features { quota: true, ..Features::default() };
     let all = plan(&Observed { features, ..observed(&wd, &[]) }, NOW).steps;
-    let Op::Create { body, .. } = &all[0].op else { panic!("{all:?}") };
+    let body = created(&all);
     assert_eq!(body["metadata"]["labels"][label::CITY_CODE], "San-Jose");
     assert_eq!(body["metadata"]["finalizers"], json!([finalizer::QUOTA]));
 }
@@ -247,11 +331,7 @@ fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
         let features = Features { data, ..Features::default() };
         let observed = Observed { features, ..observed(wd, &[]) };
         let steps = plan(&observed, NOW).steps;
-        let body = steps.iter().find_map(|write| match &write.op {
-            Op::Create { body, .. } => Some(body.clone()),
-            _ => None,
-        });
-        let body = body.unwrap();
+        let body = created(&steps);
         let gates = body["spec"]["controller"]["schedulingGates"].as_array().unwrap();
         (gates.len(), body["metadata"]["annotations"].get(annotation::REFERENCED_DATA_GATE_START).cloned())
     };

@@ -90,10 +90,12 @@ fn only<P>(steps: &[Write<P>]) -> &Write<P> {
 #[test]
 fn a_deployment_is_planned_as_recorded() {
     let features = json!({ "networks": true, "quota": true, "data": true });
-    let recorded = json!({ "deployment": deployment(), "instances": [], "features": features, "networks": networks() });
+    let recorded = json!({
+        "deployment": deployment(), "instances": [], "in_the_way": [], "features": features, "networks": networks(),
+    });
     let plan = replay::<instances::Observed, _, _>(recorded, instances::plan);
     let written: Vec<String> = plan.steps.iter().map(|write| write.object.to_string()).collect();
-    assert_eq!(written, ["Instance ns-1/wd-0", "WorkloadDeployment ns-1/wd", "NetworkBinding ns-1/wd-net-0"]);
+    assert_eq!(written, ["WorkloadDeployment ns-1/wd", "NetworkBinding ns-1/wd-net-0", "Instance ns-1/wd-0"]);
 }
 
 #[test]

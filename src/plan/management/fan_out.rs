@@ -43,10 +43,7 @@ pub struct Observed {
 /// The status is written only once the deployments are as they should be, so that `observedGeneration` never runs ahead.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     let workload = &*observed.workload;
-    // Anybody can write our uid into a spec; ours is what we control.
-    let deployments = observed.deployments.iter().map(|deployment| &**deployment);
-    let ours: Vec<&WorkloadDeployment> =
-        deployments.filter(|deployment| ownership::is_controlled_by(*deployment, workload)).collect();
+    let ours = ours(observed);
     if workload.metadata.deletion_timestamp.is_some() {
         return delete(workload, &ours);
     }
@@ -67,9 +64,15 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     }
     writes.extend(surplus(workload, &ours, &outcomes).filter_map(Write::delete));
     if writes.is_empty() {
-        writes.extend(workload_status(workload, &ours, &outcomes, now));
+        writes.extend(workload_status(workload, &ours, &outcomes, &[], now));
     }
     Plan::writes(writes)
+}
+
+/// The deployments that the Workload controls; anybody can write its uid into a spec.
+pub(super) fn ours(observed: &Observed) -> Vec<&WorkloadDeployment> {
+    let deployments = observed.deployments.iter().map(|deployment| &**deployment);
+    deployments.filter(|deployment| ownership::is_controlled_by(*deployment, &*observed.workload)).collect()
 }
 
 /// Deployments first, the Workload's own finalizer when none is left. Their events enqueue it again.

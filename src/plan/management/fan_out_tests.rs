@@ -169,6 +169,26 @@ fn two_placements_that_make_one_name_are_reported() {
     assert!(status["placements"][1]["conditions"][0]["message"].as_str().unwrap().contains("both make"));
 }
 
+/// Found by reading: `a` was refused for the sake of a placement of which nothing is made.
+#[test]
+fn an_invalid_placement_makes_no_other_invalid_unless_it_has_the_deployment_already() {
+    let (good, bad) = (placement("a", &["b-c"]), placement("a-b", &["c", "no/city"]));
+    for placements in [json!([good, bad]), json!([bad, good])] {
+        let mut world = World::with(&["b-c", "c"]);
+        let status = world.settle(&workload(&placements));
+        assert_eq!(world.names(), ["web-a-b-c"], "{placements}");
+        let reported = |name: &str| {
+            let of = status["placements"].as_array().unwrap().iter().find(|p| p["name"] == name);
+            of.unwrap()["conditions"][0]["reason"].clone()
+        };
+        assert_eq!((reported("a"), reported("a-b")), (json!("NoAvailableDeployments"), json!("InvalidPlacement")));
+        let mut world = World::with(&["b-c", "c"]);
+        world.settle(&workload(&json!([placement("a-b", &["c"])])));
+        world.settle(&workload(&placements));
+        assert_eq!(world.deployments["web-a-b-c"].spec.placement_name, "a-b", "left as it is: {placements}");
+    }
+}
+
 #[test]
 fn an_unbound_city_is_named_and_one_that_lost_its_binding_keeps_running() {
     let mut world = World::with(&["dfw"]);

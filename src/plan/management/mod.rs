@@ -16,11 +16,10 @@ pub mod policy;
 pub mod probe;
 pub mod projection;
 pub mod quarantine;
+pub mod refusal;
 pub mod residue;
 pub mod resolve;
 pub mod stranded;
 pub mod sweep;
 pub mod triggers;
 mod workload_status;
-
-pub use workload_status::{rejected, workload_status};

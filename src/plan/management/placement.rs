@@ -35,7 +35,7 @@ pub struct City {
 }
 
 /// What a city is judged by.
-struct Known<'a> {
+struct Situation<'a> {
     workload: &'a Workload,
     named: &'a BTreeMap<String, Shared<WorkloadDeployment>>,
     bound: &'a BTreeSet<CityCode>,
@@ -64,32 +64,17 @@ pub fn outcomes(
     named: &BTreeMap<String, Shared<WorkloadDeployment>>,
     bound: &BTreeSet<CityCode>,
 ) -> Vec<PlacementOutcome> {
-    let known = Known { workload, named, bound };
+    let situation = Situation { workload, named, bound };
     let mut seen = BTreeSet::new();
     let placements = &workload.spec.placements;
-    let mut outcomes: Vec<PlacementOutcome> = placements.iter().map(|placement| outcome(&known, placement)).collect();
+    let mut outcomes: Vec<PlacementOutcome> =
+        placements.iter().map(|placement| outcome(&situation, placement)).collect();
     for (placement, outcome) in placements.iter().zip(&mut outcomes) {
         if !seen.insert(&placement.name) {
             outcome.invalid.push(format!("two placements are named {:?}: give each its own name", placement.name));
         }
     }
-    // `a-b` in `c` and `a` in `b-c` would be one deployment.
-    let mut made: BTreeMap<&String, &String> = BTreeMap::new();
-    let mut clashes = Vec::new();
-    for (index, (placement, outcome)) in placements.iter().zip(&outcomes).enumerate() {
-        for name in outcome.desired.keys() {
-            if let Some(other) = made.insert(name, &placement.name).filter(|other| **other != placement.name) {
-                clashes.push((
-                    index,
-                    format!(
-                        "placements {other:?} and {:?} both make the deployment {name:?}: rename one",
-                        placement.name
-                    ),
-                ));
-            }
-        }
-    }
-    for (index, clash) in clashes {
+    for (index, clash) in clashes(placements, &outcomes, named) {
         outcomes[index].invalid.push(clash);
     }
     for outcome in &mut outcomes {
@@ -100,9 +85,35 @@ pub fn outcomes(
     outcomes
 }
 
-fn outcome(known: &Known<'_>, placement: &Placement) -> PlacementOutcome {
+/// Placements of which one name would be made twice (`a-b` in `c` and `a` in `b-c`), by their place in the spec, and the
+/// words for it. Of a placement that is invalid nothing is made: only what it has already is in the way of another.
+fn clashes(
+    placements: &[Placement],
+    outcomes: &[PlacementOutcome],
+    named: &BTreeMap<String, Shared<WorkloadDeployment>>,
+) -> Vec<(usize, String)> {
+    let has = |name: &String, of: &Placement| named.get(name).is_some_and(|wd| wd.spec.placement_name == of.name);
+    let all = || placements.iter().zip(outcomes).enumerate();
+    let mut made: BTreeMap<&String, &String> = BTreeMap::new();
+    for (_, (placement, outcome)) in all().filter(|(_, (_, outcome))| !outcome.invalid.is_empty()) {
+        made.extend(outcome.desired.keys().filter(|name| has(name, placement)).map(|name| (name, &placement.name)));
+    }
+    let mut clashes = Vec::new();
+    for (index, (placement, outcome)) in all().filter(|(_, (_, outcome))| outcome.invalid.is_empty()) {
+        let this = &placement.name;
+        for name in outcome.desired.keys() {
+            if let Some(other) = made.insert(name, this).filter(|other| *other != this) {
+                let text = format!("placements {other:?} and {this:?} both make the deployment {name:?}: rename one");
+                clashes.push((index, text));
+            }
+        }
+    }
+    clashes
+}
+
+fn outcome(situation: &Situation<'_>, placement: &Placement) -> PlacementOutcome {
     let mut outcome = PlacementOutcome::default();
-    let workload = known.workload.name_any();
+    let workload = situation.workload.name_any();
     if workload.len() > names::MAX_LABEL {
         outcome.invalid.push(format!(
             "the workload's name has {} characters, {} is the limit",
@@ -128,16 +139,16 @@ fn outcome(known: &Known<'_>, placement: &Placement) -> PlacementOutcome {
         }
         match names::deployment_name(&workload, &placement.name, &city.code) {
             Err(why) => outcome.invalid.push(why),
-            Ok(name) => judge_city(known, &mut outcome, name, city),
+            Ok(name) => judge_city(situation, &mut outcome, name, city),
         }
     }
     outcome
 }
 
-fn judge_city(known: &Known<'_>, outcome: &mut PlacementOutcome, name: String, city: City) {
-    let live = known.named.get(&name);
-    let ours = live.map(|deployment| ownership::is_controlled_by(&**deployment, known.workload));
-    match (ours, known.bound.contains(&city.code)) {
+fn judge_city(situation: &Situation<'_>, outcome: &mut PlacementOutcome, name: String, city: City) {
+    let live = situation.named.get(&name);
+    let ours = live.map(|deployment| ownership::is_controlled_by(&**deployment, situation.workload));
+    match (ours, situation.bound.contains(&city.code)) {
         (Some(false), _) => {
             outcome
                 .conflicting

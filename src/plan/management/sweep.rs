@@ -128,6 +128,36 @@ pub fn is_unclaimed(companion: &CompanionFacts) -> bool {
     companion.claims.as_ref().is_none_or(BTreeSet::is_empty)
 }
 
+/// How many bindings one sweep may still remove. One that is refused takes nothing from the others' share, but has one of
+/// its own: where everything is refused, a sweep does not ask without end.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    removals: usize,
+    refusals: usize,
+}
+
+impl Budget {
+    /// So many removals, and as many refusals.
+    pub fn of(limit: usize) -> Self {
+        Self { removals: limit, refusals: limit }
+    }
+
+    /// One was removed.
+    pub fn removed(&mut self) {
+        self.removals = self.removals.saturating_sub(1);
+    }
+
+    /// One could not be removed.
+    pub fn refused(&mut self) {
+        self.refusals = self.refusals.saturating_sub(1);
+    }
+
+    /// Whether the rest is left to the next sweep.
+    pub fn is_spent(self) -> bool {
+        self.removals == 0 || self.refusals == 0
+    }
+}
+
 /// The writes that remove a binding without its companion: the live read that finds no companion comes first.
 pub fn reap(namespace: &str, binding: &ObjectMeta, companion: &Token) -> [Write<Hub>; 2] {
     let object = Object::named::<ResourceBinding>(namespace, binding.name.as_deref().unwrap_or_default());
@@ -208,6 +238,19 @@ mod tests {
             change(&mut observed);
             assert_eq!(judge(&observed), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn a_binding_that_cannot_be_removed_takes_no_others_share() {
+        let mut budget = Budget::of(2);
+        budget.refused();
+        budget.removed();
+        assert!(!budget.is_spent());
+        budget.removed();
+        assert!(budget.is_spent());
+        let mut refused = Budget::of(2);
+        (0..2).for_each(|_| refused.refused());
+        assert!(refused.is_spent());
     }
 
     #[test]

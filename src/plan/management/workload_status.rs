@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::placement::PlacementOutcome;
+use super::{placement::PlacementOutcome, refusal::Refusal};
 use crate::{
     api::{
         compute::{
@@ -20,21 +20,25 @@ use crate::{
     },
 };
 
-/// The status to write, or nothing when it stands already. `ours`: the deployments that the Workload controls.
-pub fn workload_status(
+/// The status to write, or nothing when it stands already. `ours`: the deployments that the Workload controls. `refused`:
+/// what the API server has just refused; while there is something, the generation does not count as observed.
+pub(super) fn workload_status(
     workload: &Workload,
     ours: &[&WorkloadDeployment],
     outcomes: &[PlacementOutcome],
+    refused: &[&Refusal],
     now: Timestamp,
 ) -> Option<Write<Project>> {
     let empty = WorkloadStatus::default();
     let old = workload.status.as_ref().unwrap_or(&empty);
     let generation = workload.metadata.generation;
-    let mut status = WorkloadStatus { observed_generation: generation, ..WorkloadStatus::default() };
+    let observed_generation = if refused.is_empty() { generation } else { old.observed_generation };
+    let mut status = WorkloadStatus { observed_generation, ..WorkloadStatus::default() };
     let mut verdicts = Vec::new();
     for (placement, outcome) in workload.spec.placements.iter().zip(outcomes) {
         let deployments = || ours.iter().copied().filter(|wd| wd.spec.placement_name == placement.name);
-        let verdict = placement_verdict(placement, outcome, deployments());
+        let refused: Vec<&Refusal> = refused.iter().copied().filter(|refusal| refusal.is_of(outcome)).collect();
+        let verdict = placement_verdict(placement, outcome, deployments(), &refused);
         let sums = sum(deployments());
         let mut sums = PlacementStatus {
             name: placement.name.clone(),
@@ -58,7 +62,8 @@ pub fn workload_status(
     status.desired_replicas = sums.desired_replicas;
     status.ready_replicas = sums.ready_replicas;
     status.updated_replicas = sums.updated_replicas;
-    let verdict = workload_verdict(&verdicts);
+    let of_none = refused.iter().filter(|refusal| !outcomes.iter().any(|outcome| refusal.is_of(outcome)));
+    let verdict = with_refusals(workload_verdict(&verdicts), of_none.copied());
     status.conditions = vec![verdict.into_condition(&old.conditions, condition::AVAILABLE, generation, now)];
     Write::status(manager::WORKLOAD, &json!(status), workload)
 }
@@ -87,13 +92,8 @@ fn report(deployment: &WorkloadDeployment) -> Option<WorkloadDeploymentStatus> {
     Some(status)
 }
 
-/// The status to write when the API server refused a deployment: nobody else would report the tenant.
-pub fn rejected(workload: &Workload, why: &str, now: Timestamp) -> Option<Write<Project>> {
-    blocked(workload, Verdict::no(Reason::InvalidPlacement, format!("a deployment was refused: {why}")), now)
-}
-
 /// The status to write when something holds the whole Workload up: the counters stay, the condition says what it is.
-pub fn blocked(workload: &Workload, verdict: Verdict, now: Timestamp) -> Option<Write<Project>> {
+pub(super) fn blocked(workload: &Workload, verdict: Verdict, now: Timestamp) -> Option<Write<Project>> {
     let mut status = workload.status.clone().unwrap_or_default();
     let condition = verdict.into_condition(&status.conditions, condition::AVAILABLE, workload.metadata.generation, now);
     status.conditions.retain(|c| c.type_ != condition::AVAILABLE);
@@ -105,9 +105,11 @@ fn placement_verdict<'a>(
     placement: &Placement,
     outcome: &PlacementOutcome,
     deployments: impl Iterator<Item = &'a WorkloadDeployment> + Clone,
+    refused: &[&Refusal],
 ) -> Verdict {
     let notes = |first: String| -> String {
-        let all = [first].into_iter().chain(outcome.unavailable.iter().cloned());
+        let refused = refused.iter().map(|refusal| refusal.text());
+        let all = [first].into_iter().chain(refused).chain(outcome.unavailable.iter().cloned());
         all.filter(|note| !note.is_empty()).collect::<Vec<_>>().join("; ")
     };
     if !outcome.invalid.is_empty() {
@@ -126,6 +128,9 @@ fn placement_verdict<'a>(
         let text = format!("{available} of {} deployments are available", placement.city_codes.len());
         return Verdict::yes(Reason::AvailableDeploymentFound, notes(text));
     }
+    if let Some(reason) = refused.iter().find_map(|refusal| refusal.reason()) {
+        return Verdict::no(reason, notes(String::new()));
+    }
     if outcome.desired.is_empty() && !outcome.unavailable.is_empty() {
         return Verdict::no(Reason::NoMatchingLocations, notes(String::new()));
     }
@@ -140,6 +145,19 @@ fn placement_verdict<'a>(
         Some((name, c)) => Verdict::no(Reason::NoAvailableDeployments, notes(format!("{name}: {}", c.message))),
         None => Verdict::no(Reason::NoAvailableDeployments, notes("no deployment has reported yet".into())),
     }
+}
+
+/// A verdict on the whole Workload, and what was refused that no placement speaks of.
+fn with_refusals<'a>(verdict: Verdict, refused: impl Iterator<Item = &'a Refusal>) -> Verdict {
+    refused.fold(verdict, |verdict, refusal| {
+        let message = format!("{}; {}", verdict.message, refusal.text());
+        match refusal.reason() {
+            Some(reason) if verdict.status != ConditionStatus::True && reason.rank() > verdict.reason.rank() => {
+                Verdict::no(reason, message)
+            }
+            _ => Verdict { message, ..verdict },
+        }
+    })
 }
 
 fn workload_verdict(placements: &[(&str, Verdict)]) -> Verdict {

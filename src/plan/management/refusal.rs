@@ -1,0 +1,96 @@
+//! What follows from writes that a project's API server refused: which others may still be sent, and what the Workload's
+//! status says of it.
+
+use jiff::Timestamp;
+
+use super::{
+    fan_out::{self, Observed},
+    placement::{self, PlacementOutcome},
+    workload_status::workload_status,
+};
+use crate::{
+    api::reason::Reason,
+    plan::{Kind, Object, Op, Project, Write},
+};
+
+/// Why a write did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// The operator may not make it.
+    Forbidden,
+    /// The API server does not take what it says.
+    Invalid,
+    /// It may succeed when it is tried again: somebody was faster, or the server was in trouble.
+    Passing,
+}
+
+/// A write that did not succeed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Of which object.
+    pub object: Object,
+    /// Whether the object was to be deleted.
+    pub deletion: bool,
+    /// Why.
+    pub cause: Cause,
+    /// In the words of the API server.
+    pub message: String,
+}
+
+impl Refusal {
+    /// That `write` failed for this cause.
+    pub fn of(write: &Write<Project>, cause: Cause, message: String) -> Self {
+        Self { object: write.object.clone(), deletion: matches!(write.op, Op::Delete { .. }), cause, message }
+    }
+
+    /// What a condition says of it; nothing when it may pass by itself.
+    pub(super) fn reason(&self) -> Option<Reason> {
+        match self.cause {
+            Cause::Forbidden => Some(Reason::DeploymentForbidden),
+            Cause::Invalid => Some(Reason::InvalidPlacement),
+            Cause::Passing => None,
+        }
+    }
+
+    /// The same in words.
+    pub(super) fn text(&self) -> String {
+        match self.cause {
+            Cause::Forbidden => format!("the operator may not do what is needed: {}", self.message),
+            Cause::Invalid | Cause::Passing => format!("a deployment was refused: {}", self.message),
+        }
+    }
+
+    /// Whether it is about a deployment that this placement is to have.
+    pub(super) fn is_of(&self, outcome: &PlacementOutcome) -> bool {
+        self.object.kind == Kind::WorkloadDeployment
+            && !self.deletion
+            && outcome.desired.contains_key(&self.object.name)
+    }
+}
+
+/// Whether `write` may be sent although these were refused before it. One city does not wait for another. But nothing is
+/// made before the Workload's own finalizer stands, and nothing is taken away while what is to replace it is refused.
+pub fn may_follow(write: &Write<Project>, refused: &[Refusal]) -> bool {
+    let removes = matches!(write.op, Op::Delete { .. });
+    refused.iter().all(|before| before.object.kind != Kind::Workload && (before.deletion || !removes))
+}
+
+/// The status that reports what was refused, or nothing when it stands already. `observedGeneration` stays behind.
+pub fn plan(observed: &Observed, refused: &[Refusal], now: Timestamp) -> Option<Write<Project>> {
+    let workload = &*observed.workload;
+    let outcomes = if workload.metadata.deletion_timestamp.is_some() {
+        // It is on its way out: where it could run is of no interest any more.
+        workload.spec.placements.iter().map(|_| PlacementOutcome::default()).collect()
+    } else {
+        placement::outcomes(workload, &observed.named, &observed.bound)
+    };
+    let refused: Vec<&Refusal> = refused.iter().filter(|refusal| refusal.reason().is_some()).collect();
+    if refused.is_empty() {
+        return None;
+    }
+    workload_status(workload, &fan_out::ours(observed), &outcomes, &refused, now)
+}
+
+#[cfg(test)]
+#[path = "refusal_tests.rs"]
+mod tests;
