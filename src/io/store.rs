@@ -132,6 +132,7 @@ pub trait IndexValue: Hash + Eq + Send + Sync + 'static {}
 impl<I: Hash + Eq + Send + Sync + 'static> IndexValue for I {}
 
 type Listener<V> = Box<dyn Fn(&Change<'_, V>) + Send + Sync>;
+type NamespaceListener = Box<dyn Fn(&str) + Send + Sync>;
 type Index<V, I> = fn(&ObjectKey, &V) -> Vec<I>;
 
 /// A cache of `V`s, found by name or by an index of `I`s.
@@ -143,6 +144,7 @@ pub struct Store<V, I = String> {
     /// Whether the watch is believed to bring every change.
     live: AtomicBool,
     listener: OnceLock<Listener<V>>,
+    on_readable: OnceLock<NamespaceListener>,
 }
 
 struct Inner<V, I> {
@@ -176,12 +178,19 @@ impl<V, I: IndexValue> Store<V, I> {
             synced: AtomicBool::new(false),
             live: AtomicBool::new(false),
             listener: OnceLock::new(),
+            on_readable: OnceLock::new(),
         }
     }
 
-    /// Who is reported of changes. Set once, before the watch begins.
+    /// Who hears of changes. Set once, before the watch begins.
     pub fn listen(&self, listener: impl Fn(&Change<'_, V>) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
+    }
+
+    /// Who hears that nothing of a namespace is unreadable any more: whoever waited for [`Self::has_unreadable`] to end may
+    /// look again. Set once, before the watch begins.
+    pub fn listen_readable(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        let _ = self.on_readable.set(Box::new(listener));
     }
 
     /// Whether the first list is in. Before that, nothing is known to be absent.
@@ -247,10 +256,11 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// Whether some object of this namespace is there but could not be read. Absence then proves nothing.
     pub fn has_unreadable(&self, namespace: &str) -> bool {
-        self.read().unreadable.iter().any(|key| &*key.namespace == namespace)
+        self.read().has_unreadable(namespace)
     }
 
-    /// A complete list at `version`: takes it all over, reports of every difference, and of every deletion that no event reported.
+    /// A complete list at `version`: takes it all over. The listener hears of every difference, and so of every deletion
+    /// that no event brought.
     pub fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
         let listed: BTreeSet<ObjectKey> = objects.iter().map(|o| o.key.clone()).collect();
         for object in objects {
@@ -281,17 +291,17 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// The object with this uid is gone.
     pub fn forget(&self, key: &ObjectKey, uid: &str) {
-        let old = {
+        let (old, readable) = {
             let mut inner = self.write();
             if inner.entries.get(key).is_none_or(|slot| slot.uid != uid) {
                 return;
             }
             let old = inner.entries.remove(key).and_then(|slot| slot.value);
-            inner.unreadable.remove(key);
+            let readable = inner.becomes_readable(key);
             inner.unindex(self.index, key, old.as_deref());
-            old
+            (old, readable)
         };
-        self.notify(&Change { key, old: old.as_ref(), new: None });
+        self.notify(&Change { key, old: old.as_ref(), new: None }, readable);
     }
 
     /// The watch has delivered everything up to this version.
@@ -303,7 +313,7 @@ impl<V, I: IndexValue> Store<V, I> {
     fn take(&self, object: Incoming<V>, from_watch: bool) {
         let Incoming { key, uid, version, value } = object;
         let value = value.map(Arc::new);
-        let old = {
+        let (old, readable) = {
             let mut inner = self.write();
             if from_watch {
                 inner.passed = inner.passed.max(version);
@@ -313,10 +323,9 @@ impl<V, I: IndexValue> Store<V, I> {
             if inner.entries.get(&key).is_some_and(|slot| slot.uid == uid && slot.version >= version && version > 0) {
                 return;
             }
+            let readable = value.is_some() && inner.becomes_readable(&key);
             if value.is_none() {
                 inner.unreadable.insert(key.clone());
-            } else {
-                inner.unreadable.remove(&key);
             }
             let new = Slot { uid, version, value: value.clone() };
             let old = inner.entries.insert(key.clone(), new).and_then(|slot| slot.value);
@@ -324,14 +333,18 @@ impl<V, I: IndexValue> Store<V, I> {
             for at in value.as_deref().map(|value| (self.index)(&key, value)).into_iter().flatten() {
                 inner.by_index.entry(at).or_default().insert(key.clone());
             }
-            old
+            (old, readable)
         };
-        self.notify(&Change { key: &key, old: old.as_ref(), new: value.as_ref() });
+        self.notify(&Change { key: &key, old: old.as_ref(), new: value.as_ref() }, readable);
     }
 
-    fn notify(&self, change: &Change<'_, V>) {
+    /// Passes a change on. `readable`: whether it was the last of its namespace that could not be read.
+    fn notify(&self, change: &Change<'_, V>, readable: bool) {
         if let Some(listener) = self.listener.get() {
             listener(change);
+        }
+        if let Some(listener) = self.on_readable.get().filter(|_| readable) {
+            listener(&change.key.namespace);
         }
     }
 
@@ -345,6 +358,15 @@ impl<V, I: IndexValue> Store<V, I> {
 }
 
 impl<V, I: IndexValue> Inner<V, I> {
+    fn has_unreadable(&self, namespace: &str) -> bool {
+        self.unreadable.iter().any(|key| &*key.namespace == namespace)
+    }
+
+    /// The object with this key is gone, or can be read. Whether it was the last of its namespace that could not be.
+    fn becomes_readable(&mut self, key: &ObjectKey) -> bool {
+        self.unreadable.remove(key) && !self.has_unreadable(&key.namespace)
+    }
+
     fn unindex(&mut self, index: Index<V, I>, key: &ObjectKey, old: Option<&V>) {
         for at in old.map(|old| index(key, old)).into_iter().flatten() {
             if let Some(keys) = self.by_index.get_mut(&at) {
@@ -369,9 +391,9 @@ mod tests {
     fn store() -> (Arc<Store<&'static str>>, Arc<Mutex<Vec<String>>>) {
         let store = Arc::new(Store::new(|_, value: &&str| vec![(*value).to_owned()]));
         let log = Arc::new(Mutex::new(Vec::new()));
-        let reported = log.clone();
+        let heard = log.clone();
         store.listen(move |change: &Change<'_, &str>| {
-            reported.lock().unwrap().push(format!("{} {:?}->{:?}", change.key, change.old, change.new));
+            heard.lock().unwrap().push(format!("{} {:?}->{:?}", change.key, change.old, change.new));
         });
         (store, log)
     }
@@ -399,7 +421,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_reports_of_deletions_that_no_event_reported() {
+    fn a_list_shows_deletions_that_no_event_brought() {
         let (store, log) = store();
         store.replace(vec![object("a", "1", 1, "x"), object("b", "2", 2, "x")], 2);
         store.wrote(object("c", "3", 9, "x"));
@@ -426,5 +448,33 @@ mod tests {
         assert!(store.has_unreadable("ns") && !store.has_unreadable("other"));
         store.observe(object("a", "1", 2, "mended"));
         assert!(!store.has_unreadable("ns"));
+    }
+
+    /// Found by reading: whoever waited for the end of it waited for the next list, which may be days away.
+    #[test]
+    fn the_end_of_the_last_unreadable_object_of_a_namespace_is_heard() {
+        let (store, _) = store();
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let hears = heard.clone();
+        store.listen_readable(move |namespace| hears.lock().unwrap().push(namespace.to_owned()));
+        let broken = |name: &str, version| Incoming { value: None, ..object(name, name, version, "x") };
+        store.replace(vec![broken("a", 1), broken("b", 2), object("c", "c", 3, "x")], 3);
+        let others = Incoming { key: ObjectKey::new("other", "d"), ..broken("d", 4) };
+        store.observe(others);
+        let count = || heard.lock().unwrap().len();
+        store.observe(object("c", "c", 5, "y"));
+        store.observe(broken("a", 6));
+        assert_eq!(count(), 0, "nothing has ended");
+        store.observe(object("a", "a", 7, "mended"));
+        assert_eq!(count(), 0, "there is one more");
+        store.forget(&ObjectKey::new("ns", "b"), "b");
+        assert_eq!(*heard.lock().unwrap(), ["ns"], "the other namespace has one still");
+        store.observe(broken("a", 8));
+        store.replace(vec![object("c", "c", 5, "y")], 9);
+        assert_eq!(
+            *heard.lock().unwrap(),
+            ["ns", "other", "ns"].map(str::to_owned).map(|n| n),
+            "a list ends it as well"
+        );
     }
 }

@@ -9,7 +9,10 @@ use kube::ResourceExt;
 
 use super::{companions::Companions, index::Index, networks::Networks};
 use crate::{
-    api::compute::{Instance, WorkloadDeployment},
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        names::ProjectName,
+    },
     io::{
         clients::ControlPlane,
         store::{ObjectKey, Store},
@@ -31,11 +34,11 @@ pub(super) struct Caches {
     /// What Instances are gated on.
     pub(super) features: Features,
     /// Namespaces that Karmada brought, with the labels that say what they mirror; by [`Index::Project`].
-    pub(super) namespaces: Arc<Store<NamespaceFacts>>,
+    pub(super) namespaces: Arc<Store<NamespaceFacts, Index>>,
     /// Copies that Karmada brought, by [`Index::Namespace`].
-    pub(super) deployments: Arc<Store<WorkloadDeployment>>,
+    pub(super) deployments: Arc<Store<WorkloadDeployment, Index>>,
     /// By [`Index::ControlledBy`], [`Index::Namespace`] and [`Index::Needs`].
-    pub(super) instances: Arc<Store<Instance>>,
+    pub(super) instances: Arc<Store<Instance, Index>>,
     /// With the network feature.
     pub(super) networks: Option<Networks>,
     /// With the data feature.
@@ -49,14 +52,14 @@ impl Caches {
             uid: OnceLock::new(),
             features,
             namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
-                facts.upstream().map(|(project, _)| Index::Project(project.as_str()).to_string()).into_iter().collect()
+                facts.upstream().map(|(project, _)| Index::Project(project)).into_iter().collect()
             })),
-            deployments: Arc::new(Store::new(|key, _| vec![Index::Namespace(&key.namespace).to_string()])),
+            deployments: Arc::new(Store::new(|key, _| vec![Index::namespace(&key.namespace)])),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
-                let owner = ownership::controller_of(instance).map(|owner| Index::ControlledBy(&owner.uid).to_string());
+                let owner = ownership::controller_of(instance).map(|owner| Index::ControlledBy(owner.uid.clone()));
                 let needs = references(&instance.spec);
-                let needs = needs.iter().map(|reference| Index::Needs(&key.namespace, &reference.token).to_string());
-                owner.into_iter().chain([Index::Namespace(&key.namespace).to_string()]).chain(needs).collect()
+                let needs = needs.into_iter().map(|reference| Index::Needs(key.namespace.to_string(), reference.token));
+                owner.into_iter().chain([Index::namespace(&key.namespace)]).chain(needs).collect()
             })),
             networks: features.networks.then(Networks::default),
             companions: features.data.then(Companions::default),
@@ -85,7 +88,7 @@ impl Caches {
 
     /// The Instances that a deployment controls.
     pub(super) fn instances_of(&self, deployment: &WorkloadDeployment) -> Vec<Arc<Instance>> {
-        self.instances.by_index(&Index::ControlledBy(&deployment.uid().unwrap_or_default()).to_string())
+        self.instances.by_index(&Index::ControlledBy(deployment.uid().unwrap_or_default()))
     }
 
     /// Instances under names that a deployment makes, which it does not control.
@@ -99,12 +102,12 @@ impl Caches {
 
     /// Keys of the Instances of a namespace.
     pub(super) fn instances_in(&self, namespace: &str) -> Vec<ObjectKey> {
-        self.instances.keys_by_index(&Index::Namespace(namespace).to_string())
+        self.instances.keys_by_index(&Index::namespace(namespace))
     }
 
     /// Namespaces that mirror one of this project.
-    pub(super) fn namespaces_of(&self, project: &str) -> Vec<ObjectKey> {
-        self.namespaces.keys_by_index(&Index::Project(project).to_string())
+    pub(super) fn namespaces_of(&self, project: &ProjectName) -> Vec<ObjectKey> {
+        self.namespaces.keys_by_index(&Index::Project(project.clone()))
     }
 
     /// Labels of a namespace, as far as they are kept; none when it is not there.

@@ -6,6 +6,7 @@ mod deployment;
 mod identity;
 mod index;
 mod instance;
+mod locations;
 mod networks;
 mod quota;
 mod quota_backends;
@@ -111,7 +112,7 @@ impl Cell {
             let Some(networks) = &caches.networks else { return };
             tokio::select! {
                 () = scope.stop.cancelled() => {}
-                () = networks.start_locations(&caches.plane, &scope) => {}
+                () = networks.locations.run(&caches.plane, &scope) => {}
             }
         });
     }

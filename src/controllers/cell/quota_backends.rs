@@ -134,7 +134,7 @@ impl QuotaBackends {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
         let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) else { return };
         let used = |namespace: &ObjectKey| !self.caches.instances_in(&namespace.name).is_empty();
-        if self.caches.namespaces_of(project.as_str()).iter().any(used) {
+        if self.caches.namespaces_of(&project).iter().any(used) {
             return;
         }
         if let Some(backend) = self.backends().remove(&project) {
@@ -159,9 +159,23 @@ impl QuotaBackends {
     /// A project's quota answers again: each of its Instances is looked at.
     fn enqueue_project(&self, project: &ProjectName) {
         self.queue.retry_now(project.as_str());
-        for namespace in self.caches.namespaces_of(project.as_str()) {
+        for namespace in self.caches.namespaces_of(project) {
             for instance in self.caches.instances_in(&namespace.name) {
                 self.queue.add(Key::new(project.as_str(), &instance.namespace, &instance.name));
+            }
+        }
+    }
+
+    /// Every claim for an Instance of this namespace is looked at, also when its Instance is gone.
+    pub(super) fn enqueue_claims_for(&self, namespace: &str) {
+        let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
+        let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) else { return };
+        let Some(backend) = self.known(&project) else { return };
+        for claim in backend.claims.values() {
+            let of = claim.labels().get(label::INSTANCE_NAMESPACE).is_some_and(|of| of == namespace);
+            let name = claim.name_any();
+            if let Some(instance) = names::claimant_of(&name).filter(|_| of) {
+                self.queue.add(Key::new(project.as_str(), namespace, instance));
             }
         }
     }

@@ -56,6 +56,16 @@ impl Triggers {
         self.caches.instances.listen(move |change| with(&weak, |triggers| triggers.on_instance(change)));
         let weak = Arc::downgrade(self);
         self.caches.namespaces.listen(move |change| with(&weak, |triggers| triggers.on_namespace(change)));
+        let weak = Arc::downgrade(self);
+        self.caches.instances.listen_readable(move |namespace| {
+            with(&weak, |triggers| triggers.on_readable_instances(namespace));
+        });
+        if let Some(copies) = &self.copies {
+            let weak = Arc::downgrade(self);
+            copies.store.listen_readable(move |namespace| {
+                with(&weak, |triggers| triggers.enqueue_copies_in(namespace));
+            });
+        }
         if let Some(companions) = &self.caches.companions {
             for kind in SourceKind::ALL {
                 let weak = Arc::downgrade(self);
@@ -93,17 +103,15 @@ impl Triggers {
                 triggers.enqueue_users_of_context(&change.key.namespace, &context.unwrap_or_default());
             });
         });
-        for places in [&networks.locations, &networks.location_bindings] {
-            let weak: Weak<Self> = Arc::downgrade(self);
-            places.listen(move |_| with(&weak, |triggers| triggers.enqueue_everything()));
-        }
+        let weak: Weak<Self> = Arc::downgrade(self);
+        networks.locations.listen(move || with(&weak, |triggers| triggers.enqueue_everything()));
     }
 
     /// A deployment and each of its Instances.
     fn enqueue_deployment(&self, namespace: &str, name: &str) {
         self.deployments.add(Key::new(LANE, namespace, name));
         let Some(deployment) = self.caches.deployments.get(&ObjectKey::new(namespace, name)) else { return };
-        let controlled = Index::ControlledBy(&deployment.uid().unwrap_or_default()).to_string();
+        let controlled = Index::ControlledBy(deployment.uid().unwrap_or_default());
         for instance in self.caches.instances.keys_by_index(&controlled) {
             self.enqueue_instance(&instance);
         }
@@ -130,7 +138,7 @@ impl Triggers {
     /// Deployments with a binding to a context.
     fn enqueue_users_of_context(&self, namespace: &str, context: &str) {
         let Some(networks) = &self.caches.networks else { return };
-        for binding in networks.bindings.by_index(&Index::Context(namespace, context).to_string()) {
+        for binding in networks.bindings.by_index(&Index::Context(namespace.to_owned(), context.to_owned())) {
             if let Some(owner) = ownership::controller_of(binding.as_ref()) {
                 self.enqueue_deployment(&binding.namespace().unwrap_or_default(), &owner.name);
             }
@@ -184,6 +192,30 @@ impl Triggers {
         }
     }
 
+    /// Every Instance of a namespace can be read again: whoever waited for that is looked at, also for Instances that
+    /// went meanwhile.
+    fn on_readable_instances(&self, namespace: &str) {
+        for key in self.caches.deployments.keys_by_index(&Index::namespace(namespace)) {
+            self.deployments.add(Key::new(LANE, &key.namespace, &key.name));
+        }
+        for instance in self.caches.instances_in(namespace) {
+            self.enqueue_instance(&instance);
+        }
+        self.enqueue_copies_in(namespace);
+        if let Some(quota) = &self.quota {
+            quota.enqueue_claims_for(namespace);
+        }
+    }
+
+    /// The write-back of every Instance of a namespace, and of every copy that may have lost its Instance.
+    fn enqueue_copies_in(&self, namespace: &str) {
+        let Some(copies) = &self.copies else { return };
+        let there = copies.store.keys().into_iter().filter(|copy| &*copy.namespace == namespace);
+        for key in self.caches.instances_in(namespace).into_iter().chain(there) {
+            copies.queue.add(Key::new(LANE, &key.namespace, &key.name));
+        }
+    }
+
     fn on_namespace(&self, change: &Change<'_, NamespaceFacts>) {
         if change.old != change.new {
             for instance in self.caches.instances_in(&change.key.name) {
@@ -198,7 +230,7 @@ impl Triggers {
             return;
         }
         let token = Token { kind, name: change.key.name.to_string() };
-        let needs = Index::Needs(&change.key.namespace, &token).to_string();
+        let needs = Index::Needs(change.key.namespace.to_string(), token);
         for instance in self.caches.instances.keys_by_index(&needs) {
             self.enqueue_instance(&instance);
         }
@@ -211,7 +243,7 @@ impl Triggers {
         let expected: BTreeSet<Token> = self
             .caches
             .deployments
-            .by_index(&Index::Namespace(namespace).to_string())
+            .by_index(&Index::namespace(namespace))
             .iter()
             .flat_map(|deployment| annotated(deployment, annotation::EXPECTED_REFERENCED_DATA))
             .collect();

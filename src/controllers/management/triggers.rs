@@ -60,13 +60,18 @@ impl Management {
             }
         }
         for namespace in self.hub.namespaces.keys_by_index(&project_index(&project.name)) {
-            self.enqueue(HubWork::Originals(Some(namespace.name.to_string())));
-            self.enqueue(HubWork::Policies(Some(namespace.name.to_string())));
-            self.enqueue(HubWork::Companions(namespace.name.to_string()));
+            self.enqueue_all_of(&namespace.name);
         }
         for key in self.projections_of(project) {
             self.queues.projector.add(Key::new(lane, &key.namespace, &key.name));
         }
+    }
+
+    /// Whatever a hub namespace holds of its project.
+    fn enqueue_all_of(&self, namespace: &str) {
+        self.enqueue(HubWork::Originals(Some(namespace.to_owned())));
+        self.enqueue(HubWork::Policies(Some(namespace.to_owned())));
+        self.enqueue(HubWork::Companions(namespace.to_owned()));
     }
 
     /// Hears of every change on the hub.
@@ -90,6 +95,14 @@ impl Management {
         self.hub.bindings.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Binding(delta(c)))));
         let weak = Arc::downgrade(self);
         self.hub.clusters.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Cluster(delta(c)))));
+        let weak = Arc::downgrade(self);
+        self.hub.copies.listen_readable(move |namespace| {
+            with(&weak, |this| this.after_hub(&HubChange::CopiesReadable(namespace)));
+        });
+        let weak = Arc::downgrade(self);
+        self.hub.instances.listen_readable(move |namespace| {
+            with(&weak, |this| this.after_hub(&HubChange::InstancesReadable(namespace)));
+        });
     }
 
     /// Hears of every change in a project.
@@ -103,6 +116,11 @@ impl Management {
         let (weak, of) = both();
         project.deployments.listen(move |c| {
             with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Deployment(delta(c))));
+        });
+        let (weak, of) = both();
+        project.deployments.listen_readable(move |namespace| {
+            let change = ProjectChange::DeploymentsReadable(namespace);
+            with2(&weak, &of, |this, project| this.after_project(project, &change));
         });
         let (weak, of) = both();
         project.locations.listen(move |c| {
@@ -189,6 +207,12 @@ impl Management {
                     self.enqueue_in(&project, ProjectWork::Namespace(namespace));
                 }
             }
+            HubWork::Upstream(namespace) => {
+                let facts = self.hub.namespaces.get(&ObjectKey::new("", &namespace));
+                if let Some((project, namespace)) = facts.as_ref().and_then(|facts| facts.upstream()) {
+                    self.enqueue(HubWork::Mirrored(project, namespace.to_owned()));
+                }
+            }
             // Where a hub Instance says that it belongs, if we know such a project; else in the lane of those who are lost.
             HubWork::Projection { namespace, name, claimed } => {
                 let key = match claimed {
@@ -229,6 +253,14 @@ impl Management {
             }
             ProjectWork::Claimants(namespace, deployment) => {
                 self.enqueue_claimants(&claimed_deployment_index(&project.name, &namespace, &deployment));
+            }
+            ProjectWork::Mirror(namespace) => {
+                let mirrors = |key: &ObjectKey| {
+                    let facts = self.hub.namespaces.get(key);
+                    facts.is_some_and(|facts| facts.upstream().is_some_and(|(_, own)| own == namespace))
+                };
+                let of_project = self.hub.namespaces.keys_by_index(&project_index(&project.name));
+                of_project.iter().filter(|key| mirrors(key)).for_each(|key| self.enqueue_all_of(&key.name));
             }
             ProjectWork::Projection(namespace, name) => self.queues.projector.add(Key::new(lane, &namespace, &name)),
             ProjectWork::Namespace(namespace) => {

@@ -43,6 +43,22 @@ pub struct Observed {
     pub subnets: Vec<Shared<Subnet>>,
 }
 
+/// Locations without their doubles: a Location and the LocationBindings to it are one. Where one of two references of a
+/// name gives no namespace, as none has had since locations are cluster-scoped, they are the same.
+pub fn distinct(references: impl IntoIterator<Item = LocationReference>) -> Vec<LocationReference> {
+    let is_same = |one: &LocationReference, two: &LocationReference| {
+        let namespaces = one.namespace.as_ref().zip(two.namespace.as_ref());
+        one.name == two.name && namespaces.is_none_or(|(one, two)| one == two)
+    };
+    let mut found: Vec<LocationReference> = Vec::new();
+    for reference in references {
+        if !found.iter().any(|known| is_same(known, &reference)) {
+            found.push(reference);
+        }
+    }
+    found
+}
+
 /// The object of this name; most namespaces hold few of a kind.
 fn named<'a, K: Resource>(objects: &'a [Shared<K>], namespace: &str, name: &str) -> Option<&'a K> {
     let is = |object: &&Shared<K>| {

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// A cell's network objects, as JSON by kind and name.
 #[derive(Default)]
-struct Cell0 {
+struct KnownCell {
     locations: Vec<&'static str>,
     objects: std::collections::BTreeMap<(&'static str, String), Value>,
 }
@@ -21,7 +21,7 @@ fn ready_as(status: &str, reason: &str, message: &str) -> Value {
     json!([{ "type": "Ready", "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z" }])
 }
 
-impl Cell0 {
+impl KnownCell {
     fn put(&mut self, kind: &'static str, object: Value) {
         self.objects.insert((kind, object["metadata"]["name"].as_str().unwrap().to_owned()), object);
     }
@@ -60,7 +60,7 @@ impl Cell0 {
     }
 }
 
-impl Cell0 {
+impl KnownCell {
     fn all<K: serde::de::DeserializeOwned>(&self, kind: &'static str) -> Vec<Shared<K>> {
         let names = self.objects.keys().filter(|(k, _)| *k == kind);
         names.filter_map(|(_, name)| self.get(kind, name)).collect()
@@ -93,32 +93,32 @@ fn deployment() -> WorkloadDeployment {
     .unwrap()
 }
 
-fn judged(cell: &Cell0) -> Networks {
+fn judged(cell: &KnownCell) -> Networks {
     let deployment = deployment();
     judge(&cell.observed(), &deployment, &deployment.spec.template.spec.network_interfaces)
 }
 
-fn without(kind: &'static str) -> Box<dyn Fn(&mut Cell0)> {
+fn without(kind: &'static str) -> Box<dyn Fn(&mut KnownCell)> {
     Box::new(move |cell| cell.objects.retain(|(k, _), _| *k != kind))
 }
-fn says(kind: &'static str, status: &'static str, reason: &'static str) -> Box<dyn Fn(&mut Cell0)> {
+fn says(kind: &'static str, status: &'static str, reason: &'static str) -> Box<dyn Fn(&mut KnownCell)> {
     Box::new(move |cell| {
         let (_, object) = cell.objects.iter_mut().find(|((k, _), _)| *k == kind).unwrap();
         object["status"]["conditions"] = ready_as(status, reason, "because");
     })
 }
-fn lacks(kind: &'static str, field: &'static str) -> Box<dyn Fn(&mut Cell0)> {
+fn lacks(kind: &'static str, field: &'static str) -> Box<dyn Fn(&mut KnownCell)> {
     Box::new(move |cell| {
         let (_, object) = cell.objects.iter_mut().find(|((k, _), _)| *k == kind).unwrap();
         object["status"].as_object_mut().unwrap().remove(field);
     })
 }
-type Case = (Box<dyn Fn(&mut Cell0)>, &'static str, &'static str, &'static str);
+type Case = (Box<dyn Fn(&mut KnownCell)>, &'static str, &'static str, &'static str);
 
 #[test]
 fn every_step_that_is_missing_or_not_ready_says_so() {
-    let reported = |edit: &dyn Fn(&mut Cell0)| {
-        let mut cell = Cell0::whole();
+    let reported = |edit: &dyn Fn(&mut KnownCell)| {
+        let mut cell = KnownCell::whole();
         edit(&mut cell);
         let Networks { writes, verdict, .. } = judged(&cell);
         let does = writes.iter().map(|w| match &w.op {
@@ -221,7 +221,7 @@ fn the_worst_of_several_interfaces_is_reported_and_all_are_worked_on() {
     let second =
         NetworkInterface { network: NetworkReference { name: "other".into(), namespace: None }, network_policy: None };
     wd.spec.template.spec.network_interfaces.push(second);
-    let mut cell = Cell0::whole();
+    let mut cell = KnownCell::whole();
     let binding = cell.objects.get_mut(&("NetworkBinding", "wd-net-0".into())).unwrap();
     binding["status"]["conditions"] = ready_as("False", "NetworkFailedToCreate", "no");
     let Networks { writes, verdict, .. } = judge(&cell.observed(), &wd, &wd.spec.template.spec.network_interfaces);
@@ -237,6 +237,25 @@ fn an_instance_of_an_older_template_is_judged_by_its_own_network() {
         network: NetworkReference { name: "older".into(), namespace: None },
         network_policy: None,
     }];
-    let verdict = judge(&Cell0::whole().observed(), &deployment(), &older).verdict;
+    let verdict = judge(&KnownCell::whole().observed(), &deployment(), &older).verdict;
     assert_eq!(verdict.status, ConditionStatus::False, "the binding is for another network than this Instance's");
+}
+
+/// Found by reading: two locations of one name, in namespaces of their own, were taken for one.
+#[test]
+fn a_location_counts_once_and_a_namesake_in_another_namespace_is_another() {
+    let of = |(name, namespace): &(&str, Option<&str>)| LocationReference {
+        name: (*name).to_owned(),
+        namespace: namespace.map(str::to_owned),
+    };
+    for (references, expected) in [
+        (vec![], 0),
+        (vec![("a", None), ("a", None)], 1),
+        (vec![("a", None), ("b", None)], 2),
+        (vec![("a", Some("x")), ("a", Some("x"))], 1),
+        (vec![("a", Some("x")), ("a", Some("y"))], 2),
+        (vec![("a", Some("x")), ("a", None)], 1),
+    ] {
+        assert_eq!(distinct(references.iter().map(of)).len(), expected, "{references:?}");
+    }
 }

@@ -79,13 +79,15 @@ fn status(observed: &Observed, refused: &[Refusal]) -> Value {
     body["status"].clone()
 }
 
+/// What is refused beside which deployments, and what the Workload and its two placements say of it.
+type Case<'a> = (&'a str, Vec<WorkloadDeployment>, Refusal, [(&'a str, &'a str); 3]);
+
 /// Found by reading: any refused write made the Workload unavailable, whatever ran, and was called an invalid placement.
 #[test]
 fn what_is_refused_is_reported_where_it_belongs_and_takes_nothing_from_what_runs() {
     let (dfw, lhr) = (ready("web-a-dfw", "a"), ready("web-b-lhr", "b"));
     let finalizer = Refusal { object: on(Kind::Workload, "web"), ..refused("web", Cause::Forbidden) };
     let removal = Refusal { deletion: true, ..refused("web-a-dfw", Cause::Forbidden) };
-    type Case<'a> = (&'a str, Vec<WorkloadDeployment>, Refusal, [(&'a str, &'a str); 3]);
     let cases: [Case<'_>; 6] = [
         (
             "one city of a placement that runs in another",

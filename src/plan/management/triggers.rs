@@ -64,6 +64,10 @@ pub enum HubChange<'a> {
     Namespace(Delta<'a, NamespaceFacts>),
     /// What a cell wrote back.
     Instance(Delta<'a, Instance>),
+    /// Every copy in this namespace can be read again.
+    CopiesReadable(&'a str),
+    /// Everything that cells wrote back in this namespace can be read again.
+    InstancesReadable(&'a str),
 }
 
 /// Work that a change on the hub brings. Names are the hub's, unless another place is named.
@@ -90,6 +94,8 @@ pub enum HubWork {
     Companions(String),
     /// Everything of a namespace of a project.
     Mirrored(ProjectName, String),
+    /// Everything of the namespace of a project that this one mirrors.
+    Upstream(String),
     /// The projection of what a cell wrote back, and where it says that it belongs.
     Projection {
         /// The hub namespace.
@@ -122,6 +128,12 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
             mirrored.map(|(project, namespace)| HubWork::Mirrored(project, namespace.to_owned())).into_iter().collect()
         }
         HubChange::Instance(delta) => after_instance(delta),
+        // Whoever found something there unreadable has waited, and no event of its own would call it.
+        HubChange::CopiesReadable(namespace) => {
+            let namespace = || Some((*namespace).to_owned());
+            [HubWork::Originals(namespace()), HubWork::Policies(namespace())].into()
+        }
+        HubChange::InstancesReadable(namespace) => [HubWork::Upstream((*namespace).to_owned())].into(),
     }
 }
 
@@ -240,6 +252,8 @@ pub enum ProjectChange<'a> {
     Source(&'a str, Token),
     /// A Network.
     Network(Delta<'a, ()>),
+    /// Every deployment of this namespace can be read again.
+    DeploymentsReadable(&'a str),
 }
 
 /// Work that a change in a project brings; all names are the project's.
@@ -266,6 +280,8 @@ pub enum ProjectWork {
     Claimants(String, String),
     /// Everything of a namespace.
     Namespace(String),
+    /// Everything that the hub holds of a namespace.
+    Mirror(String),
     /// A projection.
     Projection(String, String),
 }
@@ -293,6 +309,10 @@ pub fn after_project(change: &ProjectChange<'_>) -> BTreeSet<ProjectWork> {
         // That a Network is there is all that matters of it.
         ProjectChange::Network(delta) if delta.old.is_none() || delta.new.is_none() => {
             [ProjectWork::Workloads(Some(delta.namespace.to_owned()))].into()
+        }
+        ProjectChange::DeploymentsReadable(namespace) => {
+            let namespace = || (*namespace).to_owned();
+            [ProjectWork::Namespace(namespace()), ProjectWork::Mirror(namespace())].into()
         }
         ProjectChange::Location(_) | ProjectChange::Namespace(_) | ProjectChange::Network(_) => BTreeSet::new(),
     }

@@ -226,6 +226,14 @@ fn a_hub_instance_concerns_every_place_that_it_named() {
 }
 
 #[test]
+fn whoever_waited_for_what_could_not_be_read_is_called() {
+    table([
+        ("copies", HubChange::CopiesReadable("ns-1"), vec![originals(), policies()]),
+        ("Instances", HubChange::InstancesReadable("ns-1"), vec![HubWork::Upstream("ns-1".into())]),
+    ]);
+}
+
+#[test]
 fn what_a_change_in_a_project_concerns() {
     fn within<'a, V>(old: Option<&'a V>, new: Option<&'a V>) -> Delta<'a, V> {
         Delta { namespace: "shop", name: "web-p-dfw", old, new }
@@ -286,6 +294,11 @@ fn what_a_change_in_a_project_concerns() {
             "a Network is there",
             ProjectChange::Network(within(None, Some(&()))),
             vec![ProjectWork::Workloads(Some(shop()))],
+        ),
+        (
+            "its deployments can be read again",
+            ProjectChange::DeploymentsReadable("shop"),
+            vec![ProjectWork::Namespace(shop()), ProjectWork::Mirror(shop())],
         ),
         ("a Network changed", ProjectChange::Network(within(Some(&()), Some(&()))), vec![]),
     ] {
