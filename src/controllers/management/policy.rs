@@ -17,6 +17,7 @@ use crate::{
             migration,
             policy::{self, Observed, Propagation, Signal},
             probe::Probe,
+            unneeded,
         },
     },
 };
@@ -101,7 +102,7 @@ impl CityPolicy {
             policy: policy.map(Shared::from),
             city,
         };
-        let unneeded = policy::is_unneeded(&observed);
+        let unneeded = unneeded::is_unneeded(&observed);
         (observed.unneeded_for, observed.wait_is_reported) =
             self.0.unneeded_for(namespace, &observed.city, unneeded && observed.policy.is_some(), now.instant);
         observed.claimed = if unneeded { hub.claims_left(namespace, &name) } else { 0 };

@@ -31,8 +31,8 @@ use crate::{
         management::{
             cluster::ClusterFacts,
             facts::{BindingFacts, CompanionFacts, Phase},
-            policy::Unneeded,
             projection::{self},
+            unneeded::Unneeded,
         },
     },
 };

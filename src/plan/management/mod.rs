@@ -22,4 +22,5 @@ pub mod resolve;
 pub mod stranded;
 pub mod sweep;
 pub mod triggers;
+pub mod unneeded;
 mod workload_status;

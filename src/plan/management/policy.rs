@@ -7,19 +7,17 @@
 //! answer ([`Probe`]). What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what
 //! stands, so it may be cut anywhere.
 
-use std::{
-    collections::BTreeSet,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::{
-    facts::{Phase, selects_companions},
+    facts::Phase,
     guard::{self, Guarded},
     probe::Probe,
+    unneeded,
 };
 use crate::{
     api::{
@@ -32,35 +30,9 @@ use crate::{
     plan::{
         Hub, Next, Op, Plan, Shared, Write, diff,
         event::{self, Note, Severity},
-        ownership,
     },
     timing::Timing,
 };
-
-/// Since when nobody has needed a policy, as far as is remembered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unneeded {
-    since: Instant,
-    reported: bool,
-}
-
-impl Unneeded {
-    /// What is to be remembered from now on; nothing once somebody needs the policy, or it is gone.
-    pub fn look(before: Option<Self>, unneeded: bool, now: Instant) -> Option<Self> {
-        unneeded.then(|| before.unwrap_or(Self { since: now, reported: false }))
-    }
-
-    /// The same, once it has been reported why the policy stays.
-    #[must_use]
-    pub fn reported(self) -> Self {
-        Self { reported: true, ..self }
-    }
-
-    /// For how long nobody has needed it, and whether it has been reported why it stays.
-    pub fn at(self, now: Instant) -> (Duration, bool) {
-        (now.saturating_duration_since(self.since), self.reported)
-    }
-}
 
 /// Everything that is known about one city in one hub namespace.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -131,80 +103,19 @@ pub enum Signal {
     Refused,
 }
 
-/// Whether nobody needs the policy: known to be so, not merely not known otherwise.
-pub fn is_unneeded(observed: &Observed) -> bool {
-    !observed.wanted && observed.copies == 0 && observed.complete
-}
-
 /// Decides the writes for one city.
-///
-/// A policy that goes before its last deployment would leave the deployment on the cell (fact 13), and so it would with a
-/// companion that it claims: it first selects such no more, and waits until what it claims is released. A wait that is
-/// given up leaves nothing for ever, since what a claim has left is taken off whoever left it
-/// ([`residue`](super::residue)).
 pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     if observed.wanted || observed.copies > 0 {
         return if observed.namespace_lives { ensure(observed, now) } else { Plan::nothing() };
     }
-    let ours = observed.policy.as_deref().filter(|policy| is_unneeded(observed) && ownership::is_managed(*policy));
-    let Some(policy) = ours else { return Plan::nothing() };
-    let Some(delete) = Write::delete(policy) else { return Plan::nothing() };
-    if observed.claimed == 0 {
-        return Plan::writes(vec![delete]);
-    }
-    if let Some(selects_no_more) = drop_selectors(observed, policy) {
-        return Plan::writes(vec![selects_no_more, step(observed, policy, Phase::Dependencies, now)]);
-    }
-    if observed.unneeded_for < observed.timing.policy_claim_release {
-        if observed.wait_is_reported || observed.unneeded_for < observed.timing.policy_poll {
-            return Plan::until(Vec::new(), Next::After(observed.timing.policy_poll));
-        }
-        return Plan::until(vec![wait(observed, policy, now)], Next::After(observed.timing.policy_poll))
-            .with([Signal::Waits]);
-    }
-    let text = format!(
-        "the last deployment of {} has gone {} s ago, and {} companion(s) are still claimed by this policy: it goes all \
-         the same; they stay on the city's cluster until every deployment that needs them has them by its need",
-        observed.city,
-        observed.unneeded_for.as_secs(),
-        observed.claimed
-    );
-    let note =
-        Note { severity: Severity::Warning, reason: Reason::CompanionsStillClaimed, action: "Deleting", text: &text };
-    let event = event::on(policy, "city-policy", &note, now);
-    Plan::until(vec![event, delete], Next::Await).with([Signal::GaveUp])
-}
-
-/// The patch by which a policy that nobody needs selects companions no more, so that what it claims can be released
-/// (fact 24). On the way back to claims its claims pass to another policy when it goes.
-fn drop_selectors(observed: &Observed, policy: &PropagationPolicy) -> Option<Write<Hub>> {
-    if observed.propagation == Propagation::Selectors || !selects_companions(&policy.spec) {
-        return None;
-    }
-    let mut kept = policy.spec.resource_selectors.clone();
-    kept.retain(|selector| selector.kind == "WorkloadDeployment");
-    let patch = json!({ "spec": { "resourceSelectors": kept, "propagateDeps": true } });
-    (!kept.is_empty()).then(|| Write::amend(manager::CITY_POLICY, patch, policy))
+    unneeded::plan(observed, now)
 }
 
 /// Says how far a policy gets with this look.
-fn step(observed: &Observed, policy: &PropagationPolicy, phase: Phase, now: Timestamp) -> Write<Hub> {
+pub(super) fn step(observed: &Observed, policy: &PropagationPolicy, phase: Phase, now: Timestamp) -> Write<Hub> {
     let before = Phase::of(&policy.spec);
     let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
     let note = Note { severity: Severity::Normal, reason: Reason::MigrationStep, action: "Migrating", text: &text };
-    event::on(policy, "city-policy", &note, now)
-}
-
-/// Says what a policy that nobody needs waits for.
-fn wait(observed: &Observed, policy: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
-    let text = format!(
-        "the last deployment of {} has gone; {} companion(s) are still claimed by this policy, which goes once they are \
-         released, or {} s after the deployment",
-        observed.city,
-        observed.claimed,
-        observed.timing.policy_claim_release.as_secs()
-    );
-    let note = Note { severity: Severity::Normal, reason: Reason::AwaitingCompanions, action: "Deleting", text: &text };
     event::on(policy, "city-policy", &note, now)
 }
 

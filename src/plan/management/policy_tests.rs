@@ -1,7 +1,11 @@
 use serde_json::Value;
 
 use super::*;
-use crate::plan::{Op, management::cluster::ClusterFacts, recorded::recorded};
+use crate::plan::{
+    Op,
+    management::{cluster::ClusterFacts, unneeded::Unneeded},
+    recorded::recorded,
+};
 use crate::timing::some_moment;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
