@@ -120,6 +120,7 @@ async fn start_management(
         propagation: config.propagation,
         city_guard: config.city_guard,
         sweep: config.sweep,
+        repair: config.repair,
         timing: config.timing,
     };
     let hub = Hub::start(hub, options, health, metrics, stop);

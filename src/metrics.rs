@@ -36,6 +36,7 @@ struct Inner {
     data_wait: Family<Namespace, Histogram>,
     data_turns: Family<Turn, Counter>,
     repairs: Counter,
+    blocked: Family<BlockedReason, Gauge>,
     guards_given_up: Counter,
     phases: Family<PhaseLabel, Gauge>,
     refused: Gauge,
@@ -102,6 +103,11 @@ struct Reason {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BlockedReason {
+    reason: String,
+}
+
 /// Hub and cell namespaces: as many as there are project namespaces with deployments.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Namespace {
@@ -144,6 +150,7 @@ impl Default for Metrics {
         });
         let data_turns = Family::default();
         let repairs = Counter::default();
+        let blocked = Family::default();
         let guards_given_up = Counter::default();
         let phases = Family::default();
         let reaped = Counter::default();
@@ -215,6 +222,11 @@ impl Default for Metrics {
             repairs.clone(),
         );
         registry.register(
+            "compute_federation_blocked_deployments",
+            "Deployments that something keeps from being delivered, by reason",
+            blocked.clone(),
+        );
+        registry.register(
             "compute_federation_guard_given_up",
             "City policies that went although companions were still claimed by them",
             guards_given_up.clone(),
@@ -266,6 +278,7 @@ impl Default for Metrics {
             data_wait,
             data_turns,
             repairs,
+            blocked,
             guards_given_up,
             phases,
             refused,
@@ -370,6 +383,12 @@ impl Metrics {
     /// A template was touched, so that Karmada makes anew what was removed.
     pub fn repaired(&self) {
         self.0.repairs.inc();
+    }
+
+    /// So many deployments are kept from being delivered for this reason, of a closed set.
+    pub fn blocked(&self, reason: &str, count: usize) {
+        let label = BlockedReason { reason: reason.into() };
+        self.0.blocked.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// A city policy goes although companions are still claimed by it.

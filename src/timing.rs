@@ -52,6 +52,8 @@ periods! {
     delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
     /// How long to wait after the first repair that did not help; later ones wait longer.
     repair_backoff_base, "repairBackoffBaseSeconds", Duration::from_secs(5);
+    /// How long what was never delivered is waited for before it counts as lost, beyond what Karmada takes lately.
+    never_delivered_repair, "neverDeliveredRepairSeconds", Duration::from_mins(10);
     /// How often a source is read again whose reading no watch can announce: rights, and names that others hold.
     source_retry, "sourceRetrySeconds", Duration::from_secs(10);
     /// How long a city policy that nobody needs waits for the companions that it still claims.
@@ -117,6 +119,7 @@ mod tests {
         let Timing {
             delivery_grace,
             repair_backoff_base,
+            never_delivered_repair,
             source_retry,
             policy_claim_release,
             policy_poll,
@@ -144,6 +147,7 @@ mod tests {
         for (period, milliseconds) in [
             (delivery_grace, 5_000),
             (repair_backoff_base, 5_000),
+            (never_delivered_repair, 600_000),
             (source_retry, 10_000),
             (policy_claim_release, 120_000),
             (policy_poll, 5_000),

@@ -169,6 +169,46 @@ pub struct ResourceBindingSpec {
     /// Where others need it (fact 15).
     #[serde(default)]
     pub required_by: Vec<BindingSnapshot>,
+    /// What somebody has stopped of it, by hand or through the policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspension: Option<Suspension>,
+}
+
+/// What is stopped of a binding. Absent is not stopped.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Suspension {
+    /// Whether its Works are kept from every cluster.
+    #[serde(default)]
+    pub dispatching: Option<bool>,
+    /// The clusters that they are kept from.
+    #[serde(default)]
+    pub dispatching_on_clusters: Option<SuspendedClusters>,
+    /// Whether the scheduler leaves it alone.
+    #[serde(default)]
+    pub scheduling: Option<bool>,
+}
+
+/// Clusters that Works are kept from.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct SuspendedClusters {
+    /// Their names.
+    #[serde(default)]
+    pub cluster_names: Vec<String>,
+}
+
+impl Suspension {
+    /// Whether the scheduler leaves the binding alone.
+    pub fn stops_scheduling(&self) -> bool {
+        self.scheduling == Some(true)
+    }
+
+    /// Whether Works are kept from this cluster.
+    pub fn stops_dispatching(&self, cluster: &str) -> bool {
+        let on_it = |on: &SuspendedClusters| on.cluster_names.iter().any(|name| name == cluster);
+        self.dispatching == Some(true) || self.dispatching_on_clusters.as_ref().is_some_and(on_it)
+    }
 }
 
 /// The template of a binding.

@@ -200,6 +200,8 @@ reasons! {
     NotApplied: Delivery, rank 6, stays;
     /// Karmada made no binding, or somebody removed it.
     BindingMissing: Delivery, rank 6, stays;
+    /// Somebody has suspended what Karmada does with it.
+    PropagationSuspended: Delivery, rank 6, stays;
     /// A policy that is not ours sends it elsewhere.
     ClaimedByAnotherPolicy: Delivery, rank 6, stays;
     /// The deployment is on its way without its data.

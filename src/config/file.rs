@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{Invalid, flags};
 use crate::{
-    plan::management::{resolve::Limits, sweep::Sweep},
+    plan::management::{repair, resolve::Limits, sweep::Sweep},
     timing::Timing,
 };
 
@@ -33,6 +33,7 @@ pub(super) struct File {
     pub(super) limits: Limits,
     pub(super) city_guard: bool,
     pub(super) sweep: Sweep,
+    pub(super) repair: repair::Limits,
     pub(super) timing: Timing,
     /// What is given and has no effect, a line each.
     pub(super) warnings: Vec<String>,
@@ -52,6 +53,7 @@ impl Default for File {
             limits: Limits::default(),
             city_guard: true,
             sweep: Sweep::default(),
+            repair: repair::Limits::default(),
             timing: Timing::default(),
             warnings: Vec::new(),
         }
@@ -70,6 +72,7 @@ struct WorkloadOperator {
     referenced_data: ReferencedData,
     city_guard: Option<bool>,
     cleanup: Cleanup,
+    repair: Repair,
     /// A later key of the Go operator's: from where a cell learns its city. Here what the cell serves decides.
     location_source: LocationSource,
     /// Seconds by the keys of [`Timing`]; for tests.
@@ -92,6 +95,13 @@ struct Cleanup {
     max_bindings_per_sweep: Option<usize>,
     stranded_grace_seconds: Option<u64>,
     pause: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Repair {
+    per_minute: Option<u32>,
+    burst: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -206,6 +216,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         limits,
         city_guard: file.city_guard.unwrap_or(true),
         sweep: sweep(&file.cleanup)?,
+        repair: repairs(&file.repair),
         timing: Timing::with(&file.timing)?,
         warnings: warnings(file),
     })
@@ -245,6 +256,14 @@ fn sweep(given: &Cleanup) -> Result<Sweep, String> {
         },
         paused: given.pause,
     })
+}
+
+fn repairs(given: &Repair) -> repair::Limits {
+    let default = repair::Limits::default();
+    repair::Limits {
+        per_minute: given.per_minute.unwrap_or(default.per_minute),
+        burst: given.burst.unwrap_or(default.burst),
+    }
 }
 
 /// 0 means the default, as the Go operator had it.

@@ -9,7 +9,7 @@ pub use flags::{Command, Flags, LogFormat, Migration};
 
 use crate::{
     io::clients::Source,
-    plan::management::{policy::Propagation, resolve::Limits, sweep::Sweep},
+    plan::management::{policy::Propagation, repair, resolve::Limits, sweep::Sweep},
     timing::Timing,
 };
 
@@ -38,6 +38,8 @@ pub struct Config {
     pub city_guard: bool,
     /// How the management controllers find what is left behind.
     pub sweep: Sweep,
+    /// How many repairs the hub is given.
+    pub repair: repair::Limits,
     /// How long to wait for what; other than the defaults only in tests.
     pub timing: Timing,
     /// Where the management controllers find their projects.
@@ -194,6 +196,7 @@ impl Config {
             },
             city_guard: file.city_guard,
             sweep: file.sweep,
+            repair: file.repair,
             timing: file.timing,
             discovery,
             quota,

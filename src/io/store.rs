@@ -249,6 +249,11 @@ impl<V, I: IndexValue> Store<V, I> {
         self.read().entries.keys().cloned().collect()
     }
 
+    /// How many objects there are.
+    pub fn count(&self) -> usize {
+        self.read().entries.len()
+    }
+
     /// Every object.
     pub fn values(&self) -> Vec<Arc<V>> {
         self.read().entries.values().filter_map(|slot| slot.value.clone()).collect()

@@ -23,6 +23,7 @@ use compute_operator::{
             facts::{CompanionFacts, SharedCompanion},
             fan_out, federate, guard, policy, probe, projection,
             refusal::{self, Cause, Refusal},
+            repair::Repairs,
             resolve::{self, Limits, Source},
         },
         ownership,
@@ -115,7 +116,7 @@ impl World {
                 deployment: deployment.into(),
                 karmada: None,
                 blocked: None,
-                may_repair: true,
+                repairs: Repairs::default(),
                 timing: Timing::default(),
             };
             self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).steps, left);

@@ -1,4 +1,5 @@
-//! What keeps deployments from being delivered, since when, and how often something was repaired for it.
+//! What keeps deployments from being delivered, on the whole hub: since when, what was repaired for it, how many lack the
+//! same, and what Karmada is seen to do meanwhile.
 
 use std::{
     collections::BTreeMap,
@@ -6,116 +7,249 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::io::store::ObjectKey;
+use super::budget::Budget;
+use crate::{
+    io::queue::Key,
+    plan::management::{
+        federate::{self, Signal},
+        repair::{Limits, Repairs, Whole},
+    },
+};
 
 /// Repairs after which the wait for the next begins to grow.
 const REPAIRS_BEFORE_BACKOFF: u32 = 3;
+/// What is to come in a time that nobody can name.
+const NEVER: Duration = Duration::from_hours(1);
 
-/// Of each deployment that is not delivered.
-#[derive(Default)]
-pub(super) struct BlockedDeployments(Mutex<BTreeMap<ObjectKey, Blocked>>);
+/// Of each deployment that is not delivered, by its project, namespace and name.
+pub(super) struct BlockedDeployments(Mutex<State>);
+
+struct State {
+    all: BTreeMap<Key, Blocked>,
+    /// How many are blocked, by reason.
+    by_reason: BTreeMap<String, usize>,
+    /// By reason, the deployment that was repaired last and is still blocked for it.
+    trials: BTreeMap<String, Trial>,
+    budget: Budget,
+    /// How long Karmada took for something that it was silent about, and when that ended.
+    lag: Option<(Duration, Instant)>,
+    /// When Karmada was last seen to write to a binding.
+    karmada_wrote: Option<Instant>,
+}
 
 struct Blocked {
     /// What blocks it, in one word.
     reason: String,
+    /// Whether Karmada says nothing about it.
+    silent: bool,
     since: Instant,
+    /// What was delivered before.
+    whole: Option<Whole>,
+    /// The causes that Events have told.
+    told: Vec<String>,
     /// When it was repaired last, so that Karmada makes anew what is missing, and how often in vain.
     repaired: Option<Instant>,
+    vain: u32,
+    /// How often it was repaired at all.
     repairs: u32,
 }
 
+struct Trial {
+    key: Key,
+    at: Instant,
+    /// How many trials before it have not helped.
+    vain: u32,
+}
+
+/// What came of a note.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Noted {
+    /// How many are blocked now, for each reason that has changed.
+    pub(super) counts: Vec<(String, usize)>,
+    /// A deployment that lacks what the last repair has just brought another: its turn may have come.
+    pub(super) next: Option<Key>,
+}
+
+/// The wait after so many repairs in vain.
+fn backoff(base: Duration, vain: u32) -> Duration {
+    // Several hands may be at work; only what is repaired in vain again and again is left alone for longer.
+    base * 2_u32.pow(vain.saturating_sub(REPAIRS_BEFORE_BACKOFF).min(6))
+}
+
 impl BlockedDeployments {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self(Mutex::new(State {
+            all: BTreeMap::new(),
+            by_reason: BTreeMap::new(),
+            trials: BTreeMap::new(),
+            budget: Budget::new(limits),
+            lag: None,
+            karmada_wrote: None,
+        }))
+    }
+
     /// Every deployment that is not delivered.
-    pub(super) fn keys(&self) -> Vec<ObjectKey> {
-        self.lock().keys().cloned().collect()
+    pub(super) fn keys(&self) -> Vec<Key> {
+        self.lock().all.keys().cloned().collect()
     }
 
-    /// What keeps a deployment from being delivered, and for how long it has.
-    pub(super) fn of(&self, key: &ObjectKey, now: Instant) -> Option<(String, Duration)> {
-        self.lock().get(key).map(|blocker| (blocker.reason.clone(), now.duration_since(blocker.since)))
+    /// What keeps a deployment from being delivered.
+    pub(super) fn of(&self, key: &Key, now: Instant) -> Option<federate::Blocked> {
+        let state = self.lock();
+        let blocked = state.all.get(key)?;
+        Some(federate::Blocked {
+            reason: blocked.reason.clone(),
+            elapsed: now.saturating_duration_since(blocked.since),
+            whole: blocked.whole.clone(),
+            told: blocked.told.clone(),
+            repairs: blocked.repairs,
+        })
     }
 
-    /// Whether what a deployment lost may be repaired: at once the first time, then after `backoff`, which grows once
-    /// several repairs were in vain.
-    pub(super) fn may_repair(&self, key: &ObjectKey, now: Instant, backoff: Duration) -> bool {
-        let all = self.lock();
-        let Some(blocker) = all.get(key) else { return true };
-        // Several hands may be at work; only what is repaired in vain again and again is left alone for longer.
-        let wait = backoff * 2_u32.pow(blocker.repairs.saturating_sub(REPAIRS_BEFORE_BACKOFF).min(6));
-        blocker.repaired.is_none_or(|last| now.duration_since(last) > wait)
+    /// What is known of repairs, for one deployment among so many, with the wait that follows a repair.
+    pub(super) fn repairs(&self, key: &Key, deployments: usize, base: Duration, now: Instant) -> Repairs {
+        self.lock().repairs(key, deployments, base, now)
     }
 
-    /// It was repaired.
-    pub(super) fn repaired(&self, key: &ObjectKey, now: Instant) {
-        if let Some(blocker) = self.lock().get_mut(key) {
-            (blocker.repaired, blocker.repairs) = (Some(now), blocker.repairs + 1);
-        }
-    }
-
-    /// Notes what blocks a deployment; once nothing does, all is forgotten. Another cause begins anew: the last repair has
-    /// moved something, and was not in vain.
-    pub(super) fn note(&self, key: &ObjectKey, blocker: Option<&str>, now: Instant) {
-        let mut all = self.lock();
-        let Some(reason) = blocker else {
-            all.remove(key);
-            return;
+    /// A deployment is to be repaired: takes its share of the budget.
+    ///
+    /// # Errors
+    /// What is known now, when others were quicker.
+    pub(super) fn take(&self, key: &Key, deployments: usize, base: Duration, now: Instant) -> Result<(), Repairs> {
+        let mut state = self.lock();
+        let known = state.repairs(key, deployments, base, now);
+        let waits = !known.again_in.is_zero() || known.are_many() && !known.trial.is_zero();
+        let state = &mut *state;
+        let Some(blocked) = state.all.get_mut(key).filter(|_| !waits && state.budget.take(now)) else {
+            return Err(known);
         };
-        let new = || Blocked { reason: reason.to_owned(), since: now, repaired: None, repairs: 0 };
-        let known = all.entry(key.clone()).or_insert_with(new);
-        if known.reason != reason {
-            (known.reason, known.since) = (reason.to_owned(), now);
-            known.repairs = known.repairs.min(REPAIRS_BEFORE_BACKOFF);
-        }
+        let before = state.trials.get(&blocked.reason);
+        let trial = Trial { key: key.clone(), at: now, vain: before.map_or(0, |trial| trial.vain + 1) };
+        state.trials.insert(blocked.reason.clone(), trial);
+        (blocked.repaired, blocked.vain, blocked.repairs) = (Some(now), blocked.vain + 1, blocked.repairs + 1);
+        Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Blocked>> {
+    /// Notes what a plan has signalled of a deployment. Once nothing blocks it, all is forgotten. Another reason begins
+    /// anew: the last repair has moved something, and was not in vain.
+    pub(super) fn note(&self, key: &Key, signals: &[Signal], now: Instant) -> Noted {
+        let blocker = signals.iter().find_map(|signal| match signal {
+            Signal::Blocked { reason, silent, whole } => Some((reason, *silent, whole)),
+            Signal::Told(_) | Signal::Repaired => None,
+        });
+        let mut state = self.lock();
+        let Some((reason, silent, whole)) = blocker else { return state.forget(key, now) };
+        let mut noted = Noted::default();
+        if let Some(known) = state.all.get(key).filter(|known| known.reason != *reason) {
+            let left = known.reason.clone();
+            noted = state.leaves(key, &left, now);
+        }
+        let is_new = state.all.get(key).is_none_or(|known| known.reason != *reason);
+        if is_new {
+            let count = state.by_reason.entry(reason.clone()).or_default();
+            *count += 1;
+            noted.counts.push((reason.clone(), *count));
+        }
+        let new = || Blocked {
+            reason: reason.clone(),
+            silent,
+            since: now,
+            whole: None,
+            told: Vec::new(),
+            repaired: None,
+            vain: 0,
+            repairs: 0,
+        };
+        let known = state.all.entry(key.clone()).or_insert_with(new);
+        if known.reason != *reason {
+            (known.reason, known.since) = (reason.clone(), now);
+            known.vain = known.vain.min(REPAIRS_BEFORE_BACKOFF);
+        }
+        known.silent = silent;
+        known.whole = whole.clone().or(known.whole.take());
+        let told = signals.iter().filter_map(|signal| match signal {
+            Signal::Told(reason) => Some(reason.to_string()),
+            Signal::Blocked { .. } | Signal::Repaired => None,
+        });
+        known.told.extend(told);
+        noted
+    }
+
+    /// A project is let go.
+    pub(super) fn forget_lane(&self, lane: &str, now: Instant) -> Vec<(String, usize)> {
+        let mut state = self.lock();
+        let keys: Vec<Key> = state.all.keys().filter(|key| &*key.lane == lane).cloned().collect();
+        keys.iter().flat_map(|key| state.forget(key, now).counts).collect()
+    }
+
+    /// Karmada has written to a binding.
+    pub(super) fn karmada_wrote(&self, now: Instant) {
+        self.lock().karmada_wrote = Some(now);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::io::clock::Now;
-
-    const BACKOFF: Duration = Duration::from_secs(5);
-
-    #[test]
-    fn each_cause_counts_its_own_time() {
-        let (blocked, key, start) = (BlockedDeployments::default(), ObjectKey::new("ns", "wd"), Now::read().instant);
-        let at = |seconds| start + Duration::from_secs(seconds);
-        blocked.note(&key, Some("BindingMissing"), at(0));
-        blocked.note(&key, Some("BindingMissing"), at(3));
-        assert_eq!(blocked.of(&key, at(4)), Some(("BindingMissing".into(), Duration::from_secs(4))));
-        blocked.note(&key, Some("NotApplied"), at(6));
-        assert_eq!(blocked.of(&key, at(7)), Some(("NotApplied".into(), Duration::from_secs(1))));
-        blocked.note(&key, None, at(8));
-        assert_eq!(blocked.of(&key, at(9)), None);
+impl State {
+    fn repairs(&self, key: &Key, deployments: usize, base: Duration, now: Instant) -> Repairs {
+        let ago = |at: Instant| now.saturating_duration_since(at);
+        let until = |at: Instant| at.saturating_duration_since(now);
+        let mut repairs = Repairs {
+            deployments,
+            affordable_in: self.budget.wait(now).unwrap_or(NEVER),
+            karmada_wrote: self.karmada_wrote.map(ago),
+            // What was slow a while ago may not be any more.
+            lag: self.lag.map_or(Duration::ZERO, |(lag, at)| lag.saturating_sub(ago(at))),
+            ..Repairs::default()
+        };
+        if let Some(blocked) = self.all.get(key) {
+            repairs.others = self.by_reason.get(&blocked.reason).map_or(0, |count| count.saturating_sub(1));
+            repairs.again_in = blocked.repaired.map_or(Duration::ZERO, |at| until(at + backoff(base, blocked.vain)));
+            let trial = self.trials.get(&blocked.reason);
+            repairs.trial = trial.map_or(Duration::ZERO, |trial| until(trial.at + backoff(base, trial.vain)));
+        }
+        repairs
     }
 
-    #[test]
-    fn what_is_repaired_in_vain_is_repaired_ever_more_rarely() {
-        let (blocked, key, start) = (BlockedDeployments::default(), ObjectKey::new("ns", "wd"), Now::read().instant);
-        assert!(blocked.may_repair(&key, start, BACKOFF), "at once");
-        blocked.note(&key, Some("BindingMissing"), start);
-        let mut now = start;
-        for seconds in [5, 5, 5, 10, 20, 40, 80, 160, 320, 320] {
-            blocked.repaired(&key, now);
-            let due = now + Duration::from_secs(seconds);
-            assert!(!blocked.may_repair(&key, due, BACKOFF), "{seconds} s after the last");
-            now = due + Duration::from_millis(1);
-            assert!(blocked.may_repair(&key, now, BACKOFF), "more than {seconds} s after the last");
+    fn forget(&mut self, key: &Key, now: Instant) -> Noted {
+        let Some(reason) = self.all.get(key).map(|blocked| blocked.reason.clone()) else { return Noted::default() };
+        let noted = self.leaves(key, &reason, now);
+        self.all.remove(key);
+        noted
+    }
+
+    /// A deployment is no longer blocked for this reason.
+    fn leaves(&mut self, key: &Key, reason: &str, now: Instant) -> Noted {
+        let count = self.by_reason.get_mut(reason).map_or(0, |count| {
+            *count = count.saturating_sub(1);
+            *count
+        });
+        if count == 0 {
+            self.by_reason.remove(reason);
         }
-        blocked.note(&key, Some("NotApplied"), now);
-        blocked.repaired(&key, now);
-        blocked.note(&key, Some("BindingMissing"), now);
-        let due = now + BACKOFF + Duration::from_millis(1);
-        assert!(
-            blocked.may_repair(&key, due, BACKOFF),
-            "it comes back each time, and somebody takes it away each time"
-        );
-        blocked.note(&key, None, due);
-        blocked.note(&key, Some("BindingMissing"), due);
-        assert!(blocked.may_repair(&key, due, BACKOFF), "what was delivered in between is repaired at once");
+        let mut noted = Noted { counts: vec![(reason.to_owned(), count)], next: None };
+        let Some(blocked) = self.all.get(key) else { return noted };
+        if blocked.silent && blocked.repairs == 0 {
+            let took = now.saturating_duration_since(blocked.since);
+            let left =
+                self.lag.map_or(Duration::ZERO, |(lag, at)| lag.saturating_sub(now.saturating_duration_since(at)));
+            self.lag = (took >= left).then_some((took, now)).or(self.lag);
+        }
+        if self.trials.get(reason).is_some_and(|trial| trial.key == *key) {
+            self.trials.remove(reason);
+            let waits = |(other, blocked): &(&Key, &Blocked)| {
+                *other != key && blocked.reason == reason && blocked.repaired.is_none()
+            };
+            // One that is known to have been delivered, if there is any.
+            let waiting = self.all.iter().filter(waits);
+            noted.next = waiting.max_by_key(|(_, blocked)| blocked.whole.is_some()).map(|(other, _)| other.clone());
+        }
+        noted
     }
 }
+
+#[cfg(test)]
+#[path = "blocked_tests.rs"]
+mod tests;

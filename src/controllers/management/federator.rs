@@ -19,7 +19,7 @@ use crate::{
         management::{
             diagnosis::Karmada,
             facts::{AttachedBinding, Phase, SharedCompanion},
-            federate::{self, Blocked, Observed, Signal},
+            federate::{self, Observed, Signal},
             resolve::{self, View},
         },
         ownership,
@@ -37,8 +37,9 @@ impl Reconciler for Federator {
     /// 2. Of a deployment that is gone, removes a copy that a write under way has made anew.
     /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
     /// 4. Decides.
-    /// 5. Remembers what blocks delivery, for its time is counted also when a write fails; counts a repair.
-    /// 6. Writes.
+    /// 5. Takes a repair's share of the budget; decides once more when others were quicker.
+    /// 6. Remembers what blocks delivery, for its time is counted also when a write fails.
+    /// 7. Writes.
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
         let (Some(project), hub) = (self.0.project(&key.lane), &self.0.hub) else { return Ok(Next::Await) };
         if !project.is_synced() || !hub.is_synced() {
@@ -46,26 +47,39 @@ impl Reconciler for Federator {
         }
         let place = ObjectKey::new(&key.namespace, &key.name);
         let Some(deployment) = project.deployments.get(&place) else {
-            project.blocked.note(&place, None, now.instant);
+            self.note(key, &[], now);
             return self.remove_orphan(&project, key).await;
         };
-        let observed = self.observe(&project, deployment, now);
-        let plan = federate::plan(&observed, now.time);
-        record(Self::NAME, key, &observed, now, &plan);
-        let blocker = plan.signals.iter().find_map(|signal| match signal {
-            Signal::Blocked(reason) => Some(&**reason),
-            Signal::Repaired => None,
-        });
-        project.blocked.note(&place, blocker, now.instant);
+        let mut observed = self.observe(&project, key, deployment, now);
+        let mut plan = federate::plan(&observed, now.time);
         if plan.signals.contains(&Signal::Repaired) {
-            project.blocked.repaired(&place, now.instant);
-            self.0.metrics.repaired();
+            let base = self.0.options.timing.repair_backoff_base;
+            match self.0.blocked.take(key, hub.copies.count(), base, now.instant) {
+                Ok(()) => self.0.metrics.repaired(),
+                Err(known) => {
+                    observed.repairs = known;
+                    plan = federate::plan(&observed, now.time);
+                }
+            }
         }
+        record(Self::NAME, key, &observed, now, &plan);
+        self.note(key, &plan.signals, now);
         Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?)
     }
 }
 
 impl Federator {
+    /// Remembers what blocks a deployment, and has the next one looked at when a repair has helped.
+    fn note(&self, key: &Key, signals: &[Signal], now: Now) {
+        let noted = self.0.blocked.note(key, signals, now.instant);
+        for (reason, count) in noted.counts {
+            self.0.metrics.blocked(&reason, count);
+        }
+        if let Some(next) = noted.next {
+            self.0.queues.federator.add(next);
+        }
+    }
+
     /// The copy of a deployment that is gone, if there is one.
     async fn remove_orphan(&self, project: &ProjectCache, key: &Key) -> Result<Next, Error> {
         let hub = &self.0.hub;
@@ -79,14 +93,14 @@ impl Federator {
     }
 
     /// Everything that is known about one deployment, each object looked up once.
-    fn observe(&self, project: &ProjectCache, deployment: Arc<WorkloadDeployment>, now: Now) -> Observed {
+    fn observe(&self, project: &ProjectCache, key: &Key, deployment: Arc<WorkloadDeployment>, now: Now) -> Observed {
         let hub = &self.0.hub;
         let place = ObjectKey::of(deployment.as_ref());
         let namespace_uid = project.namespace_uid(&place.namespace);
         let namespace = federate::copy_namespace(&deployment, namespace_uid.as_deref()).unwrap_or_default();
         let copy = hub.copies.get(&ObjectKey::new(&namespace, &place.name));
         let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada());
-        let blocked = project.blocked.of(&place, now.instant);
+        let (blocked, timing) = (&self.0.blocked, self.0.options.timing);
         Observed {
             project: project.name.clone(),
             namespace_uid,
@@ -95,9 +109,9 @@ impl Federator {
             karmada: city.zip(copy.as_deref()).map(|(city, copy)| self.observe_karmada(&namespace, &city, copy)),
             deployment: deployment.into(),
             copy: copy.map(Shared::from),
-            blocked: blocked.map(|(reason, elapsed)| Blocked { reason, elapsed }),
-            may_repair: project.blocked.may_repair(&place, now.instant, self.0.options.timing.repair_backoff_base),
-            timing: self.0.options.timing,
+            blocked: blocked.of(key, now.instant),
+            repairs: blocked.repairs(key, hub.copies.count(), timing.repair_backoff_base, now.instant),
+            timing,
         }
     }
 

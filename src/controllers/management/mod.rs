@@ -1,6 +1,7 @@
 //! The management controllers: over a set of project control planes that changes while running, and one hub.
 
 mod blocked;
+mod budget;
 mod companion;
 mod discovery;
 mod federator;
@@ -32,7 +33,7 @@ use crate::{
         health::Health,
     },
     metrics::Metrics,
-    plan::management::{policy::Propagation, resolve::Limits, sweep::Sweep},
+    plan::management::{policy::Propagation, repair, resolve::Limits, sweep::Sweep},
     timing::Timing,
 };
 
@@ -56,6 +57,8 @@ pub struct Options {
     pub city_guard: bool,
     /// How what is left behind is found.
     pub sweep: Sweep,
+    /// How many repairs the hub is given.
+    pub repair: repair::Limits,
     /// How long to wait for what.
     pub timing: Timing,
 }

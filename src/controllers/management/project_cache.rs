@@ -11,10 +11,7 @@ use std::{
 use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    blocked::BlockedDeployments,
-    index::{Index, city_index, namespace_index, original_city, source_index, workload_index},
-};
+use super::index::{Index, city_index, namespace_index, original_city, source_index, workload_index};
 use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
@@ -48,8 +45,6 @@ pub(super) struct ProjectCache {
     pub(super) secrets: Arc<Sources>,
     /// Whether sources are watched: from the first reference on.
     watches_sources: AtomicBool,
-    /// What keeps deployments from being delivered, and since when.
-    pub(super) blocked: BlockedDeployments,
     /// Whether this is one tenant's among many.
     pub(super) tenant: bool,
     pub(super) stop: CancellationToken,
@@ -86,7 +81,6 @@ impl ProjectCache {
             config_maps: Arc::default(),
             secrets: Arc::default(),
             watches_sources: AtomicBool::new(false),
-            blocked: BlockedDeployments::default(),
             tenant,
             stop,
         }

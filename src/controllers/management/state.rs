@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Options, hub_cache::HubCache, index::project_index, moves::Moves, probe::ProbeMemory, project_cache::ProjectCache,
-    quarantine::QuarantineRegistry, registry::ProjectRegistry,
+    Options, blocked::BlockedDeployments, hub_cache::HubCache, index::project_index, moves::Moves, probe::ProbeMemory,
+    project_cache::ProjectCache, quarantine::QuarantineRegistry, registry::ProjectRegistry,
 };
 use crate::{
     api::{
@@ -24,7 +24,7 @@ use crate::{
         neighbours::{LocationBinding, Network},
     },
     controllers::{Watches, namespace_facts, with},
-    io::{clients::ControlPlane, health::Health, queue::Queue, store::ObjectKey, watch::Feed},
+    io::{clients::ControlPlane, clock::Now, health::Health, queue::Queue, store::ObjectKey, watch::Feed},
     metrics::Metrics,
     plan::{
         self, Kind,
@@ -47,6 +47,8 @@ pub(super) struct Management {
     pub(super) queues: Queues,
     /// Hub Instances that cannot be shown in a project.
     pub(super) quarantine: QuarantineRegistry,
+    /// What keeps deployments from being delivered, and what is repaired.
+    pub(super) blocked: BlockedDeployments,
     /// When it was reported what a hub namespace will lose on the rollback to claims.
     warned: Mutex<BTreeMap<String, Instant>>,
     /// Since when nobody has needed a city's policy, and whether it has been reported why it stays: by hub namespace and city.
@@ -90,6 +92,7 @@ impl Management {
             hub: HubCache::new(hub),
             projects: ProjectRegistry::default(),
             queues: Queues::default(),
+            blocked: BlockedDeployments::new(options.repair),
             quarantine: QuarantineRegistry::new(options.timing.quarantine_grace, metrics),
             unneeded: Mutex::default(),
             warned: Mutex::default(),
@@ -194,6 +197,9 @@ impl Management {
         project.stop.cancel();
         for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector, &self.queues.companion] {
             queue.forget_lane(name.as_str());
+        }
+        for (reason, count) in self.blocked.forget_lane(name.as_str(), Now::read().instant) {
+            self.metrics.blocked(&reason, count);
         }
         self.metrics.projects(self.all_projects().len());
         tracing::info!(project = %name, "project disengaged");

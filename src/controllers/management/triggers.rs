@@ -17,6 +17,7 @@ use crate::{
     },
     controllers::with,
     io::{
+        clock::Now,
         queue::Key,
         store::{Change, ObjectKey},
     },
@@ -92,7 +93,14 @@ impl Management {
             self.hub.companions(kind).listen(after);
         }
         let weak = Arc::downgrade(self);
-        self.hub.bindings.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Binding(delta(c)))));
+        self.hub.bindings.listen(move |c| {
+            with(&weak, |this| {
+                if c.new.is_some() && c.old != c.new {
+                    this.blocked.karmada_wrote(Now::read().instant);
+                }
+                this.after_hub(&HubChange::Binding(delta(c)));
+            });
+        });
         let weak = Arc::downgrade(self);
         self.hub.clusters.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Cluster(delta(c)))));
         let weak = Arc::downgrade(self);
@@ -287,10 +295,8 @@ impl Management {
 
     /// Deployments that are blocked: should an event have been missed, this is what makes up for it.
     pub(super) fn enqueue_blocked(&self) {
-        for project in self.all_projects() {
-            for key in project.blocked.keys() {
-                self.queues.federator.add(Key::new(project.name.as_str(), &key.namespace, &key.name));
-            }
+        for key in self.blocked.keys() {
+            self.queues.federator.add(key);
         }
     }
 

@@ -3,112 +3,36 @@
 //! Each cause is reported by evidence that was measured (karmada-behaviour, facts 29 to 41 and 49), with the object and
 //! Karmada's own words.
 
-use std::collections::BTreeMap;
-
 use kube::ResourceExt;
-use serde::{Deserialize, Serialize};
 
+pub use super::delivery::{Delivery, Evidence, Karmada, Note, Repair};
 use super::{
-    cluster::ClusterFacts,
-    facts::{self, AttachedBinding, BindingFacts, Phase, SharedCompanion},
+    delivery::{Brought, Gap},
+    facts::{self, BindingFacts, Phase},
     resolve,
 };
 use crate::{
     api::{
-        compute::WorkloadDeployment,
         meta::{annotation, label},
-        names::{self, CityCode, CityPolicyName},
+        names::{self, CityPolicyName},
         reason::Reason,
         referenced::Token,
     },
-    plan::{condition::Verdict, references::annotated},
+    plan::references::annotated,
 };
-
-/// What Karmada made of a deployment's copy, and of the companions that the copy expects.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Karmada {
-    /// Whether the city's policy is there, and ours.
-    pub policy_lives: bool,
-    /// How companions are brought to the city.
-    pub phase: Phase,
-    /// The copy's binding.
-    pub binding: Option<BindingFacts>,
-    /// The bindings of the companions that the copy expects.
-    pub attached: BTreeMap<Token, AttachedBinding>,
-    /// The clusters that the copy goes to, as far as they are there, and all that carry the city's label.
-    pub clusters: BTreeMap<String, ClusterFacts>,
-    /// What keeps the city from leaving a cluster that the copy goes to, in words; nothing when it is not to leave, or does.
-    pub drain_waits: Option<String>,
-}
-
-/// What the hub shows of one deployment.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Evidence<'a> {
-    /// Its copy on the hub.
-    pub copy: &'a WorkloadDeployment,
-    /// Its city.
-    pub city: &'a CityCode,
-    /// What Karmada made of it.
-    pub karmada: &'a Karmada,
-    /// The companions that the copy expects.
-    pub companions: &'a BTreeMap<Token, SharedCompanion>,
-}
-
-/// What the evidence comes to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Delivery {
-    /// The cell has what the hub was given.
-    Delivered {
-        /// The clusters that have it.
-        on: Vec<String>,
-        /// What is to be reported all the same.
-        note: Option<Note>,
-    },
-    /// Something is not there: the cause.
-    Blocked {
-        /// Why.
-        cause: Verdict,
-        /// Whether it is the data that is missing, not the deployment itself.
-        data: bool,
-        /// What Karmada makes anew once it is repaired, when something was removed that it does not miss by itself.
-        repair: Option<Repair>,
-    },
-}
-
-/// Something that harms nobody yet.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// The condition's reason.
-    pub reason: Reason,
-    /// What, and how to mend it.
-    pub message: String,
-}
-
-/// A template whose binding or Work was removed (facts 49, 50, 55).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Repair {
-    /// The deployment's copy.
-    Copy,
-    /// A companion.
-    Companion(Token),
-}
 
 /// Judges one deployment.
 pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let copy = evidence.copy;
     let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
-    let deployment = |reason: Reason, text: String, repair: Option<Repair>| Delivery::Blocked {
-        cause: Verdict::no(reason, text),
-        data: false,
-        repair,
-    };
+    let blocked = |gap: Gap| gap.of(false);
     let own_policy = evidence.city.policy_name();
     if let Some(other) = other_policy(evidence, &own_policy) {
         let text = format!(
             "WorkloadDeployment {namespace}/{name} is claimed by {other}, not by {own_policy}: it goes where that policy \
              sends it; remove that policy, or its selector"
         );
-        return deployment(Reason::ClaimedByAnotherPolicy, text, None);
+        return blocked(Gap::told(Reason::ClaimedByAnotherPolicy, text));
     }
     let binding_name = names::binding_name("WorkloadDeployment", &name);
     let karmada = evidence.karmada;
@@ -118,22 +42,25 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         } else {
             format!("PropagationPolicy {namespace}/{own_policy} is not there yet")
         };
-        return deployment(Reason::BindingMissing, text, karmada.policy_lives.then_some(Repair::Copy));
+        let lost = karmada.policy_lives.then_some(Repair::Copy);
+        return blocked(Gap::silent(Reason::BindingMissing, text, lost));
     };
-    if let Some(cause) = unscheduled(evidence, binding) {
-        return Delivery::Blocked { cause, data: false, repair: None };
+    let at = format!("ResourceBinding {namespace}/{binding_name}");
+    if let Some(gap) = unscheduled(evidence, binding, &at) {
+        return blocked(gap);
     }
     let what = format!("WorkloadDeployment {namespace}/{name}");
+    let brought = Brought { what: &what, at: &at, applied: &binding.applied, suspension: &binding.suspension };
     for cluster in &binding.clusters {
-        if let Some((cause, lost)) = not_applied(evidence, &binding.applied, cluster, &what) {
-            return Delivery::Blocked { cause, data: false, repair: lost.then_some(Repair::Copy) };
+        if let Some(gap) = not_applied(evidence, &brought, cluster, Repair::Copy) {
+            return blocked(gap);
         }
     }
     match diagnose_data(evidence, binding, &namespace) {
         Delivery::Delivered { on, note: None } => {
             let waits = evidence.karmada.drain_waits.clone();
             let waits = waits.map(|message| Note { reason: Reason::DrainWaiting, message });
-            let note = waits.or_else(|| label_lost(evidence, &on));
+            let note = waits.or_else(|| label_lost(evidence, &on)).or_else(|| brought.suspended(&on));
             Delivery::Delivered { on, note }
         }
         other => other,
@@ -197,12 +124,16 @@ fn diagnose_dependencies(
         return Delivery::Delivered { on: binding.clusters.clone(), note: None };
     }
     if let Some(text) = unlisted(evidence, binding, namespace, expected) {
-        let cause = Verdict::no(Reason::DependenciesNotPropagated, text);
-        return Delivery::Blocked { cause, data: true, repair: None };
+        let gap = if evidence.behind {
+            Gap::silent(Reason::DependenciesNotPropagated, text, None)
+        } else {
+            Gap::told(Reason::DependenciesNotPropagated, text)
+        };
+        return gap.of(true);
     }
     for token in expected {
-        if let Some((cause, repair)) = not_attached(evidence, binding, namespace, token) {
-            return Delivery::Blocked { cause, data: true, repair };
+        if let Some(gap) = not_attached(evidence, binding, namespace, token) {
+            return gap.of(true);
         }
     }
     Delivery::Delivered { on: binding.clusters.clone(), note: claimed_elsewhere(evidence, expected) }
@@ -211,6 +142,11 @@ fn diagnose_dependencies(
 /// Why Karmada does not know all that the deployment depends on; nothing when it does.
 fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[Token]) -> Option<String> {
     let at = format!("ResourceBinding {namespace}/{}", parent(evidence));
+    if evidence.behind
+        && !expected.iter().all(|token| binding.dependencies.iter().flatten().any(|known| known == token))
+    {
+        return Some(format!("{at} does not list all yet that it depends on: Karmada takes its time"));
+    }
     let known = match &binding.dependencies {
         None if !binding.distributed => {
             return Some(format!(
@@ -232,17 +168,12 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
 }
 
 /// Why one companion is not where the deployment needs it, and what is to be repaired; nothing when it is.
-fn not_attached(
-    evidence: &Evidence<'_>,
-    binding: &BindingFacts,
-    namespace: &str,
-    token: &Token,
-) -> Option<(Verdict, Option<Repair>)> {
+fn not_attached(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, token: &Token) -> Option<Gap> {
     let (kind, name) = (token.kind.as_str(), &token.name);
     let attached_name = names::binding_name(kind, name);
     let Some(attached) = evidence.karmada.attached.get(token).filter(|binding| !binding.terminating) else {
         let text = format!("Karmada has no ResourceBinding {namespace}/{attached_name} for {kind} {name}");
-        return Some((Verdict::no(Reason::BindingMissing, text), Some(Repair::Companion(token.clone()))));
+        return Some(Gap::silent(Reason::BindingMissing, text, Some(Repair::Companion(token.clone()))));
     };
     if let Some(cluster) = binding.clusters.iter().find(|cluster| !attached.needed_on.contains(cluster)) {
         let text = format!(
@@ -250,12 +181,14 @@ fn not_attached(
              where {} needs it",
             parent(evidence)
         );
-        return Some((Verdict::no(Reason::DependenciesNotPropagated, text), None));
+        return Some(Gap::silent(Reason::DependenciesNotPropagated, text, None));
     }
-    let what = format!("{kind} {namespace}/{name}");
-    let missing_on = |cluster: &String| not_applied(evidence, &attached.applied, cluster, &what);
-    let (cause, lost) = binding.clusters.iter().find_map(missing_on)?;
-    Some((cause, lost.then(|| Repair::Companion(token.clone()))))
+    let (what, at) = (format!("{kind} {namespace}/{name}"), format!("ResourceBinding {namespace}/{attached_name}"));
+    let brought = Brought { what: &what, at: &at, applied: &attached.applied, suspension: &attached.suspension };
+    binding
+        .clusters
+        .iter()
+        .find_map(|cluster| not_applied(evidence, &brought, cluster, Repair::Companion(token.clone())))
 }
 
 /// Companions that a policy claims beside bringing them along. Those of city policies are on their way out: a migration,
@@ -296,13 +229,13 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
             "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
              cities has to follow its deployments: compute-operator migration status says what keeps it from that"
         );
-        let cause = Verdict::no(Reason::ClaimedByAnotherPolicy, text);
-        return Delivery::Blocked { cause, data: true, repair: None };
+        return Gap::told(Reason::ClaimedByAnotherPolicy, text).of(true);
     }
     Delivery::Delivered { on: binding.clusters.clone(), note: None }
 }
 
-fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdict> {
+/// Why a binding goes nowhere.
+fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Option<Gap> {
     let (ok, why, message) = match &binding.scheduled {
         Some(said) => (said.succeeded, said.reason.as_str(), said.message.as_str()),
         None => (false, "", "Karmada's scheduler has not looked at it"),
@@ -310,52 +243,62 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts) -> Option<Verdic
     if ok && !binding.clusters.is_empty() {
         return None;
     }
+    if binding.suspension.stops_scheduling() {
+        let text = format!("spec.suspension.scheduling of {at} keeps it from being scheduled until it is resumed");
+        return Some(Gap::told(Reason::PropagationSuspended, text));
+    }
     let city = evidence.city;
     let words = [why, message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ");
     let clusters = evidence.karmada.clusters.iter();
     let mut candidates = clusters.filter(|(_, cluster)| cluster.city.as_ref() == Some(city)).peekable();
     if candidates.peek().is_none() {
         let text = format!("no Cluster carries the label {}={city} (Karmada: {words})", label::TOPOLOGY_CITY);
-        return Some(Verdict::no(Reason::NoClusterForCity, text));
+        return Some(Gap::told(Reason::NoClusterForCity, text));
     }
     let broken = candidates.find_map(|(name, cluster)| Some((name, cluster.ready.as_ref().err()?)));
     match broken {
         Some((name, state)) => {
             let text = format!("Cluster {name} of city {city} is not ready: {state} (Karmada: {words})");
-            Some(Verdict::no(Reason::ClusterNotReady, text))
+            Some(Gap::told(Reason::ClusterNotReady, text))
         }
-        None => Some(Verdict::no(Reason::NotScheduled, format!("Karmada: {words}"))),
+        None if binding.scheduled.is_none() => {
+            Some(Gap::silent(Reason::NotScheduled, format!("Karmada: {words}"), None))
+        }
+        None => Some(Gap::told(Reason::NotScheduled, format!("Karmada: {words}"))),
     }
 }
 
-/// Why one cluster does not have what one binding brings, of which `applied` is what the clusters took; and whether its
-/// Work may have been removed.
-fn not_applied(
-    evidence: &Evidence<'_>,
-    applied: &BTreeMap<String, Result<(), String>>,
-    cluster: &str,
-    what: &str,
-) -> Option<(Verdict, bool)> {
+/// Why one cluster does not have what one binding brings; `lost` is what may have been lost when nobody knows.
+fn not_applied(evidence: &Evidence<'_>, brought: &Brought<'_>, cluster: &str, lost: Repair) -> Option<Gap> {
+    let Brought { what, at, applied, suspension } = brought;
     let state = evidence.karmada.clusters.get(cluster).map(|facts| &facts.ready);
     let applied = applied.get(cluster);
+    let silent = applied.is_none_or(|applied| applied.as_ref().is_err_and(String::is_empty));
     match (state, applied) {
         (None, _) => {
             let text = format!("{what} is to go to Cluster {cluster}, which is not there any more");
-            Some((Verdict::no(Reason::ClusterNotReady, text), false))
+            Some(Gap::told(Reason::ClusterNotReady, text))
         }
         (Some(Err(why)), _) => {
             let had = if applied == Some(&Ok(())) { "; it had all before" } else { "" };
-            let text = format!("Cluster {cluster} is not ready: {why}{had}");
-            Some((Verdict::no(Reason::ClusterNotReady, text), false))
+            Some(Gap::told(Reason::ClusterNotReady, format!("Cluster {cluster} is not ready: {why}{had}")))
         }
         (Some(Ok(())), Some(Ok(()))) => None,
-        (Some(Ok(())), Some(Err(why))) => {
-            let why = if why.is_empty() { "Karmada does not say why" } else { why };
-            Some((Verdict::no(Reason::NotApplied, format!("{what} is not on Cluster {cluster}: {why}")), false))
+        (Some(Ok(())), _) if silent && suspension.stops_dispatching(cluster) => {
+            let text = format!("spec.suspension of {at} keeps {what} from Cluster {cluster} until it is resumed");
+            Some(Gap::told(Reason::PropagationSuspended, text))
+        }
+        (Some(Ok(())), Some(Err(why))) if !silent => {
+            Some(Gap::told(Reason::NotApplied, format!("{what} is not on Cluster {cluster}: {why}")))
+        }
+        // The Work is there, and nobody has carried it out: nothing is lost.
+        (Some(Ok(())), Some(Err(_))) => {
+            let text = format!("{what} is not on Cluster {cluster}: Karmada does not say why");
+            Some(Gap::silent(Reason::NotApplied, text, None))
         }
         (Some(Ok(())), None) => {
             let text = format!("{what} is not on Cluster {cluster}: Karmada has not reported about it");
-            Some((Verdict::no(Reason::NotApplied, text), true))
+            Some(Gap::silent(Reason::NotApplied, text, Some(lost)))
         }
     }
 }

@@ -1,10 +1,17 @@
+use std::collections::BTreeMap;
+
 use serde_json::json;
 
 use super::*;
 use crate::{
-    api::meta::finalizer,
+    api::{
+        compute::WorkloadDeployment,
+        karmada::{SuspendedClusters, Suspension},
+        meta::finalizer,
+        names::CityCode,
+    },
     plan::{
-        management::facts::{CompanionFacts, Scheduled},
+        management::facts::{AttachedBinding, ClusterFacts, CompanionFacts, Scheduled, SharedCompanion},
         recorded::recorded,
     },
 };
@@ -17,6 +24,7 @@ struct World {
     companion: CompanionFacts,
     policy: bool,
     phase: Phase,
+    behind: bool,
 }
 
 const PARENT: &str = "wd-workloaddeployment";
@@ -66,6 +74,7 @@ fn world() -> World {
         companion: CompanionFacts::default(),
         policy: true,
         phase: Phase::Dependencies,
+        behind: false,
     }
 }
 
@@ -84,7 +93,8 @@ fn look(world: &World) -> Delivery {
     let companion = SharedCompanion::of(&world.companion, "shop/wd", None);
     let companions = [(Token::secret("db"), companion)].into();
     let city = CityCode::parse("dfw").unwrap();
-    let evidence = Evidence { copy: &world.copy, city: &city, karmada: &karmada, companions: &companions };
+    let behind = world.behind;
+    let evidence = Evidence { copy: &world.copy, city: &city, karmada: &karmada, companions: &companions, behind };
     let delivery = diagnose(&evidence);
     let record = recorded(&karmada);
     assert_eq!(diagnose(&Evidence { karmada: &record, ..evidence }), delivery, "judged again from its record");
@@ -294,16 +304,97 @@ fn each_cause_is_reported_from_its_evidence() {
     for (name, change, reason, words, of_data) in cases {
         let mut world = world();
         change(&mut world);
-        let Delivery::Blocked { cause, data, repair } = look(&world) else { panic!("{name}") };
+        let Delivery::Blocked { cause, data, silent, repair } = look(&world) else { panic!("{name}") };
         let cured = match name {
             "binding lost (49)" | "work lost (55)" => Some(Repair::Copy),
             "attached binding lost (50)" => Some(Repair::Companion(Token::secret("db"))),
             _ => None,
         };
         assert_eq!(repair, cured, "{name}");
+        let of_karmada = repair.is_some() || ["policy lost", "sent elsewhere only"].contains(&name);
+        assert_eq!(silent, of_karmada, "{name}");
         assert_eq!((cause.reason.as_str(), data), (reason, of_data), "{name}: {}", cause.message);
         for word in words {
             assert!(cause.message.contains(word), "{name}: {}", cause.message);
         }
     }
+}
+
+/// What Karmada has not said a word about may be lost, or on its way; what it has said is neither.
+#[test]
+fn silence_is_told_from_words() {
+    let parent =
+        |world: &mut World, change: &dyn Fn(&mut BindingFacts)| change(world.bindings.get_mut(PARENT).unwrap());
+    let said = |world: &World| match look(world) {
+        Delivery::Blocked { cause, silent, repair, .. } => (cause.reason.to_string(), silent, repair.is_some()),
+        delivered @ Delivery::Delivered { .. } => panic!("{delivered:?}"),
+    };
+    let mut early = world();
+    parent(&mut early, &|binding| {
+        (binding.scheduled, binding.clusters) = (None, Vec::new());
+    });
+    assert_eq!(said(&early), ("NotScheduled".into(), true, false), "the scheduler has not looked at it");
+    let mut waiting = world();
+    parent(&mut waiting, &|binding| {
+        binding.applied.insert("cell-dfw".into(), Err(String::new()));
+    });
+    assert_eq!(said(&waiting), ("NotApplied".into(), true, false), "its Work is there, and was not carried out");
+    let mut unlisted = world();
+    parent(&mut unlisted, &|binding| (binding.distributed, binding.dependencies) = (false, None));
+    assert_eq!(said(&unlisted), ("DependenciesNotPropagated".into(), false, false));
+    unlisted.behind = true;
+    assert_eq!(said(&unlisted), ("DependenciesNotPropagated".into(), true, false), "others wait as well");
+    let Delivery::Blocked { cause, .. } = look(&unlisted) else { panic!() };
+    assert!(!cause.message.contains("PropagateDeps"), "nobody knows that it is a setting: {}", cause.message);
+}
+
+#[test]
+#[allow(clippy::type_complexity)]
+fn what_somebody_has_suspended_is_told_and_not_repaired() {
+    let on = |clusters: &[&str]| Suspension {
+        dispatching_on_clusters: Some(SuspendedClusters {
+            cluster_names: clusters.iter().map(|name| (*name).to_owned()).collect(),
+        }),
+        ..Suspension::default()
+    };
+    let all = Suspension { dispatching: Some(true), ..Suspension::default() };
+    let scheduling = Suspension { scheduling: Some(true), ..Suspension::default() };
+    let unplaced = |binding: &mut BindingFacts| (binding.scheduled, binding.clusters) = (None, Vec::new());
+    let unreported = |binding: &mut BindingFacts| binding.applied.clear();
+    let untaken = |binding: &mut BindingFacts| {
+        binding.applied.insert("cell-dfw".into(), Err(String::new()));
+    };
+    let cases: [(&str, Suspension, &dyn Fn(&mut BindingFacts), &str); 6] = [
+        ("not scheduled", scheduling.clone(), &unplaced, "PropagationSuspended"),
+        ("dispatched nowhere", all.clone(), &unreported, "PropagationSuspended"),
+        ("dispatched nowhere, with a Work", all.clone(), &untaken, "PropagationSuspended"),
+        ("not to this cluster", on(&["cell-dfw"]), &untaken, "PropagationSuspended"),
+        ("not to another cluster", on(&["cell-ord"]), &unreported, "NotApplied"),
+        ("scheduled before that", scheduling, &unreported, "NotApplied"),
+    ];
+    for (name, suspension, change, reason) in cases {
+        for (binding, data) in [(PARENT, false), ("db-secret", true)] {
+            let mut world = world();
+            let facts = world.bindings.get_mut(binding).unwrap();
+            facts.suspension = suspension.clone();
+            if name == "not scheduled" && data {
+                continue; // it follows others, and is not scheduled
+            }
+            change(facts);
+            let Delivery::Blocked { cause, data: of_data, silent, repair } = look(&world) else { panic!("{name}") };
+            assert_eq!((cause.reason.as_str(), of_data), (reason, data), "{name}: {}", cause.message);
+            let suspended = reason == "PropagationSuspended";
+            assert_eq!((silent, repair.is_none()), (!suspended, suspended), "{name}");
+            assert!(!suspended || cause.message.contains("spec.suspension"), "{}", cause.message);
+            assert!(
+                !suspended || cause.message.contains(&format!("ResourceBinding ns-1/{binding}")),
+                "{}",
+                cause.message
+            );
+        }
+    }
+    let mut there = world();
+    there.bindings.get_mut(PARENT).unwrap().suspension = all;
+    let Delivery::Delivered { note: Some(note), .. } = look(&there) else { panic!() };
+    assert!(note.reason == "PropagationSuspended" && note.message.contains("has it as it was"), "{note:?}");
 }

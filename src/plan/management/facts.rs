@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use crate::api::names::Template;
 use crate::api::{
-    karmada::{BindingSnapshot, PropagationPolicySpec, ResourceBinding},
+    karmada::{BindingSnapshot, PropagationPolicySpec, ResourceBinding, Suspension},
     meta::{annotation, finalizer, label},
     referenced::{SourceKind, Token},
 };
@@ -76,6 +77,8 @@ pub struct BindingFacts {
     pub distributed: bool,
     /// What Karmada understood that the template depends on; `None` when it did not say (fact 38).
     pub dependencies: Option<Vec<Token>>,
+    /// What somebody has stopped of it.
+    pub suspension: Suspension,
     /// Whether it is on its way out.
     pub terminating: bool,
 }
@@ -120,6 +123,7 @@ impl BindingFacts {
             applied: applied.collect(),
             distributed,
             dependencies,
+            suspension: binding.spec.suspension.unwrap_or_default(),
             terminating,
         }
     }
@@ -164,6 +168,8 @@ pub struct CompanionFacts {
     pub uid: String,
     /// Its resourceVersion.
     pub version: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
     /// Who uses it, as `<project namespace>/<deployment>`. `None` when the annotation cannot be read.
     pub claims: Option<BTreeSet<String>>,
     /// Name of the PropagationPolicy that claims it; none should (fact 21).
@@ -184,6 +190,7 @@ impl CompanionFacts {
         Self {
             uid: meta.uid.clone().unwrap_or_default(),
             version: meta.resource_version.clone().unwrap_or_default(),
+            created: meta.creation_timestamp.as_ref().map(|created| created.0),
             claims: text(annotation::REFERENCED_BY)
                 .map_or_else(|| Some(BTreeSet::new()), |text| serde_json::from_str(text).ok()),
             policy: text(annotation::POLICY_NAME).filter(|_| claimed).cloned(),
@@ -205,6 +212,8 @@ pub struct SharedCompanion {
     pub uid: String,
     /// Its resourceVersion.
     pub version: String,
+    /// When it was made.
+    pub created: Option<Timestamp>,
     /// Whether the deployment stands in `referenced-by`, and the companion stays.
     pub claimed: bool,
     /// Whether it has been seen to have what its source has now.
@@ -224,6 +233,7 @@ impl SharedCompanion {
         Self {
             uid: facts.uid.clone(),
             version: facts.version.clone(),
+            created: facts.created,
             claimed: facts.is_claimed_by(user),
             fresh: copied == Some(&*facts.uid),
             policy: facts.policy.clone(),
@@ -242,6 +252,8 @@ pub struct AttachedBinding {
     pub needed_on: Vec<String>,
     /// Of each cluster that the deployment goes to, whether it took the companion; if not, in Karmada's words.
     pub applied: BTreeMap<String, Result<(), String>>,
+    /// What somebody has stopped of it.
+    pub suspension: Suspension,
     /// Whether it is on its way out.
     pub terminating: bool,
 }
@@ -255,6 +267,7 @@ impl AttachedBinding {
             clusters: facts.clusters.clone(),
             needed_on: needed.into_iter().flat_map(|by| &by.clusters).map(|cluster| cluster.name.clone()).collect(),
             applied: clusters.iter().filter_map(taken).collect(),
+            suspension: facts.suspension.clone(),
             terminating: facts.terminating,
         }
     }

@@ -1,6 +1,6 @@
 //! A project's WorkloadDeployment -> its copy on the hub, and the copy's status -> the project.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -8,9 +8,12 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+pub use super::blocked::Blocked;
 use super::{
+    blocked::{Case, State},
     diagnosis::{self, Delivery, Evidence, Karmada, Repair},
     federation_status as status,
+    repair::{Repairs, Whole},
     resolve::{self, Data},
 };
 use crate::{
@@ -22,7 +25,7 @@ use crate::{
         referenced,
     },
     plan::{
-        Hub, NamespaceFacts, Next, Object, ObjectVersion, Plan, Project, Shared, Step, Write,
+        Hub, NamespaceFacts, Object, ObjectVersion, Plan, Project, Shared, Step, Write,
         condition::Verdict,
         event::{self, Note, Severity},
         ownership,
@@ -49,26 +52,26 @@ pub struct Observed {
     pub karmada: Option<Karmada>,
     /// What has kept it from being delivered until now.
     pub blocked: Option<Blocked>,
-    /// Whether what was lost may be repaired now, see [`diagnosis::Repair`].
-    pub may_repair: bool,
+    /// What is known of repairs, here and elsewhere.
+    pub repairs: Repairs,
     /// How long to wait for what.
     pub timing: Timing,
-}
-
-/// What keeps a deployment from being delivered, as [`Signal::Blocked`] said.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blocked {
-    /// In one word.
-    pub reason: String,
-    /// For how long it has been this.
-    pub elapsed: Duration,
 }
 
 /// What the controller is to remember or to count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Delivery is blocked by this, in one word. A plan without it says that nothing blocks it.
-    Blocked(String),
+    /// Delivery is blocked. A plan without it says that nothing blocks it.
+    Blocked {
+        /// By what, in one word.
+        reason: String,
+        /// Whether Karmada says nothing about it.
+        silent: bool,
+        /// What was delivered, when nothing has been reported to lack.
+        whole: Option<Whole>,
+    },
+    /// An Event tells this cause.
+    Told(Reason),
     /// Something is repaired, so that Karmada makes anew what was removed.
     Repaired,
 }
@@ -111,28 +114,40 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         return Plan::writes(steps); // made anew once it is gone; its event enqueues the deployment
     }
     let finding = copy.zip(observed.karmada.as_ref()).map(|(copy, karmada)| {
-        diagnosis::diagnose(&Evidence { copy, city: &city, karmada, companions: &observed.data.companions })
+        let behind = observed.repairs.is_karmada_behind(&observed.timing);
+        diagnosis::diagnose(&Evidence { copy, city: &city, karmada, companions: &observed.data.companions, behind })
     });
-    let blocker = status::blocker(deployment, copy, &data, finding.as_ref());
-    // Each cause has a grace of its own: while delivery recovers, others pass by.
-    let grace = observed.timing.delivery_grace;
-    let lasts = observed.blocked.as_ref().filter(|blocked| blocker.as_ref() == Some(&blocked.reason));
-    let elapsed = lasts.map_or(Duration::ZERO, |blocked| blocked.elapsed);
-    let reported = blocker.is_some() && elapsed >= grace;
-    let hint = hint(&data, finding.as_ref()).filter(|_| reported);
+    let state = State::of(&Case {
+        blocker: status::blocker(deployment, copy, &data, finding.as_ref()),
+        deployment,
+        copy,
+        finding: finding.as_ref(),
+        karmada: observed.karmada.as_ref(),
+        companions: &observed.data.companions,
+        before: observed.blocked.as_ref(),
+        repairs: &observed.repairs,
+        timing: &observed.timing,
+    });
+    let hint = hint(&data, finding.as_ref()).filter(|hint| state.is_hinted(copy, hint));
     let annotations = data_annotations(&data, hint.as_deref());
     steps.extend(ensure_copy(deployment, &city, &namespace, copy, annotations).map(Step::Remote));
-    let status = status::plan(deployment, copy, &data, finding.as_ref(), reported, now);
-    steps.extend(status.into_iter().map(Step::Local));
-    let mut next = if blocker.is_none() || reported { Next::Await } else { Next::After(grace.saturating_sub(elapsed)) };
-    let mut signals: Vec<Signal> = blocker.into_iter().map(Signal::Blocked).collect();
-    if let Some(Delivery::Blocked { repair: Some(lost), .. }) = finding.as_ref().filter(|_| reported) {
-        let repair = if observed.may_repair { repair(observed, copy, lost, now) } else { Vec::new() };
+    let finding = state.in_full(finding.as_ref());
+    let told = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.told);
+    let said = status::plan(deployment, copy, &data, finding.as_ref(), state.reported, told, now);
+    steps.extend(said.writes.into_iter().map(Step::Local));
+    let mut signals: Vec<Signal> = blocked(&state).into_iter().chain(said.told.map(Signal::Told)).collect();
+    if let Some(lost) = state.lost.as_ref().filter(|lost| lost.decision.now) {
+        let repair = repair(observed, copy, lost.what, now);
         signals.extend((!repair.is_empty()).then_some(Signal::Repaired));
         steps.extend(repair);
-        next = Next::After(grace); // no event reports that it did not help
     }
-    Plan { steps, next, signals }
+    Plan { steps, next: state.next, signals }
+}
+
+/// What is to be remembered of a deployment that is blocked.
+fn blocked(state: &State<'_>) -> Option<Signal> {
+    let reason = state.blocker.clone()?;
+    Some(Signal::Blocked { reason, silent: state.silent, whole: state.whole.clone() })
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.
@@ -204,11 +219,15 @@ fn repair(
             (Write::amend_version(manager::REPAIR, object, patch, &version), token.to_string())
         }
     };
+    let mut steps = vec![Step::Remote(repair)];
+    if observed.blocked.as_ref().is_some_and(|blocked| blocked.repairs > 0) {
+        return steps;
+    }
     let text = format!("{what} lost what Karmada had made of it on the hub, and was touched to have it made anew");
     let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Repairing", text: &text };
     let controller = "workload-deployment-federator";
-    let event = event::on(&*observed.deployment, controller, &note, now);
-    vec![Step::Remote(repair), Step::Local(event)]
+    steps.push(Step::Local(event::on(&*observed.deployment, controller, &note, now)));
+    steps
 }
 
 /// Finalizer and hub namespace in one write, before anything is written on the hub; and what is known of its data.

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{diagnosis::Delivery, resolve::Data};
+use super::{diagnosis::Delivery, repair, resolve::Data};
 use crate::{
     api::{
         compute::{Condition, WorkloadDeployment, WorkloadDeploymentStatus},
@@ -41,16 +41,25 @@ fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) 
     !reported && copy.is_none_or(|copy| copy.status.is_none())
 }
 
-/// Decides the status of one deployment, and an Event when there is news of the bad kind. What has been lacking for a
-/// moment only is not `reported`: it is under way.
+/// What is to be said of one deployment.
+pub(super) struct Said {
+    /// The status, and an Event when there is news of the bad kind.
+    pub writes: Vec<Write<Project>>,
+    /// The cause that the Event tells.
+    pub told: Option<Reason>,
+}
+
+/// Decides the status of one deployment. What has been lacking for a moment only is not `reported`: it is under way.
+/// `told` are the causes that Events have told since it began to lack something.
 pub(super) fn plan(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
     data: &Data,
     finding: Option<&Delivery>,
     reported: bool,
+    told: &[String],
     now: Timestamp,
-) -> Vec<Write<Project>> {
+) -> Said {
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let report = copy.and_then(|copy| copy.status.as_ref());
@@ -64,24 +73,32 @@ pub(super) fn plan(
     let federated = verdict(federated(finding, reported, early), condition::FEDERATED);
     let of_data =
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
-    let news = federated.as_ref().filter(|new| {
-        new.reason != Reason::Propagated
-            && before(condition::FEDERATED).is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason))
-    });
+    let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
+    let old_federated = before(condition::FEDERATED);
+    let news = federated.as_ref().filter(|new| is_news(old_federated.as_ref(), new, silent, told));
     let event = news.map(|news| {
         let note =
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
         event::on(deployment, "workload-deployment-federator", &note, now)
     });
+    let told = news.map(Condition::reason);
     let mut status = report.map_or_else(|| old.clone(), mirrored);
     status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
     let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
     if report.is_none() && own.is_empty() {
-        return Vec::new();
+        return Said { writes: Vec::new(), told: None };
     }
     status.conditions.extend(own);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
-    write.into_iter().chain(event).collect()
+    Said { writes: write.into_iter().chain(event).collect(), told }
+}
+
+/// Whether a condition is worth an Event: each cause once while something lacks, and of Karmada's silence, which passes
+/// through several on its way, only the first.
+fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, told: &[String]) -> bool {
+    let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));
+    let goes_on = silent && old.is_some_and(|old| old.status == new.status);
+    new.reason != Reason::Propagated && changed && !goes_on && !told.contains(&new.reason)
 }
 
 /// The cell's report, in the project's terms: generations are those of the project's object.
@@ -104,9 +121,7 @@ fn federated(finding: Option<&Delivery>, reported: bool, early: bool) -> Option<
         Delivery::Delivered { note: Some(note), .. } => {
             reported.then(|| Verdict::yes(note.reason.clone(), note.message.clone()))
         }
-        Delivery::Delivered { on, note: None } => {
-            Some(Verdict::yes(Reason::Propagated, format!("{} has what the hub was given", on.join(", "))))
-        }
+        Delivery::Delivered { on, note: None } => Some(repair::delivered(on)),
         Delivery::Blocked { cause, .. } => reported.then(|| cause.clone()),
     }
 }

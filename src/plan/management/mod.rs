@@ -1,7 +1,9 @@
 //! What the management controllers decide: from a Workload to its copies on the hub, and back.
 
+mod blocked;
 pub mod cluster;
 pub mod companion;
+mod delivery;
 pub mod diagnosis;
 pub mod facts;
 pub mod fan_out;
@@ -17,6 +19,7 @@ pub mod probe;
 pub mod projection;
 pub mod quarantine;
 pub mod refusal;
+pub mod repair;
 pub mod residue;
 pub mod resolve;
 pub mod stranded;

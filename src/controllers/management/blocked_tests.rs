@@ -1,0 +1,128 @@
+use super::*;
+use crate::{api::reason::Reason, timing::some_moment};
+
+const BASE: Duration = Duration::from_secs(5);
+
+fn key(name: &str) -> Key {
+    Key::new("project", "ns", name)
+}
+
+fn blocked(reason: &str) -> Vec<Signal> {
+    vec![Signal::Blocked { reason: reason.into(), silent: true, whole: None }]
+}
+
+fn unlimited() -> BlockedDeployments {
+    BlockedDeployments::new(Limits { per_minute: 60_000, burst: 1_000 })
+}
+
+#[test]
+fn each_cause_counts_its_own_time() {
+    let (all, key, start) = (unlimited(), key("wd"), some_moment());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let of = |seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.reason, blocked.elapsed));
+    all.note(&key, &blocked("BindingMissing"), at(0));
+    all.note(&key, &blocked("BindingMissing"), at(3));
+    assert_eq!(of(4), Some(("BindingMissing".into(), Duration::from_secs(4))));
+    all.note(&key, &blocked("NotApplied"), at(6));
+    assert_eq!(of(7), Some(("NotApplied".into(), Duration::from_secs(1))));
+    all.note(&key, &[], at(8));
+    assert_eq!(of(9), None);
+}
+
+#[test]
+fn what_is_repaired_in_vain_is_repaired_ever_more_rarely() {
+    let (all, key, start) = (unlimited(), key("wd"), some_moment());
+    all.note(&key, &blocked("BindingMissing"), start);
+    let mut now = start;
+    let wait = |now| all.repairs(&key, 1, BASE, now).again_in;
+    for seconds in [5, 5, 5, 10, 20, 40, 80, 160, 320, 320] {
+        assert_eq!(wait(now), Duration::ZERO);
+        assert!(all.take(&key, 1, BASE, now).is_ok());
+        assert_eq!(wait(now), Duration::from_secs(seconds));
+        assert!(all.take(&key, 1, BASE, now).is_err(), "not before its time");
+        now += Duration::from_secs(seconds);
+    }
+    assert_eq!(all.of(&key, now).unwrap().repairs, 10);
+    all.note(&key, &blocked("NotApplied"), now);
+    assert!(all.take(&key, 1, BASE, now).is_ok());
+    all.note(&key, &blocked("BindingMissing"), now);
+    assert!(wait(now) <= BASE * 2, "it comes back each time, and somebody takes it away each time");
+    all.note(&key, &[], now);
+    all.note(&key, &blocked("BindingMissing"), now);
+    assert_eq!(wait(now), Duration::ZERO, "what was delivered in between is repaired at once");
+}
+
+#[test]
+fn all_repairs_share_one_budget() {
+    let (all, start) = (BlockedDeployments::new(Limits { per_minute: 60, burst: 2 }), some_moment());
+    let keys: Vec<Key> = (0..5).map(|n| key(&n.to_string())).collect();
+    for key in &keys {
+        all.note(key, &blocked("BindingMissing"), start);
+    }
+    let taken = |now| keys.iter().filter(|key| all.take(key, 1_000, BASE, now).is_ok()).count();
+    assert_eq!((taken(start), taken(start)), (2, 0));
+    let refused = all.take(&keys[4], 1_000, BASE, start).unwrap_err();
+    assert_eq!(refused.affordable_in, Duration::from_secs(1));
+    assert_eq!(taken(start + Duration::from_secs(1)), 1);
+}
+
+#[test]
+fn where_many_lack_the_same_one_is_tried_and_the_next_when_it_has_helped() {
+    let (all, start) = (unlimited(), some_moment());
+    let keys: Vec<Key> = (0..50).map(|n| key(&format!("{n:02}"))).collect();
+    for key in &keys {
+        all.note(key, &blocked("BindingMissing"), start);
+    }
+    let known = all.repairs(&keys[0], 100, BASE, start);
+    assert!(known.are_many() && known.others == 49);
+    let tried = |now| keys.iter().filter(|key| all.take(key, 100, BASE, now).is_ok()).count();
+    assert_eq!(tried(start), 1);
+    assert_eq!(all.repairs(&keys[7], 100, BASE, start).trial, BASE);
+    // It has helped: another one's turn has come.
+    let noted = all.note(&keys[0], &[], start);
+    assert_eq!(noted.counts, [("BindingMissing".to_owned(), 49)]);
+    assert!(noted.next.is_some_and(|next| next != keys[0]));
+    assert_eq!(tried(start), 1);
+    // It has not: another one is tried after a while, and each time after a longer one.
+    let mut now = start;
+    for seconds in [5, 5, 5, 5, 10, 20] {
+        assert_eq!(tried(now + Duration::from_millis(seconds * 999)), 0);
+        now += Duration::from_secs(seconds);
+        assert_eq!(tried(now), 1, "after {seconds} s");
+    }
+}
+
+#[test]
+fn what_karmada_takes_is_seen_from_what_it_was_silent_about() {
+    let (all, start) = (unlimited(), some_moment());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let lag = |seconds| all.repairs(&key("other"), 1, BASE, at(seconds)).lag.as_secs();
+    assert_eq!(lag(0), 0);
+    all.note(&key("slow"), &blocked("BindingMissing"), at(0));
+    all.note(&key("slow"), &blocked("NotApplied"), at(60));
+    assert_eq!((lag(60), lag(70), lag(121)), (60, 50, 0), "it wears off");
+    all.note(&key("quick"), &blocked("BindingMissing"), at(64));
+    all.note(&key("quick"), &[], at(65));
+    assert_eq!(lag(70), 50, "one that was quicker proves nothing");
+    let told = vec![Signal::Blocked { reason: "NoClusterForCity".into(), silent: false, whole: None }];
+    all.note(&key("unplaced"), &told, at(0));
+    all.note(&key("unplaced"), &[], at(1_000));
+    assert_eq!(lag(1_000), 0, "what Karmada has spoken of is not its slowness");
+    assert_eq!(all.repairs(&key("other"), 1, BASE, at(5)).karmada_wrote, None);
+    all.karmada_wrote(at(5));
+    assert_eq!(all.repairs(&key("other"), 1, BASE, at(7)).karmada_wrote, Some(Duration::from_secs(2)));
+}
+
+#[test]
+fn what_was_told_and_what_was_whole_is_remembered_until_all_is_well() {
+    let (all, key, start) = (unlimited(), key("wd"), some_moment());
+    let whole = Whole { copy: "c1".into(), since: jiff::Timestamp::UNIX_EPOCH, places: None };
+    let first = Signal::Blocked { reason: "BindingMissing".into(), silent: true, whole: Some(whole.clone()) };
+    all.note(&key, &[first, Signal::Told(Reason::BindingMissing)], start);
+    all.note(&key, &blocked("NotApplied"), start);
+    let known = all.of(&key, start).unwrap();
+    assert_eq!((known.whole, known.told), (Some(whole), vec!["BindingMissing".to_owned()]));
+    assert_eq!(all.forget_lane("another", start), []);
+    assert_eq!(all.forget_lane("project", start), [("NotApplied".to_owned(), 0)]);
+    assert_eq!(all.of(&key, start), None);
+}

@@ -1,0 +1,148 @@
+//! What has kept a deployment from being delivered since it last was, and what follows from it.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    delivery::{Delivery, Karmada, Repair},
+    facts::SharedCompanion,
+    repair::{self, Decision, Loss, Repairs, Whole},
+};
+use crate::{
+    api::{compute::WorkloadDeployment, meta::annotation, referenced::Token},
+    plan::{Next, condition::Verdict},
+    timing::Timing,
+};
+
+/// What has kept a deployment from being delivered since it last was, as plans have signalled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blocked {
+    /// In one word.
+    pub reason: String,
+    /// For how long it has been this.
+    pub elapsed: Duration,
+    /// What was delivered before.
+    pub whole: Option<Whole>,
+    /// The causes that Events have told.
+    pub told: Vec<String>,
+    /// How often something was repaired.
+    pub repairs: u32,
+}
+
+/// How things stand with the delivery of one deployment.
+pub(super) struct State<'a> {
+    /// What it lacks, in one word.
+    pub blocker: Option<String>,
+    /// Whether it has lacked this for longer than the grace. Each cause has one of its own: while delivery recovers,
+    /// others pass by.
+    pub reported: bool,
+    /// Whether Karmada says nothing about it.
+    pub silent: bool,
+    /// How often something was repaired since it was delivered last.
+    repairs: u32,
+    /// What was delivered last.
+    pub whole: Option<Whole>,
+    /// What Karmada lost, or never had, once it is reported.
+    pub lost: Option<Lost<'a>>,
+    /// When to look again.
+    pub next: Next,
+}
+
+/// What Karmada lost, or never had.
+pub(super) struct Lost<'a> {
+    /// What is to be repaired.
+    pub what: &'a Repair,
+    /// Whether it is repaired now.
+    pub decision: Decision,
+    cause: Verdict,
+}
+
+/// All that is known of one deployment, and of repairs.
+pub(super) struct Case<'a> {
+    /// What it lacks, in one word; nothing when all is as it should be.
+    pub blocker: Option<String>,
+    /// The deployment in its project.
+    pub deployment: &'a WorkloadDeployment,
+    /// Its copy.
+    pub copy: Option<&'a WorkloadDeployment>,
+    /// What the hub shows.
+    pub finding: Option<&'a Delivery>,
+    /// What Karmada made of it.
+    pub karmada: Option<&'a Karmada>,
+    /// The companions that the copy expects.
+    pub companions: &'a BTreeMap<Token, SharedCompanion>,
+    /// What has kept it until now.
+    pub before: Option<&'a Blocked>,
+    /// What is known of repairs.
+    pub repairs: &'a Repairs,
+    /// How long to wait for what.
+    pub timing: &'a Timing,
+}
+
+impl Case<'_> {
+    fn spread(&self) -> f64 {
+        repair::spread(&self.deployment.uid().unwrap_or_default())
+    }
+}
+
+impl<'a> State<'a> {
+    /// Decides how things stand.
+    pub(super) fn of(case: &Case<'a>) -> Self {
+        let Case { blocker, finding, before, timing, .. } = case;
+        let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason));
+        let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
+        let whole = case.copy.filter(|_| blocker.is_some()).and_then(|copy| Whole::of(case.deployment, copy));
+        let whole = whole.or_else(|| before.and_then(|before| before.whole.clone()));
+        let reported = blocker.is_some() && elapsed >= timing.delivery_grace;
+        let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
+        let lost = if reported { Lost::of(case, elapsed, whole.as_ref()) } else { None };
+        let next = match (blocker, &lost) {
+            (Some(_), _) if !reported => Next::After(timing.delivery_grace.saturating_sub(elapsed)),
+            (Some(_), Some(lost)) => Next::After(lost.decision.next),
+            // What is silent is looked at ever more rarely; the end of everything else some event reports.
+            (Some(_), None) if silent => Next::After(repair::look_again(elapsed, timing, case.spread())),
+            (Some(_) | None, _) => Next::Await,
+        };
+        let repairs = before.map_or(0, |before| before.repairs);
+        Self { blocker: blocker.clone(), reported, silent, repairs, whole, lost, next }
+    }
+
+    /// Whether the cell is told why data does not arrive. Of Karmada's silence it is told only once that is repaired: it
+    /// would be told by Karmada, on a copy that has to travel once more. What it was told stays until something changes.
+    pub(super) fn is_hinted(&self, copy: Option<&WorkloadDeployment>, hint: &String) -> bool {
+        let repaired = self.repairs > 0 || self.lost.as_ref().is_some_and(|lost| lost.decision.now);
+        let told = copy.is_some_and(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR) == Some(hint));
+        told || self.reported && (!self.silent || repaired)
+    }
+
+    /// The finding, with all that is known of what was lost.
+    pub(super) fn in_full(&self, finding: Option<&Delivery>) -> Option<Delivery> {
+        match (finding, &self.lost) {
+            (Some(Delivery::Blocked { data, silent, repair, .. }), Some(lost)) => Some(Delivery::Blocked {
+                cause: lost.cause.clone(),
+                data: *data,
+                silent: *silent,
+                repair: repair.clone(),
+            }),
+            (finding, _) => finding.cloned(),
+        }
+    }
+}
+
+impl<'a> Lost<'a> {
+    fn of(case: &Case<'a>, elapsed: Duration, whole: Option<&Whole>) -> Option<Self> {
+        let Some(Delivery::Blocked { cause, repair: Some(what), .. }) = case.finding else { return None };
+        let copy = case.copy?;
+        let created = match what {
+            Repair::Copy => copy.metadata.creation_timestamp.as_ref().map(|created| created.0),
+            Repair::Companion(token) => case.companions.get(token).and_then(|companion| companion.created),
+        };
+        let binding = case.karmada.and_then(|karmada| karmada.binding.as_ref());
+        let clusters = binding.map_or(&[][..], |binding| &binding.clusters);
+        let before = Loss { deployment: case.deployment, copy, created, clusters, cause }.had_been_delivered(whole);
+        let decision = repair::decide(before, elapsed, case.repairs, case.timing, case.spread());
+        Some(Self { what, decision, cause: repair::reported(cause, before, case.repairs) })
+    }
+}

@@ -1,0 +1,136 @@
+//! What is asked about one deployment's delivery, and what the answer can be.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    cluster::ClusterFacts,
+    facts::{AttachedBinding, BindingFacts, Phase, SharedCompanion},
+};
+use crate::{
+    api::{compute::WorkloadDeployment, karmada::Suspension, names::CityCode, reason::Reason, referenced::Token},
+    plan::condition::Verdict,
+};
+
+/// What Karmada made of a deployment's copy, and of the companions that the copy expects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Karmada {
+    /// Whether the city's policy is there, and ours.
+    pub policy_lives: bool,
+    /// How companions are brought to the city.
+    pub phase: Phase,
+    /// The copy's binding.
+    pub binding: Option<BindingFacts>,
+    /// The bindings of the companions that the copy expects.
+    pub attached: BTreeMap<Token, AttachedBinding>,
+    /// The clusters that the copy goes to, as far as they are there, and all that carry the city's label.
+    pub clusters: BTreeMap<String, ClusterFacts>,
+    /// What keeps the city from leaving a cluster that the copy goes to, in words; nothing when it is not to leave, or does.
+    pub drain_waits: Option<String>,
+}
+
+/// What the hub shows of one deployment.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Evidence<'a> {
+    /// Its copy on the hub.
+    pub copy: &'a WorkloadDeployment,
+    /// Its city.
+    pub city: &'a CityCode,
+    /// What Karmada made of it.
+    pub karmada: &'a Karmada,
+    /// The companions that the copy expects.
+    pub companions: &'a BTreeMap<Token, SharedCompanion>,
+    /// Whether Karmada is known to take its time: what it has not done yet then says nothing of its settings.
+    pub behind: bool,
+}
+
+/// What the evidence comes to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// The cell has what the hub was given.
+    Delivered {
+        /// The clusters that have it.
+        on: Vec<String>,
+        /// What is to be reported all the same.
+        note: Option<Note>,
+    },
+    /// Something is not there: the cause.
+    Blocked {
+        /// Why.
+        cause: Verdict,
+        /// Whether it is the data that is missing, not the deployment itself.
+        data: bool,
+        /// Whether Karmada has not said a word about it: it may simply not have got there yet.
+        silent: bool,
+        /// What Karmada makes anew once it is repaired, when it may be that something was removed that it does not miss
+        /// by itself.
+        repair: Option<Repair>,
+    },
+}
+
+/// Something that harms nobody yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// The condition's reason.
+    pub reason: Reason,
+    /// What, and how to mend it.
+    pub message: String,
+}
+
+/// A template whose binding or Work was removed (facts 49, 50, 55).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// The deployment's copy.
+    Copy,
+    /// A companion.
+    Companion(Token),
+}
+
+/// Why something is not where it is to be.
+pub(super) struct Gap {
+    cause: Verdict,
+    silent: bool,
+    repair: Option<Repair>,
+}
+
+impl Gap {
+    /// Something says so.
+    pub(super) fn told(reason: Reason, text: String) -> Self {
+        Self { cause: Verdict::no(reason, text), silent: false, repair: None }
+    }
+
+    /// Nothing says anything; perhaps it was lost.
+    pub(super) fn silent(reason: Reason, text: String, repair: Option<Repair>) -> Self {
+        Self { cause: Verdict::no(reason, text), silent: true, repair }
+    }
+
+    /// As what keeps a deployment, or its data.
+    pub(super) fn of(self, data: bool) -> Delivery {
+        Delivery::Blocked { cause: self.cause, data, silent: self.silent, repair: self.repair }
+    }
+}
+
+/// What one binding brings, and how far it has come.
+pub(super) struct Brought<'a> {
+    /// The template, in words.
+    pub what: &'a str,
+    /// The binding, in words.
+    pub at: &'a str,
+    /// Of each cluster, whether it took it; if not, in Karmada's words.
+    pub applied: &'a BTreeMap<String, Result<(), String>>,
+    /// What somebody has stopped of it.
+    pub suspension: &'a Suspension,
+}
+
+impl Brought<'_> {
+    /// Clusters that have it and get no change of it, because somebody has stopped that.
+    pub(super) fn suspended(&self, on: &[String]) -> Option<Note> {
+        let cluster = on.iter().find(|cluster| self.suspension.stops_dispatching(cluster))?;
+        let message = format!(
+            "Cluster {cluster} has it as it was: spec.suspension of {} keeps every change from there until it is resumed",
+            self.at
+        );
+        Some(Note { reason: Reason::PropagationSuspended, message })
+    }
+}

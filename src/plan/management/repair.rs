@@ -1,0 +1,228 @@
+//! Whether what Karmada lost of a template is repaired now; if not, when to look again.
+//!
+//! "Somebody removed it" and "Karmada has not got there yet" look alike, and the second is the common one. A repair is a
+//! write that Karmada answers with several more, so that repairs make a slow Karmada slower. Hence what had been
+//! delivered is repaired at once, everything else only when Karmada has had its time and is seen to work; what many lack
+//! at the same time is tried on one of them first; and all repairs share one budget.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::{
+        compute::{ConditionStatus, WorkloadDeployment},
+        meta::condition,
+        reason::Reason,
+    },
+    plan::condition::{Verdict, find},
+    timing::Timing,
+};
+
+/// So few that lack the same are no reason to suspect Karmada, however small the federation is.
+const FEW: usize = 20;
+/// Nor is one in so many.
+const SHARE: usize = 10;
+/// Longest wait between two looks at a deployment that is blocked, before it is spread.
+const LONGEST_LOOK: Duration = Duration::from_mins(5);
+/// What is said of something that was never delivered. It is what tells it, after a restart, from what was taken away.
+const NEVER: &str = "; it has not been there before: Karmada may not have got to it yet";
+/// How it begins to be said that others lack the same.
+const MANY: &str = "; more than ";
+
+/// How many repairs the hub is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// In each minute; none at all when it is 0.
+    pub per_minute: u32,
+    /// At once, after a time without any; none at all when it is 0.
+    pub burst: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { per_minute: 60, burst: 20 }
+    }
+}
+
+/// What is known of repairs at one moment, of one deployment and of the whole hub.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repairs {
+    /// How many other deployments are blocked for the same reason.
+    pub others: usize,
+    /// How many deployments the hub has.
+    pub deployments: usize,
+    /// How long until this one may be repaired again, because the last time was in vain.
+    pub again_in: Duration,
+    /// How long until the budget allows one more.
+    pub affordable_in: Duration,
+    /// How long the outcome of the last repair is still waited for, of whichever deployment lacks the same.
+    pub trial: Duration,
+    /// How long ago Karmada was seen to write to any binding; nothing when it never was.
+    pub karmada_wrote: Option<Duration>,
+    /// How long Karmada lately took for what it was silent about.
+    pub lag: Duration,
+}
+
+impl Repairs {
+    /// Whether so many lack the same that the trouble is Karmada's, or of somebody's making all at once.
+    pub fn are_many(&self) -> bool {
+        self.others >= FEW.max(self.deployments / SHARE)
+    }
+
+    /// Whether Karmada is known to take its time.
+    pub fn is_karmada_behind(&self, timing: &Timing) -> bool {
+        self.lag > timing.delivery_grace
+    }
+
+    fn is_karmada_at_work(&self, timing: &Timing) -> bool {
+        self.karmada_wrote.is_some_and(|ago| ago < timing.never_delivered_repair / 2)
+    }
+}
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Whether it is repaired now.
+    pub now: bool,
+    /// When to look again, should no event come.
+    pub next: Duration,
+}
+
+/// Decides whether something is repaired that has been lacking for `elapsed`, longer than the grace. `spread` is
+/// between 0.5 and 1, another one for each deployment, so that not all of them look at once.
+pub fn decide(delivered_before: bool, elapsed: Duration, repairs: &Repairs, timing: &Timing, spread: f64) -> Decision {
+    let look = look_again(elapsed, timing, spread);
+    let wait = |next| Decision { now: false, next };
+    if !delivered_before {
+        let patience = timing.never_delivered_repair + repairs.lag;
+        if elapsed < patience || !repairs.is_karmada_at_work(timing) || repairs.are_many() {
+            return wait(look);
+        }
+    }
+    if repairs.are_many() && !repairs.trial.is_zero() {
+        return wait(look.max(repairs.trial));
+    }
+    if !repairs.again_in.is_zero() {
+        return wait(repairs.again_in);
+    }
+    if !repairs.affordable_in.is_zero() {
+        return wait(look.max(repairs.affordable_in));
+    }
+    Decision { now: true, next: timing.repair_backoff_base.max(timing.delivery_grace) }
+}
+
+/// When to look again at something that has been lacking for so long: ever more rarely.
+pub fn look_again(elapsed: Duration, timing: &Timing, spread: f64) -> Duration {
+    elapsed.clamp(timing.delivery_grace, LONGEST_LOOK.max(timing.delivery_grace)).mul_f64(spread)
+}
+
+/// A number between 0.5 and 1 that stays the same for one object.
+pub fn spread(uid: &str) -> f64 {
+    let mixed = uid.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    0.5 + f64::from(mixed >> 16) / f64::from(u32::from(u16::MAX) + 1) / 2.0
+}
+
+/// What condition `Federated` said when a deployment was delivered last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Whole {
+    /// Uid of the copy that was delivered.
+    pub copy: String,
+    /// Since when.
+    pub since: Timestamp,
+    /// Where, in the condition's words; nothing when it had something else to say.
+    pub places: Option<String>,
+}
+
+impl Whole {
+    /// What it says now; nothing when it does not say that all is delivered, or says so of another copy than this.
+    pub fn of(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Option<Self> {
+        let told = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
+        let since = told.last_transition_time.0;
+        let older = copy.metadata.creation_timestamp.as_ref().is_none_or(|created| created.0 <= since);
+        (told.status == ConditionStatus::True && older).then(|| Self {
+            copy: copy.uid().unwrap_or_default(),
+            since,
+            places: (told.reason == Reason::Propagated.as_str()).then(|| told.message.clone()),
+        })
+    }
+
+    /// Whether that was about these clusters.
+    fn was_on(&self, clusters: &[String]) -> bool {
+        self.places.as_ref().is_none_or(|places| *places == delivered(clusters).message)
+    }
+}
+
+/// What `Federated` says of a deployment that these clusters have.
+pub fn delivered(clusters: &[String]) -> Verdict {
+    Verdict::yes(Reason::Propagated, format!("{} has what the hub was given", clusters.join(", ")))
+}
+
+/// Something that Karmada lost, or never had.
+#[derive(Clone, Copy, Debug)]
+pub struct Loss<'a> {
+    /// The deployment in its project.
+    pub deployment: &'a WorkloadDeployment,
+    /// Its copy.
+    pub copy: &'a WorkloadDeployment,
+    /// When what is lacking was written to the hub: the copy, or a companion.
+    pub created: Option<Timestamp>,
+    /// Where the deployment goes; nothing when that itself is lost.
+    pub clusters: &'a [String],
+    /// As it is reported.
+    pub cause: &'a Verdict,
+}
+
+impl Loss<'_> {
+    /// Whether it had been delivered before. `whole` is what was remembered from before it was lost.
+    ///
+    /// All of this is read off objects, so that it is still known after a restart: the condition as it is while nothing
+    /// has been reported yet; the condition that has reported exactly this as a loss; and of the copy, that a cell has
+    /// reported on it.
+    pub fn had_been_delivered(&self, whole: Option<&Whole>) -> bool {
+        if self.clusters.is_empty() && self.copy.status.is_some() {
+            return true;
+        }
+        let uid = self.copy.uid().unwrap_or_default();
+        let remembered = whole.is_some_and(|whole| {
+            let older = self.created.is_none_or(|created| created <= whole.since);
+            whole.copy == uid && older && (self.clusters.is_empty() || whole.was_on(self.clusters))
+        });
+        remembered || self.is_reported_as_loss()
+    }
+
+    fn is_reported_as_loss(&self) -> bool {
+        let conditions = self.deployment.status.as_ref().map(|status| &status.conditions);
+        let told = conditions.and_then(|conditions| find(conditions, condition::FEDERATED));
+        told.is_some_and(|told| {
+            told.status == self.cause.status
+                && told.reason == self.cause.reason
+                && told.message.strip_prefix(&self.cause.message).is_some_and(is_all_or_many)
+        })
+    }
+}
+
+/// Whether nothing more is said, or only that many lack the same.
+fn is_all_or_many(more: &str) -> bool {
+    more.is_empty() || more.starts_with(MANY)
+}
+
+/// The cause in full: whether it was ever different, and whether many lack the same.
+pub fn reported(cause: &Verdict, delivered_before: bool, repairs: &Repairs) -> Verdict {
+    let mut full = cause.clone();
+    if !delivered_before {
+        full.message.push_str(NEVER);
+    }
+    if repairs.are_many() {
+        // By its scale alone: each other number would be another write.
+        let scale = [10_000, 1_000, 100].into_iter().find(|scale| repairs.others > *scale).unwrap_or(FEW - 1);
+        full.message = format!("{}{MANY}{scale} others lack the same, repairs are held back", full.message);
+    }
+    full
+}
+
+#[cfg(test)]
+#[path = "repair_tests.rs"]
+mod tests;

@@ -1,0 +1,158 @@
+use serde_json::json;
+
+use super::*;
+
+const GRACE: Duration = Duration::from_secs(5);
+
+fn seconds(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+/// A hub of a thousand deployments on which Karmada is at work.
+fn busy() -> Repairs {
+    Repairs { deployments: 1_000, karmada_wrote: Some(seconds(1)), ..Repairs::default() }
+}
+
+#[test]
+fn what_is_repaired_when() {
+    let (soon, long) = (seconds(6), seconds(601));
+    let cases: [(&str, bool, Duration, Repairs, bool); 13] = [
+        ("taken away", true, soon, busy(), true),
+        ("taken away while Karmada does nothing", true, soon, Repairs { karmada_wrote: None, ..busy() }, true),
+        ("never there, and new", false, soon, busy(), false),
+        ("never there, for long", false, long, busy(), true),
+        ("never there for long, and Karmada is slow", false, long, Repairs { lag: seconds(60), ..busy() }, false),
+        (
+            "never there for long, and nobody has seen Karmada",
+            false,
+            long,
+            Repairs { karmada_wrote: None, ..busy() },
+            false,
+        ),
+        (
+            "never there for long, and Karmada has stopped",
+            false,
+            long,
+            Repairs { karmada_wrote: Some(seconds(301)), ..busy() },
+            false,
+        ),
+        ("never there for long, as many others", false, long, Repairs { others: 100, ..busy() }, false),
+        ("taken away as many others, none tried yet", true, soon, Repairs { others: 100, ..busy() }, true),
+        (
+            "taken away as many others, one is tried",
+            true,
+            soon,
+            Repairs { others: 100, trial: seconds(2), ..busy() },
+            false,
+        ),
+        ("as a few others, one is tried", true, soon, Repairs { others: 99, trial: seconds(2), ..busy() }, true),
+        ("repaired in vain a moment ago", true, soon, Repairs { again_in: seconds(2), ..busy() }, false),
+        ("the budget is spent", true, soon, Repairs { affordable_in: seconds(2), ..busy() }, false),
+    ];
+    for (name, before, elapsed, repairs, now) in cases {
+        let decision = decide(before, elapsed, &repairs, &Timing::default(), 0.75);
+        assert_eq!(decision.now, now, "{name}");
+        assert!(decision.next >= seconds(2), "{name}: {:?}", decision.next);
+    }
+    let small = Repairs { others: 19, deployments: 20, trial: seconds(2), ..busy() };
+    assert!(!small.are_many(), "so few are no sign, though they are all there are");
+}
+
+#[test]
+fn looks_become_rare_and_are_spread() {
+    let timing = Timing::default();
+    let mut elapsed = GRACE;
+    let mut looks = 0;
+    while elapsed < Duration::from_hours(1) {
+        elapsed += look_again(elapsed, &timing, spread("some-uid"));
+        looks += 1;
+    }
+    assert!((15..40).contains(&looks), "{looks} in an hour");
+    assert!(look_again(Duration::from_hours(9), &timing, 1.0) <= LONGEST_LOOK);
+    let all: Vec<f64> = (0..1_000).map(|n| spread(&format!("5f1c-{n}"))).collect();
+    assert!(all.iter().all(|spread| (0.5..1.0).contains(spread)));
+    let tenths = |from: f64| all.iter().filter(|spread| (from..from + 0.1).contains(*spread)).count();
+    for from in [0.5, 0.6, 0.7, 0.8, 0.9] {
+        assert!((100..300).contains(&tenths(from)), "{} at {from}", tenths(from));
+    }
+}
+
+fn deployment(metadata: &serde_json::Value, status: &serde_json::Value) -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "metadata": metadata, "status": status,
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap()
+}
+
+fn saying(status: &str, reason: &str, message: &str) -> WorkloadDeployment {
+    let told = json!({
+        "type": "Federated", "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-01-01T00:01:00Z",
+    });
+    deployment(&json!({ "name": "wd" }), &json!({ "conditions": [told] }))
+}
+
+fn copy(created: &str) -> WorkloadDeployment {
+    deployment(&json!({ "name": "wd", "uid": "c1", "creationTimestamp": created }), &json!(null))
+}
+
+#[test]
+#[allow(clippy::type_complexity)]
+fn only_what_had_been_delivered_counts_as_lost() {
+    let (old, new) = ("2026-01-01T00:00:59Z", "2026-01-01T00:01:01Z");
+    let good = || saying("True", "Propagated", "cell-dfw has what the hub was given");
+    let cause = Verdict::no(Reason::BindingMissing, "Karmada has no ResourceBinding for Secret db");
+    let both = |suffix: &str| saying("False", "BindingMissing", &format!("{}{suffix}", cause.message));
+    let dfw = ["cell-dfw".to_owned()];
+    let ord = ["cell-ord".to_owned()];
+    let cases: [(&str, WorkloadDeployment, &str, &str, &[String], bool); 13] = [
+        ("nothing was ever said", deployment(&json!({ "name": "wd" }), &json!(null)), old, old, &dfw, false),
+        ("all was there", good(), old, old, &dfw, true),
+        ("all was there, and the binding itself is gone", good(), old, old, &[], true),
+        ("all was there, of a copy that was made anew since", good(), new, new, &dfw, false),
+        ("all was there, but for a companion that came later", good(), old, new, &dfw, false),
+        ("all was there, on another cluster", good(), old, old, &ord, false),
+        ("all was there, with a note", saying("True", "CityLabelLost", "put it back"), old, old, &dfw, true),
+        ("it was told as a loss", both(""), old, old, &dfw, true),
+        ("it was told as a loss of many", both("; more than 19 others lack the same"), old, old, &dfw, true),
+        ("it was told as never there", both(NEVER), old, old, &dfw, false),
+        ("another loss was told", both("2"), old, old, &dfw, false),
+        ("another cause was told", saying("False", "NotScheduled", &cause.message), old, old, &dfw, false),
+        ("another cause was told, and the binding is gone", saying("False", "NotScheduled", ""), old, old, &[], false),
+    ];
+    for (name, deployment, copied, created, clusters, expected) in cases {
+        let copy = copy(copied);
+        let created = Some(created.parse().unwrap());
+        let loss = Loss { deployment: &deployment, copy: &copy, created, clusters, cause: &cause };
+        let whole = Whole::of(&deployment, &copy);
+        assert_eq!(loss.had_been_delivered(whole.as_ref()), expected, "{name}");
+    }
+    // What was remembered from before it was told, and what a cell has reported.
+    let (told, copy) = (saying("False", "NotScheduled", ""), copy(old));
+    let remembered = Whole::of(&good(), &copy).unwrap();
+    let created = Some(old.parse().unwrap());
+    let loss = Loss { deployment: &told, copy: &copy, created, clusters: &dfw, cause: &cause };
+    assert!(loss.had_been_delivered(Some(&remembered)));
+    assert!(!loss.had_been_delivered(Some(&Whole { copy: "another".into(), ..remembered })));
+    let mut running = copy.clone();
+    running.status = Some(serde_json::from_value(json!({})).unwrap());
+    assert!(Loss { copy: &running, clusters: &[], ..loss }.had_been_delivered(None), "a cell has reported on it");
+    assert!(!Loss { copy: &running, ..loss }.had_been_delivered(None), "but that says nothing of its data");
+}
+
+#[test]
+fn what_is_said_changes_with_the_scale_alone() {
+    let cause = Verdict::no(Reason::BindingMissing, "no binding");
+    let said = |others| reported(&cause, false, &Repairs { others, ..Repairs::default() }).message;
+    assert_eq!(said(3), format!("no binding{NEVER}"));
+    assert_eq!(said(20), said(100));
+    assert!(said(101).ends_with("more than 100 others lack the same, repairs are held back"), "{}", said(101));
+    assert_eq!(said(101), said(1_000));
+    assert_ne!(said(1_000), said(1_001));
+    assert_eq!(reported(&cause, true, &Repairs::default()), cause);
+}
