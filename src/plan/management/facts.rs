@@ -78,6 +78,7 @@ pub struct BindingFacts {
     /// What Karmada understood that the template depends on; `None` when it did not say (fact 38).
     pub dependencies: Option<Vec<Token>>,
     /// What somebody has stopped of it.
+    #[serde(default)]
     pub suspension: Suspension,
     /// Whether it is on its way out.
     pub terminating: bool,
@@ -169,6 +170,7 @@ pub struct CompanionFacts {
     /// Its resourceVersion.
     pub version: String,
     /// When it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
     /// Who uses it, as `<project namespace>/<deployment>`. `None` when the annotation cannot be read.
     pub claims: Option<BTreeSet<String>>,
@@ -213,6 +215,7 @@ pub struct SharedCompanion {
     /// Its resourceVersion.
     pub version: String,
     /// When it was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
     /// Whether the deployment stands in `referenced-by`, and the companion stays.
     pub claimed: bool,
@@ -253,6 +256,7 @@ pub struct AttachedBinding {
     /// Of each cluster that the deployment goes to, whether it took the companion; if not, in Karmada's words.
     pub applied: BTreeMap<String, Result<(), String>>,
     /// What somebody has stopped of it.
+    #[serde(default)]
     pub suspension: Suspension,
     /// Whether it is on its way out.
     pub terminating: bool,

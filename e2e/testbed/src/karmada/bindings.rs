@@ -110,6 +110,7 @@ impl Federation {
                 "placement": spec["placement"],
                 "conflictResolution": spec["conflictResolution"],
                 "schedulerName": spec["schedulerName"],
+                "suspension": suspension(binding, &spec["suspension"]),
             },
         });
         self.hold_binding(kind, template, binding, body).await
@@ -187,6 +188,17 @@ impl Federation {
         }
         works
     }
+}
+
+/// What is suspended of a binding: what the policy says, and of what somebody has said on the binding itself only its
+/// scheduling (fact 71).
+fn suspension(binding: Option<&DynamicObject>, policy: &Value) -> Value {
+    let mut suspension = policy.as_object().cloned().unwrap_or_default();
+    let scheduling = binding.map_or(&Value::Null, |binding| &binding.data["spec"]["suspension"]["scheduling"]);
+    if !scheduling.is_null() {
+        suspension.insert("scheduling".into(), scheduling.clone());
+    }
+    if suspension.is_empty() { Value::Null } else { json!(suspension) }
 }
 
 /// A binding with each field of `body` in the place of its own: labels and annotations one by one, the rest whole.

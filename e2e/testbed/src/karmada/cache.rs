@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::claims::POLICIES;
+use super::{claims::POLICIES, controls::Controls};
 use crate::process::Soon;
 
 /// Label that marks what Karmada put on a member (fact 5).
@@ -34,6 +34,8 @@ pub(super) const TEMPLATES: [&str; 3] = ["WorkloadDeployment", "ConfigMap", "Sec
 pub(super) struct Plane {
     client: Client,
     stores: HashMap<&'static str, reflector::Store<DynamicObject>>,
+    /// How fast it may be written to; cells always are as fast as can be.
+    pace: Option<Arc<Controls>>,
 }
 
 /// The API resource of a kind that the stand-in knows.
@@ -51,11 +53,16 @@ pub(super) fn resource(kind: &str) -> ApiResource {
 }
 
 impl Plane {
-    pub(super) fn hub(client: Client, changed: &Arc<Notify>, stop: &CancellationToken) -> Self {
+    pub(super) fn hub(
+        client: Client,
+        controls: &Arc<Controls>,
+        changed: &Arc<Notify>,
+        stop: &CancellationToken,
+    ) -> Self {
         let karmada = ["ResourceBinding", "Work", "Cluster", "ResourceInterpreterCustomization"];
         let policies = POLICIES.iter().map(|policies| policies.kind);
         let kinds = TEMPLATES.into_iter().chain(["Namespace"]).chain(karmada).chain(policies);
-        Self::watch(client, kinds, "", changed, stop)
+        Self { pace: Some(controls.clone()), ..Self::watch(client, kinds, "", changed, stop) }
     }
 
     pub(super) fn cell(client: Client, changed: &Arc<Notify>, stop: &CancellationToken) -> Self {
@@ -90,7 +97,7 @@ impl Plane {
             (kind, store)
         });
         let stores = stores.collect();
-        Self { client, stores }
+        Self { client, stores, pace: None }
     }
 
     pub(super) async fn wait_ready(&self) {
@@ -130,6 +137,13 @@ impl Plane {
         &self.client
     }
 
+    /// Waits for the turn of one write.
+    pub(super) async fn turn(&self) {
+        if let Some(pace) = &self.pace {
+            pace.turn().await;
+        }
+    }
+
     /// Server-side apply.
     pub(super) async fn apply(
         &self,
@@ -138,6 +152,7 @@ impl Plane {
         name: &str,
         mut body: Value,
     ) -> Result<DynamicObject> {
+        self.turn().await;
         let resource = resource(kind);
         body["apiVersion"] = json!(resource.api_version);
         body["kind"] = json!(kind);
@@ -149,6 +164,7 @@ impl Plane {
 
     /// Creates an object.
     pub(super) async fn create(&self, kind: &str, namespace: &str, name: &str, mut body: Value) -> Result<()> {
+        self.turn().await;
         let resource = resource(kind);
         body["apiVersion"] = json!(resource.api_version);
         body["kind"] = json!(kind);
@@ -163,6 +179,7 @@ impl Plane {
 
     /// Replaces an object, if it is still as it was read.
     pub(super) async fn replace(&self, kind: &str, object: &DynamicObject) -> Result<()> {
+        self.turn().await;
         let api = self.api(kind, &object.namespace().unwrap_or_default());
         let params = PostParams::default();
         self.within_deadline(async { Ok(api.replace(&object.name_any(), &params, object).await.map(|_| ())?) }).await
@@ -181,6 +198,7 @@ impl Plane {
 
     /// JSON merge patch; an object that is gone is no error.
     pub(super) async fn merge(&self, kind: &str, object: &DynamicObject, patch: &Value) -> Result<()> {
+        self.turn().await;
         let api = self.api(kind, &object.namespace().unwrap_or_default());
         let name = object.name_any();
         let done = tokio::time::timeout(CALL, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch))).await?;
@@ -189,6 +207,7 @@ impl Plane {
 
     /// The same for the status subresource.
     pub(super) async fn merge_status(&self, kind: &str, object: &DynamicObject, status: &Value) -> Result<()> {
+        self.turn().await;
         let api = self.api(kind, &object.namespace().unwrap_or_default());
         let (name, patch) = (object.name_any(), json!({ "status": status }));
         let params = PatchParams::default();
@@ -197,6 +216,7 @@ impl Plane {
     }
 
     pub(super) async fn delete(&self, kind: &str, namespace: &str, name: &str) -> Result<()> {
+        self.turn().await;
         let api = self.api(kind, namespace);
         let done = tokio::time::timeout(CALL, api.delete(name, &DeleteParams::background())).await?;
         tolerate_absence(done.map(|_| ()))

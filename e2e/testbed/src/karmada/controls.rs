@@ -11,6 +11,7 @@ use std::{
 
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// How long a cluster may be silent before it counts as not ready, unless a test says otherwise. Real Karmada waits
 /// 30 s and asks every 10 s, which would make each test that takes a cell away half a minute longer.
@@ -21,7 +22,17 @@ const FAILURE_THRESHOLD: Duration = Duration::from_secs(2);
 pub(super) struct Controls {
     distributes: AtomicBool,
     failure_threshold: Mutex<Duration>,
+    pace: Mutex<Pace>,
     late: Mutex<HashMap<(String, String), Late>>,
+}
+
+/// How fast the hub is written to.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Between two writes; nothing for as fast as can be.
+    every: Option<Duration>,
+    /// When the next one may come.
+    next: Option<Instant>,
 }
 
 /// A write of the scheduler that is to come after somebody else's (fact 58).
@@ -38,6 +49,7 @@ impl Default for Controls {
         Self {
             distributes: AtomicBool::new(true),
             failure_threshold: Mutex::new(FAILURE_THRESHOLD),
+            pace: Mutex::default(),
             late: Mutex::default(),
         }
     }
@@ -58,6 +70,23 @@ impl Controls {
 
     pub(super) fn set_failure_threshold(&self, threshold: Duration) {
         *self.failure_threshold.lock().unwrap_or_else(PoisonError::into_inner) = threshold;
+    }
+
+    pub(super) fn set_writes_per_second(&self, writes: Option<u32>) {
+        let every = writes.map(|writes| Duration::from_secs(1) / writes);
+        *self.pace.lock().unwrap_or_else(PoisonError::into_inner) = Pace { every, next: None };
+    }
+
+    /// Waits until the hub may be written to once more.
+    pub(super) async fn turn(&self) {
+        let until = {
+            let mut pace = self.pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(every) = pace.every else { return };
+            let at = pace.next.map_or_else(Instant::now, |next| next.max(Instant::now()));
+            pace.next = Some(at + every);
+            at
+        };
+        tokio::time::sleep_until(until).await;
     }
 
     pub(super) fn ask_late_write(&self, namespace: &str, binding: &str) {
@@ -123,5 +152,15 @@ mod tests {
         assert_eq!(patch["spec"], held.data["spec"]);
         assert_eq!(patch["metadata"]["annotations"]["policy.karmada.io/applied-placement"], "{}");
         assert_eq!(controls.late_write(&released), None, "once");
+    }
+    #[tokio::test]
+    async fn writes_are_spread_where_a_pace_is_set() {
+        let controls = Controls::default();
+        controls.set_writes_per_second(Some(100));
+        let began = Instant::now();
+        for _ in 0..6 {
+            controls.turn().await;
+        }
+        assert!(began.elapsed() >= Duration::from_millis(50), "{:?}", began.elapsed());
     }
 }

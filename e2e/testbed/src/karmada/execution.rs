@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Failures, Federation,
     cache::{MANAGED, Plane},
-    works::{EXECUTION_SPACE, WORK_FINALIZER, manifest_of},
+    works::{EXECUTION_SPACE, WORK_FINALIZER, is_held, manifest_of},
 };
 
 impl Federation {
@@ -22,6 +22,9 @@ impl Federation {
             let namespace = work.namespace().unwrap_or_default();
             let Some(cluster) = namespace.strip_prefix(EXECUTION_SPACE) else { continue };
             let Some(cell) = self.cells.get(cluster).filter(|_| self.counts_as_ready(cluster)) else { continue };
+            if work.metadata.deletion_timestamp.is_none() && is_held(&work) {
+                continue;
+            }
             let outcome = execute(cell, cluster, &work).await;
             failures.note(self.report(&work, outcome).await);
         }

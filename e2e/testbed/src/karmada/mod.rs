@@ -78,7 +78,8 @@ impl Flavour {
 /// lost binding stays lost until a touch; 51, 52 claims outlive policies and labels; 53 protection (by an admission
 /// policy); 54 copies are put back; 55, 62 a lost Work stays lost until a touch or 56 a restart; 57 namespaces of members
 /// come back; 58 a late write, when a test asks for it ([`StandIn::write_late`]); 59 the empty result; 63 long names; 66 a
-/// missing API; 67 cluster-wide policies; 68 selectors with expressions; 69 a placement that nobody claims.
+/// missing API; 67 cluster-wide policies; 68 selectors with expressions; 69 a placement that nobody claims;
+/// 71 what is suspended.
 ///
 /// Simplified: 2 the distributor's finalizer comes with the binding, where Karmada adds it once the script has answered;
 /// 24 what a policy selects no more keeps the claim each time, where Karmada takes it off unless another policy was
@@ -118,9 +119,9 @@ impl StandIn {
     pub fn start(hub: Client, cells: Vec<(String, Client)>) -> Self {
         let stop = CancellationToken::new();
         let changed = Arc::new(Notify::new());
-        let hub = Plane::hub(hub, &changed, &stop);
-        let cells = cells.into_iter().map(|(name, client)| (name, Plane::cell(client, &changed, &stop))).collect();
         let controls = Arc::new(Controls::default());
+        let hub = Plane::hub(hub, &controls, &changed, &stop);
+        let cells = cells.into_iter().map(|(name, client)| (name, Plane::cell(client, &changed, &stop))).collect();
         let federation = Federation {
             hub,
             cells,
@@ -147,6 +148,12 @@ impl StandIn {
     pub fn propagate_deps(&self, on: bool) {
         self.controls.set_distributes(on);
         self.changed.notify_one();
+    }
+
+    /// How many times a second the hub is written to at most; as fast as can be when there is no limit, as at first. Real
+    /// Karmada's controller-manager keeps to 40 calls a second unless it is told otherwise (`--kube-api-qps`).
+    pub fn writes_per_second(&self, writes: Option<u32>) {
+        self.controls.set_writes_per_second(writes);
     }
 
     /// How long a cluster that does not answer still counts as ready (fact 31): 2 s at first, where real Karmada takes

@@ -123,7 +123,9 @@ impl Federation {
             if let Some(patch) = self.controls.late_write(&binding) {
                 failures.note(self.hub.merge("ResourceBinding", &binding, &patch).await);
             }
-            if binding.metadata.deletion_timestamp.is_some() || binding.data["spec"]["placement"].is_null() {
+            let spec = &binding.data["spec"];
+            let suspended = spec["suspension"]["scheduling"] == true;
+            if binding.metadata.deletion_timestamp.is_some() || spec["placement"].is_null() || suspended {
                 continue;
             }
             let seen = (binding.metadata.generation.unwrap_or_default(), landscape.clone());

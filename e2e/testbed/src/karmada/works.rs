@@ -28,7 +28,7 @@ impl Federation {
                 continue;
             }
             for cluster in self.cells.keys() {
-                failures.note(self.hold_work(cluster, "Namespace", &namespace, &format!("/{name}")).await);
+                failures.note(self.hold_work(cluster, "Namespace", &namespace, &format!("/{name}"), false).await);
             }
         }
         failures.note(self.drop_works_of_gone_namespaces().await);
@@ -71,7 +71,8 @@ impl Federation {
         }
         let mut failures = Failures::default();
         for cluster in &targets {
-            failures.note(self.hold_work(cluster, text("kind"), &template, &of(binding)).await);
+            let suspended = is_suspended(&spec["suspension"], cluster);
+            failures.note(self.hold_work(cluster, text("kind"), &template, &of(binding), suspended).await);
         }
         failures.result()
     }
@@ -87,23 +88,46 @@ impl Federation {
         Ok(())
     }
 
-    async fn hold_work(&self, cluster: &str, kind: &str, template: &DynamicObject, binding: &str) -> Result<()> {
+    async fn hold_work(
+        &self,
+        cluster: &str,
+        kind: &str,
+        template: &DynamicObject,
+        binding: &str,
+        suspended: bool,
+    ) -> Result<()> {
         let namespace = format!("{EXECUTION_SPACE}{cluster}");
         let name = work_name(kind, template);
         let manifest = manifest(kind, template, &name);
         let live = self.hub.get("Work", &namespace, &name);
-        let same = live.as_ref().is_some_and(|live| live.data["spec"]["workload"]["manifests"][0] == manifest);
+        let same = live.as_ref().is_some_and(|live| {
+            live.data["spec"]["workload"]["manifests"][0] == manifest && is_held(live) == suspended
+        });
         let going = live.as_ref().is_some_and(|live| live.metadata.deletion_timestamp.is_some());
         anyhow::ensure!(!going, "the Work {name} is still being deleted");
         if same {
             return Ok(());
         }
-        let body = json!({
+        let mut body = json!({
             "metadata": { "finalizers": [WORK_FINALIZER], "annotations": { MADE_OF: binding } },
             "spec": { "workload": { "manifests": [manifest] } },
         });
+        if suspended {
+            body["spec"]["suspendDispatching"] = json!(true);
+        }
         self.hub.apply("Work", &namespace, &name, body).await.map(|_| ()).with_context(|| format!("the Work {name}"))
     }
+}
+
+/// Whether a binding's Works are kept from this cluster (fact 71).
+fn is_suspended(suspension: &Value, cluster: &str) -> bool {
+    let on = suspension["dispatchingOnClusters"]["clusterNames"].as_array();
+    suspension["dispatching"] == true || on.is_some_and(|on| on.iter().any(|name| name == cluster))
+}
+
+/// Whether a Work is kept from its cluster.
+pub(super) fn is_held(work: &DynamicObject) -> bool {
+    work.data["spec"]["suspendDispatching"] == true
 }
 
 /// Name of a template's Works: a dash and up to ten digits are appended, so that a template's name of more than 242
