@@ -11,7 +11,10 @@ use crate::{
         names::CityCode,
     },
     plan::{
-        management::facts::{AttachedBinding, ClusterFacts, CompanionFacts, Scheduled, SharedCompanion},
+        management::{
+            cluster::ClusterFacts,
+            facts::{AttachedBinding, CompanionFacts, Scheduled, SharedCompanion},
+        },
         recorded::recorded,
     },
 };
