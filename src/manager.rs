@@ -9,8 +9,8 @@ use crate::{
     api::names::ProjectName,
     config::{Config, Discovery},
     controllers::{
-        cell::{self, Cell},
-        management::{self, Hub},
+        cell::{self, CellControllers},
+        management::{self, ManagementControllers},
     },
     io::{
         clients::{self, Connection, Projects, Source},
@@ -113,7 +113,7 @@ async fn start_management(
     health: &Health,
     metrics: &Metrics,
     stop: &CancellationToken,
-) -> Result<Hub, Failure> {
+) -> Result<ManagementControllers, Failure> {
     let options = management::Options {
         networks: config.networks,
         limits: config.limits,
@@ -123,7 +123,7 @@ async fn start_management(
         repair: config.repair,
         timing: config.timing,
     };
-    let hub = Hub::start(hub, options, health, metrics, stop);
+    let hub = ManagementControllers::start(hub, options, health, metrics, stop);
     match &config.discovery {
         Discovery::Single => hub.engage(&ProjectName::single(), local),
         Discovery::Milo { discovery, projects, internal } => {
@@ -141,7 +141,7 @@ async fn start_cell(
     health: &Health,
     metrics: &Metrics,
     stop: &CancellationToken,
-) -> Result<Cell, Failure> {
+) -> Result<CellControllers, Failure> {
     if hub.is_none() {
         tracing::warn!("no --federation-kubeconfig: Instances are not written back to the hub");
     }
@@ -149,7 +149,7 @@ async fn start_cell(
         Some(quota) => Some((quota.cluster.clone(), Projects::new(load(&quota.projects).await?, quota.internal))),
         None => None,
     };
-    Ok(Cell::start(
+    Ok(CellControllers::start(
         cell::Options { cell, hub, networks: config.networks, data: config.data, quota, timing: config.timing },
         health,
         metrics,

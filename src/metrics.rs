@@ -37,7 +37,7 @@ struct Inner {
     data_turns: Family<Turn, Counter>,
     repairs: Counter,
     blocked: Family<BlockedReason, Gauge>,
-    guards_given_up: Counter,
+    policy_claims_given_up: Counter,
     phases: Family<PhaseLabel, Gauge>,
     refused: Gauge,
     reaped: Counter,
@@ -151,7 +151,7 @@ impl Default for Metrics {
         let data_turns = Family::default();
         let repairs = Counter::default();
         let blocked = Family::default();
-        let guards_given_up = Counter::default();
+        let policy_claims_given_up = Counter::default();
         let phases = Family::default();
         let reaped = Counter::default();
         let refused = Gauge::default();
@@ -229,7 +229,7 @@ impl Default for Metrics {
         registry.register(
             "compute_federation_guard_given_up",
             "City policies that went although companions were still claimed by them",
-            guards_given_up.clone(),
+            policy_claims_given_up.clone(),
         );
         registry.register(
             "compute_federation_policies",
@@ -279,7 +279,7 @@ impl Default for Metrics {
             data_turns,
             repairs,
             blocked,
-            guards_given_up,
+            policy_claims_given_up,
             phases,
             refused,
             reaped,
@@ -352,7 +352,7 @@ impl Metrics {
         self.0.quota_orphans.inc();
     }
 
-    /// So many hub Instances are put aside for this reason.
+    /// So many hub Instances are in quarantine for this reason.
     pub fn quarantined(&self, reason: &'static str, objects: usize) {
         self.0.quarantined.get_or_create(&Reason { reason }).set(i64::try_from(objects).unwrap_or(i64::MAX));
     }
@@ -392,8 +392,8 @@ impl Metrics {
     }
 
     /// A city policy goes although companions are still claimed by it.
-    pub fn guard_given_up(&self) {
-        self.0.guards_given_up.inc();
+    pub fn policy_claims_given_up(&self) {
+        self.0.policy_claims_given_up.inc();
     }
 
     /// So many city policies are in this phase.

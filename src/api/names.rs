@@ -100,7 +100,7 @@ impl ProjectName {
         &self.0
     }
 
-    /// Value of [`crate::api::meta::label::UPSTREAM_CLUSTER`]: `cluster-` and the name with `/` as `_`.
+    /// Value of the label `meta.datumapis.com/upstream-cluster-name`: `cluster-` and the name with `/` as `_`.
     pub fn label_value(&self) -> String {
         format!("cluster-{}", self.0.replace('/', "_"))
     }

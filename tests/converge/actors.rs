@@ -276,7 +276,7 @@ impl World {
     }
 
     pub(super) fn act_quota(&mut self, seen: &Planes, left: &mut usize) {
-        let address = quota::Address { project: ProjectName::single(), namespace: NS.into() };
+        let address = claim::Address { project: ProjectName::single(), namespace: NS.into() };
         let cell = claim::Identity { uid: CLUSTER.into(), cluster: CLUSTER.into() };
         for instance in seen.cell.all::<Instance>(Kind::Instance) {
             let name = names::resource_claim_name(&instance.name_any());
@@ -357,19 +357,18 @@ impl World {
         for name in all {
             let source: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
             let claimed = source.as_ref().map(|source| projection::identify(source).unwrap());
-            let deployment =
+            let deployment: Option<WorkloadDeployment> =
                 claimed.and_then(|claimed| seen.project.get(Kind::WorkloadDeployment, NS, &claimed.deployment));
             let projection: Option<Instance> = seen.project.get(Kind::Instance, NS, &name);
-            let Ok(plan) = projection::plan(&projection::Observed {
-                namespace: NS,
-                name: &name,
-                facts: Some(&facts),
-                source: source.as_ref(),
-                deployment: deployment.as_ref(),
-                projection: projection.as_ref(),
-            }) else {
-                continue;
-            };
+            let plan = projection::plan(&projection::Observed {
+                namespace: NS.into(),
+                name,
+                facts: Some(facts.clone()),
+                source: source.map(Shared::from),
+                foreign: Vec::new(),
+                deployment: deployment.map(Shared::from),
+                projection: projection.map(Shared::from),
+            });
             self.carry_out([Place::Project, Place::Hub], plan.steps, left);
         }
     }

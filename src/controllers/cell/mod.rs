@@ -59,7 +59,7 @@ pub struct Options {
 }
 
 /// The cell side, watching from the moment it is made, working once it [`run`](Self::run)s.
-pub struct Cell {
+pub struct CellControllers {
     caches: Arc<Caches>,
     backends: Option<Arc<QuotaBackends>>,
     copies: Option<Arc<Copies>>,
@@ -68,7 +68,7 @@ pub struct Cell {
     metrics: Metrics,
 }
 
-impl Cell {
+impl CellControllers {
     /// Starts the watches of the cell.
     pub fn start(options: Options, health: &Health, metrics: &Metrics, stop: &CancellationToken) -> Self {
         let Options { cell, hub, networks, data, quota, timing } = options;

@@ -21,8 +21,8 @@ use crate::{
     plan::{
         Cell, Next, Plan, Project, Shared, Step,
         cell::{
-            claim::{Holder, Identity},
-            quota::{self, Address, Cause, Claim, Observed, Signal, Trouble},
+            claim::{Address, Holder, Identity},
+            quota::{self, Cause, Claim, Observed, Signal, Trouble},
         },
     },
     timing::Timing,

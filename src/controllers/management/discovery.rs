@@ -1,6 +1,10 @@
 //! Projects come and go: each that is ready is engaged, and let go when it is gone.
 
-use std::sync::{Arc, Weak};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
+};
 
 use tokio_util::sync::CancellationToken;
 
@@ -17,10 +21,16 @@ use crate::{
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
-        store::{Change, Store},
+        queue::backoff,
+        store::{Change, ObjectKey, Store},
     },
     plan::Kind,
 };
+
+/// First wait before a project that could not be connected is tried again.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+/// Longest wait between two attempts.
+const RETRY_LONGEST: Duration = Duration::from_mins(1);
 
 /// What a project's state asks for.
 #[derive(Debug, PartialEq, Eq)]
@@ -53,8 +63,14 @@ pub(super) fn start(
     stop: &CancellationToken,
 ) {
     let store: Arc<Store<ProjectFacts>> = Arc::new(Store::new(|_, _| Vec::new()));
-    let weak = Arc::downgrade(management);
-    store.listen(move |change| on_project(&weak, &projects, change));
+    let engagements = Arc::new(Engagements {
+        management: Arc::downgrade(management),
+        projects,
+        health: health.clone(),
+        stop: stop.clone(),
+        retried: Mutex::default(),
+    });
+    store.listen(move |change| engagements.on_project(change));
     let plane = ControlPlane::new("discovery", discovery);
     let kind = if internal { Kind::ProjectControlPlane } else { Kind::Project };
     management.projects.discover(Discovered { plane: plane.clone(), kind, projects: store.clone() });
@@ -80,27 +96,98 @@ pub(super) fn start(
     }
 }
 
-fn on_project(management: &Weak<Management>, projects: &Projects, change: &Change<'_, ProjectFacts>) {
-    let name = ProjectName::new(&change.key.name);
-    let is_there = |management: &Management| {
-        management.projects.discovered().is_some_and(|discovered| discovered.projects.contains(change.key))
-    };
-    with(management, |management| match wanted(change.new.map(AsRef::as_ref), is_there(management)) {
-        Wanted::Gone => management.disengage(&name),
-        Wanted::Engaged if !management.is_engaged(&name) => match projects.connect(&name) {
-            Ok(connection) => {
-                let plane = ControlPlane::new(&format!("project {name}"), connection);
-                Management::engage(management, &name, plane, true);
+/// Engages projects, and lets them go.
+struct Engagements {
+    management: Weak<Management>,
+    projects: Projects,
+    health: Health,
+    stop: CancellationToken,
+    /// Projects that cannot be connected and are tried again.
+    retried: Mutex<BTreeSet<ProjectName>>,
+}
+
+impl Engagements {
+    fn on_project(self: &Arc<Self>, change: &Change<'_, ProjectFacts>) {
+        self.look(&ProjectName::new(&change.key.name), change.new.map(AsRef::as_ref));
+    }
+
+    /// Does what a project's state asks for. One that cannot be connected is tried again until it can, or is gone.
+    fn look(self: &Arc<Self>, name: &ProjectName, facts: Option<&ProjectFacts>) {
+        with(&self.management, |management| match wanted(facts, is_there(management, name)) {
+            Wanted::Gone => management.disengage(name),
+            Wanted::Engaged if !management.is_engaged(name) => {
+                if let Err(problem) = self.engage(management, name) {
+                    self.retry(name, problem);
+                }
             }
-            Err(error) => tracing::error!(project = %name, %error, "project cannot be engaged"),
-        },
-        Wanted::Engaged | Wanted::AsItIs => {}
-    });
+            Wanted::Engaged | Wanted::AsItIs => {}
+        });
+    }
+
+    fn engage(&self, management: &Arc<Management>, name: &ProjectName) -> Result<(), String> {
+        let connection = self.projects.connect(name)?;
+        let plane = ControlPlane::new(&format!("project {name}"), connection);
+        Management::engage(management, name, plane, true);
+        Ok(())
+    }
+
+    /// Tries again, with growing patience, and has `/readyz` say why until then.
+    fn retry(self: &Arc<Self>, name: &ProjectName, mut problem: String) {
+        if !self.retried().insert(name.clone()) {
+            return; // at it already
+        }
+        let (this, name) = (self.clone(), name.clone());
+        tokio::spawn(async move {
+            let entry = this.health.tenant_watch(format!("connection to project {name}"));
+            let mut failures = 0;
+            loop {
+                if entry.failed(&problem) {
+                    tracing::error!(project = %name, error = problem, "project cannot be engaged");
+                }
+                failures += 1;
+                tokio::select! {
+                    () = this.stop.cancelled() => break,
+                    () = tokio::time::sleep(backoff(failures, RETRY_FIRST, RETRY_LONGEST)) => {}
+                }
+                entry.trying();
+                match this.again(&name) {
+                    Some(Err(still)) => problem = still,
+                    Some(Ok(())) | None => break,
+                }
+            }
+            this.retried().remove(&name);
+        });
+    }
+
+    /// Another attempt; nothing when the project is engaged, or is not to be.
+    fn again(&self, name: &ProjectName) -> Option<Result<(), String>> {
+        let management = self.management.upgrade()?;
+        let facts = management.projects.discovered()?.projects.get(&ObjectKey::new("", name.as_str()));
+        let is_wanted = wanted(facts.as_deref(), is_there(&management, name)) == Wanted::Engaged;
+        (is_wanted && !management.is_engaged(name)).then(|| self.engage(&management, name))
+    }
+
+    fn retried(&self) -> MutexGuard<'_, BTreeSet<ProjectName>> {
+        self.retried.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a project is there, be it readable or not.
+fn is_there(management: &Management, name: &ProjectName) -> bool {
+    let key = ObjectKey::new("", name.as_str());
+    management.projects.discovered().is_some_and(|discovered| discovered.projects.contains(&key))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        controllers::management::Options,
+        io::store::Incoming,
+        metrics::Metrics,
+        plan::management::{policy::Propagation, resolve::Limits, sweep::Sweep},
+        timing::Timing,
+    };
 
     #[test]
     fn a_project_is_engaged_from_ready_to_gone() {
@@ -113,6 +200,54 @@ mod tests {
             (None, true, Wanted::AsItIs),
         ] {
             assert_eq!(wanted(state.as_ref(), is_there), expected, "{state:?}, there: {is_there}");
+        }
+    }
+
+    /// Found by reading: it was logged once, and not tried again before its Project changed.
+    #[tokio::test(start_paused = true)]
+    async fn a_project_that_cannot_be_connected_is_reported_and_tried_until_it_is_gone() {
+        let config = || kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+        let (health, stop) = (Health::default(), CancellationToken::new());
+        let plane = ControlPlane::new("hub", Connection::new(config()).unwrap());
+        let management = Management::start(plane, options(), &health, &Metrics::default(), &stop);
+        let projects = Arc::new(Store::new(|_, _: &ProjectFacts| Vec::<String>::new()));
+        let plane = ControlPlane::new("discovery", Connection::new(config()).unwrap());
+        management.projects.discover(Discovered { plane, kind: Kind::Project, projects: projects.clone() });
+        let engagements = Arc::new(Engagements {
+            management: Arc::downgrade(&management),
+            projects: Projects::new(config(), false),
+            health: health.clone(),
+            stop: stop.clone(),
+            retried: Mutex::default(),
+        });
+        let listener = engagements.clone();
+        projects.listen(move |change| listener.on_project(change));
+        // No address can carry this name.
+        let project = |ready| Incoming {
+            key: ObjectKey::new("", "no..name"),
+            uid: "u".into(),
+            version: 1 + u64::from(ready),
+            value: Some(ProjectFacts { ready, terminating: false }),
+        };
+        projects.observe(project(false));
+        projects.observe(project(true));
+        let reported = || health.noted().iter().any(|line| line.contains("connection to project no..name"));
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        assert!(reported() && !management.is_engaged(&ProjectName::new("no..name")));
+        projects.forget(&ObjectKey::new("", "no..name"), "u");
+        tokio::time::sleep(RETRY_LONGEST).await;
+        assert!(!reported() && engagements.retried().is_empty(), "{:?}", health.noted());
+        stop.cancel();
+    }
+
+    fn options() -> Options {
+        Options {
+            networks: false,
+            limits: Limits::default(),
+            propagation: Propagation::Dependencies,
+            city_guard: false,
+            sweep: Sweep::default(),
+            timing: Timing::default(),
         }
     }
 }

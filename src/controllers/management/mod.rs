@@ -64,9 +64,9 @@ pub struct Options {
 }
 
 /// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.
-pub struct Hub(Arc<Management>);
+pub struct ManagementControllers(Arc<Management>);
 
-impl Hub {
+impl ManagementControllers {
     /// Starts the watches of the hub.
     pub fn start(
         hub: Connection,

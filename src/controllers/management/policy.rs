@@ -43,7 +43,7 @@ impl Reconciler for CityPolicy {
         for signal in &plan.signals {
             match signal {
                 Signal::Waits => self.0.wait_reported(&key.namespace, &key.name),
-                Signal::GaveUp => self.0.metrics.guard_given_up(),
+                Signal::GaveUp => self.0.metrics.policy_claims_given_up(),
                 Signal::Warned => self.0.warned(&key.namespace, now.instant),
                 Signal::Refused => self.0.migration_refused(),
             }

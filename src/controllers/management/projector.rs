@@ -11,27 +11,31 @@ use super::{
 };
 use crate::{
     api::{compute::Instance, names},
-    controllers::{End, Reconciler, carry_out, send},
+    controllers::{End, Reconciler, carry_out, record, send},
     io::{Class, Error, clock::Now, queue::Key, store::ObjectKey},
     plan::{
-        NamespaceFacts, Next,
+        Hub, Next, Plan, Project, Shared, Step,
         management::{
-            projection::{self, Observed, Quarantine},
+            projection::{self, Claimed, Misplaced, Observed, Quarantine},
             quarantine::Report,
         },
     },
 };
 
-/// See the module.
+/// Shows the Instances of the hub in their projects, and reports those that cannot be shown.
 pub(super) struct Projector(pub(super) Arc<Management>);
 
 impl Reconciler for Projector {
     const NAME: &'static str = "instance-projector";
 
+    /// 1. Waits until the Instances of hub and project are known; a cache that has been filled anew enqueues every key.
+    /// 2. Observes the place in the project, the hub Instance that belongs there, and others that claim it.
+    /// 3. Decides.
+    /// 4. Remembers who cannot be shown, and reports each once, after its grace.
+    /// 5. Writes; a source whose projection is refused for what it says cannot be shown either.
     async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
-        let hub = &self.0.hub;
-        if !hub.instances.is_synced() {
-            return Ok(Next::Await); // a fresh cache brings every key back
+        if !self.0.hub.instances.is_synced() {
+            return Ok(Next::Await);
         }
         if &*key.lane == UNRESOLVED_LANE {
             return self.lost(&ObjectKey::new(&key.namespace, &key.name), now).await;
@@ -40,7 +44,17 @@ impl Reconciler for Projector {
         if !project.is_synced() || !project.instances.is_synced() {
             return Ok(Next::Await);
         }
-        self.show(&project, key, now).await
+        let Some(observed) = self.observe(&project, key) else { return Ok(Next::Await) };
+        let plan = projection::plan(&observed);
+        record(Self::NAME, key, &observed, now, &plan);
+        let mut next = plan.next;
+        for misplaced in &plan.signals {
+            next = next.or_sooner(self.quarantine(&misplaced.instance, misplaced.why, now).await?);
+        }
+        match self.write(&project, &observed, &plan).await? {
+            Some(refused) => Ok(next.or_sooner(self.quarantine(&refused.instance, refused.why, now).await?)),
+            None => Ok(next),
+        }
     }
 }
 
@@ -60,7 +74,9 @@ impl Projector {
         }
     }
 
-    async fn show(&self, project: &ProjectCache, key: &Key, now: Now) -> Result<Next, Error> {
+    /// What is known of one place; nothing while something of it cannot be read, or while what lies there claims to belong
+    /// elsewhere: that is another key.
+    fn observe(&self, project: &ProjectCache, key: &Key) -> Option<Observed> {
         let hub = &self.0.hub;
         let facts = project.namespaces.get(&ObjectKey::new("", &key.namespace));
         let hub_namespace = facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
@@ -68,78 +84,55 @@ impl Projector {
         if project.deployments.has_unreadable(&key.namespace)
             || hub_namespace.as_ref().is_some_and(|namespace| hub.instances.has_unreadable(namespace))
         {
-            return Ok(Next::Await);
+            return None;
         }
-        let claims_to_be_here = |instance: &Instance| {
-            projection::identify(instance)
-                .is_ok_and(|claimed| claimed.project == project.name && *claimed.namespace == *key.namespace)
+        let source = hub_namespace.and_then(|namespace| hub.instances.get(&ObjectKey::new(&namespace, &key.name)));
+        let claimed = source.as_deref().map(projection::identify);
+        let belongs = |claimed: &Claimed| claimed.project == project.name && *claimed.namespace == *key.namespace;
+        let claimed = match claimed {
+            None => None,
+            Some(Ok(claimed)) if belongs(&claimed) => Some(claimed),
+            Some(_) => return None,
         };
-        let here = hub_namespace.and_then(|namespace| hub.instances.get(&ObjectKey::new(&namespace, &key.name)));
-        if here.as_deref().is_some_and(|instance| !claims_to_be_here(instance)) {
-            return Ok(Next::Await); // what it claims instead is looked at by itself
-        }
-        let foreigns = self.quarantine_foreign(project, key, here.as_deref(), now).await?;
-        Ok(self.show_here(project, key, facts.as_deref(), here, now).await?.or_sooner(foreigns))
+        let deployment =
+            claimed.and_then(|claimed| project.deployments.get(&ObjectKey::new(&key.namespace, &claimed.deployment)));
+        let claimants = hub.instances.by_index(&claimed_place_index(&project.name, &key.namespace, &key.name));
+        let is_foreign = |claimant: &Arc<Instance>| source.as_ref().map(|source| source.uid()) != Some(claimant.uid());
+        Some(Observed {
+            namespace: key.namespace.to_string(),
+            name: key.name.to_string(),
+            foreign: claimants.into_iter().filter(is_foreign).map(Shared::from).collect(),
+            facts: facts.as_deref().cloned(),
+            source: source.map(Shared::from),
+            deployment: deployment.map(Shared::from),
+            projection: project.instances.get(&ObjectKey::new(&key.namespace, &key.name)).map(Shared::from),
+        })
     }
 
-    /// The projection of what belongs here, if anything does.
-    async fn show_here(
+    /// Carries the plan out. Answers with the source when the project refuses it for what it says: that is tried again by
+    /// the next sweep, and when it or its place changes.
+    async fn write(
         &self,
         project: &ProjectCache,
-        key: &Key,
-        facts: Option<&NamespaceFacts>,
-        here: Option<Arc<Instance>>,
-        now: Now,
-    ) -> Result<Next, Error> {
-        let place = ObjectKey::new(&key.namespace, &key.name);
-        let deployment = here
-            .as_deref()
-            .and_then(|instance| projection::identify(instance).ok())
-            .and_then(|claimed| project.deployments.get(&ObjectKey::new(&key.namespace, &claimed.deployment)));
-        let projection = project.instances.get(&place);
-        let plan = projection::plan(&Observed {
-            namespace: &key.namespace,
-            name: &key.name,
-            facts,
-            source: here.as_deref(),
-            deployment: deployment.as_deref(),
-            projection: projection.as_deref(),
-        });
-        let plan = match (plan, &here) {
-            (Ok(plan), _) => plan,
-            (Err(why), Some(instance)) => return self.quarantine(instance, why, now).await,
-            (Err(_), None) => return Ok(Next::Await),
-        };
-        match (carry_out(&project.plane, &self.0.hub.plane, &plan, &self.0.metrics).await, here) {
-            (Ok(next), Some(instance)) => {
-                self.0.quarantine.remove(&ObjectKey::of(instance.as_ref()));
-                Ok(next)
+        observed: &Observed,
+        plan: &Plan<Step<Project, Hub>, Misplaced>,
+    ) -> Result<Option<Misplaced>, Error> {
+        let done = carry_out(&project.plane, &self.0.hub.plane, plan, &self.0.metrics).await;
+        let Some(source) = &observed.source else { return Ok(done.map(|_| None)?) };
+        match done {
+            Ok(_) => {
+                if !plan.signals.iter().any(|misplaced| misplaced.instance.uid() == source.uid()) {
+                    self.0.quarantine.remove(&ObjectKey::of(&**source));
+                }
+                Ok(None)
             }
-            // What is refused for what it says is tried again by the next sweep, and when it or its place changes.
-            (Err(stopped), Some(instance)) if stopped.at == End::Local && stopped.error.class() == Class::Invalid => {
-                tracing::warn!(object = %place, error = %stopped.error, "a projection is refused");
-                self.quarantine(&instance, Quarantine::Refused, now).await
+            Err(stopped) if stopped.at == End::Local && stopped.error.class() == Class::Invalid => {
+                let (namespace, name) = (&observed.namespace, &observed.name);
+                tracing::warn!(namespace, name, error = %stopped.error, "a projection is refused");
+                Ok(Some(Misplaced { instance: source.clone(), why: Quarantine::Refused }))
             }
-            (done, _) => Ok(done?),
+            Err(stopped) => Err(stopped.into()),
         }
-    }
-
-    /// Hub Instances that claim this very place from a namespace that is not the place's.
-    async fn quarantine_foreign(
-        &self,
-        project: &ProjectCache,
-        key: &Key,
-        here: Option<&Instance>,
-        now: Now,
-    ) -> Result<Next, Error> {
-        let mut next = Next::Await;
-        let index = claimed_place_index(&project.name, &key.namespace, &key.name);
-        for foreign in self.0.hub.instances.by_index(&index) {
-            if here.map(ResourceExt::uid) != Some(foreign.uid()) {
-                next = next.or_sooner(self.quarantine(&foreign, Quarantine::Unidentifiable, now).await?);
-            }
-        }
-        Ok(next)
     }
 
     async fn quarantine(&self, instance: &Instance, why: Quarantine, now: Now) -> Result<Next, Error> {
@@ -148,7 +141,12 @@ impl Projector {
             Report::After(after) => Ok(Next::After(after)),
             Report::Now => {
                 let name = instance.name_any();
-                tracing::warn!(namespace = instance.namespace(), name, reason = why.label(), "hub Instance put aside");
+                tracing::warn!(
+                    namespace = instance.namespace(),
+                    name,
+                    reason = why.label(),
+                    "hub Instance is quarantined"
+                );
                 send(&self.0.hub.plane, &projection::report(instance, why, now.time), &self.0.metrics).await?;
                 Ok(Next::Await)
             }

@@ -50,7 +50,7 @@ impl Reconciler for WorkloadController {
         record(Self::NAME, key, &observed, now, &plan);
         let failed = self.write(&project, &plan.steps).await?;
         let refused: Vec<Refusal> = failed.iter().map(|(write, error)| refusal_of(write, error)).collect();
-        if let Some(reported) = refusal::plan(&observed, &refused, now.time) {
+        if let Some(reported) = fan_out::refused(&observed, &refused, now.time) {
             send(&project.plane, &reported, &self.0.metrics).await?;
         }
         worst(failed.into_iter().map(|(_, error)| error)).map_or(Ok(plan.next), Err)

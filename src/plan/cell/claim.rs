@@ -7,10 +7,35 @@ use serde_json::json;
 use crate::{
     api::{
         meta::{label, manager},
+        names::ProjectName,
         neighbours::{Consumer, ResourceClaim, ResourceClaimSpec, ResourceRequest},
     },
-    plan::{Object, Project, Write, cell::quota::Address},
+    plan::{Object, Project, Write},
 };
+
+/// Where an Instance's claim lives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Address {
+    /// The project whose quota is used.
+    pub project: ProjectName,
+    /// The project's namespace of the Instance.
+    pub namespace: String,
+}
+
+impl Address {
+    /// From the labels of the cell's namespace. `Err` says which one is missing.
+    pub fn from_labels(labels: &std::collections::BTreeMap<String, String>) -> Result<Self, String> {
+        let project = labels.get(label::UPSTREAM_CLUSTER).and_then(|value| ProjectName::from_label_value(value));
+        let namespace = labels.get(label::UPSTREAM_NAMESPACE).filter(|namespace| !namespace.is_empty());
+        match (project, namespace) {
+            (Some(project), Some(namespace)) => Ok(Self { project, namespace: namespace.clone() }),
+            (None, _) => {
+                Err(format!("the cell's namespace has no label {} that names a project", label::UPSTREAM_CLUSTER))
+            }
+            (_, None) => Err(format!("the cell's namespace has no label {}", label::UPSTREAM_NAMESPACE)),
+        }
+    }
+}
 
 /// Who a cell is on its claims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -5,8 +5,8 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
-    instances::{self, Observed, is_outdated, is_ready},
     networks::Networks,
+    replicas::{Observed, instance_names, is_outdated, is_ready},
 };
 use crate::{
     api::{
@@ -113,7 +113,7 @@ fn worst(observed: &Observed, networks: Option<&Networks>) -> Option<Verdict> {
         .max_by_key(|(name, ready)| (ready.reason().rank(), std::cmp::Reverse(name.clone())))
         .map(|(name, ready)| Verdict::no(ready.reason(), format!("{name}: {}", ready.message)));
     let of_networks = networks.map(|n| n.verdict.clone()).filter(|v| v.status != ConditionStatus::True);
-    let in_the_way = instances::instance_names(&observed.deployment).find_map(|name| observed.in_the_way_of(&name));
+    let in_the_way = instance_names(&observed.deployment).find_map(|name| observed.in_the_way_of(&name));
     let of_names = in_the_way.map(|instance| Verdict::no(Reason::InstancesProvisioning, waits_for(instance)));
     of_names.into_iter().chain(of_instances).chain(of_networks).max_by_key(|verdict| verdict.reason.rank())
 }

@@ -4,43 +4,29 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Features, deployment_status, networks};
+pub use super::replicas::{Observed, instance_names};
+use super::{
+    deployment_status, networks,
+    replicas::{is_outdated, is_ready},
+};
 use crate::{
     api::{
         compute::{
             Instance, InstanceController, InstanceSpec, InstanceTemplateSpec, LocationReference, SchedulingGate,
             WorkloadDeployment,
         },
-        meta::{annotation, condition, finalizer, gate, label, manager},
+        meta::{annotation, finalizer, gate, label, manager},
         names,
     },
     plan::{
-        Cell, Object, Plan, Shared, Write,
-        condition::is_true,
+        Cell, Object, Plan, Write,
         hash::{is_own_hash, template_hash},
         ownership,
         references::references,
     },
 };
-
-/// Everything that is known about one deployment on its cell.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Observed {
-    /// The deployment.
-    pub deployment: Shared<WorkloadDeployment>,
-    /// The Instances that it controls.
-    pub instances: Vec<Shared<Instance>>,
-    /// Instances under names that it makes, which it does not control: of an earlier deployment of its name, mostly, that
-    /// have not let go of their quota yet.
-    pub in_the_way: Vec<Shared<Instance>>,
-    /// What this cell gates on.
-    pub features: Features,
-    /// Its networks, and those of its Instances; only with the network feature.
-    pub networks: Option<networks::Observed>,
-}
 
 /// Decides the writes for one deployment: its networks, the status, and at most one step of the roll-out.
 ///
@@ -72,18 +58,6 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     }
     writes.extend(step);
     Plan::writes(writes)
-}
-
-/// Names of the Instances that a deployment is to have, in ascending order.
-pub fn instance_names(deployment: &WorkloadDeployment) -> impl Iterator<Item = String> {
-    (0..deployment.spec.desired_replicas()).map(|ordinal| names::instance_name(&deployment.name_any(), ordinal))
-}
-
-impl Observed {
-    /// What stands in the place of the Instance with this name, and is not the deployment's.
-    pub(super) fn in_the_way_of(&self, name: &str) -> Option<&Instance> {
-        self.in_the_way.iter().map(|instance| &**instance).find(|instance| instance.name_any() == name)
-    }
 }
 
 /// The one next thing to do.
@@ -136,16 +110,6 @@ fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
         }
     }
     Action::Nothing
-}
-
-/// Whether an Instance serves.
-pub(super) fn is_ready(instance: &Instance) -> bool {
-    instance.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY))
-}
-
-/// Whether an Instance was made from another template.
-pub(super) fn is_outdated(instance: &Instance, hash: &str) -> bool {
-    instance.spec.controller.as_ref().is_none_or(|c| c.template_hash != hash)
 }
 
 /// Whether an Instance is what this template makes, whatever its hash says.

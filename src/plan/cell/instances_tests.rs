@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::Op;
+use crate::plan::{Op, Shared, cell::Features};
 use serde_json::Value;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;

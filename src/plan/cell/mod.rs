@@ -8,6 +8,7 @@ pub mod instance;
 pub mod instances;
 pub mod networks;
 pub mod quota;
+mod replicas;
 pub mod write_back;
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use serde_json::json;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance},
-        meta::{condition, finalizer, label, manager},
-        names::{self, ProjectName},
+        meta::{condition, finalizer, manager},
+        names,
         neighbours::ResourceClaim,
         reason::Reason,
     },
@@ -21,37 +21,13 @@ use crate::{
         Cell, Next, Object, Plan, Project, Shared, Step, Write,
         cell::{
             amounts::{amounts, sorted},
-            claim::{Holder, Identity},
+            claim::{Address, Holder, Identity},
         },
         condition::{Verdict, find},
         event::{self, Note, Severity},
     },
     timing::Timing,
 };
-
-/// Where an Instance's claim lives.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Address {
-    /// The project whose quota is used.
-    pub project: ProjectName,
-    /// The project's namespace of the Instance.
-    pub namespace: String,
-}
-
-impl Address {
-    /// From the labels of the cell's namespace. `Err` says which one is missing.
-    pub fn from_labels(labels: &std::collections::BTreeMap<String, String>) -> Result<Self, String> {
-        let project = labels.get(label::UPSTREAM_CLUSTER).and_then(|value| ProjectName::from_label_value(value));
-        let namespace = labels.get(label::UPSTREAM_NAMESPACE).filter(|namespace| !namespace.is_empty());
-        match (project, namespace) {
-            (Some(project), Some(namespace)) => Ok(Self { project, namespace: namespace.clone() }),
-            (None, _) => {
-                Err(format!("the cell's namespace has no label {} that names a project", label::UPSTREAM_CLUSTER))
-            }
-            (_, None) => Err(format!("the cell's namespace has no label {}", label::UPSTREAM_NAMESPACE)),
-        }
-    }
-}
 
 /// Why quota gives no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

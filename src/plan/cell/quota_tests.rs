@@ -1,5 +1,8 @@
 use super::*;
-use crate::plan::Op;
+use crate::{
+    api::{meta::label, names::ProjectName},
+    plan::Op,
+};
 use serde_json::Value;
 
 const CLUSTER: &str = "dfw-1";

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     placement::{self, City, PlacementOutcome},
+    refusal::Refusal,
     workload_status::{self, workload_status},
 };
 use crate::{
@@ -69,8 +70,24 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     Plan::writes(writes)
 }
 
+/// The status that reports what was refused, or nothing when it stands already. `observedGeneration` stays behind.
+pub fn refused(observed: &Observed, refused: &[Refusal], now: Timestamp) -> Option<Write<Project>> {
+    let workload = &*observed.workload;
+    let outcomes = if workload.metadata.deletion_timestamp.is_some() {
+        // It is on its way out: where it could run is of no interest any more.
+        workload.spec.placements.iter().map(|_| PlacementOutcome::default()).collect()
+    } else {
+        placement::outcomes(workload, &observed.named, &observed.bound)
+    };
+    let refused: Vec<&Refusal> = refused.iter().filter(|refusal| refusal.reason().is_some()).collect();
+    if refused.is_empty() {
+        return None;
+    }
+    workload_status(workload, &ours(observed), &outcomes, &refused, now)
+}
+
 /// The deployments that the Workload controls; anybody can write its uid into a spec.
-pub(super) fn ours(observed: &Observed) -> Vec<&WorkloadDeployment> {
+fn ours(observed: &Observed) -> Vec<&WorkloadDeployment> {
     let deployments = observed.deployments.iter().map(|deployment| &**deployment);
     deployments.filter(|deployment| ownership::is_controlled_by(*deployment, &*observed.workload)).collect()
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{
@@ -13,14 +14,14 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Hub, NamespaceFacts, Object, Plan, Project, Step, Write,
+        Hub, NamespaceFacts, Object, Plan, Project, Shared, Step, Write,
         event::{self, Note, Severity},
         instance_copy::{self, Copy},
         ownership,
     },
 };
 
-/// Why a hub Instance cannot be shown to its tenant. It is put aside until something of it, or of what it names,
+/// Why a hub Instance cannot be shown to its tenant. It stays in quarantine until something of it, or of what it names,
 /// changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Quarantine {
@@ -102,59 +103,80 @@ pub fn identify(instance: &Instance) -> Result<Claimed, Quarantine> {
     Ok(Claimed { project, namespace: namespace.clone(), deployment: deployment.clone() })
 }
 
-/// Everything that is known about one projection. All of it is known: the caches behind it are filled.
-pub struct Observed<'a> {
-    /// Namespace and name in the project.
-    pub namespace: &'a str,
-    /// The same.
-    pub name: &'a str,
+/// Everything that is known about one place in a project. All of it is known: the caches behind it are filled.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Observed {
+    /// The namespace in the project.
+    pub namespace: String,
+    /// Name of the projection, and of what it shows.
+    pub name: String,
     /// What is known of that namespace; absent when it is gone.
-    pub facts: Option<&'a NamespaceFacts>,
+    pub facts: Option<NamespaceFacts>,
     /// The hub Instance that belongs there.
-    pub source: Option<&'a Instance>,
+    pub source: Option<Shared<Instance>>,
+    /// Hub Instances that claim the place and lie in another namespace than the one that the hub keeps for it.
+    pub foreign: Vec<Shared<Instance>>,
     /// The deployment that the source names.
-    pub deployment: Option<&'a WorkloadDeployment>,
+    pub deployment: Option<Shared<WorkloadDeployment>>,
     /// The projection.
-    pub projection: Option<&'a Instance>,
+    pub projection: Option<Shared<Instance>>,
 }
 
-/// Decides the writes for one projection.
-///
-/// # Errors
-/// Why the source has to be put entries.
-pub fn plan(observed: &Observed<'_>) -> Result<Plan<Step<Project, Hub>>, Quarantine> {
-    let Some(source) = observed.source else { return Ok(remove(observed)) };
+/// A hub Instance that cannot be shown, and why.
+#[derive(Clone, Debug)]
+pub struct Misplaced {
+    /// The Instance.
+    pub instance: Shared<Instance>,
+    /// Why.
+    pub why: Quarantine,
+}
+
+/// Decides the writes for one place, and says who of those that claim it cannot be shown there.
+pub fn plan(observed: &Observed) -> Plan<Step<Project, Hub>, Misplaced> {
+    let foreign = observed.foreign.iter().map(|instance| (instance, Quarantine::Unidentifiable));
+    let (steps, misplaced) = match &observed.source {
+        None => (remove(observed), None),
+        Some(source) => match show(observed, source) {
+            Ok(write) => (write.map(Step::Local).into_iter().collect(), None),
+            Err(why) => (Vec::new(), Some((source, why))),
+        },
+    };
+    let misplaced = misplaced.into_iter().chain(foreign);
+    Plan::writes(steps).with(misplaced.map(|(instance, why)| Misplaced { instance: instance.clone(), why }))
+}
+
+/// Has the projection show `source`. `Err` says why it cannot.
+fn show(observed: &Observed, source: &Instance) -> Result<Option<Write<Project>>, Quarantine> {
     // Derived, never believed: whoever can write one Instance on the hub could name any project's namespace.
-    let derived = observed.facts.map(|facts| names::hub_namespace(&facts.uid));
+    let derived = observed.facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
     if derived.is_some() && source.namespace() != derived {
         return Err(Quarantine::Unidentifiable);
     }
-    let deployment = observed.deployment.ok_or(Quarantine::DeploymentAbsent)?;
+    let deployment = observed.deployment.as_deref().ok_or(Quarantine::DeploymentAbsent)?;
     let leaving = deployment.metadata.deletion_timestamp.is_some()
         || source.metadata.deletion_timestamp.is_some()
-        || observed.facts.is_none_or(|facts| facts.terminating);
+        || observed.facts.as_ref().is_none_or(|facts| facts.terminating);
     if leaving && observed.projection.is_none() {
-        return Ok(Plan::nothing());
+        return Ok(None);
     }
     let copy = Copy {
         source,
-        namespace: observed.namespace,
+        namespace: &observed.namespace,
         labels: BTreeMap::new(),
         owner: ownership::reference(deployment),
         manager: manager::PROJECTOR,
     };
-    Ok(instance_copy::ensure(&copy, observed.projection).map(Step::Local).into_iter().collect())
+    Ok(instance_copy::ensure(&copy, observed.projection.as_deref()))
 }
 
 /// A projection without a source goes, once a live read has shown that the source is gone from the namespace that the
 /// hub keeps for exactly this one.
-fn remove(observed: &Observed<'_>) -> Plan<Step<Project, Hub>> {
-    let (Some(projection), Some(facts)) = (observed.projection.filter(|p| is_projection(p)), observed.facts) else {
-        return Plan::nothing();
-    };
-    let Some(delete) = Write::delete(projection) else { return Plan::nothing() };
-    let confirm = Write::confirm_absent(Object::named::<Instance>(&names::hub_namespace(&facts.uid), observed.name));
-    Plan::writes(vec![Step::Remote(confirm), Step::Local(delete)])
+fn remove(observed: &Observed) -> Vec<Step<Project, Hub>> {
+    let projection = observed.projection.as_deref().filter(|projection| is_projection(projection));
+    let (Some(projection), Some(facts)) = (projection, &observed.facts) else { return Vec::new() };
+    let Some(delete) = Write::delete(projection) else { return Vec::new() };
+    let confirm = Write::confirm_absent(Object::named::<Instance>(&names::hub_namespace(&facts.uid), &observed.name));
+    vec![Step::Remote(confirm), Step::Local(delete)]
 }
 
 /// Whether we made this object in a project: it says where it comes from, and a deployment owns it without control.
@@ -165,7 +187,7 @@ fn is_projection(instance: &Instance) -> bool {
     instance.labels().contains_key(label::UPSTREAM_CLUSTER) && instance.owner_references().iter().any(owned)
 }
 
-/// Reports on the hub, once, why an Instance was put entries.
+/// Reports on the hub, once, why an Instance is in quarantine.
 pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub> {
     let text = format!("not shown in any project: {}", why.text());
     let note = Note { severity: Severity::Warning, reason: Reason::Quarantined, action: "Projecting", text: &text };

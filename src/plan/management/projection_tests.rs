@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::Op;
+use crate::plan::{Op, recorded::recorded};
 use serde_json::{Value, json};
 
 fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
@@ -31,14 +31,41 @@ fn deployment() -> WorkloadDeployment {
     .unwrap()
 }
 
+fn observed(
+    source: Option<&Instance>,
+    deployment: Option<&WorkloadDeployment>,
+    projection: Option<&Instance>,
+) -> Observed {
+    let shared = |instance: &Instance| Shared::from(instance.clone());
+    Observed {
+        namespace: "default".into(),
+        name: "wd-0".into(),
+        facts: Some(NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() }),
+        source: source.map(shared),
+        foreign: Vec::new(),
+        deployment: deployment.map(|deployment| deployment.clone().into()),
+        projection: projection.map(shared),
+    }
+}
+
+/// The steps for one place, or why what belongs there cannot be shown.
+fn decide(observed: &Observed) -> Result<Vec<Step<Project, Hub>>, Quarantine> {
+    let decided = plan(observed);
+    let again = plan(&recorded(observed));
+    assert_eq!(format!("{again:?}"), format!("{decided:?}"), "decided again from its record");
+    match &decided.signals[..] {
+        [] => Ok(decided.steps),
+        [misplaced] => Err(misplaced.why),
+        all => panic!("{all:?}"),
+    }
+}
+
 fn look(
     source: Option<&Instance>,
     deployment: Option<&WorkloadDeployment>,
     projection: Option<&Instance>,
 ) -> Result<Vec<Step<Project, Hub>>, Quarantine> {
-    let facts = NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() };
-    let observed = Observed { namespace: "default", name: "wd-0", facts: Some(&facts), source, deployment, projection };
-    plan(&observed).map(|plan| plan.steps)
+    decide(&observed(source, deployment, projection))
 }
 
 fn projection() -> Instance {
@@ -52,7 +79,7 @@ fn projection() -> Instance {
 }
 
 #[test]
-fn what_does_not_say_where_it_belongs_is_put_aside() {
+fn what_does_not_say_where_it_belongs_is_quarantined() {
     for (key, value, why) in [
         (label::UPSTREAM_CLUSTER, "", Quarantine::Unidentifiable),
         (label::UPSTREAM_CLUSTER, "shop", Quarantine::Unidentifiable),
@@ -94,17 +121,22 @@ fn nothing_new_is_made_for_what_is_leaving() {
     wd.metadata.deletion_timestamp = leaving.metadata.deletion_timestamp.clone();
     assert!(look(Some(&instance(|_| ())), Some(&wd), None).unwrap().is_empty());
     // Nothing new is taken in by a namespace that goes.
-    let facts = NamespaceFacts { uid: "n1".into(), terminating: true, ..NamespaceFacts::default() };
-    let (source, wd) = (instance(|_| ()), deployment());
-    let going = Observed {
-        namespace: "default",
-        name: "wd-0",
-        facts: Some(&facts),
-        source: Some(&source),
-        deployment: Some(&wd),
-        projection: None,
-    };
-    assert!(plan(&going).unwrap().steps.is_empty());
+    let mut going = observed(Some(&instance(|_| ())), Some(&deployment()), None);
+    assert_eq!(decide(&going).unwrap().len(), 1);
+    going.facts.as_mut().unwrap().terminating = true;
+    assert!(decide(&going).unwrap().is_empty());
+}
+
+#[test]
+fn what_claims_a_place_of_another_is_named_and_disturbs_nobody() {
+    let (own, thief) = (instance(|_| ()), instance(|o| o["metadata"]["namespace"] = json!("ns-evil")));
+    for (source, steps) in [(Some(&own), 1), (None, 0)] {
+        let foreign = vec![thief.clone().into()];
+        let plan = plan(&Observed { foreign, ..observed(source, Some(&deployment()), None) });
+        assert_eq!(plan.steps.len(), steps);
+        let [Misplaced { instance, why: Quarantine::Unidentifiable }] = &plan.signals[..] else { panic!("{plan:?}") };
+        assert_eq!(instance.namespace().as_deref(), Some("ns-evil"));
+    }
 }
 
 #[test]

@@ -1,13 +1,6 @@
-//! What follows from writes that a project's API server refused: which others may still be sent, and what the Workload's
-//! status says of it.
+//! Writes that a project's API server refused: which others may still be sent, and what is said of them.
 
-use jiff::Timestamp;
-
-use super::{
-    fan_out::{self, Observed},
-    placement::{self, PlacementOutcome},
-    workload_status::workload_status,
-};
+use super::placement::PlacementOutcome;
 use crate::{
     api::reason::Reason,
     plan::{Kind, Object, Op, Project, Write},
@@ -73,22 +66,6 @@ impl Refusal {
 pub fn may_follow(write: &Write<Project>, refused: &[Refusal]) -> bool {
     let removes = matches!(write.op, Op::Delete { .. });
     refused.iter().all(|before| before.object.kind != Kind::Workload && (before.deletion || !removes))
-}
-
-/// The status that reports what was refused, or nothing when it stands already. `observedGeneration` stays behind.
-pub fn plan(observed: &Observed, refused: &[Refusal], now: Timestamp) -> Option<Write<Project>> {
-    let workload = &*observed.workload;
-    let outcomes = if workload.metadata.deletion_timestamp.is_some() {
-        // It is on its way out: where it could run is of no interest any more.
-        workload.spec.placements.iter().map(|_| PlacementOutcome::default()).collect()
-    } else {
-        placement::outcomes(workload, &observed.named, &observed.bound)
-    };
-    let refused: Vec<&Refusal> = refused.iter().filter(|refusal| refusal.reason().is_some()).collect();
-    if refused.is_empty() {
-        return None;
-    }
-    workload_status(workload, &fan_out::ours(observed), &outcomes, &refused, now)
 }
 
 #[cfg(test)]

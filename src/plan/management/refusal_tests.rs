@@ -1,3 +1,4 @@
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
@@ -6,7 +7,11 @@ use crate::{
         compute::{Workload, WorkloadDeployment},
         names::CityCode,
     },
-    plan::{Shared, ownership},
+    plan::{
+        Shared,
+        management::fan_out::{self, Observed},
+        ownership,
+    },
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -74,7 +79,7 @@ fn refused(name: &str, cause: Cause) -> Refusal {
 }
 
 fn status(observed: &Observed, refused: &[Refusal]) -> Value {
-    let write = plan(observed, refused, NOW).expect("it is reported");
+    let write = fan_out::refused(observed, refused, NOW).expect("it is reported");
     let Op::Apply { body, status: true, .. } = write.op else { panic!("{write:?}") };
     body["status"].clone()
 }
@@ -159,8 +164,8 @@ fn what_is_refused_is_reported_where_it_belongs_and_takes_nothing_from_what_runs
 
 #[test]
 fn what_may_pass_by_itself_is_not_reported() {
-    assert!(plan(&observed(&[]), &[refused("web-a-dfw", Cause::Passing)], NOW).is_none());
-    assert!(plan(&observed(&[]), &[], NOW).is_none());
+    assert!(fan_out::refused(&observed(&[]), &[refused("web-a-dfw", Cause::Passing)], NOW).is_none());
+    assert!(fan_out::refused(&observed(&[]), &[], NOW).is_none());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The way back of Instances: written back to the hub, shown in the project, put aside when they belong nowhere.
+//! The way back of Instances: written back to the hub, shown in the project, quarantined when they belong nowhere.
 
 use compute_operator::api::compute::Instance;
 use kube::ResourceExt;
@@ -188,7 +188,7 @@ fn a_hub_instance_that_belongs_nowhere_is_put_aside_and_told_once() {
             "{asked:?}"
         );
         assert_eq!(asked.len(), cases.len(), "{asked:?}");
-        // What it lacked comes: it is shown, and no longer put aside.
+        // What it lacked comes: it is shown, and no longer quarantined.
         let before = quarantined(world, "deployment_absent").await;
         apply(&world.project, deployment(&ns, "unknown", "lhr")).await;
         eventually("it is shown", || async {

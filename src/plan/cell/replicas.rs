@@ -1,0 +1,52 @@
+//! What is known of a deployment and its Instances, and what both the roll-out and the status read off it.
+
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use super::{Features, networks};
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        meta::condition,
+        names,
+    },
+    plan::{Shared, condition::is_true},
+};
+
+/// Everything that is known about one deployment on its cell.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Observed {
+    /// The deployment.
+    pub deployment: Shared<WorkloadDeployment>,
+    /// The Instances that it controls.
+    pub instances: Vec<Shared<Instance>>,
+    /// Instances under names that it makes, which it does not control: of an earlier deployment of its name, mostly, that
+    /// have not let go of their quota yet.
+    pub in_the_way: Vec<Shared<Instance>>,
+    /// What this cell gates on.
+    pub features: Features,
+    /// Its networks, and those of its Instances; only with the network feature.
+    pub networks: Option<networks::Observed>,
+}
+
+/// Names of the Instances that a deployment is to have, in ascending order.
+pub fn instance_names(deployment: &WorkloadDeployment) -> impl Iterator<Item = String> {
+    (0..deployment.spec.desired_replicas()).map(|ordinal| names::instance_name(&deployment.name_any(), ordinal))
+}
+
+impl Observed {
+    /// What stands in the place of the Instance with this name, and is not the deployment's.
+    pub(super) fn in_the_way_of(&self, name: &str) -> Option<&Instance> {
+        self.in_the_way.iter().map(|instance| &**instance).find(|instance| instance.name_any() == name)
+    }
+}
+
+/// Whether an Instance serves.
+pub(super) fn is_ready(instance: &Instance) -> bool {
+    instance.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY))
+}
+
+/// Whether an Instance was made from another template.
+pub(super) fn is_outdated(instance: &Instance, hash: &str) -> bool {
+    instance.spec.controller.as_ref().is_none_or(|c| c.template_hash != hash)
+}
