@@ -185,7 +185,7 @@ mod tests {
         controllers::management::Options,
         io::store::Incoming,
         metrics::Metrics,
-        plan::management::{policy::Propagation, resolve::Limits, sweep::Sweep},
+        plan::management::{policy::Propagation, repair, resolve::Limits, sweep::Sweep},
         timing::Timing,
     };
 
@@ -244,6 +244,7 @@ mod tests {
         Options {
             networks: false,
             limits: Limits::default(),
+            repair: repair::Limits::default(),
             propagation: Propagation::Dependencies,
             city_guard: false,
             sweep: Sweep::default(),
