@@ -240,6 +240,8 @@ reasons! {
     MigrationStep: Event, rank 0, stays;
     /// Event: Karmada on this hub does not bring dependencies, so that policies of the Go operator stay as they are.
     MigrationRefused: Event, rank 0, stays;
+    /// Event: no deployment can show whether Karmada brings dependencies, so that policies of the Go operator wait.
+    MigrationWaits: Event, rank 0, stays;
 }
 
 impl From<&str> for Reason {

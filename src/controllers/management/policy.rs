@@ -46,6 +46,7 @@ impl Reconciler for CityPolicy {
                 Signal::GaveUp => self.0.metrics.policy_claims_given_up(),
                 Signal::Warned => self.0.warned(&key.namespace, now.instant),
                 Signal::Refused => self.0.migration_refused(),
+                Signal::NobodyToAsk => self.0.nobody_to_ask_reported(),
             }
         }
         if !plan.steps.is_empty() {
@@ -111,11 +112,13 @@ impl CityPolicy {
 
     /// Whether Karmada brings dependencies, for a policy that is on its way there.
     fn probe(&self, namespace: &str, city: &CityCode, phase: Option<Phase>, now: Now) -> Probe {
-        let moving = matches!(phase, Some(Phase::Claims | Phase::Both));
-        if moving && self.0.options.propagation == Propagation::Dependencies && self.0.hub.knows_karmada() {
-            return self.0.probe(namespace, city, now.instant);
+        let moving = phase.filter(|phase| *phase != Phase::Dependencies);
+        match moving {
+            Some(phase) if self.0.options.propagation == Propagation::Dependencies && self.0.hub.knows_karmada() => {
+                self.0.probe(namespace, city, phase, now.instant)
+            }
+            _ => Probe::Elsewhere,
         }
-        Probe::Elsewhere
     }
 
     /// What the rollback to claims takes away, and how long ago that was reported.

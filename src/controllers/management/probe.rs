@@ -5,12 +5,17 @@ use std::{
     time::Instant,
 };
 
+use kube::ResourceExt;
+
 use super::{hub_cache::HubCache, index::city_index, state::Management};
 use crate::{
     api::{
+        karmada::PropagationPolicy,
         meta::annotation,
-        names::{CityCode, CityPolicyName},
+        names::{self, CityCode, CityPolicyName},
+        referenced::Token,
     },
+    io::store::ObjectKey,
     plan::{
         management::{
             facts::Phase,
@@ -31,29 +36,26 @@ impl ProbeMemory {
 }
 
 impl Management {
-    /// What is known of it, for the policy of one city.
-    pub(super) fn probe(&self, namespace: &str, city: &CityCode, now: Instant) -> Probe {
+    /// What is known of it, for the policy of one city. The first to see the answer has all others look.
+    pub(super) fn probe(&self, namespace: &str, city: &CityCode, phase: Phase, now: Instant) -> Probe {
+        let timing = self.options.timing;
         let mut state = self.probing.lock();
-        let due = state.is_election_due(now, self.options.timing.probe_election_ttl);
+        if state.has_passed() {
+            return Probe::Passed;
+        }
+        let due = state.is_election_due(now, timing.probe_election_ttl);
         let observed = Observed {
-            policy: Asker { namespace: namespace.to_owned(), city: city.clone() },
+            own: self.hub.candidate(namespace, city.clone(), phase),
             candidates: due.then(|| self.hub.candidates()),
-            asks: self.hub.asks(namespace, city),
         };
-        let (next, probe) = probe::look(std::mem::take(&mut *state), &observed, now);
+        let (next, probe) = probe::look(std::mem::take(&mut *state), &observed, timing.probe_timeout, now);
         *state = next;
-        probe
-    }
-
-    /// A binding shows that Karmada brings dependencies.
-    pub(super) fn dependencies_are_brought(&self) {
-        let mut state = self.probing.lock();
-        if !state.has_passed() {
-            *state = std::mem::take(&mut *state).answered();
-            drop(state);
+        drop(state);
+        if probe == Probe::Passed {
             self.metrics.migration_refused(false);
             self.enqueue_policies();
         }
+        probe
     }
 
     /// It has been reported that Karmada does not answer.
@@ -62,31 +64,39 @@ impl Management {
         *state = std::mem::take(&mut *state).refused();
         self.metrics.migration_refused(!state.has_passed());
     }
+
+    /// It has been reported that nobody can be asked.
+    pub(super) fn nobody_to_ask_reported(&self) {
+        let mut state = self.probing.lock();
+        *state = std::mem::take(&mut *state).nobody_reported();
+    }
 }
 
 impl HubCache {
-    /// Every policy that may be the one to ask.
+    /// Every policy, and what its deployments show.
     fn candidates(&self) -> Vec<Candidate> {
-        let candidate = |policy: &std::sync::Arc<crate::api::karmada::PropagationPolicy>| {
-            let namespace = policy.metadata.namespace.clone()?;
+        let candidate = |policy: &PropagationPolicy| {
             let city = CityPolicyName::parse(policy.metadata.name.as_deref()?)?;
-            let copies = self.copies.by_index(&city_index(&namespace, &city));
-            let expects = |copy| !annotated(copy, annotation::EXPECTED_REFERENCED_DATA).is_empty();
-            Some(Candidate {
-                phase: Phase::of(&policy.spec),
-                in_use: !copies.is_empty(),
-                needs_data: copies.iter().any(|copy| expects(copy.as_ref())),
-                policy: Asker { namespace, city },
-            })
+            Some(self.candidate(policy.metadata.namespace.as_deref()?, city, Phase::of(&policy.spec)))
         };
-        self.policies.values().iter().filter_map(candidate).collect()
+        self.policies.values().iter().filter_map(|policy| candidate(policy)).collect()
     }
 
-    /// Whether a binding of a city's deployments asks Karmada for dependencies, and stays.
-    fn asks(&self, namespace: &str, city: &CityCode) -> bool {
-        self.copies.keys_by_index(&city_index(namespace, city)).iter().any(|copy| {
-            let binding = self.binding_of(namespace, &copy.name);
-            binding.is_some_and(|binding| binding.propagates && !binding.terminating)
-        })
+    /// A policy, and what its deployments show.
+    fn candidate(&self, namespace: &str, city: CityCode, phase: Phase) -> Candidate {
+        let policy = city.policy_name();
+        let attached = |token: &Token| {
+            let companion = self.companion(namespace, token)?;
+            let name = names::binding_name(token.kind.as_str(), &token.name);
+            (!companion.terminating).then(|| self.bindings.get(&ObjectKey::new(namespace, &name)))
+        };
+        let copies = self.copies.by_index(&city_index(namespace, &city));
+        let evidence = copies.iter().filter_map(|copy| {
+            let name = copy.name_any();
+            let expected = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+            let parent = names::binding_name("WorkloadDeployment", &name);
+            probe::evidence(&policy, &parent, &*self.binding_of(namespace, &name)?, &expected, attached)
+        });
+        Candidate::of(Asker { namespace: namespace.to_owned(), city: city.clone() }, phase, evidence)
     }
 }

@@ -232,7 +232,6 @@ impl Management {
                 self.queues.projector.add(key);
             }
             HubWork::Release(namespace, name) => self.quarantine.remove(&ObjectKey::new(&namespace, &name)),
-            HubWork::Answered => self.dependencies_are_brought(),
             HubWork::Clusters => self.cluster_changed.notify_one(),
         }
     }

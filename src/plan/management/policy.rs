@@ -101,6 +101,8 @@ pub enum Signal {
     Warned,
     /// Karmada does not bring dependencies.
     Refused,
+    /// Karmada cannot be asked whether it does.
+    NobodyToAsk,
 }
 
 /// Decides the writes for one city.
@@ -132,7 +134,11 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
         {
             Phase::Dependencies
         }
-        (Propagation::Dependencies, Some(Phase::Claims)) if observed.probe == Probe::Elsewhere => Phase::Claims,
+        (Propagation::Dependencies, Some(Phase::Claims))
+            if matches!(observed.probe, Probe::Elsewhere | Probe::Nobody { .. }) =>
+        {
+            Phase::Claims
+        }
         (Propagation::Dependencies, _) | (Propagation::Selectors, Some(Phase::Dependencies)) => Phase::Both,
         (Propagation::Selectors, None | Some(Phase::Claims)) => Phase::Claims,
         (Propagation::Selectors, Some(Phase::Both)) => match rollback(observed, now) {
@@ -168,8 +174,14 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
             steps.push(refuse(observed, live, now));
             Plan::until(steps, Next::After(observed.timing.policy_poll)).with([Signal::Refused])
         }
+        (Probe::Nobody { waited_for, reported: false }, Some(live))
+            if waits && waited_for >= observed.timing.probe_timeout =>
+        {
+            steps.push(nobody_to_ask(observed, live, now));
+            Plan::until(steps, Next::After(observed.timing.policy_poll)).with([Signal::NobodyToAsk])
+        }
         // In memory alone: what is looked at is whose turn it is, and whether there is an answer.
-        (Probe::Here { .. } | Probe::Elsewhere, _) if waits => {
+        (Probe::Here { .. } | Probe::Elsewhere | Probe::Nobody { .. }, _) if waits => {
             Plan::until(steps, Next::After(observed.timing.policy_poll))
         }
         _ => Plan::writes(steps),
@@ -193,14 +205,26 @@ fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
 /// Says that the way to dependencies is not taken. The policy that asked goes on asking, which changes nothing (fact 37).
 fn refuse(observed: &Observed, live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
     let text = format!(
-        "Karmada on this hub does not bring dependencies: asked {} s ago, no ResourceBinding of {} in {} lists any. \
-         Policies stay with their claims until it does: enable the feature gate PropagateDeps of \
+        "Karmada on this hub does not bring dependencies: asked {} s ago, no deployment of {} in {} has got all of its \
+         own by its need. Policies stay with their claims until it does: enable the feature gate PropagateDeps of \
          karmada-controller-manager (1.15.6, 1.16.3, 1.17.0 or later), and apply config/components/federation to the hub",
         observed.timing.probe_timeout.as_secs(),
         observed.city,
         observed.namespace
     );
     let note = Note { severity: Severity::Warning, reason: Reason::MigrationRefused, action: "Migrating", text: &text };
+    event::on(live, "city-policy", &note, now)
+}
+
+/// Says that the way to dependencies waits, because Karmada cannot answer anybody.
+fn nobody_to_ask(observed: &Observed, live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
+    let text = format!(
+        "for {} s, Karmada on this hub could not be asked whether it brings dependencies: no policy that is on its way has \
+         a deployment that it claims, that is scheduled to a cluster, and whose companions are on the hub. Policies stay as \
+         they are until one has; condition Federated of the deployments says what is lacking",
+        observed.timing.probe_timeout.as_secs(),
+    );
+    let note = Note { severity: Severity::Warning, reason: Reason::MigrationWaits, action: "Migrating", text: &text };
     event::on(live, "city-policy", &note, now)
 }
 

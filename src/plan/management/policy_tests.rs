@@ -211,6 +211,18 @@ fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
         assert_eq!(decision.next, Next::After(Timing::default().policy_poll));
     }
     assert!(format!("{:?}", look(&both, asking(30, false)).steps).contains("MigrationRefused"));
+    // Nobody can be asked: it waits where it is, and says so once.
+    for (seconds, reported, steps) in [(0, false, 0), (30, false, 1), (31, true, 0)] {
+        let probe = Probe::Nobody { waited_for: Duration::from_secs(seconds), reported };
+        for standing in [&adopted, &both] {
+            let decision = look(standing, probe);
+            let signals = if steps == 1 { vec![Signal::NobodyToAsk] } else { vec![] };
+            assert_eq!((decision.steps.len(), &decision.signals), (steps, &signals), "{seconds} {reported}");
+            assert_eq!(decision.next, Next::After(Timing::default().policy_poll));
+        }
+    }
+    let waits = Probe::Nobody { waited_for: Duration::from_secs(30), reported: false };
+    assert!(format!("{:?}", look(&adopted, waits).steps).contains("MigrationWaits"));
     assert_eq!(Phase::of(&after(Some(&both), &look(&both, Probe::Passed).steps[0]).spec), Phase::Dependencies);
 }
 

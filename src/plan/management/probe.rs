@@ -1,11 +1,27 @@
 //! Whether Karmada on this hub brings dependencies at all: one policy asks, and the others wait for the answer.
+//!
+//! What counts is what Karmada does, not its version. It can answer through a deployment only that its city's policy has
+//! brought to a cluster, and whose companions are on the hub. One that needs several companions of a kind shows more than
+//! one that needs a single one: Karmada before 1.15.3 brings one of them (its issue 6931). So those that show most are
+//! asked, and no answer that shows less counts as long as there are any. One that gets no answer makes way for the next;
+//! a few ask in the end, not all, since what Karmada does to those that ask is what is not known yet.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Serialize};
 
-use super::facts::Phase;
-use crate::api::names::CityCode;
+use super::{
+    facts::{BindingFacts, Phase},
+    residue,
+};
+use crate::api::{names::CityCode, referenced::Token};
+
+/// Policies that ask on one hub, at most: enough to get around one that is stuck for reasons of its own.
+const ASKERS: usize = 3;
 
 /// What is known of it, for the policy of one city: shown by what Karmada does with the first policy that asks for
 /// dependencies, not by its version.
@@ -22,6 +38,72 @@ pub enum Probe {
     },
     /// Nobody knows yet, and another policy asks.
     Elsewhere,
+    /// Nobody knows yet, and no policy has a deployment through which Karmada can answer.
+    Nobody {
+        /// For how long.
+        waited_for: Duration,
+        /// Whether it has been reported.
+        reported: bool,
+    },
+}
+
+/// How much Karmada's answer about one deployment shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum Strength {
+    /// It needs nothing: that Karmada has asked the interpreter, and no more.
+    Nothing,
+    /// It needs companions, one of each kind at most.
+    Single,
+    /// It needs several companions of one kind.
+    Several,
+}
+
+impl Strength {
+    /// That of a deployment that expects these companions.
+    fn of(expected: &[Token]) -> Self {
+        let another = |(n, token): (usize, &Token)| expected[..n].iter().any(|before| before.kind == token.kind);
+        match expected {
+            [] => Self::Nothing,
+            _ if expected.iter().enumerate().any(another) => Self::Several,
+            _ => Self::Single,
+        }
+    }
+}
+
+/// One deployment through which Karmada can answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Evidence {
+    /// How much the answer shows.
+    pub strength: Strength,
+    /// Whether its binding asks for dependencies.
+    pub asks: bool,
+    /// Whether Karmada brings all of them to where the deployment is.
+    pub answered: bool,
+}
+
+/// What a deployment shows, whose binding is `parent`; nothing when no answer can come through it. `attached` is what is
+/// known of a companion that is on the hub: its binding, as far as it has one. `None` when the companion is not there.
+pub fn evidence(
+    policy: &str,
+    parent: &str,
+    binding: &BindingFacts,
+    expected: &[Token],
+    attached: impl Fn(&Token) -> Option<Option<Arc<BindingFacts>>>,
+) -> Option<Evidence> {
+    let scheduled = binding.scheduled.as_ref().is_some_and(|said| said.succeeded) && !binding.clusters.is_empty();
+    if binding.terminating || !scheduled || !binding.is_claimed_by(policy) {
+        return None;
+    }
+    let attached: Vec<Option<Arc<BindingFacts>>> = expected.iter().map(attached).collect::<Option<_>>()?;
+    let listed = |token: &Token| binding.dependencies.as_ref().is_some_and(|known| known.contains(token));
+    let brought = |of: &Option<Arc<BindingFacts>>| {
+        of.as_ref().is_some_and(|of| !residue::is_needed(of, parent, Some(&binding.clusters)))
+    };
+    Some(Evidence {
+        strength: Strength::of(expected),
+        asks: binding.propagates,
+        answered: binding.shows_dependencies() && expected.iter().all(listed) && attached.iter().all(brought),
+    })
 }
 
 /// The policy of a city in a hub namespace.
@@ -33,24 +115,53 @@ pub struct Asker {
     pub city: CityCode,
 }
 
-/// A policy that may be the one to ask.
+/// A policy, and what its deployments show.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Candidate {
     /// Which.
     pub policy: Asker,
     /// How far it is on its way.
     pub phase: Phase,
-    /// Whether the hub holds a deployment of its city.
-    pub in_use: bool,
-    /// Whether such a deployment expects companions.
-    pub needs_data: bool,
+    /// How much an answer can show; nothing when none can come.
+    pub can_show: Option<Strength>,
+    /// Whether a binding of it asks.
+    pub asks: bool,
+    /// How much has been answered; nothing when nothing has.
+    pub answered: Option<Strength>,
 }
 
-/// The policy that asks: one whose deployments need data before others, and then one that asks already.
-pub fn elect(candidates: &[Candidate]) -> Option<Asker> {
-    let eligible = candidates.iter().filter(|c| c.phase != Phase::Dependencies && c.in_use);
-    let first = eligible.min_by_key(|c| (!c.needs_data, c.phase == Phase::Claims, &c.policy));
-    first.map(|candidate| candidate.policy.clone())
+impl Candidate {
+    /// From what each of its deployments shows.
+    pub fn of(policy: Asker, phase: Phase, deployments: impl IntoIterator<Item = Evidence>) -> Self {
+        let mut candidate = Self { policy, phase, can_show: None, asks: false, answered: None };
+        for evidence in deployments {
+            candidate.can_show = candidate.can_show.max(Some(evidence.strength));
+            candidate.asks |= evidence.asks;
+            candidate.answered = candidate.answered.max(evidence.answered.then_some(evidence.strength));
+        }
+        candidate
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Elected {
+    asker: Asker,
+    /// Since when.
+    at: Instant,
+    /// Since when a binding of it asks without an answer.
+    unanswered: Option<Instant>,
+}
+
+impl Elected {
+    /// Whether it has had its time: it has asked and been reported, or did not even come to ask.
+    fn is_spent(&self, reported: bool, timeout: Duration, now: Instant) -> bool {
+        let longer = |since: Instant, than: Duration| now.saturating_duration_since(since) > than;
+        match self.unanswered {
+            Some(since) => reported && longer(since, timeout),
+            None => longer(self.at, timeout * 2),
+        }
+    }
 }
 
 /// What is remembered from one look to the next.
@@ -58,23 +169,27 @@ pub fn elect(candidates: &[Candidate]) -> Option<Asker> {
 pub struct State {
     /// Karmada has answered.
     passed: bool,
-    /// Who asks, and when that was chosen.
-    elected: Option<(Asker, Instant)>,
-    /// Since when a binding of it asks without an answer.
-    unanswered: Option<Instant>,
-    /// It has been reported that there is none.
+    /// When it was last looked at who may ask.
+    looked: Option<Instant>,
+    /// How much an answer has to show.
+    required: Option<Strength>,
+    /// Who asks.
+    elected: Option<Elected>,
+    /// How often each has asked in vain.
+    in_vain: BTreeMap<Asker, u32>,
+    /// It has been reported that there is no answer.
     reported: bool,
+    /// Since when nobody can be asked, and whether that has been reported.
+    nobody: Option<(Instant, bool)>,
 }
 
 /// What is seen at one look, for the policy of one city.
 #[derive(Clone, Debug, Serialize)]
 pub struct Observed {
-    /// The policy.
-    pub policy: Asker,
-    /// Every policy that may ask. Only gathered when [`State::is_election_due`].
+    /// The policy, and what its deployments show.
+    pub own: Candidate,
+    /// Every policy of the hub. Only gathered when [`State::is_election_due`].
     pub candidates: Option<Vec<Candidate>>,
-    /// Whether a binding of the city's deployments asks Karmada for dependencies, and stays.
-    pub asks: bool,
 }
 
 impl State {
@@ -86,13 +201,7 @@ impl State {
     /// Whether it is to be chosen anew who asks. Every policy that waits comes by, and choosing goes over them all, so a
     /// choice stands for `ttl`.
     pub fn is_election_due(&self, now: Instant, ttl: Duration) -> bool {
-        !self.passed && self.elected.as_ref().is_none_or(|(_, at)| now.saturating_duration_since(*at) > ttl)
-    }
-
-    /// A binding shows that Karmada brings dependencies.
-    #[must_use]
-    pub fn answered(self) -> Self {
-        Self { passed: true, ..self }
+        !self.passed && self.looked.is_none_or(|at| now.saturating_duration_since(at) > ttl)
     }
 
     /// It has been reported that Karmada does not answer.
@@ -100,106 +209,75 @@ impl State {
     pub fn refused(self) -> Self {
         Self { reported: true, ..self }
     }
+
+    /// It has been reported that nobody can be asked.
+    #[must_use]
+    pub fn nobody_reported(self) -> Self {
+        Self { nobody: self.nobody.map(|(since, _)| (since, true)), ..self }
+    }
+
+    /// Looks at every policy: whether one of them shows enough, and who asks from now on.
+    fn elect(&mut self, candidates: &[Candidate], timeout: Duration, now: Instant) {
+        self.looked = Some(now);
+        let waits = |candidate: &&Candidate| candidate.phase != Phase::Dependencies;
+        self.required = candidates.iter().filter(waits).filter_map(|candidate| candidate.can_show).max();
+        // Where nobody can be asked, those that have no question may answer it; not by needing nothing.
+        let enough = Some(self.required.unwrap_or(Strength::Single));
+        self.passed = candidates.iter().any(|candidate| candidate.answered >= enough);
+        let mut eligible: Vec<&Candidate> = candidates
+            .iter()
+            .filter(waits)
+            .filter(|candidate| candidate.can_show.is_some() && candidate.can_show == self.required)
+            .collect();
+        let spent = self.elected.take_if(|elected| {
+            let still = eligible.iter().any(|candidate| candidate.policy == elected.asker);
+            !still || elected.is_spent(self.reported, timeout, now)
+        });
+        if let Some(spent) = spent {
+            *self.in_vain.entry(spent.asker).or_default() += 1;
+        }
+        self.in_vain.retain(|asker, _| candidates.iter().any(|candidate| candidate.policy == *asker));
+        if self.elected.is_none() {
+            if self.in_vain.len() >= ASKERS && eligible.iter().any(|c| self.in_vain.contains_key(&c.policy)) {
+                eligible.retain(|candidate| self.in_vain.contains_key(&candidate.policy));
+            }
+            let tried = |candidate: &Candidate| self.in_vain.get(&candidate.policy).copied().unwrap_or_default();
+            let first = eligible.iter().min_by_key(|c| (tried(c), c.phase == Phase::Claims, &c.policy));
+            self.elected = first.map(|first| Elected { asker: first.policy.clone(), at: now, unanswered: None });
+        }
+        let reported = self.nobody.is_some_and(|(_, reported)| reported);
+        let since = self.nobody.map_or(now, |(since, _)| since);
+        self.nobody = self.elected.is_none().then_some((since, reported));
+    }
 }
 
-/// What the policy of one city is to make of it, and what is to be remembered.
-pub fn look(state: State, observed: &Observed, now: Instant) -> (State, Probe) {
+/// What the policy of one city is to make of it, and what is to be remembered. `timeout`: how long Karmada may take to
+/// answer one policy.
+pub fn look(state: State, observed: &Observed, timeout: Duration, now: Instant) -> (State, Probe) {
+    let mut state = state;
     if state.passed {
         return (state, Probe::Passed);
     }
-    let mut state = state;
     if let Some(candidates) = &observed.candidates {
-        state.elected = elect(candidates).map(|asker| (asker, now));
+        state.elect(candidates, timeout, now);
     }
-    if state.elected.as_ref().is_none_or(|(asker, _)| *asker != observed.policy) {
-        return (state, Probe::Elsewhere);
+    state.passed |= state.required.is_some() && observed.own.answered >= state.required;
+    if state.passed {
+        return (state, Probe::Passed);
     }
-    state.unanswered = if observed.asks { state.unanswered.or(Some(now)) } else { None };
-    let unanswered_for = state.unanswered.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     let reported = state.reported;
-    (state, Probe::Here { unanswered_for, reported })
+    let waited = |since: Instant| now.saturating_duration_since(since);
+    let probe = match (&mut state.elected, state.nobody) {
+        (Some(elected), _) if elected.asker == observed.own.policy => {
+            elected.unanswered = if observed.own.asks { elected.unanswered.or(Some(now)) } else { None };
+            Probe::Here { unanswered_for: elected.unanswered.map_or(Duration::ZERO, waited), reported }
+        }
+        (None, Some((since, reported))) => Probe::Nobody { waited_for: waited(since), reported },
+        _ => Probe::Elsewhere,
+    };
+    (state, probe)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::timing::some_moment;
-
-    fn asker(namespace: &str, city: &str) -> Asker {
-        Asker { namespace: namespace.into(), city: CityCode::parse(city).unwrap() }
-    }
-
-    fn candidate(namespace: &str, phase: Phase, in_use: bool, needs_data: bool) -> Candidate {
-        Candidate { policy: asker(namespace, "dfw"), phase, in_use, needs_data }
-    }
-
-    #[test]
-    fn who_needs_data_asks_first_and_then_who_asks_already() {
-        use Phase::{Both, Claims, Dependencies};
-        let cases: [(&str, &[Candidate], Option<&str>); 7] = [
-            ("nobody is there", &[], None),
-            ("one that is done has no question", &[candidate("ns-1", Dependencies, true, true)], None),
-            ("one without deployments gets no answer", &[candidate("ns-1", Claims, false, false)], None),
-            (
-                "data before none",
-                &[candidate("ns-1", Both, true, false), candidate("ns-2", Claims, true, true)],
-                Some("ns-2"),
-            ),
-            (
-                "one that asks already before one that does not",
-                &[candidate("ns-1", Claims, true, true), candidate("ns-2", Both, true, true)],
-                Some("ns-2"),
-            ),
-            (
-                "by name among equals, in whatever order they come",
-                &[candidate("ns-2", Claims, true, true), candidate("ns-1", Claims, true, true)],
-                Some("ns-1"),
-            ),
-            (
-                "what is done, or not in use, does not stand in the way",
-                &[
-                    candidate("ns-1", Dependencies, true, true),
-                    candidate("ns-2", Both, false, true),
-                    candidate("ns-3", Claims, true, false),
-                ],
-                Some("ns-3"),
-            ),
-        ];
-        for (what, candidates, expected) in cases {
-            assert_eq!(elect(candidates), expected.map(|namespace| asker(namespace, "dfw")), "{what}");
-        }
-    }
-
-    #[test]
-    fn the_one_who_asks_counts_from_when_its_binding_asks() {
-        let start = some_moment();
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let ttl = Duration::from_secs(1);
-        let see = |asks, candidates: Option<&[Candidate]>| Observed {
-            policy: asker("ns-1", "dfw"),
-            candidates: candidates.map(<[Candidate]>::to_vec),
-            asks,
-        };
-        let here = |seconds, reported| Probe::Here { unanswered_for: Duration::from_secs(seconds), reported };
-        let me = [candidate("ns-1", Phase::Both, true, true)];
-        let state = State::default();
-        assert!(state.is_election_due(start, ttl), "nobody is chosen yet");
-        let (state, probe) = look(state, &see(false, Some(&me)), at(0));
-        assert_eq!(probe, here(0, false), "chosen, but no binding of it asks yet");
-        assert!(!state.is_election_due(at(1), ttl) && state.is_election_due(at(2), ttl));
-        let (state, _) = look(state, &see(true, None), at(1));
-        let (state, probe) = look(state, &see(true, Some(&me)), at(9));
-        assert_eq!(probe, here(8, false), "choosing the same again starts nothing anew");
-        let (state, probe) = look(state.refused(), &see(true, None), at(10));
-        assert_eq!(probe, here(9, true), "reported once");
-        let (state, probe) = look(state, &see(false, None), at(11));
-        assert_eq!(probe, here(0, true), "the binding is gone, and with it the question");
-        let (state, _) = look(state, &see(true, None), at(12));
-        let other = [candidate("ns-0", Phase::Both, true, true)];
-        let (state, probe) = look(state, &see(true, Some(&other)), at(14));
-        assert_eq!(probe, Probe::Elsewhere);
-        let state = state.answered();
-        assert!(state.has_passed() && !state.is_election_due(at(99), ttl));
-        assert_eq!(look(state, &see(true, None), at(15)).1, Probe::Passed);
-    }
-}
+#[path = "probe_tests.rs"]
+mod tests;

@@ -107,8 +107,6 @@ pub enum HubWork {
     },
     /// What a cell wrote back is gone, and with it the reason to keep it in quarantine.
     Release(String, String),
-    /// Karmada has shown that it brings dependencies.
-    Answered,
     /// What clusters hold is to be compared with what they say of themselves: labels, drains.
     Clusters,
 }
@@ -193,12 +191,9 @@ fn after_companion(kind: SourceKind, delta: &Delta<'_, CompanionFacts>) -> BTree
 
 fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
     let mut work = BTreeSet::new();
-    if delta.new.is_some_and(BindingFacts::shows_dependencies) {
-        work.insert(HubWork::Answered);
-    }
     let place = |facts: &BindingFacts| {
         let claim = (facts.policy.clone(), facts.cluster_policy.clone());
-        (facts.clusters.clone(), facts.required_by.clone(), claim)
+        (facts.clusters.clone(), facts.required_by.clone(), claim, facts.shows_dependencies())
     };
     if delta.old.map(place) != delta.new.map(place) {
         work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));

@@ -146,7 +146,7 @@ fn a_binding_concerns_its_template_and_the_parents_that_it_has_or_had() {
         (
             "it shows that Karmada brings dependencies",
             of_web(Some(&web), Some(&answered)),
-            vec![HubWork::Answered, original("ns-1", "web")],
+            vec![policies(), original("ns-1", "web")],
         ),
         (
             "a companion's is new",

@@ -1,0 +1,244 @@
+use super::{
+    Phase::{Both, Claims, Dependencies},
+    Strength::{Nothing, Several, Single},
+    *,
+};
+use crate::{
+    api::karmada::{BindingSnapshot, TargetCluster},
+    plan::management::facts::Scheduled,
+    timing::some_moment,
+};
+
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+fn asker(namespace: &str) -> Asker {
+    Asker { namespace: namespace.into(), city: CityCode::parse("dfw").unwrap() }
+}
+
+fn candidate(namespace: &str, phase: Phase, can_show: Option<Strength>) -> Candidate {
+    Candidate { policy: asker(namespace), phase, can_show, asks: phase == Both, answered: None }
+}
+
+fn answered(candidate: Candidate) -> Candidate {
+    Candidate { asks: true, answered: candidate.can_show, ..candidate }
+}
+
+/// One look of the first of `all`, which sees them all.
+fn see(state: State, all: &[Candidate], now: Instant) -> (State, Probe) {
+    let observed = Observed { own: all[0].clone(), candidates: Some(all.to_vec()) };
+    look(state, &observed, TIMEOUT, now)
+}
+
+/// Who asks, of these.
+fn elected(state: &State) -> Option<&str> {
+    state.elected.as_ref().map(|elected| elected.asker.namespace.as_str())
+}
+
+#[test]
+fn whoever_shows_most_asks_first_and_then_who_asks_already() {
+    let of = candidate;
+    let cases: [(&str, Vec<Candidate>, Option<&str>); 7] = [
+        ("one that is done has no question", vec![of("ns-1", Dependencies, Some(Single))], None),
+        ("one through which no answer can come", vec![of("ns-1", Claims, None)], None),
+        ("data before none", vec![of("ns-1", Both, Some(Nothing)), of("ns-2", Claims, Some(Single))], Some("ns-2")),
+        (
+            "several of a kind before one of each",
+            vec![of("ns-1", Both, Some(Single)), of("ns-2", Claims, Some(Several))],
+            Some("ns-2"),
+        ),
+        (
+            "one that asks already before one that does not",
+            vec![of("ns-1", Claims, Some(Single)), of("ns-2", Both, Some(Single))],
+            Some("ns-2"),
+        ),
+        (
+            "by name among equals, in whatever order they come",
+            vec![of("ns-2", Claims, Some(Single)), of("ns-1", Claims, Some(Single))],
+            Some("ns-1"),
+        ),
+        (
+            "what is done, or cannot be answered, does not stand in the way",
+            vec![of("ns-1", Dependencies, Some(Several)), of("ns-2", Both, None), of("ns-3", Claims, Some(Nothing))],
+            Some("ns-3"),
+        ),
+    ];
+    for (what, candidates, expected) in cases {
+        let (state, probe) = see(State::default(), &candidates, some_moment());
+        assert_eq!(elected(&state), expected, "{what}");
+        assert_eq!(matches!(probe, Probe::Nobody { .. }), expected.is_none(), "{what}");
+    }
+}
+
+#[test]
+fn only_an_answer_that_shows_as_much_as_can_be_asked_counts() {
+    let of = candidate;
+    for (what, candidates, expected) in [
+        ("one companion each", vec![answered(of("ns-1", Both, Some(Single)))], true),
+        ("several of a kind", vec![answered(of("ns-1", Both, Some(Several))), of("ns-2", Claims, Some(Single))], true),
+        (
+            "one, where several can be asked: it may be all that Karmada brings (6931)",
+            vec![answered(of("ns-1", Both, Some(Single))), of("ns-2", Claims, Some(Several))],
+            false,
+        ),
+        ("nothing is needed on the whole hub", vec![answered(of("ns-1", Both, Some(Nothing)))], true),
+        (
+            "nothing, where something is needed",
+            vec![answered(of("ns-1", Both, Some(Nothing))), of("ns-2", Claims, Some(Single))],
+            false,
+        ),
+        (
+            "one that is done answers for others",
+            vec![of("ns-1", Claims, Some(Single)), answered(of("ns-2", Dependencies, Some(Several)))],
+            true,
+        ),
+        (
+            "nobody can be asked, and one that is done needs nothing",
+            vec![of("ns-1", Claims, None), answered(of("ns-2", Dependencies, Some(Nothing)))],
+            false,
+        ),
+        (
+            "nobody can be asked, and one that is done has its data",
+            vec![of("ns-1", Claims, None), answered(of("ns-2", Dependencies, Some(Single)))],
+            true,
+        ),
+    ] {
+        let (state, probe) = see(State::default(), &candidates, some_moment());
+        assert_eq!((state.has_passed(), probe == Probe::Passed), (expected, expected), "{what}");
+    }
+    // The one that asks sees its own answer without looking at all the others.
+    let (state, _) = see(State::default(), &[candidate("ns-1", Both, Some(Single))], some_moment());
+    let own = answered(candidate("ns-1", Both, Some(Single)));
+    let (state, probe) = look(state, &Observed { own, candidates: None }, TIMEOUT, some_moment());
+    assert!(state.has_passed() && probe == Probe::Passed);
+}
+
+#[test]
+fn the_one_who_asks_counts_from_when_its_binding_asks() {
+    let start = some_moment();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let ttl = Duration::from_secs(1);
+    let here = |seconds, reported| Probe::Here { unanswered_for: Duration::from_secs(seconds), reported };
+    let (claims, both) = (candidate("ns-1", Claims, Some(Single)), candidate("ns-1", Both, Some(Single)));
+    let own = |own: &Candidate| Observed { own: own.clone(), candidates: None };
+    let state = State::default();
+    assert!(state.is_election_due(start, ttl), "nobody is chosen yet");
+    let (state, probe) = see(state, std::slice::from_ref(&claims), at(0));
+    assert_eq!(probe, here(0, false), "chosen, but no binding of it asks yet");
+    assert!(!state.is_election_due(at(1), ttl) && state.is_election_due(at(2), ttl));
+    let (state, _) = look(state, &own(&both), TIMEOUT, at(1));
+    let (state, probe) = see(state, std::slice::from_ref(&both), at(9));
+    assert_eq!(probe, here(8, false), "choosing the same again starts nothing anew");
+    let (state, probe) = look(state.refused(), &own(&both), TIMEOUT, at(10));
+    assert_eq!(probe, here(9, true), "reported once");
+    let (_, probe) = look(state, &own(&claims), TIMEOUT, at(11));
+    assert_eq!(probe, here(0, true), "the binding asks no more, and with it goes the question");
+}
+
+#[test]
+fn whoever_gets_no_answer_makes_way_and_a_few_ask_at_most() {
+    let mut now = some_moment();
+    let mut all: Vec<Candidate> = (1..=5).map(|n| candidate(&format!("ns-{n}"), Claims, Some(Single))).collect();
+    let mut state = State::default();
+    let mut order = Vec::new();
+    for _ in 0..7 {
+        (state, _) = see(state, &all, now);
+        let asks = elected(&state).unwrap().to_owned();
+        let turn = all.iter_mut().find(|c| c.policy.namespace == asks).unwrap();
+        (turn.phase, turn.asks) = (Both, true);
+        let own = Observed { own: turn.clone(), candidates: None };
+        (state, _) = look(state, &own, TIMEOUT, now);
+        now += TIMEOUT + Duration::from_secs(1);
+        let unreported = see(state.clone(), &all, now).0;
+        assert!(state.reported || elected(&unreported) == Some(&*asks), "not before it was reported once");
+        state = state.refused();
+        order.push(asks);
+    }
+    assert_eq!(order, ["ns-1", "ns-2", "ns-3", "ns-1", "ns-2", "ns-3", "ns-1"]);
+    // One whose binding never comes to ask makes way as well.
+    let stuck = [candidate("ns-1", Both, Some(Single)), candidate("ns-2", Claims, Some(Single))];
+    let stuck = stuck.map(|candidate| Candidate { asks: false, ..candidate });
+    let (state, _) = see(State::default(), &stuck, now);
+    assert_eq!(elected(&state), Some("ns-1"));
+    let (state, _) = see(state, &stuck, now + TIMEOUT * 3);
+    assert_eq!(elected(&state), Some("ns-2"));
+    // And so does one through which no answer can come any more.
+    let gone = [candidate("ns-2", Claims, None), candidate("ns-3", Claims, Some(Single))];
+    assert_eq!(elected(&see(state, &gone, now + TIMEOUT * 3).0), Some("ns-3"));
+}
+
+#[test]
+fn that_nobody_can_be_asked_counts_until_somebody_can() {
+    let start = some_moment();
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let nobody = |seconds, reported| Probe::Nobody { waited_for: Duration::from_secs(seconds), reported };
+    let (deaf, able) = (candidate("ns-1", Claims, None), candidate("ns-1", Claims, Some(Single)));
+    let (state, probe) = see(State::default(), std::slice::from_ref(&deaf), at(0));
+    assert_eq!(probe, nobody(0, false));
+    let (state, probe) = see(state, std::slice::from_ref(&deaf), at(7));
+    assert_eq!(probe, nobody(7, false));
+    let (state, probe) = see(state.nobody_reported(), std::slice::from_ref(&deaf), at(8));
+    assert_eq!(probe, nobody(8, true), "once");
+    let (state, probe) = see(state, std::slice::from_ref(&able), at(9));
+    assert!(matches!(probe, Probe::Here { .. }));
+    let (_, probe) = see(state, std::slice::from_ref(&deaf), at(10));
+    assert_eq!(probe, nobody(0, false), "it begins anew");
+}
+
+#[test]
+fn a_deployment_shows_something_only_where_an_answer_can_come() {
+    let on = |names: &[&str]| names.iter().map(|name| TargetCluster { name: (*name).into() }).collect::<Vec<_>>();
+    let (one, two) = (Token::config_map("one"), Token::config_map("two"));
+    let binding = BindingFacts {
+        policy: Some("city-dfw".into()),
+        clusters: vec!["cell-dfw".into()],
+        scheduled: Some(Scheduled { succeeded: true, ..Scheduled::default() }),
+        propagates: true,
+        distributed: true,
+        dependencies: Some(vec![one.clone(), two.clone()]),
+        ..BindingFacts::default()
+    };
+    let attached = |clusters: &[&str]| {
+        let required_by = vec![BindingSnapshot { name: "web".into(), clusters: on(clusters) }];
+        Some(Some(Arc::new(BindingFacts { required_by, ..BindingFacts::default() })))
+    };
+    let both = [one.clone(), two.clone()];
+    let show = |binding: &BindingFacts, second: Option<Option<Arc<BindingFacts>>>| {
+        let of = |token: &Token| if *token == one { attached(&["cell-dfw"]) } else { second.clone() };
+        evidence("city-dfw", "web", binding, &both, of)
+    };
+    let seen = show(&binding, attached(&["cell-dfw"])).unwrap();
+    assert_eq!(seen, Evidence { strength: Several, asks: true, answered: true });
+    for (what, second) in [
+        ("the second is not attached (6931)", Some(None)),
+        ("the second is brought to nobody", attached(&[])),
+        ("the second is brought elsewhere", attached(&["cell-ord"])),
+    ] {
+        let seen = show(&binding, second).unwrap();
+        assert_eq!(seen, Evidence { answered: false, ..show(&binding, attached(&["cell-dfw"])).unwrap() }, "{what}");
+    }
+    assert_eq!(show(&binding, None), None, "a companion that is not on the hub can be brought by nobody");
+    type Change = fn(&mut BindingFacts);
+    let never: [(&str, Change); 5] = [
+        ("claimed by another policy", |b| b.policy = Some("theirs".into())),
+        ("claimed by a cluster-wide policy", |b| b.cluster_policy = Some("wide".into())),
+        ("on no cluster", |b| b.clusters.clear()),
+        ("not scheduled", |b| b.scheduled = None),
+        ("on its way out", |b| b.terminating = true),
+    ];
+    for (what, change) in never {
+        let mut binding = binding.clone();
+        change(&mut binding);
+        assert_eq!(show(&binding, attached(&["cell-dfw"])), None, "{what}");
+    }
+    let unanswered: [(&str, Change); 3] = [
+        ("one is not listed", |b| b.dependencies.as_mut().unwrap().truncate(1)),
+        ("the feature is off (37)", |b| b.distributed = false),
+        ("there is no script (38)", |b| b.dependencies = None),
+    ];
+    for (what, change) in unanswered {
+        let mut binding = binding.clone();
+        change(&mut binding);
+        assert!(!show(&binding, attached(&["cell-dfw"])).unwrap().answered, "{what}");
+    }
+    assert_eq!(Strength::of(&[Token::secret("one"), one]), Single);
+}
