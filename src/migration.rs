@@ -45,6 +45,8 @@ pub async fn status(hub: &Connection) -> Result<String, Error> {
 struct Bindings {
     /// Those of companions, by namespace and name of the policy that claims them.
     claimed: BTreeMap<(String, String), usize>,
+    /// Deployments through which Karmada can answer: on a cluster, and claimed by a city policy.
+    able: usize,
     /// Deployments that ask for what they depend on.
     asking: usize,
     /// Bindings that show that they are answered.
@@ -56,6 +58,9 @@ impl Bindings {
         let namespace = binding.namespace().unwrap_or_default();
         let facts = BindingFacts::of(binding);
         let of_deployment = facts.template.is_deployment();
+        let city_policy = facts.policy.as_deref().filter(|policy| CityPolicyName::parse(policy).is_some());
+        let claimed = city_policy.is_some_and(|policy| facts.is_claimed_by(policy));
+        self.able += usize::from(of_deployment && claimed && !facts.clusters.is_empty());
         self.asking += usize::from(of_deployment && facts.propagates);
         self.answered += usize::from(facts.shows_dependencies());
         if let Some(policy) = facts.policy.filter(|_| !of_deployment) {
@@ -66,6 +71,11 @@ impl Bindings {
     fn verdict(&self) -> String {
         match self {
             Self { answered: 1.., .. } => "Karmada brings dependencies".to_owned(),
+            Self { asking: 0, able: 0, .. } => {
+                "Karmada has not been asked for dependencies yet, and nobody can ask: no \
+                                                deployment is on a cluster and claimed by its city's policy"
+                    .to_owned()
+            }
             Self { asking: 0, .. } => "Karmada has not been asked for dependencies yet".to_owned(),
             Self { asking, .. } => format!(
                 "Karmada does not bring dependencies, which {asking} deployment(s) ask for: policies stay with their claims \
@@ -117,7 +127,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::meta::{annotation, finalizer};
+    use crate::api::{
+        karmada::TargetCluster,
+        meta::{annotation, finalizer},
+    };
 
     #[test]
     fn the_table_says_how_far_each_city_is() {
@@ -155,7 +168,15 @@ ns-1       city-ord  claims        not yet  1
     fn it_says_whether_karmada_brings_dependencies() {
         let mut bindings = Bindings::default();
         bindings.add(binding("Secret", &json!({})));
-        assert_eq!(bindings.verdict(), "Karmada has not been asked for dependencies yet");
+        for (policy, able) in [("theirs", false), ("city-dfw", true)] {
+            let mut scheduled = binding("WorkloadDeployment", &json!({ annotation::POLICY_NAME: policy }));
+            scheduled.spec.propagate_deps = false;
+            scheduled.spec.clusters = vec![TargetCluster { name: "cell-dfw".into() }];
+            bindings.add(scheduled);
+            let nobody = bindings.verdict().contains("and nobody can ask");
+            assert!(bindings.verdict().starts_with("Karmada has not been asked for dependencies yet"), "{policy}");
+            assert_eq!(nobody, !able, "{policy}");
+        }
         bindings.add(binding("WorkloadDeployment", &json!({})));
         assert!(bindings.verdict().starts_with("Karmada does not bring dependencies, which 1 "));
         let mut left = binding("WorkloadDeployment", &json!({ annotation::DEPENDENCIES: "[]" }));

@@ -11,6 +11,7 @@ mod common;
 mod cells;
 mod cities;
 mod claim_timeout;
+mod claims;
 mod cleanup;
 mod data;
 mod diagnosis;

