@@ -45,7 +45,7 @@ impl Management {
         }
         let due = state.is_election_due(now, timing.probe_election_ttl);
         let observed = Observed {
-            own: self.hub.candidate(namespace, city.clone(), phase),
+            own: self.hub.candidate(namespace, city, phase),
             candidates: due.then(|| self.hub.candidates()),
         };
         let (next, probe) = probe::look(std::mem::take(&mut *state), &observed, timing.probe_timeout, now);
@@ -77,20 +77,20 @@ impl HubCache {
     fn candidates(&self) -> Vec<Candidate> {
         let candidate = |policy: &PropagationPolicy| {
             let city = CityPolicyName::parse(policy.metadata.name.as_deref()?)?;
-            Some(self.candidate(policy.metadata.namespace.as_deref()?, city, Phase::of(&policy.spec)))
+            Some(self.candidate(policy.metadata.namespace.as_deref()?, &city, Phase::of(&policy.spec)))
         };
         self.policies.values().iter().filter_map(|policy| candidate(policy)).collect()
     }
 
     /// A policy, and what its deployments show.
-    fn candidate(&self, namespace: &str, city: CityCode, phase: Phase) -> Candidate {
+    fn candidate(&self, namespace: &str, city: &CityCode, phase: Phase) -> Candidate {
         let policy = city.policy_name();
         let attached = |token: &Token| {
             let companion = self.companion(namespace, token)?;
             let name = names::binding_name(token.kind.as_str(), &token.name);
             (!companion.terminating).then(|| self.bindings.get(&ObjectKey::new(namespace, &name)))
         };
-        let copies = self.copies.by_index(&city_index(namespace, &city));
+        let copies = self.copies.by_index(&city_index(namespace, city));
         let evidence = copies.iter().filter_map(|copy| {
             let name = copy.name_any();
             let expected = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);

@@ -9,6 +9,9 @@ use crate::{
     timing::some_moment,
 };
 
+/// What is done to a binding.
+type Change = fn(&mut BindingFacts);
+
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn asker(namespace: &str) -> Asker {
@@ -220,7 +223,6 @@ fn a_deployment_shows_something_only_where_an_answer_can_come() {
         assert_eq!(seen, Evidence { answered: false, ..show(&binding, attached(&["cell-dfw"])).unwrap() }, "{what}");
     }
     assert_eq!(show(&binding, None), None, "a companion that is not on the hub can be brought by nobody");
-    type Change = fn(&mut BindingFacts);
     let never: [(&str, Change); 5] = [
         ("claimed by another policy", |b| b.policy = Some("theirs".into())),
         ("claimed by a cluster-wide policy", |b| b.cluster_policy = Some("wide".into())),
