@@ -16,6 +16,7 @@ mod cleanup;
 mod data;
 mod diagnosis;
 mod disruption;
+mod drains;
 mod external_edits;
 mod federation;
 mod metrics;

@@ -90,7 +90,7 @@ pub struct Testbed {
     neighbours: Vec<Worker>,
     /// The way to the projects by path, with quota or with several projects.
     pub milo: Option<Milo>,
-    providers: Vec<Provider>,
+    providers: BTreeMap<String, Provider>,
     stand_in: Option<StandIn>,
     _real: Option<Real>,
     /// The project's control plane.
@@ -148,7 +148,7 @@ impl Testbed {
         let mut bed = Self {
             neighbours: Vec::new(),
             milo: None,
-            providers: Vec::new(),
+            providers: BTreeMap::new(),
             stand_in: None,
             _real: real,
             project,
@@ -232,12 +232,25 @@ impl Testbed {
     pub async fn serve_instances(&mut self, served: bool) -> Result<()> {
         self.options.provider = served;
         self.providers.clear();
-        if served {
-            for cell in self.cells.values() {
-                self.providers.push(Provider::start(cell.client().await?));
-            }
+        for city in self.cells.keys().cloned().collect::<Vec<_>>() {
+            self.serve_instances_of(&city, served).await?;
         }
         Ok(())
+    }
+
+    /// From now on the provider stand-in serves the Instances of one cell, or nobody does.
+    pub async fn serve_instances_of(&mut self, city: &str, served: bool) -> Result<()> {
+        self.providers.remove(city);
+        if served {
+            let provider = Provider::start(self.cell(city)?.client().await?);
+            self.providers.insert(city.to_owned(), provider);
+        }
+        Ok(())
+    }
+
+    /// The control plane of a city's cell, to stop and start.
+    pub fn cell_mut(&mut self, city: &str) -> Result<&mut ControlPlane> {
+        self.cells.get_mut(city).with_context(|| format!("there is no cell {city}"))
     }
 
     /// What it was started with.

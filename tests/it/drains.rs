@@ -1,0 +1,351 @@
+//! A city that is to leave its cluster for one that cannot take it: nothing is lost, the drain says what it waits for, goes on
+//! by itself where that can be seen, and leaves nothing behind when it is called off.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::common::{
+    ABSENT, RUNTIME, World, api, apply,
+    beds::{Lent, Wish, alone},
+    condition, delete, eventually, get, list, merge, ready, template, workload,
+};
+use kube::{
+    Client, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use serde_json::{Value, json};
+
+const CITY: &str = "topology.datum.net/city-code";
+const DRAIN: &str = "compute.datumapis.com/drain";
+
+/// Why a cluster cannot take the city.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Obstacle {
+    /// Cordoned: the scheduler refuses it (fact 59).
+    Taint,
+    /// It does not carry the label.
+    Label,
+    /// It does not serve deployments (fact 66).
+    Api,
+    /// Its API server is dead.
+    Away,
+    /// What is to come there is there already, and not ours (fact 33).
+    Conflict,
+    /// Nobody serves its Instances.
+    Provider,
+}
+
+impl Obstacle {
+    /// Whether the scheduler would take the cluster all the same, so that only the first namespace shows that it is no good.
+    fn is_unseen(self) -> bool {
+        matches!(self, Self::Conflict | Self::Provider)
+    }
+
+    /// What the drain says that it waits for.
+    fn told(self) -> &'static str {
+        match self {
+            Self::Taint => "has the taint maintenance:NoSchedule",
+            Self::Label => "no other Cluster carries the label of dfw",
+            Self::Api => "does not serve WorkloadDeployments",
+            Self::Away => "is not ready",
+            Self::Conflict => "1 of 1 deployment(s) are not applied",
+            Self::Provider => "none of 1 instance(s) is programmed",
+        }
+    }
+
+    /// Puts it in the way, or takes it away again.
+    async fn set(self, stage: &mut Stage, there: bool) {
+        let cluster = stage.to.cluster();
+        let hub = stage.world.hub.clone();
+        match self {
+            Self::Taint => {
+                let taints = json!([{ "key": "maintenance", "effect": "NoSchedule" }]);
+                let taints = if there { taints } else { Value::Null };
+                merge(&hub, "Cluster", "", &cluster, json!({ "spec": { "taints": taints } })).await;
+            }
+            Self::Label => label(&hub, &cluster, (!there).then_some("dfw")).await,
+            Self::Api => stage.serve_deployments(!there).await,
+            Self::Away => {
+                let plane = stage.world.bed.cell_mut(stage.to.city()).unwrap();
+                if there {
+                    plane.stop_api_server();
+                } else {
+                    plane.start_api_server().unwrap();
+                    plane.wait_ready().await.unwrap();
+                }
+                let wanted = if there { "True" } else { "False" };
+                eventually("the Cluster says so", || async {
+                    let cluster = get(&hub, "Cluster", "", &cluster).await.ok_or("gone")?;
+                    let told = condition(&cluster, "Ready");
+                    if (told["status"] == wanted) != there { Ok(()) } else { Err(told.to_string()) }
+                })
+                .await;
+            }
+            Self::Conflict => {
+                for place in &stage.places.clone() {
+                    let client = stage.client(stage.to);
+                    if there {
+                        apply(client, foreign(&place.hub, &place.deployment)).await;
+                    } else {
+                        delete(client, "WorkloadDeployment", &place.hub, &place.deployment).await;
+                    }
+                }
+            }
+            Self::Provider => stage.world.bed.serve_instances_of(stage.to.city(), !there).await.unwrap(),
+        }
+    }
+}
+
+/// A deployment of somebody else, which asks for nothing.
+fn foreign(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": { "name": name, "namespace": namespace },
+        "spec": {
+            "workloadRef": { "name": "theirs", "uid": "00000000-0000-0000-0000-000000000001" }, "placementName": "p",
+            "cityCode": "dfw", "template": template("docker.io/library/nginx:1"), "scaleSettings": { "minReplicas": 0 },
+        },
+    })
+}
+
+/// One of the two cells.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Cell {
+    Dfw,
+    Ord,
+}
+
+impl Cell {
+    fn city(self) -> &'static str {
+        match self {
+            Self::Dfw => "dfw",
+            Self::Ord => "ord",
+        }
+    }
+
+    fn cluster(self) -> String {
+        format!("cell-{}", self.city())
+    }
+}
+
+/// A namespace of the project in which the city has a deployment.
+#[derive(Clone)]
+struct Place {
+    ns: String,
+    hub: String,
+    deployment: String,
+}
+
+struct Stage {
+    world: Lent<World>,
+    places: Vec<Place>,
+    from: Cell,
+    to: Cell,
+}
+
+impl Stage {
+    fn client(&self, cell: Cell) -> &Client {
+        match cell {
+            Cell::Dfw => &self.world.dfw,
+            Cell::Ord => &self.world.ord,
+        }
+    }
+
+    /// Everything of ours in a cell, with its uid; what somebody else has put there is left out.
+    async fn uids(&self, cell: Cell, place: &Place) -> BTreeMap<String, String> {
+        let mut found = BTreeMap::new();
+        for kind in ["WorkloadDeployment", "Instance", "Secret"] {
+            let objects = match api(self.client(cell), kind, &place.hub).list(&ListParams::default()).await {
+                Ok(objects) => objects.items,
+                // Not served, or not at all there for now.
+                Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+                Err(kube::Error::HyperError(_) | kube::Error::Service(_)) => Vec::new(),
+                Err(error) => panic!("{error}"),
+            };
+            for object in objects {
+                if kind != "WorkloadDeployment" || object.data["spec"]["workloadRef"]["name"] != "theirs" {
+                    found.insert(format!("{kind}/{}", object.name_any()), object.uid().unwrap());
+                }
+            }
+        }
+        found
+    }
+
+    async fn all(&self, cell: Cell) -> Vec<BTreeMap<String, String>> {
+        let mut all = Vec::new();
+        for place in &self.places {
+            all.push(self.uids(cell, place).await);
+        }
+        all
+    }
+
+    async fn drain(&self, on: bool) {
+        let value = if on { json!("true") } else { Value::Null };
+        let patch = json!({ "metadata": { "annotations": { DRAIN: value } } });
+        merge(&self.world.hub, "Cluster", "", &self.from.cluster(), patch).await;
+    }
+
+    /// Waits until the gauge counts one drain in this state, or none at all.
+    async fn state(&self, state: Option<&str>) {
+        eventually(&format!("the gauge says {state:?}"), || async {
+            let text = self.world.operators[0].metrics().await.map_err(|error| error.to_string())?;
+            let drains: Vec<&str> =
+                text.lines().filter(|line| line.starts_with("compute_federation_drains{")).collect();
+            let counts = |line: &&&str| line.ends_with(" 1");
+            let in_one = drains.iter().find(counts).and_then(|line| line.split('"').nth(1));
+            if in_one == state { Ok(()) } else { Err(format!("{drains:?}")) }
+        })
+        .await;
+    }
+
+    /// Waits until everything is on one cluster, and guarded there by nothing but its name and the label.
+    async fn settled(&self, on: Cell, off: Cell) {
+        let cluster = on.cluster();
+        eventually(&format!("everything is on {cluster}"), || async {
+            for place in &self.places {
+                let (here, there) = (self.uids(on, place).await, self.uids(off, place).await);
+                if here.len() != 3 || !there.is_empty() {
+                    return Err(format!("{here:?} {there:?}"));
+                }
+                let policy =
+                    get(&self.world.hub, "PropagationPolicy", &place.hub, "city-dfw").await.ok_or("no policy")?;
+                let placement = &policy.data["spec"]["placement"];
+                let label = json!({ "matchLabels": { CITY: "dfw" } });
+                let wanted = json!({ "clusterAffinities": [
+                    { "affinityName": "city", "clusterNames": [cluster], "labelSelector": label },
+                    { "affinityName": "holding", "clusterNames": [cluster] },
+                ] });
+                if *placement != wanted {
+                    return Err(placement.to_string());
+                }
+            }
+            Ok(())
+        })
+        .await;
+        for place in &self.places {
+            ready(&self.world, &place.ns, "web", 1).await;
+        }
+    }
+
+    /// Serves deployments in the new cell, or no longer.
+    async fn serve_deployments(&self, served: bool) {
+        let definitions = api(self.client(self.to), "CustomResourceDefinition", "");
+        let name = "workloaddeployments.compute.datumapis.com";
+        let mut definition = definitions.get(name).await.unwrap();
+        definition.data["spec"]["versions"][0]["served"] = json!(served);
+        definitions.replace(name, &PostParams::default(), &definition).await.unwrap();
+        eventually("the Cluster says so", || async {
+            let cluster = get(&self.world.hub, "Cluster", "", &self.to.cluster()).await.ok_or("gone")?;
+            let found = cluster.data["status"]["apiEnablements"].to_string().contains("WorkloadDeployment");
+            if found == served { Ok(()) } else { Err(format!("served: {found}")) }
+        })
+        .await;
+    }
+
+    /// Waits until an Event on the old cluster says why.
+    async fn told_on_the_cluster(&self, reason: &str, why: &str) {
+        eventually(&format!("{reason} is told on the Cluster: {why}"), || async {
+            let events = list(&self.world.hub, "Event", "default").await;
+            let said = events.iter().filter(|event| event.data["reason"] == reason);
+            let said: Vec<&str> = said.filter_map(|event| event.data["note"].as_str()).collect();
+            if said.iter().any(|note| note.contains(why)) { Ok(()) } else { Err(format!("{said:?}")) }
+        })
+        .await;
+    }
+
+    /// Waits until every deployment says why it is still where it is.
+    async fn told_on_deployments(&self, why: &str) {
+        for place in &self.places {
+            eventually("the deployment says why it is still there", || async {
+                let wd = get(&self.world.project, "WorkloadDeployment", &place.ns, &place.deployment).await;
+                let told = condition(&wd.ok_or("no deployment")?, "Federated");
+                let message = told["message"].as_str().unwrap_or_default();
+                let waits = told["status"] == "True" && told["reason"] == "DrainWaiting" && message.contains(why);
+                if waits { Ok(()) } else { Err(told.to_string()) }
+            })
+            .await;
+        }
+    }
+
+    /// The drain meets the obstacle: everything stays, or comes back, and it is told.
+    async fn is_held_up_by(&self, obstacle: Obstacle) {
+        let before = self.all(self.from).await;
+        self.drain(true).await;
+        if obstacle.is_unseen() {
+            self.told_on_the_cluster("DrainFailed", obstacle.told()).await;
+            self.state(Some("failed")).await;
+            self.settled(self.from, self.to).await;
+            let after = self.all(self.from).await;
+            let kept = before.iter().zip(&after).filter(|(before, after)| before == after).count();
+            assert_eq!(kept, before.len() - 1, "one namespace went first, and no other: {before:?} {after:?}");
+        } else {
+            self.told_on_the_cluster("DrainWaiting", obstacle.told()).await;
+            self.state(Some("waiting")).await;
+            self.told_on_deployments(obstacle.told()).await;
+            tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+            assert_eq!(self.all(self.from).await, before, "nothing has moved");
+        }
+    }
+
+    /// One obstacle: the drain is called off, asked for anew, and then goes on, which moves the city for good.
+    async fn meets(&mut self, obstacle: Obstacle) {
+        eprintln!("{obstacle:?}, from {:?} to {:?}", self.from, self.to);
+        obstacle.set(self, true).await;
+        self.is_held_up_by(obstacle).await;
+        let before = self.all(self.from).await;
+        self.drain(false).await;
+        self.state(None).await;
+        self.settled(self.from, self.to).await;
+        assert_eq!(self.all(self.from).await, before, "called off, everything stays where it is");
+        if obstacle.is_unseen() {
+            obstacle.set(self, false).await;
+            self.drain(true).await;
+        } else {
+            self.drain(true).await;
+            self.state(Some("waiting")).await;
+            obstacle.set(self, false).await;
+        }
+        self.settled(self.to, self.from).await;
+        self.state(None).await;
+        self.told_on_the_cluster("DrainEnded", "nothing of dfw is to leave any more").await;
+        self.drain(false).await;
+        std::mem::swap(&mut self.from, &mut self.to);
+    }
+}
+
+async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
+    merge(hub, "Cluster", "", cluster, json!({ "metadata": { "labels": { CITY: city } } })).await;
+}
+
+#[test]
+fn a_drain_that_cannot_be_carried_out_loses_nothing_waits_aloud_and_goes_on() {
+    RUNTIME.block_on(async {
+        // Real Karmada takes longer for everything, a good move included.
+        let arrival = if std::env::var_os("KARMADA_BIN").is_some() { 30 } else { 10 };
+        let management = format!("timing:\n  drainArrivalSeconds: {arrival}\n  policyPollSeconds: 0.5\n");
+        let world = alone(Wish { management, ..Wish::default() }).await;
+        let mut places = Vec::new();
+        for prefix in ["first", "second"] {
+            let (ns, hub) = world.namespace(prefix).await;
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": ns, "name": "db" },
+                "stringData": { "k": "v" },
+            });
+            apply(&world.project, secret).await;
+            let mut object = workload(&ns, "web", &["dfw"], 1);
+            object["spec"]["template"] = template("docker.io/library/nginx:1");
+            object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
+                json!([{ "secretRef": { "name": "db" } }]);
+            apply(&world.project, object).await;
+            ready(&world, &ns, "web", 1).await;
+            places.push(Place { ns, hub, deployment: "web-p-dfw".into() });
+        }
+        let mut stage = Stage { world, places, from: Cell::Dfw, to: Cell::Ord };
+        stage.settled(Cell::Dfw, Cell::Ord).await;
+        label(&stage.world.hub, "cell-ord", Some("dfw")).await;
+        for obstacle in
+            [Obstacle::Taint, Obstacle::Label, Obstacle::Api, Obstacle::Away, Obstacle::Conflict, Obstacle::Provider]
+        {
+            tokio::time::timeout(Duration::from_mins(5), stage.meets(obstacle)).await.unwrap();
+        }
+    });
+}
