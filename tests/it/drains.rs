@@ -72,11 +72,11 @@ impl Obstacle {
                     plane.start_api_server().unwrap();
                     plane.wait_ready().await.unwrap();
                 }
-                let wanted = if there { "True" } else { "False" };
                 eventually("the Cluster says so", || async {
                     let cluster = get(&hub, "Cluster", "", &cluster).await.ok_or("gone")?;
                     let told = condition(&cluster, "Ready");
-                    if (told["status"] == wanted) != there { Ok(()) } else { Err(told.to_string()) }
+                    let is_ready = told["status"] == "True";
+                    if is_ready == there { Err(told.to_string()) } else { Ok(()) }
                 })
                 .await;
             }

@@ -21,6 +21,7 @@ mod external_edits;
 mod federation;
 mod metrics;
 mod migration;
+mod one_place;
 mod outages;
 mod projects;
 mod secrets;

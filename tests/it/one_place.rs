@@ -1,0 +1,232 @@
+//! A city is in one place: whatever other policies send elsewhere, however many clusters carry its label, however it is spelt.
+
+use std::collections::BTreeMap;
+
+use crate::common::{
+    ABSENT, RUNTIME, World, api, apply,
+    beds::{Wish, alone},
+    condition, delete, eventually, get, list, merge, ready, template, workload,
+};
+use kube::{
+    Client, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+
+const CITY: &str = "topology.datum.net/city-code";
+
+/// A Workload of one instance in these cities.
+async fn start(world: &World, ns: &str, name: &str, cities: &[&str]) {
+    let mut object = workload(ns, name, cities, 1);
+    object["spec"]["template"] = template("docker.io/library/nginx:1");
+    apply(&world.project, object).await;
+}
+
+async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
+    merge(hub, "Cluster", "", cluster, json!({ "metadata": { "labels": { CITY: city } } })).await;
+}
+
+/// The deployments and Instances in a cell, with their uids.
+async fn uids(cell: &Client, hub: &str) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for kind in ["WorkloadDeployment", "Instance"] {
+        for object in list(cell, kind, hub).await {
+            found.insert(format!("{kind}/{}", object.name_any()), object.uid().unwrap());
+        }
+    }
+    found
+}
+
+/// Waits until a city's policy guards exactly this cluster.
+async fn guarded(world: &World, hub: &str, cluster: &str) {
+    eventually(&format!("dfw is guarded on {cluster}"), || async {
+        let policy = get(&world.hub, "PropagationPolicy", hub, "city-dfw").await.ok_or("no policy")?;
+        let placement = &policy.data["spec"]["placement"];
+        let names = |group: usize| placement["clusterAffinities"][group]["clusterNames"] == json!([cluster]);
+        if names(0) && names(1) { Ok(()) } else { Err(placement.to_string()) }
+    })
+    .await;
+}
+
+/// A policy of somebody else, that claims what this selector names for cell-ord. Karmada knows it once it has claimed a
+/// witness.
+async fn foreign_policy(world: &World, hub: &str, kind: &str, deployment: &str) {
+    let witness =
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": hub, "name": "witness" } });
+    apply(&world.hub, witness).await;
+    let selector = |api_version: &str, kind: &str, name: &str| {
+        json!({
+            "apiVersion": api_version, "kind": kind, "namespace": hub, "name": name,
+        })
+    };
+    let mut policy = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": kind, "metadata": { "name": "a-theirs" },
+        "spec": {
+            "resourceSelectors": [
+                selector("compute.datumapis.com/v1alpha", "WorkloadDeployment", deployment),
+                selector("v1", "ConfigMap", "witness"),
+            ],
+            "placement": { "clusterAffinity": { "clusterNames": ["cell-ord"] } },
+        },
+    });
+    if kind == "PropagationPolicy" {
+        policy["metadata"]["namespace"] = json!(hub);
+    }
+    apply(&world.hub, policy).await;
+    eventually("the other policy is known", || async {
+        let witness = get(&world.hub, "ConfigMap", hub, "witness").await.ok_or("no witness")?;
+        let claimed = witness.labels().keys().any(|key| key.ends_with("propagationpolicy.karmada.io/permanent-id"));
+        if claimed { Ok(()) } else { Err(format!("{:?}", witness.labels())) }
+    })
+    .await;
+}
+
+#[test]
+fn what_another_policy_sends_elsewhere_does_not_pin_the_city() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish::default()).await;
+        for kind in ["PropagationPolicy", "ClusterPropagationPolicy"] {
+            let (ns, hub) = world.namespace("pinned").await;
+            start(&world, &ns, "first", &["ord"]).await; // the hub namespace comes with it
+            ready(&world, &ns, "first", 1).await;
+            foreign_policy(&world, &hub, kind, "web-p-dfw").await;
+            start(&world, &ns, "web", &["dfw"]).await;
+            eventually("the claim is told", || async {
+                let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.ok_or("no deployment")?;
+                let told = condition(&wd, "Federated");
+                let names = told["message"].as_str().is_some_and(|text| text.contains(&format!("{kind} a-theirs")));
+                if told["reason"] == "ClaimedByAnotherPolicy" && names { Ok(()) } else { Err(told.to_string()) }
+            })
+            .await;
+            eventually("it is where that policy sends it", || async {
+                let there = uids(&world.ord, &hub).await;
+                if there.contains_key("WorkloadDeployment/web-p-dfw") { Ok(()) } else { Err(format!("{there:?}")) }
+            })
+            .await;
+            let namespace = if kind == "PropagationPolicy" { hub.as_str() } else { "" };
+            delete(&world.hub, kind, namespace, "a-theirs").await;
+            start(&world, &ns, "later", &["dfw"]).await;
+            eventually("both are in their city", || async {
+                let (dfw, ord) = (uids(&world.dfw, &hub).await, uids(&world.ord, &hub).await);
+                let here = |name: &str| dfw.contains_key(&format!("WorkloadDeployment/{name}-p-dfw"));
+                if here("web") && here("later") && ord.keys().all(|name| name.contains("first")) {
+                    Ok(())
+                } else {
+                    Err(format!("{dfw:?} {ord:?}"))
+                }
+            })
+            .await;
+            guarded(&world, &hub, "cell-dfw").await;
+            for name in ["first", "web", "later"] {
+                ready(&world, &ns, name, 1).await;
+                delete(&world.project, "Workload", &ns, name).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn of_two_clusters_with_the_label_one_has_the_city_in_every_namespace() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish::default()).await;
+        label(&world.hub, "cell-ord", Some("dfw")).await;
+        let (first, hub_of_first) = world.namespace("several").await;
+        start(&world, &first, "web", &["dfw"]).await;
+        ready(&world, &first, "web", 1).await;
+        guarded(&world, &hub_of_first, "cell-dfw").await;
+        eventually("the choice is told on the policy", || async {
+            let events = list(&world.hub, "Event", &hub_of_first).await;
+            let said = events.iter().find(|event| event.data["reason"] == "SeveralClusters");
+            let note = said.ok_or("not told")?.data["note"].to_string();
+            if note.contains("Clusters cell-dfw, cell-ord") { Ok(()) } else { Err(note) }
+        })
+        .await;
+        // Elsewhere it begins where it is, also when the first by name has lost the label.
+        label(&world.hub, "cell-dfw", None).await;
+        let (second, hub_of_second) = world.namespace("several").await;
+        start(&world, &second, "web", &["dfw"]).await;
+        ready(&world, &second, "web", 1).await;
+        guarded(&world, &hub_of_second, "cell-dfw").await;
+        for hub in [&hub_of_first, &hub_of_second] {
+            assert_eq!((uids(&world.dfw, hub).await.len(), uids(&world.ord, hub).await.len()), (2, 0));
+        }
+    });
+}
+
+/// The policy as the Go operator writes it: plain, by update, with the spelling of the deployment.
+async fn as_go_writes_it(world: &World, hub: &str, spelling: &str) {
+    let city = json!({ "matchLabels": { CITY: spelling } });
+    let spec = json!({
+        "resourceSelectors": [{
+            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "labelSelector": city,
+        }],
+        "propagateDeps": true,
+        "placement": { "clusterAffinity": { "labelSelector": city }, "clusterAffinities": null },
+    });
+    let params = PatchParams { field_manager: Some("manager".into()), ..PatchParams::default() };
+    let policies = api(&world.hub, "PropagationPolicy", hub);
+    policies.patch("city-dfw", &params, &Patch::Merge(json!({ "spec": spec }))).await.unwrap();
+}
+
+/// Workloads that spell the city in these ways, each in a namespace of its own, run on a Cluster that is labelled `DFW`.
+async fn spelt(world: &mut World, guard: bool) {
+    label(&world.hub, "cell-dfw", Some("DFW")).await;
+    let mut places = Vec::new();
+    for spellings in [&["DFW"][..], &["dfw"], &["Dfw", "dfw"]] {
+        let (ns, hub) = world.namespace("spelt").await;
+        for spelling in spellings {
+            let name = format!("web{}", places.len() + usize::from(*spelling == "Dfw"));
+            start(world, &ns, &name, &[spelling]).await;
+            ready(world, &ns, &name, 1).await;
+            let copy = get(&world.hub, "WorkloadDeployment", &hub, &format!("{name}-p-dfw")).await.unwrap();
+            assert_eq!(copy.labels()[CITY], *spelling, "the label is the deployment's own spelling");
+        }
+        places.push((ns, hub, spellings.len()));
+    }
+    let mut before = Vec::new();
+    for (_, hub, deployments) in &places {
+        let here = uids(&world.dfw, hub).await;
+        assert_eq!((here.len(), uids(&world.ord, hub).await.len()), (2 * deployments, 0), "{here:?}");
+        before.push(here);
+    }
+    eventually("several spellings are told", || async {
+        let events: Vec<DynamicObject> = list(&world.hub, "Event", &places[2].1).await;
+        let said = events.iter().find(|event| event.data["reason"] == "SeveralSpellings");
+        let note = said.ok_or("not told")?.data["note"].to_string();
+        if note.contains("DFW, Dfw, dfw") { Ok(()) } else { Err(note) }
+    })
+    .await;
+    // A federation that the Go operator ran: nothing moves when it is taken over.
+    world.operators[0].process.kill();
+    as_go_writes_it(world, &places[0].1, "DFW").await;
+    world.restart_manager(&[]).await;
+    if guard {
+        guarded(world, &places[0].1, "cell-dfw").await;
+        // Respelt while it runs: the second group keeps everything.
+        label(&world.hub, "cell-dfw", Some("dfw")).await;
+        eventually("the Cluster's new spelling counts", || async {
+            let policy = get(&world.hub, "PropagationPolicy", &places[0].1, "city-dfw").await.ok_or("no policy")?;
+            let text = policy.data["spec"]["placement"].to_string();
+            if text.contains(r#""values":["DFW","dfw"]"#) { Ok(()) } else { Err(text) }
+        })
+        .await;
+    }
+    tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+    for ((_, hub, _), before) in places.iter().zip(&before) {
+        assert_eq!(uids(&world.dfw, hub).await, *before);
+    }
+    for (ns, ..) in &places {
+        for workload in list(&world.project, "Workload", ns).await {
+            let told = condition(&workload, "Available");
+            assert_eq!(told["status"], Value::from("True"), "{told}");
+        }
+    }
+}
+
+#[test]
+fn every_spelling_of_a_city_is_the_same_city() {
+    RUNTIME.block_on(async {
+        spelt(&mut *alone(Wish::default()).await, true).await;
+        spelt(&mut *alone(Wish { management: "cityGuard: false\n".into(), ..Wish::default() }).await, false).await;
+    });
+}
