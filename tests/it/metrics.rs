@@ -35,7 +35,7 @@ enum Provocation {
 use Provocation::{BindingTaken, BindingWithoutCompanion, HubAway, LabelLost, QuotaAway, Stranger};
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 26] = [
+const METRICS: [(&str, Seen); 27] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
@@ -59,6 +59,7 @@ const METRICS: [(&str, Seen); 26] = [
     ("compute_federation_bindings_reaped_total", Provoked(BindingWithoutCompanion)),
     ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects.rs"))),
     ("compute_federation_mislabelled_clusters", Provoked(LabelLost)),
+    ("compute_federation_drains", Elsewhere(include_str!("drains.rs"))),
     ("compute_federation_blocked_deployments", Provoked(BindingTaken)),
     ("compute_projects_engaged", Served),
     ("leader_election_master_status", Served),
