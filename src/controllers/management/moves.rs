@@ -52,7 +52,8 @@ impl Moves {
 pub(super) async fn look(all: &Arc<Management>, now: Now) -> Next {
     // What cannot be read is somewhere all the same.
     if !all.hub.knows_karmada() || all.hub.clusters.has_unreadable("") || !all.options.city_guard {
-        return Next::Await;
+        let none = all.moves.lock().is_empty();
+        return if none { Next::Await } else { Next::After(all.options.timing.policy_poll) };
     }
     let observed = observe(all);
     if observed.cities.is_empty() {

@@ -195,8 +195,7 @@ fn step(
         next.turns.retain(|namespace, of| namespaces[namespace].is_split_by(&of.turn.to));
         return Some(next);
     }
-    let limit = timing.drain_arrival;
-    let attempts = settle(&mut next, namespaces, before, facts, to, limit, now);
+    let attempts = settle(&mut next, namespaces, before, clusters, (to, timing.drain_arrival), now);
     let urgent = next.from.iter().any(|name| clusters.get(name).is_some_and(|cluster| cluster.deleting));
     if next.failed.is_none() {
         admit(&mut next, namespaces, to, &attempts, urgent, now);
@@ -252,12 +251,12 @@ fn settle(
     next: &mut Move,
     namespaces: &BTreeMap<String, Whereabouts>,
     before: Option<&Move>,
-    facts: &ClusterFacts,
-    to: &str,
-    limit: Duration,
+    clusters: &BTreeMap<String, ClusterFacts>,
+    (to, limit): (&str, Duration),
     now: Timestamp,
 ) -> Attempts {
-    let mut attempts = Attempts { generation: facts.generation, number: 0 };
+    let generation = clusters.get(to).map_or(0, |facts| facts.generation);
+    let mut attempts = Attempts { generation, number: 0 };
     let known = namespaces.values().filter_map(|there| there.standing.as_ref());
     let known = known.chain(next.turns.values().map(|of| &of.turn));
     attempts.number = known.filter_map(|turn| attempts.number(&turn.attempt)).max().unwrap_or_default();
@@ -281,11 +280,17 @@ fn settle(
             // The scheduler has refused it all that time: nothing has moved, and nothing has to come back.
             retry = true;
         } else {
-            let minutes = limit.as_secs().div_ceil(60);
-            let why =
-                format!("within {minutes} min, {namespace} did not arrive on {to}: {missing}; it is brought back");
-            let back =
-                Turn { from: turn.to.clone(), to: turn.from.clone(), attempt: format!("{BACK}{}", turn.attempt) };
+            let why = format!("{namespace} did not arrive on {to} within {} s: {missing}", limit.as_secs());
+            let able = clusters.get(&turn.from).map_or(Err("is not there any more".to_owned()), ClusterFacts::is_able);
+            if let Err(obstacle) = able {
+                let why = format!("{why}; it stays there, for Cluster {} {obstacle}", turn.from);
+                next.failed.get_or_insert((turn.attempt.clone(), why));
+                next.turns.insert(namespace, of);
+                continue;
+            }
+            let why = format!("{why}; it is brought back");
+            let (from, back_to, attempt) = (turn.to.clone(), turn.from.clone(), format!("{BACK}{}", turn.attempt));
+            let back = Turn { from, to: back_to, attempt };
             next.failed.get_or_insert((turn.attempt.clone(), why));
             next.turns.insert(namespace, UnderWay { turn: back, since: now, ran: of.ran });
         }

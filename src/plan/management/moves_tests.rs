@@ -177,6 +177,21 @@ fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
 }
 
 #[test]
+fn what_cannot_be_brought_back_stays_and_is_told() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.cluster("a").obstacle = Some("has the taint k:NoSchedule".into());
+    world.look();
+    world.arrive("n1", "b", false);
+    world.wait(10);
+    let told = world.look();
+    assert!(told.contains("it stays there, for Cluster a has the taint k:NoSchedule"), "{told}");
+    assert_eq!(world.turns(), ["n1>b"]);
+    world.arrive("n1", "b", true);
+    world.look();
+    assert!(world.turns().is_empty(), "it has arrived after all; nothing follows it: {:?}", world.moves);
+}
+
+#[test]
 fn what_the_scheduler_refuses_is_asked_for_again_under_another_name() {
     let mut world = World::new(&["n1"]);
     world.look();
