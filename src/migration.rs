@@ -7,7 +7,7 @@ use kube::{ResourceExt, api::ListParams};
 use crate::{
     api::{
         karmada::{PropagationPolicy, ResourceBinding},
-        names::CityPolicyName,
+        names::{CityPolicyName, HubNamespace, Template},
     },
     io::{Error, clients::Connection, list},
     plan::{
@@ -37,7 +37,7 @@ pub async fn status(hub: &Connection) -> Result<String, Error> {
     list::objects(&client, "hub", ListParams::default(), |policy: PropagationPolicy| policies.push(policy)).await?;
     let mut bindings = Bindings::default();
     list::objects(&client, "hub", ListParams::default(), |binding| bindings.add(binding)).await?;
-    Ok(format!("{}{}\n", table(&rows(&policies, &bindings.claimed)), bindings.verdict()))
+    Ok(format!("{}{}{}\n", table(&rows(&policies, &bindings.claimed)), bindings.residue(), bindings.verdict()))
 }
 
 /// What the bindings of the hub come to.
@@ -45,6 +45,8 @@ pub async fn status(hub: &Connection) -> Result<String, Error> {
 struct Bindings {
     /// Those of companions, by namespace and name of the policy that claims them.
     claimed: BTreeMap<(String, String), usize>,
+    /// Those of companions that go somewhere by themselves although no policy claims them.
+    left: usize,
     /// Deployments through which Karmada can answer: on a cluster, and claimed by a city policy.
     able: usize,
     /// Deployments that ask for what they depend on.
@@ -58,6 +60,9 @@ impl Bindings {
         let namespace = binding.namespace().unwrap_or_default();
         let facts = BindingFacts::of(binding);
         let of_deployment = facts.template.is_deployment();
+        let claimed = facts.policy.is_some() || facts.cluster_policy.is_some();
+        let companions = matches!(facts.template, Template::Companion(_)) && HubNamespace::parse(&namespace).is_some();
+        self.left += usize::from(companions && !claimed && (facts.placed || !facts.clusters.is_empty()));
         let city_policy = facts.policy.as_deref().filter(|policy| CityPolicyName::parse(policy).is_some());
         let claimed = city_policy.is_some_and(|policy| facts.is_claimed_by(policy));
         self.able += usize::from(of_deployment && claimed && !facts.clusters.is_empty());
@@ -65,6 +70,17 @@ impl Bindings {
         self.answered += usize::from(facts.shows_dependencies());
         if let Some(policy) = facts.policy.filter(|_| !of_deployment) {
             *self.claimed.entry((namespace, policy)).or_default() += 1;
+        }
+    }
+
+    /// What former claims have left, if anything.
+    fn residue(&self) -> String {
+        match self.left {
+            0 => String::new(),
+            left => format!(
+                "{left} companion(s) have clusters or a placement that no policy claims any more, which is undone once every \
+                 deployment that needs them has them by its need\n"
+            ),
         }
     }
 
@@ -154,6 +170,28 @@ ns-1       city-ord  claims        not yet  1
 1 of 2 are done
 ";
         assert_eq!(table(&rows(&all, &bindings.claimed)), expected);
+    }
+
+    #[test]
+    fn it_counts_what_former_claims_have_left() {
+        let mut bindings = Bindings::default();
+        let on = vec![TargetCluster { name: "cell-dfw".into() }];
+        let claimed = binding("Secret", &json!({ annotation::POLICY_NAME: "city-dfw" }));
+        let placed = binding("Secret", &json!({ annotation::APPLIED_PLACEMENT: "{}" }));
+        let deployment = binding("WorkloadDeployment", &json!({}));
+        for (binding, left) in [(claimed, 0), (binding("Secret", &json!({})), 0), (deployment, 0), (placed, 1)] {
+            let mut scheduled = binding.clone();
+            scheduled.spec.clusters.clone_from(&on);
+            let is_deployment = scheduled.spec.resource.kind == "WorkloadDeployment";
+            let is_claimed = scheduled.annotations().contains_key(annotation::POLICY_NAME);
+            for (binding, left) in [(binding, left), (scheduled, usize::from(!is_deployment && !is_claimed))] {
+                let before = bindings.left;
+                bindings.add(binding);
+                assert_eq!(bindings.left - before, left);
+            }
+        }
+        assert!(bindings.residue().starts_with("3 companion(s) have clusters or a placement"));
+        assert_eq!(Bindings::default().residue(), "");
     }
 
     fn binding(kind: &str, annotations: &serde_json::Value) -> ResourceBinding {
