@@ -24,6 +24,7 @@ mod migration;
 mod one_place;
 mod outages;
 mod projects;
+mod repair;
 mod secrets;
 mod suites;
 mod unnamed_cells;

@@ -18,6 +18,8 @@ use crate::{
 
 /// Repairs after which the wait for the next begins to grow.
 const REPAIRS_BEFORE_BACKOFF: u32 = 3;
+/// How many times its length it takes until a lag is forgotten: some are served long after most.
+const LAG_WEARS_OFF: u32 = 4;
 /// What is to come in a time that nobody can name.
 const NEVER: Duration = Duration::from_hours(1);
 
@@ -200,8 +202,7 @@ impl State {
             deployments,
             affordable_in: self.budget.wait(now).unwrap_or(NEVER),
             karmada_wrote: self.karmada_wrote.map(ago),
-            // What was slow a while ago may not be any more.
-            lag: self.lag.map_or(Duration::ZERO, |(lag, at)| lag.saturating_sub(ago(at))),
+            lag: self.lag_at(now),
             ..Repairs::default()
         };
         if let Some(blocked) = self.all.get(key) {
@@ -211,6 +212,12 @@ impl State {
             repairs.trial = trial.map_or(Duration::ZERO, |trial| until(trial.at + backoff(base, trial.vain)));
         }
         repairs
+    }
+
+    /// How long Karmada lately took. It wears off: what was slow a while ago may not be any more.
+    fn lag_at(&self, now: Instant) -> Duration {
+        self.lag
+            .map_or(Duration::ZERO, |(lag, at)| lag.saturating_sub(now.saturating_duration_since(at) / LAG_WEARS_OFF))
     }
 
     fn forget(&mut self, key: &Key, now: Instant) -> Noted {

@@ -100,10 +100,10 @@ fn what_karmada_takes_is_seen_from_what_it_was_silent_about() {
     assert_eq!(lag(0), 0);
     all.note(&key("slow"), &blocked("BindingMissing"), at(0));
     all.note(&key("slow"), &blocked("NotApplied"), at(60));
-    assert_eq!((lag(60), lag(70), lag(121)), (60, 50, 0), "it wears off");
+    assert_eq!((lag(60), lag(100), lag(301)), (60, 50, 0), "it wears off");
     all.note(&key("quick"), &blocked("BindingMissing"), at(64));
     all.note(&key("quick"), &[], at(65));
-    assert_eq!(lag(70), 50, "one that was quicker proves nothing");
+    assert_eq!(lag(100), 50, "one that was quicker proves nothing");
     let told = vec![Signal::Blocked { reason: "NoClusterForCity".into(), silent: false, whole: None }];
     all.note(&key("unplaced"), &told, at(0));
     all.note(&key("unplaced"), &[], at(1_000));

@@ -1,0 +1,280 @@
+//! Repair makes nothing worse: a Karmada that is away, or slow, is waited for; what somebody takes away in bulk is brought
+//! back one after the other; what somebody has suspended is left alone.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Lent, Wish, alone},
+    condition, delete, deployment, eventually, eventually_within, get, list, merge, skip,
+};
+use futures::{StreamExt, stream};
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::{Value, json};
+use testbed::audit::{Audit, Request};
+
+/// How many deployments there are, and whether they wait as long as in production. `DEPLOYMENTS=5000` is the whole size.
+fn size(default: usize) -> (usize, bool) {
+    let asked = std::env::var("DEPLOYMENTS").ok().and_then(|n| n.parse().ok());
+    (asked.unwrap_or(default), asked.is_some())
+}
+
+/// A minute of production in a few seconds.
+const SHORT: &str = "timing:\n  deliveryGraceSeconds: 0.5\n  neverDeliveredRepairSeconds: 5\n";
+
+struct Stage {
+    world: Lent<World>,
+    ns: String,
+    hub: String,
+    patience: Duration,
+}
+
+impl Stage {
+    async fn start(prefix: &str, in_full: bool, more: &str) -> Self {
+        let management = format!("{}{more}", if in_full { "" } else { SHORT });
+        let world = alone(Wish { management, ..Wish::default() }).await;
+        let (ns, hub) = world.namespace(prefix).await;
+        let patience = Duration::from_secs(if in_full { 3_600 } else { 120 });
+        Self { world, ns, hub, patience }
+    }
+
+    /// So many deployments that run nothing; each fourth has a Secret of its own.
+    async fn deploy(&self, prefix: &str, count: usize) {
+        let made = stream::iter(0..count).map(|n| async move {
+            let name = format!("{prefix}-{n}");
+            let mut object = deployment(&self.ns, &name, "dfw");
+            object["spec"]["scaleSettings"]["minReplicas"] = json!(0);
+            if n % 4 == 0 {
+                let secret = json!({
+                    "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": self.ns, "name": name },
+                    "stringData": { "k": "v" },
+                });
+                apply(&self.world.project, secret).await;
+                let from = json!([{ "secretRef": { "name": name } }]);
+                object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] = from;
+            }
+            apply(&self.world.project, object).await;
+        });
+        made.buffer_unordered(16).collect::<Vec<()>>().await;
+    }
+
+    /// What `Federated` says of each deployment.
+    async fn told(&self) -> BTreeMap<String, Value> {
+        let all = list(&self.world.project, "WorkloadDeployment", &self.ns).await;
+        all.iter().map(|wd| (wd.name_any(), condition(wd, "Federated"))).collect()
+    }
+
+    /// Waits until `Federated` says this of so many deployments, and returns what it says of each.
+    async fn all_say(&self, reason: &str, count: usize) -> BTreeMap<String, Value> {
+        eventually_within(self.patience, &format!("{count} say {reason}"), || async {
+            let told = self.told().await;
+            let others: Vec<&Value> = told.values().filter(|told| told["reason"] != reason).collect();
+            let right = told.len() - others.len();
+            if right == count { Ok(told) } else { Err(format!("{right}; others: {:?}", others.first())) }
+        })
+        .await
+    }
+
+    /// The Events on deployments: reasons and texts, by name.
+    async fn events(&self) -> BTreeMap<String, Vec<(String, String)>> {
+        let mut events: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        for event in list(&self.world.project, "Event", &self.ns).await {
+            let told = (text(&event.data["reason"]), text(&event.data["note"]));
+            events.entry(text(&event.data["regarding"]["name"])).or_default().push(told);
+        }
+        events
+    }
+
+    /// Nothing was repaired, each deployment has one Event at most, and none accuses a setting of what is only slow.
+    async fn was_patient(&self) {
+        assert_eq!(self.repairs().await, 0, "nothing was touched");
+        for (deployment, events) in self.events().await {
+            assert!(events.len() <= 1, "{deployment}: {events:?}");
+            let silent = ["BindingMissing", "NotScheduled", "NotApplied", "DependenciesNotPropagated"];
+            for (reason, text) in events {
+                assert!(silent.contains(&&*reason), "{deployment}: {reason} {text}");
+                let accuses = ["PropagateDeps", "ResourceInterpreterCustomization", "removed"];
+                assert!(accuses.iter().all(|word| !text.contains(word)), "{deployment}: {reason} {text}");
+            }
+        }
+    }
+
+    async fn repairs(&self) -> u64 {
+        let text = self.world.operators[0].metrics().await.unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix("compute_federation_repairs_total "));
+        line.map_or(0, |value| value.parse().unwrap())
+    }
+}
+
+/// Writes to copies of deployments, their status aside, by name.
+fn copies(audit: &Audit, hub: &str) -> BTreeMap<String, usize> {
+    let mut writes = BTreeMap::new();
+    for request in writes_of(audit) {
+        if request.resource == "workloaddeployments" && request.namespace == hub {
+            *writes.entry(request.name).or_default() += 1;
+        }
+    }
+    writes
+}
+
+fn writes_of(audit: &Audit) -> Vec<Request> {
+    let all = audit.requests().unwrap();
+    all.into_iter().filter(|request| !["get", "list"].contains(&&*request.verb)).collect()
+}
+
+#[test]
+fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
+    RUNTIME.block_on(async {
+        let (count, in_full) = size(200);
+        let mut stage = Stage::start("away", in_full, "").await;
+        if stage.world.bed.stand_in().is_none() {
+            skip!("Karmada's own processes are not stopped by a test");
+        }
+        stage.deploy("old", 4).await;
+        let old = stage.all_say("Propagated", 4).await;
+        stage.world.bed.stop_stand_in();
+        let (hub, project) = (Audit::mark(&stage.world.bed.hub), Audit::mark(&stage.world.bed.project));
+        stage.deploy("new", count).await;
+        let told = stage.all_say("BindingMissing", count).await;
+        assert!(told.values().all(|told| {
+            told["reason"] == "Propagated" || told["message"].as_str().unwrap().contains("it has not been there before")
+        }));
+        let written = copies(&hub, &stage.hub);
+        assert!(written.len() == count && written.values().all(|writes| *writes <= 2), "{written:?}");
+
+        // From now on there is silence, however long it takes; `AWAY=600` makes it ten minutes.
+        let away = std::env::var("AWAY").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(8);
+        let settled = eventually("all that is to be said is said", || async {
+            let before = writes_of(&project).len();
+            tokio::time::sleep(Duration::from_secs(2)).await; // silence is a matter of time
+            if writes_of(&project).len() == before { Ok(before) } else { Err(before.to_string()) }
+        })
+        .await;
+        let after = Audit::mark(&stage.world.bed.hub);
+        tokio::time::sleep(Duration::from_secs(away)).await; // the very thing that is to be shown
+        assert_eq!(writes_of(&after), [], "nothing is asked of the hub");
+        assert_eq!(writes_of(&project).len(), settled, "nor of the project");
+        let status = writes_of(&project).into_iter().filter(|w| w.resource == "workloaddeployments/status").count();
+        assert!(status <= 2 * count, "{status} status writes");
+
+        stage.world.bed.restart_stand_in().await.unwrap();
+        let now = stage.all_say("Propagated", count + 4).await;
+        assert!(old.iter().all(|(name, told)| now[name] == *told), "what ran was never doubted");
+        stage.was_patient().await;
+        let writes = writes_of(&after);
+        assert_eq!(copies(&after, &stage.hub), BTreeMap::new(), "not one touch: {writes:?}");
+    });
+}
+
+#[test]
+fn a_karmada_that_is_slow_is_not_made_slower() {
+    RUNTIME.block_on(async {
+        let (count, in_full) = size(80);
+        let stage = Stage::start("slow", in_full, "").await;
+        let Some(karmada) = stage.world.bed.stand_in() else { skip!("real Karmada's pace is a flag of its own") };
+        stage.deploy("old", 4).await;
+        stage.all_say("Propagated", 4).await;
+        karmada.writes_per_second(Some(40));
+        let hub = Audit::mark(&stage.world.bed.hub);
+        stage.deploy("new", count).await;
+        stage.all_say("Propagated", count + 4).await;
+        karmada.writes_per_second(None);
+        let written = copies(&hub, &stage.hub);
+        assert!(written.values().all(|writes| *writes <= 2), "made, and told of its data: {written:?}");
+        stage.was_patient().await;
+        assert!(stage.events().await.len() > count / 2, "it was slow enough to be told");
+    });
+}
+
+#[test]
+fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
+    RUNTIME.block_on(async {
+        let budget = "repair:\n  perMinute: 600\n  burst: 3\n";
+        let (count, in_full) = size(40);
+        let stage = Stage::start("bulk", in_full, budget).await;
+        stage.deploy("wd", count).await;
+        stage.all_say("Propagated", count).await;
+        let (hub, before) = (Audit::mark(&stage.world.bed.hub), stage.events().await);
+        let bindings = list(&stage.world.hub, "ResourceBinding", &stage.hub).await;
+        let of_copies = bindings.iter().filter(|binding| binding.name_any().ends_with("-workloaddeployment"));
+        let taken = of_copies.map(|binding| {
+            let (client, hub, name) = (&stage.world.hub, &stage.hub, binding.name_any());
+            async move { delete(client, "ResourceBinding", hub, &name).await }
+        });
+        stream::iter(taken).buffer_unordered(16).collect::<Vec<()>>().await;
+        eventually("it is told that others lack the same", || async {
+            let held = stage.told().await.into_values().find(|told| {
+                told["message"]
+                    .as_str()
+                    .is_some_and(|text| text.ends_with("others lack the same, repairs are held back"))
+            });
+            held.ok_or_else(|| "nobody says so".to_owned())
+        })
+        .await;
+        eventually_within(stage.patience, "all are back", || async {
+            let back = list(&stage.world.hub, "ResourceBinding", &stage.hub).await;
+            let of_copies = back.iter().filter(|binding| binding.name_any().ends_with("-workloaddeployment")).count();
+            if of_copies == count { Ok(()) } else { Err(of_copies.to_string()) }
+        })
+        .await;
+        stage.all_say("Propagated", count).await;
+        let all = writes_of(&hub);
+        let mut touches: Vec<_> = all
+            .iter()
+            .filter(|write| {
+                write.resource == "workloaddeployments" && write.namespace == stage.hub && write.code == 200
+            })
+            .map(|write| write.at)
+            .collect();
+        touches.sort_unstable();
+        assert!(touches.len() >= count && touches.len() <= count + 5, "{} touches of {count}", touches.len());
+        // Three, and one each tenth of a second; a second for what is on its way between budget and server.
+        for (n, pair) in touches.windows(20).enumerate() {
+            let took = pair[19].duration_since(pair[0]).as_secs_f64();
+            assert!(took + 1.0 > f64::from(20 - 3) / 10.0, "20 touches from {n} on in {took} s");
+        }
+        for (deployment, events) in stage.events().await {
+            let known = before.get(&deployment).map(Vec::as_slice).unwrap_or_default();
+            let new: Vec<_> = events.iter().filter(|event| !known.contains(event)).collect();
+            let of = |reason: &str| new.iter().filter(|(told, _)| told == reason).count();
+            assert!(of("Repaired") <= 1 && of("BindingMissing") <= 1, "{deployment}: {events:?}");
+        }
+    });
+}
+
+#[test]
+fn what_somebody_has_suspended_is_told_and_left_alone() {
+    RUNTIME.block_on(async {
+        let stage = Stage::start("suspended", false, "").await;
+        stage.deploy("old", 1).await;
+        stage.all_say("Propagated", 1).await;
+        let hold = json!({ "spec": { "suspension": { "dispatching": true } } });
+        merge(&stage.world.hub, "PropagationPolicy", &stage.hub, "city-dfw", hold).await;
+        eventually("Karmada knows it", || async {
+            let binding = get(&stage.world.hub, "ResourceBinding", &stage.hub, "old-0-workloaddeployment").await;
+            let suspended = binding.is_some_and(|binding| binding.data["spec"]["suspension"]["dispatching"] == true);
+            if suspended { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        stage.deploy("new", 2).await;
+        let told = stage.all_say("PropagationSuspended", 3).await;
+        let of = |name: &str| (told[name]["status"].clone(), told[name]["message"].as_str().unwrap().to_owned());
+        let (status, text) = of("old-0");
+        assert!(status == "True" && text.contains("has it as it was"), "{text}");
+        let (status, text) = of("new-1");
+        let says = text.contains("spec.suspension of ResourceBinding") && text.contains("from Cluster cell-dfw");
+        assert!(status == "False" && says, "{text}");
+        crate::common::never("it is touched", || async {
+            let repairs = stage.repairs().await;
+            (repairs > 0).then_some(repairs)
+        })
+        .await;
+        assert!(get(&stage.world.dfw, "WorkloadDeployment", &stage.hub, "new-1").await.is_none());
+        let resume = json!({ "spec": { "suspension": null } });
+        merge(&stage.world.hub, "PropagationPolicy", &stage.hub, "city-dfw", resume).await;
+        stage.all_say("Propagated", 3).await;
+        let there: Vec<DynamicObject> = list(&stage.world.dfw, "WorkloadDeployment", &stage.hub).await;
+        assert_eq!((there.len(), stage.repairs().await), (3, 0));
+    });
+}
