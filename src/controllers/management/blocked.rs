@@ -240,9 +240,7 @@ impl State {
         let Some(blocked) = self.all.get(key) else { return noted };
         if blocked.silent && blocked.repairs == 0 {
             let took = now.saturating_duration_since(blocked.since);
-            let left =
-                self.lag.map_or(Duration::ZERO, |(lag, at)| lag.saturating_sub(now.saturating_duration_since(at)));
-            self.lag = (took >= left).then_some((took, now)).or(self.lag);
+            self.lag = (took >= self.lag_at(now)).then_some((took, now)).or(self.lag);
         }
         if self.trials.get(reason).is_some_and(|trial| trial.key == *key) {
             self.trials.remove(reason);
