@@ -179,7 +179,7 @@ async fn lead(
     kept
 }
 
-/// Waits until work that was reported to end has had its time. After a lost Lease that is short: the next leader starts
+/// Waits until work that was asked to end has had its time. After a lost Lease that is short: the next leader starts
 /// when the Lease runs out, a few seconds after we failed to renew it.
 async fn late(working: &CancellationToken, stop: &CancellationToken) {
     working.cancelled().await;

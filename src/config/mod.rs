@@ -105,6 +105,7 @@ impl Config {
     /// # Errors
     /// The first thing that is wrong.
     pub fn new(flags: Flags, file: Option<&str>) -> Result<Self, Invalid> {
+        check_sides(&flags)?;
         // Taken apart completely, so that a flag nobody uses does not compile.
         let Flags {
             kubeconfig,
@@ -128,17 +129,6 @@ impl Config {
             command: _,
         } = flags;
         let file = file::parse(server_config.as_deref(), file)?;
-        if !management && !cell {
-            return Err(Invalid(
-                "nothing to run: give --enable-management-controllers, --enable-cell-controllers or both".into(),
-            ));
-        }
-        if management && federation_kubeconfig.is_none() {
-            return Err(Invalid("--enable-management-controllers needs the hub: give --federation-kubeconfig".into()));
-        }
-        if federation_context.is_some() && federation_kubeconfig.is_none() {
-            return Err(Invalid("--federation-context is given without --federation-kubeconfig".into()));
-        }
         let without_effect = [
             (instance_type_deprecation_grace_period, "--instance-type-deprecation-grace-period"),
             (instance_type_default, "--instance-type-default"),
@@ -149,11 +139,7 @@ impl Config {
             .map(|(_, flag)| format!("{flag} has no effect: this operator keeps no instance types; leave it out"));
         let local = Source { path: kubeconfig, context: None };
         let files = [&local.path, &federation_kubeconfig, &file.discovery_kubeconfig, &file.project_kubeconfig];
-        for path in files.into_iter().chain([&file.quota_kubeconfig]).flatten() {
-            if !path.is_file() {
-                return Err(Invalid(format!("kubeconfig {}: no such file", path.display())));
-            }
-        }
+        check_files(files.into_iter().chain([&file.quota_kubeconfig]).flatten())?;
         let networks = flags::networking_gate(&feature_gates)?;
         let or_local = |path: Option<std::path::PathBuf>| match path {
             Some(path) => Source { path: Some(path), context: None },
@@ -161,17 +147,11 @@ impl Config {
         };
         let quota = match file.quota_kubeconfig.or_else(|| file.project_kubeconfig.clone()).filter(|_| cell) {
             None => None,
-            Some(path) => {
-                // In single mode there is no other; among several, claims must say whose they are.
-                let cluster = file.cluster_name.or_else(|| (!file.milo).then(|| "single".to_owned()));
-                let cluster = cluster.ok_or_else(|| {
-                    Invalid(
-                        "discovery.clusterName is needed for quota in milo mode: give this cell a name of its own"
-                            .into(),
-                    )
-                })?;
-                Some(Quota { projects: or_local(Some(path)), internal: file.internal, cluster })
-            }
+            Some(path) => Some(Quota {
+                projects: or_local(Some(path)),
+                internal: file.internal,
+                cluster: cluster_name(file.cluster_name, file.milo)?,
+            }),
         };
         let discovery = if file.milo {
             Discovery::Milo {
@@ -208,6 +188,34 @@ impl Config {
             log_filter: flags::log_filter(zap_log_level.as_deref(), zap_devel)?,
         })
     }
+}
+
+/// Refuses flags that leave nothing to run, or not enough to run it.
+fn check_sides(flags: &Flags) -> Result<(), Invalid> {
+    let (management, hub) = (flags.enable_management_controllers, flags.federation_kubeconfig.is_some());
+    let problem = if !management && !flags.enable_cell_controllers {
+        "nothing to run: give --enable-management-controllers, --enable-cell-controllers or both"
+    } else if management && !hub {
+        "--enable-management-controllers needs the hub: give --federation-kubeconfig"
+    } else if flags.federation_context.is_some() && !hub {
+        "--federation-context is given without --federation-kubeconfig"
+    } else {
+        return Ok(());
+    };
+    Err(Invalid(problem.into()))
+}
+
+/// Refuses a kubeconfig that is not there.
+fn check_files<'a>(mut files: impl Iterator<Item = &'a std::path::PathBuf>) -> Result<(), Invalid> {
+    let absent = files.find(|path| !path.is_file());
+    absent.map_or(Ok(()), |path| Err(Invalid(format!("kubeconfig {}: no such file", path.display()))))
+}
+
+/// What a cell is called on its claims. In single mode there is no other; among several, claims must say whose they are.
+fn cluster_name(given: Option<String>, milo: bool) -> Result<String, Invalid> {
+    given.or_else(|| (!milo).then(|| "single".to_owned())).ok_or_else(|| {
+        Invalid("discovery.clusterName is needed for quota in milo mode: give this cell a name of its own".into())
+    })
 }
 
 /// The namespace given, else the pod's own, else the one that the manifests use.

@@ -4,6 +4,7 @@ pub mod apply;
 pub mod clients;
 pub mod clock;
 mod confidential;
+pub mod feed;
 pub mod health;
 pub mod lease;
 pub mod list;

@@ -18,7 +18,7 @@ use crate::plan::{ObjectVersion, management::resolve::Source};
 pub struct Sources {
     entries: Mutex<HashMap<ObjectKey, Entry>>,
     listener: OnceLock<Listener>,
-    /// Whether the watch fails, so that nobody reports of changes.
+    /// Whether the watch fails, so that changes go unnoticed.
     failing: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ impl Sources {
         self.failing.load(Ordering::Acquire)
     }
 
-    /// Who is told that a source in use has changed. Set once, before the watch begins.
+    /// Called when a source in use has changed. Set once, before the watch begins.
     pub fn listen(&self, listener: impl Fn(&ObjectKey) + Send + Sync + 'static) {
         let _ = self.listener.set(Box::new(listener));
     }

@@ -14,24 +14,19 @@ use kube::{
     core::{DeserializeGuard, PartialObjectMeta, WatchEvent},
 };
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Class, Error,
-    clients::{Connection, Sink},
+    clients::Connection,
     deadline,
+    feed::pruned,
     health::{Entry, Health},
     queue::backoff,
-    store::{Cache, Incoming, IndexValue, ObjectKey, Store},
+    store::{Cache, Incoming, ObjectKey},
 };
-use crate::{
-    api::meta::manager,
-    metrics::Metrics,
-    plan::{Object, diff},
-    timing::Timing,
-};
+use crate::{metrics::Metrics, timing::Timing};
 
 /// Longest wait for one page of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -301,48 +296,6 @@ fn number(version: Option<&str>) -> u64 {
     version.and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
-/// Drops what no decision reads: every field manager's book-keeping but that of our own applies, which is packed.
-fn pruned<K: Resource>(mut object: K) -> K {
-    if let Some(entries) = &mut object.meta_mut().managed_fields {
-        entries.retain(|entry| {
-            entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX))
-                && entry.operation.as_deref() == Some("Apply")
-        });
-        entries.shrink_to_fit();
-        for fields in entries.iter_mut().filter_map(|entry| entry.fields_v1.as_mut()) {
-            diff::pack(fields);
-        }
-    }
-    object
-}
-
-/// Feeds the answers to our own writes into a watch's store.
-pub struct Feed<K, V, I = String> {
-    /// What is kept of each object.
-    pub keep: fn(K) -> V,
-    /// Where it is kept.
-    pub store: Arc<Store<V, I>>,
-}
-
-impl<K, V, I> Sink for Feed<K, V, I>
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
-    V: Send + Sync,
-    I: IndexValue,
-{
-    fn wrote(&self, object: Value) {
-        // What we wrote and cannot read back comes by the watch, which reports it.
-        if let Ok(object) = serde_json::from_value::<K>(object) {
-            let frame = Incoming::<V>::new(&object, None);
-            self.store.wrote(Incoming { value: Some((self.keep)(pruned(object))), ..frame });
-        }
-    }
-
-    fn removed(&self, object: &Object, uid: &str) {
-        self.store.forget(&ObjectKey::new(&object.namespace, &object.name), uid);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
@@ -354,6 +307,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::io::store::Store;
 
     /// An API server that lists nothing and ends every watch at once; it counts the watches.
     async fn server(watches: Arc<AtomicUsize>) -> Connection {

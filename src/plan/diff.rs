@@ -1,7 +1,7 @@
 //! Whether a server-side apply would change anything, decided without asking the server.
 //!
 //! An apply that changes nothing makes no event but costs the server as much as a real write, so it is not sent.
-//! It changes something when the live object lacks a field that we want, or when it still has one that we applied
+//! It changes something when the live object does not have a field that we want, or when it still has one that we applied
 //! before and want no longer; the latter is read from our own entry in `managedFields`.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;

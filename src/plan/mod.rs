@@ -30,8 +30,8 @@ use std::{convert::Infallible, time::Duration};
 
 /// What to do now, in this order, and when to look again if nothing happens.
 ///
-/// `S` is a write, or a [`Step`] on one of two planes. `G` is what the controller is told beside the writes; most plans
-/// tell nothing.
+/// `S` is a write, or a [`Step`] on one of two planes. `G` is what the plan signals to its controller beside the writes;
+/// most plans signal nothing.
 #[derive(Debug)]
 pub struct Plan<S, G = Infallible> {
     /// Writes, in the order that is safe to be cut after any of them.
@@ -45,7 +45,7 @@ pub struct Plan<S, G = Infallible> {
 /// When to look at an object again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Some watched event will report.
+    /// A watched event will enqueue the object again.
     Await,
     /// No event can be relied on: look again after this long.
     After(Duration),
@@ -78,7 +78,7 @@ impl<S, G> Plan<S, G> {
         Self::writes(Vec::new())
     }
 
-    /// The same plan, telling the controller this as well.
+    /// The same plan, which signals this to the controller as well.
     #[must_use]
     pub fn with(mut self, signals: impl IntoIterator<Item = G>) -> Self {
         self.signals.extend(signals);

@@ -3,6 +3,7 @@
 
 pub mod beds;
 pub mod example_app;
+pub mod refusal;
 
 use std::{
     collections::BTreeMap,
@@ -216,6 +217,7 @@ pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
         "Project" => ("resourcemanager.miloapis.com", "v1alpha1"),
         "Event" => ("events.k8s.io", "v1"),
         "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
+        "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => ("admissionregistration.k8s.io", "v1"),
         "ClusterRole" => ("rbac.authorization.k8s.io", "v1"),
         "ResourceInterpreterCustomization" => ("config.karmada.io", "v1alpha1"),
         _ => ("", "v1"),

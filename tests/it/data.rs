@@ -186,7 +186,7 @@ fn a_rotated_secret_is_on_every_cell_and_restarts_nobody_until_asked() {
 }
 
 #[test]
-fn each_failure_is_told_and_heals_by_itself() {
+fn each_failure_is_reported_and_heals_by_itself() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -279,7 +279,7 @@ fn each_failure_is_told_and_heals_by_itself() {
 }
 
 #[test]
-fn a_name_that_belongs_to_something_else_on_the_hub_is_told() {
+fn a_name_that_belongs_to_something_else_on_the_hub_is_reported() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -305,7 +305,7 @@ fn a_name_that_belongs_to_something_else_on_the_hub_is_told() {
 }
 
 #[test]
-fn a_copy_that_the_hub_refuses_is_told_until_the_source_is_another() {
+fn a_copy_that_the_hub_refuses_is_reported_until_the_source_is_another() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -332,7 +332,7 @@ fn a_copy_that_the_hub_refuses_is_told_until_the_source_is_another() {
 }
 
 #[test]
-fn a_source_that_may_not_be_read_is_told_and_found_when_it_may() {
+fn a_source_that_may_not_be_read_is_reported_and_found_when_it_may() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;

@@ -79,7 +79,7 @@ impl Stage {
 }
 
 #[test]
-fn each_cause_is_told_in_time_and_goes_with_its_cure() {
+fn each_cause_is_reported_in_time_and_goes_with_its_cure() {
     RUNTIME.block_on(async {
         let world = alone(Wish::default()).await;
         bind_location(&world.project, "lhr").await.unwrap();

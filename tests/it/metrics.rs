@@ -46,7 +46,7 @@ const METRICS: [(&str, Seen); 27] = [
     ("compute_undecodable_objects_total", Elsewhere(include_str!("disruption.rs"))),
     ("compute_quota_enforcement_enabled", Served),
     ("compute_quota_eval_failures_total", Provoked(QuotaAway)),
-    ("compute_quota_claim_orphaned_total", Elsewhere(include_str!("cells.rs"))),
+    ("compute_quota_claim_orphaned_total", Elsewhere(include_str!("cells/quota.rs"))),
     ("compute_federation_quarantined_objects", Provoked(Stranger)),
     ("compute_referenced_data_companions_present", Served),
     ("compute_referenced_data_companions_expected", Served),
@@ -72,7 +72,7 @@ const AT_REST: [&str; 1] = ["workqueue_depth"];
 fn the_table_names_every_metric() {
     // A family that has counted nothing yet is not in the text that operators tell.
     let families = ["controller_runtime_", "workqueue_", "compute_", "leader_election_"];
-    let source = include_str!("../../src/metrics.rs");
+    let source = include_str!("../../src/metrics/families.rs");
     let registered: BTreeSet<&str> = source
         .split('"')
         .skip(1)

@@ -10,13 +10,15 @@ use crate::common::{
     beds::{Lender, Lent},
     delete, deployment, eventually,
     example_app::SWEEPS,
-    get, list, merge, never, promised, workload,
+    get, list, merge, never, promised,
+    refusal::Refusal,
+    workload,
 };
 use http::Method;
 use jiff::Timestamp;
 use kube::{
     Client, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use testbed::{
@@ -344,7 +346,7 @@ fn fifty_projects_that_rest_ask_for_nothing() {
 }
 
 #[test]
-fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace() {
+fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace() {
     RUNTIME.block_on(async {
         let mut world = world().await;
         engaged(&world, 3.0).await;
@@ -359,6 +361,20 @@ fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace
             })
             .await;
         }
+        // One that somebody keeps from going must not keep the other from it.
+        let stuck = world.namespace_in(&beta, "stuck").await;
+        apply(&beta, workload("stuck", "web", &["dfw"], 1)).await;
+        eventually("it is on the hub", || async {
+            get(&world.hub, "WorkloadDeployment", &stuck, "web-p-dfw").await.map(drop).ok_or("not yet".to_owned())
+        })
+        .await;
+        let unless = format!("oldObject.metadata.name != '{stuck}'");
+        let rule = Refusal { name: "stuck", kind: ("", "namespaces"), operation: "DELETE", unless: &unless };
+        rule.begin_with(&world.hub, || async {
+            let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+            api(&world.hub, "Namespace", "").delete(&stuck, &params).await.map(drop)
+        })
+        .await;
         // Gone while nobody looks: nothing of it is finalised.
         let on_hub = Audit::mark(&world.bed.hub);
         world.operators[0].process.kill();
@@ -408,6 +424,12 @@ fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace
             })
             .await;
         }
+        assert!(get(&world.hub, "Namespace", "", &stuck).await.is_some());
+        rule.end(&world.hub).await;
+        eventually("the other is gone as well", || async {
+            if get(&world.hub, "Namespace", "", &stuck).await.is_none() { Ok(()) } else { Err("there".to_owned()) }
+        })
+        .await;
         let asked = on_hub.requests().unwrap();
         let removal =
             asked.iter().find(|r| r.verb == "delete" && r.resource == "namespaces" && r.name == lost).unwrap();
@@ -420,7 +442,9 @@ fn what_a_vanished_project_leaves_on_the_hub_is_told_and_removed_after_its_grace
         world.bed.options_mut().management.clear();
         world.restart_manager(&[]).await;
         engaged(&world, 3.0).await;
-        delete(&beta, "Namespace", "", "lost").await;
-        gone_from(&beta, "lost").await;
+        for namespace in ["lost", "stuck"] {
+            delete(&beta, "Namespace", "", namespace).await;
+            gone_from(&beta, namespace).await;
+        }
     });
 }

@@ -151,7 +151,7 @@ fn fact_38_without_its_script_nothing_new_is_known_and_what_was_brought_stays() 
 }
 
 #[test]
-fn fact_39_an_invalid_name_among_the_dependencies_is_told_and_the_others_arrive() {
+fn fact_39_an_invalid_name_among_the_dependencies_is_reported_and_the_others_arrive() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let careless = "function GetDependencies(o) return { { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = '../x' }, { apiVersion = 'v1', kind = 'ConfigMap', namespace = o.metadata.namespace, name = 'data' } } end";

@@ -93,7 +93,7 @@ fn fact_52_a_claimed_template_that_changes_its_label_stays_and_nothing_of_it_tra
 }
 
 #[test]
-fn facts_51_53_to_55_57_and_62_what_other_hands_do() {
+fn facts_51_53_to_55_57_and_62_what_others_do_by_hand() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let ns = hub.deployed().await;

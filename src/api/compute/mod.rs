@@ -3,7 +3,9 @@
 mod condition;
 mod deployment;
 mod instance;
+mod interface;
 mod template;
+mod volume;
 mod workload;
 
 pub use condition::{Condition, ConditionStatus};
@@ -11,7 +13,9 @@ pub use deployment::{WorkloadDeployment, WorkloadDeploymentSpec, WorkloadDeploym
 pub use instance::{
     Instance, InstanceInterfaceAssignments, InstanceInterfaceStatus, InstanceObserved, InstanceSpec, InstanceStatus,
 };
+pub use interface::*;
 pub use template::*;
+pub use volume::*;
 pub use workload::{
     InstanceManagementPolicy, MetricTarget, Placement, PlacementStatus, ResourceMetric, ScaleMetric, ScaleSettings,
     Workload, WorkloadSpec, WorkloadStatus,

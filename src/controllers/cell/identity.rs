@@ -10,7 +10,7 @@ use crate::{
     plan,
 };
 
-/// The uid of a namespace that every cluster has from its first to its last day. Waits until the cell tells it.
+/// The uid of a namespace that every cluster has from its first to its last day. Waits until the cell answers with it.
 pub(super) async fn cell_uid(cell: &ControlPlane<plan::Cell>, health: &Health) -> String {
     let entry = health.watch("namespace kube-system in cell".into());
     let mut failures = 0;

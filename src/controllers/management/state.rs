@@ -24,7 +24,7 @@ use crate::{
         neighbours::{LocationBinding, Network},
     },
     controllers::{Watches, namespace_facts, with},
-    io::{clients::ControlPlane, clock::Now, health::Health, queue::Queue, store::ObjectKey, watch::Feed},
+    io::{clients::ControlPlane, clock::Now, feed::Feed, health::Health, queue::Queue, store::ObjectKey},
     metrics::Metrics,
     plan::{
         self, Kind,
@@ -134,7 +134,7 @@ impl Management {
         this.hub.plane.feed(Kind::Secret, Arc::new(feed));
         watches.objects::<ResourceBinding, _>("", BindingFacts::of, &this.hub.bindings);
         watches.objects::<Cluster, _>("", ClusterFacts::of, &this.hub.clusters);
-        // Without a selector: one that lacks its labels is to be reported, not overlooked.
+        // Without a selector: one without its labels is to be reported, not overlooked.
         watches.written::<Instance, _>("", |i| i, &this.hub.instances);
         this
     }

@@ -268,7 +268,7 @@ fn a_foreign_hash_on_what_the_template_makes_is_replaced_and_the_instance_runs_o
     let stamped = stamped.unwrap();
     assert_eq!(stamped["spec"]["controller"]["templateHash"], template_hash(&wd.spec.template));
     assert_eq!(stamped["metadata"]["resourceVersion"], "1", "exactly the one that was judged");
-    // Whatever differs is another template's, and so is one that was reported to restart since.
+    // Whatever differs is another template's, and so is one that was asked to restart since.
     let restarted = |i: &mut Instance| i.metadata.annotations = None;
     let other = |i: &mut Instance| i.spec.runtime.resources.instance_type = "big".into();
     assert_eq!(act(&wd, &[made(0, &restarted), made(1, &other)]), "delete wd-1");

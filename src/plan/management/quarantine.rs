@@ -1,5 +1,5 @@
 //! When a hub Instance that cannot be shown in a project is put into quarantine and reported: once, and only after what
-//! it lacks has had the time to come.
+//! is missing has had the time to come.
 
 use std::time::{Duration, Instant};
 

@@ -159,7 +159,7 @@ fn after_copy(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<HubWork> {
 fn after_policy(delta: &Delta<'_, PropagationPolicy>) -> BTreeSet<HubWork> {
     let mut work = BTreeSet::new();
     work.extend(CityPolicyName::parse(delta.name).map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
-    // Whether claims are to be undone, and what a deployment lacks, is read off the policy's phase.
+    // Whether claims are to be undone, and what a deployment is missing, is read off the policy's phase.
     let phase = |policy: Option<&PropagationPolicy>| {
         policy.map(|policy| (ownership::is_managed(policy), Phase::of(&policy.spec)))
     };

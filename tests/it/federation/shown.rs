@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use serde_json::json;
 use testbed::audit::{Audit, Request};
 
-use super::ours;
+use super::costs::ours;
 use crate::common::{
     RUNTIME, World, apply, beds::shared, condition, delete, deployment, eventually, get, list, merge, ready, template,
     workload,
@@ -123,7 +123,7 @@ async fn quarantined(world: &World, reason: &str) -> u32 {
 }
 
 #[test]
-fn a_hub_instance_that_belongs_nowhere_is_put_aside_and_told_once() {
+fn a_hub_instance_that_belongs_nowhere_is_quarantined_and_reported_once() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;

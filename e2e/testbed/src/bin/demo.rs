@@ -1,5 +1,8 @@
 //! One command that shows a Workload on its way: project, hub, two cells, and back.
 
+#[path = "../demo/view.rs"]
+mod view;
+
 use std::{
     collections::BTreeMap,
     io::{IsTerminal, Write},
@@ -8,13 +11,10 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Parser;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
-};
+use kube::Client;
 use serde_json::{Value, json};
 use testbed::{
     Options, Testbed, binaries,
@@ -25,6 +25,8 @@ use testbed::{
     pki::User,
 };
 use tokio::time::Instant;
+
+use self::view::{Seen, View};
 
 const NAMESPACE: &str = "demo";
 /// How long each part of the story may take.
@@ -168,104 +170,13 @@ fn sample(name: &str) -> Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// What the demo looks at.
-struct View {
-    projects: BTreeMap<String, Client>,
-    hub: Client,
-    cells: BTreeMap<String, Client>,
-}
-
+/// What came of it.
 #[derive(Default)]
 struct Outcome {
     ok: bool,
     seconds: f64,
     over_quota: Option<(String, String)>,
     projects: BTreeMap<String, Value>,
-}
-
-/// One look.
-#[derive(Default)]
-struct Seen {
-    rows: Vec<[String; 4]>,
-    /// Whether every Workload has every instance ready, and shown to its tenant.
-    complete: bool,
-    /// The Instance that waits for quota while all others run, and what it says.
-    over_quota: Option<(String, String)>,
-    projects: BTreeMap<String, Value>,
-}
-
-impl View {
-    async fn new(bed: &Testbed) -> Result<Self> {
-        let mut cells = BTreeMap::new();
-        for (city, cell) in &bed.cells {
-            cells.insert(city.clone(), cell.client().await?);
-        }
-        let mut projects = BTreeMap::from([(TENANTS[0].0.to_owned(), bed.project.client().await?)]);
-        for (name, project) in &bed.others {
-            projects.insert(name.clone(), project.client().await?);
-        }
-        Ok(Self { projects, hub: bed.hub.client().await?, cells })
-    }
-
-    /// One row per stage and city: object, where, what it says.
-    async fn look(&self) -> Result<Seen> {
-        let mut seen = Seen { complete: true, ..Seen::default() };
-        let hub = list(&self.hub, "WorkloadDeployment").await?;
-        let mut on_cells = BTreeMap::new();
-        let mut data = BTreeMap::new();
-        for (city, cell) in &self.cells {
-            on_cells.insert(city, list(cell, "Instance").await?);
-            data.insert(city, companions(cell).await?);
-        }
-        let (mut ready, mut over) = (0, Vec::new());
-        for (project, workload, _) in TENANTS {
-            let client = &self.projects[project];
-            let place = format!("project {project}");
-            let workloads = list(client, "Workload").await?;
-            let of = |objects: &[DynamicObject], name: &str| objects.iter().find(|o| o.name_any() == name).cloned();
-            let found = of(&workloads, workload);
-            let (available, said) = found.as_ref().map_or((false, "-".into()), |w| condition(w, "Available"));
-            seen.complete &= available;
-            seen.rows.push(["Workload".into(), place.clone(), workload.into(), said]);
-            let deployments = list(client, "WorkloadDeployment").await?;
-            let shown = list(client, "Instance").await?;
-            let mut cities = BTreeMap::new();
-            for (city, instances) in &on_cells {
-                let name = format!("{workload}-edge-{city}");
-                let Some(wd) = of(&deployments, &name) else { continue };
-                seen.rows.push(["  WorkloadDeployment".into(), place.clone(), name.clone(), deployment(&wd)]);
-                let copy = of(&hub, &name).map_or("-".into(), |wd| deployment(&wd));
-                seen.rows.push(["  WorkloadDeployment".into(), "hub".into(), name.clone(), copy]);
-                let namespace = wd.annotations().get("compute.datumapis.com/federation-namespace");
-                let arrived = namespace.and_then(|ns| data[city].get(ns)).cloned().unwrap_or_default();
-                seen.complete &= arrived.len() == 2;
-                let said = if arrived.is_empty() { "-".into() } else { format!("{} arrived", arrived.join(", ")) };
-                seen.rows.push(["    its data".into(), format!("cell {city}"), name.clone(), said]);
-                for instance in instances.iter().filter(|i| i.name_any().starts_with(&name)) {
-                    let (runs, said) = condition(instance, "Ready");
-                    ready += usize::from(runs);
-                    if said.ends_with("QuotaExceeded") {
-                        let told = of(&shown, &instance.name_any()).map(|i| condition(&i, "Ready").1);
-                        over.extend(told.filter(|told| told.ends_with("QuotaExceeded")).map(|_| instance.name_any()));
-                    }
-                    seen.rows.push(["    Instance".into(), format!("cell {city}"), instance.name_any(), said]);
-                }
-                let status = &wd.data["status"];
-                let full = status["readyReplicas"] == status["desiredReplicas"]
-                    && status["readyReplicas"].as_i64() > Some(0)
-                    && shown.iter().filter(|i| i.name_any().starts_with(&name) && condition(i, "Ready").0).count()
-                        == usize::try_from(status["desiredReplicas"].as_i64().unwrap_or(0))?;
-                seen.complete &= full;
-                cities.insert((*city).clone(), json!({ "available": full, "readyReplicas": status["readyReplicas"] }));
-            }
-            seen.complete &= !cities.is_empty();
-            seen.projects.insert(project.into(), json!(cities));
-        }
-        if let ([instance], 4) = (&over[..], ready) {
-            seen.over_quota = Some((instance.clone(), "QuotaExceeded, in the city and in the project".into()));
-        }
-        Ok(seen)
-    }
 }
 
 /// Where the table goes. On a terminal it is updated in place, elsewhere each change is a line.
@@ -396,43 +307,4 @@ fn invite(bed: &Testbed) {
 ",
         of(&bed.hub)
     );
-}
-
-/// The ConfigMaps and Secrets that the operator brought to a cell, by namespace.
-async fn companions(cell: &Client) -> Result<BTreeMap<String, Vec<String>>> {
-    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    let ours = ListParams::default().labels("compute.datumapis.com/referenced-data=true");
-    for kind in ["ConfigMap", "Secret"] {
-        let api: Api<DynamicObject> =
-            Api::all_with(cell.clone(), &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind)));
-        for object in api.list_metadata(&ours).await?.items {
-            let name = format!("{kind} {}", object.name_any());
-            found.entry(object.namespace().unwrap_or_default()).or_default().push(name);
-        }
-    }
-    Ok(found)
-}
-
-async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("compute.datumapis.com", "v1alpha", kind));
-    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
-    match api.list(&ListParams::default()).await {
-        Ok(list) => Ok(list.items),
-        Err(error) => bail!("cannot list {kind}: {error}"),
-    }
-}
-
-fn condition(object: &DynamicObject, type_: &str) -> (bool, String) {
-    let conditions = object.data["status"]["conditions"].as_array();
-    let Some(found) = conditions.into_iter().flatten().find(|c| c["type"] == type_) else { return (false, "-".into()) };
-    let text = |field: &str| found[field].as_str().unwrap_or_default();
-    (text("status") == "True", format!("{type_}={} {}", text("status"), text("reason")))
-}
-
-fn deployment(object: &DynamicObject) -> String {
-    let status = &object.data["status"];
-    if status["replicas"].is_null() {
-        return "no status yet".into();
-    }
-    format!("{}/{} ready, {}", status["readyReplicas"], status["desiredReplicas"], condition(object, "Available").1)
 }

@@ -1,0 +1,103 @@
+//! The objects that a testbed needs before anybody uses it.
+
+use std::{fs, path::Path};
+
+use anyhow::{Result, bail};
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kube::{
+    Client,
+    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+};
+use serde_json::json;
+
+use super::eventually;
+use crate::{binaries, control_plane::ControlPlane, manifests, pki::User};
+
+/// Label by which policies find a city's cluster.
+const CITY: &str = "topology.datum.net/city-code";
+
+/// Tells Karmada how to read our kind.
+pub async fn interpreter(hub: &Client) -> Result<()> {
+    let text = fs::read_to_string(binaries::root().join("config/components/federation/interpreter.yaml"))?;
+    eventually("the interpreter", || manifests::apply(hub, &text)).await
+}
+
+/// Makes a cell a member of the hub.
+pub(super) async fn register(hub: &Client, dir: &Path, city: &str, cell: &ControlPlane) -> Result<()> {
+    let ca = STANDARD.encode(fs::read(dir.join("ca.crt"))?);
+    let name = cell.name();
+    for namespace in ["karmada-cluster".to_owned(), format!("karmada-es-{name}")] {
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+        manifests::apply_value(hub, namespace).await?;
+    }
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "karmada-cluster" },
+        "data": { "token": STANDARD.encode(User::Admin.token()), "caBundle": ca },
+    });
+    manifests::apply_value(hub, secret).await?;
+    let cluster = json!({
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": { "name": name, "labels": { CITY: city } },
+        "spec": {
+            "syncMode": "Push", "apiEndpoint": format!("https://127.0.0.1:{}", cell.port()),
+            "secretRef": { "namespace": "karmada-cluster", "name": name },
+        },
+    });
+    // Real Karmada serves Clusters from an API server of its own.
+    manifests::create_or_merge(hub, cluster).await
+}
+
+/// Opens a city to the project.
+pub async fn bind_location(project: &Client, city: &str) -> Result<()> {
+    let binding = json!({
+        "apiVersion": "networking.datumapis.com/v1alpha", "kind": "LocationBinding",
+        "metadata": { "name": city },
+        "spec": { "locationRef": { "name": city }, "locationClassName": "datum-managed", "topology": { CITY: city } },
+    });
+    manifests::apply_value(project, binding).await.map(|_| ())
+}
+
+/// Tells a cell which location it is.
+pub(super) async fn locate(cell: &Client, city: &str) -> Result<()> {
+    let location = json!({
+        "apiVersion": "networking.datumapis.com/v1alpha", "kind": "Location",
+        "metadata": { "name": format!("{city}-1") },
+        "spec": { "locationClassName": "self-managed", "topology": { CITY: city } },
+    });
+    manifests::apply_value(cell, location).await.map(|_| ())
+}
+
+/// Lets Milo know a project, ready to be worked on.
+pub async fn announce(milo: &Client, project: &str) -> Result<()> {
+    let object = json!({
+        "apiVersion": "resourcemanager.miloapis.com/v1alpha1", "kind": "Project",
+        "metadata": { "name": project }, "spec": {},
+    });
+    manifests::apply_value(milo, object).await?;
+    let gvk = GroupVersionKind::gvk("resourcemanager.miloapis.com", "v1alpha1", "Project");
+    let api: Api<DynamicObject> = Api::all_with(milo.clone(), &ApiResource::from_gvk(&gvk));
+    let status = json!({ "status": { "conditions": [{
+        "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}});
+    api.patch_status(project, &PatchParams::default(), &Patch::Merge(status)).await?;
+    Ok(())
+}
+
+/// Waits until so many members are ready.
+pub(super) async fn clusters_ready(hub: &Client, count: usize) -> Result<()> {
+    let gvk = GroupVersionKind::gvk("cluster.karmada.io", "v1alpha1", "Cluster");
+    let api: Api<DynamicObject> = Api::all_with(hub.clone(), &ApiResource::from_gvk(&gvk));
+    eventually("the clusters", || async {
+        let clusters = api.list(&ListParams::default()).await?;
+        let ready = |c: &DynamicObject| {
+            let conditions = c.data["status"]["conditions"].as_array();
+            conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+        };
+        let ready = clusters.items.iter().filter(|c| ready(c)).count();
+        if ready < count {
+            bail!("{ready} of {count} clusters are ready")
+        }
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,107 @@
+//! The volumes of an Instance.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMapVolumeSource, SecretVolumeSource};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{EmbeddedMetadata, LocalReference, Quantity};
+
+/// A volume: exactly one of its sources.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Volume {
+    /// Unique within the Instance.
+    pub name: String,
+    /// A disk of the Instance's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disk: Option<DiskSource>,
+    /// Keys of a ConfigMap as files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<ConfigMapVolumeSource>,
+    /// Keys of a Secret as files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<SecretVolumeSource>,
+}
+
+/// A disk made for the Instance.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DiskSource {
+    /// Device name; `persistent-disk-<index>` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_name: Option<String>,
+    /// What to make.
+    pub template: DiskTemplate,
+}
+
+/// Metadata and spec of a disk.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct DiskTemplate {
+    /// Labels and annotations for the disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<EmbeddedMetadata>,
+    /// What the disk is.
+    pub spec: DiskSpec,
+}
+
+/// What a disk is.
+#[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct DiskSpec {
+    /// Type of disk.
+    #[serde(rename = "type", default = "default_disk_type")]
+    pub type_: String,
+    /// Its size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<DiskResources>,
+    /// What it is filled with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub populator: Option<DiskPopulator>,
+}
+
+impl Default for DiskSpec {
+    fn default() -> Self {
+        Self { type_: default_disk_type(), resources: None, populator: None }
+    }
+}
+
+fn default_disk_type() -> String {
+    "pd-standard".into()
+}
+
+/// Size of a disk.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct DiskResources {
+    /// `storage` is the size.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<BTreeMap<String, Quantity>>,
+}
+
+/// What a disk is filled with.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
+pub struct DiskPopulator {
+    /// A bootable image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<LocalReference>,
+    /// An empty filesystem.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filesystem: Option<FilesystemPopulator>,
+}
+
+/// An empty filesystem.
+#[derive(Clone, Debug, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct FilesystemPopulator {
+    /// Kind of filesystem.
+    #[serde(rename = "type")]
+    pub type_: FilesystemType,
+}
+
+/// Kinds of filesystem.
+#[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
+pub enum FilesystemType {
+    /// ext4
+    Ext4,
+}

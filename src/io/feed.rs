@@ -1,0 +1,58 @@
+//! What the cache behind a watch keeps of an object, whether the watch brings it or an answer to a write of ours.
+
+use std::sync::Arc;
+
+use kube::Resource;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{
+    clients::Sink,
+    store::{Incoming, IndexValue, ObjectKey, Store},
+};
+use crate::{
+    api::meta::manager,
+    plan::{Object, diff},
+};
+
+/// Drops what no decision reads: every field manager's book-keeping but that of our own applies, which is packed.
+pub(super) fn pruned<K: Resource>(mut object: K) -> K {
+    if let Some(entries) = &mut object.meta_mut().managed_fields {
+        entries.retain(|entry| {
+            entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX))
+                && entry.operation.as_deref() == Some("Apply")
+        });
+        entries.shrink_to_fit();
+        for fields in entries.iter_mut().filter_map(|entry| entry.fields_v1.as_mut()) {
+            diff::pack(fields);
+        }
+    }
+    object
+}
+
+/// Feeds the answers to our own writes into a watch's store.
+pub struct Feed<K, V, I = String> {
+    /// What is kept of each object.
+    pub keep: fn(K) -> V,
+    /// Where it is kept.
+    pub store: Arc<Store<V, I>>,
+}
+
+impl<K, V, I> Sink for Feed<K, V, I>
+where
+    K: Resource<DynamicType = ()> + DeserializeOwned,
+    V: Send + Sync,
+    I: IndexValue,
+{
+    fn wrote(&self, object: Value) {
+        // What we wrote and cannot read back comes by the watch, which reports it.
+        if let Ok(object) = serde_json::from_value::<K>(object) {
+            let frame = Incoming::<V>::new(&object, None);
+            self.store.wrote(Incoming { value: Some((self.keep)(pruned(object))), ..frame });
+        }
+    }
+
+    fn removed(&self, object: &Object, uid: &str) {
+        self.store.forget(&ObjectKey::new(&object.namespace, &object.name), uid);
+    }
+}

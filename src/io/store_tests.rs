@@ -1,0 +1,94 @@
+use super::*;
+use std::sync::Mutex;
+
+fn object(name: &str, uid: &str, version: u64, value: &'static str) -> Incoming<&'static str> {
+    Incoming { key: ObjectKey::new("ns", name), uid: uid.into(), version, value: Some(value) }
+}
+
+fn store() -> (Arc<Store<&'static str>>, Arc<Mutex<Vec<String>>>) {
+    let store = Arc::new(Store::new(|_, value: &&str| vec![(*value).to_owned()]));
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let heard = log.clone();
+    store.listen(move |change: &Change<'_, &str>| {
+        heard.lock().unwrap().push(format!("{} {:?}->{:?}", change.key, change.old, change.new));
+    });
+    (store, log)
+}
+
+#[test]
+fn own_writes_are_seen_at_once_and_reported_once() {
+    let (store, log) = store();
+    store.replace(vec![object("a", "1", 5, "x")], 5);
+    store.wrote(object("a", "1", 6, "y"));
+    assert_eq!(store.get(&ObjectKey::new("ns", "a")).as_deref(), Some(&"y"));
+    store.observe(object("a", "1", 6, "y"));
+    assert_eq!(log.lock().unwrap().len(), 2, "the watch's echo is no news");
+    assert!(store.by_index("x").is_empty() && store.by_index("y").len() == 1);
+}
+
+#[test]
+fn an_answer_that_comes_late_raises_no_ghost() {
+    let (store, _) = store();
+    store.replace(vec![], 5);
+    store.observe(object("a", "1", 6, "x"));
+    store.pass(7);
+    store.forget(&ObjectKey::new("ns", "a"), "1");
+    store.wrote(object("a", "1", 6, "x"));
+    assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
+}
+
+#[test]
+fn a_list_shows_deletions_that_no_event_brought() {
+    let (store, log) = store();
+    store.replace(vec![object("a", "1", 1, "x"), object("b", "2", 2, "x")], 2);
+    store.wrote(object("c", "3", 9, "x"));
+    store.replace(vec![object("b", "2", 2, "x")], 8);
+    assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
+    assert!(store.get(&ObjectKey::new("ns", "c")).is_some(), "written after the list was taken");
+    assert_eq!(log.lock().unwrap().last().unwrap(), r#"ns/a Some("x")->None"#);
+}
+
+#[test]
+fn a_namesake_with_another_uid_is_not_forgotten() {
+    let (store, _) = store();
+    store.replace(vec![object("a", "new", 5, "x")], 5);
+    store.forget(&ObjectKey::new("ns", "a"), "old");
+    assert!(store.get(&ObjectKey::new("ns", "a")).is_some());
+}
+
+#[test]
+fn unreadable_is_not_absent() {
+    let (store, _) = store();
+    store.replace(vec![Incoming { value: None, ..object("a", "1", 1, "x") }], 1);
+    assert!(store.get(&ObjectKey::new("ns", "a")).is_none());
+    assert!(store.contains(&ObjectKey::new("ns", "a")) && !store.contains(&ObjectKey::new("ns", "b")));
+    assert!(store.has_unreadable("ns") && !store.has_unreadable("other"));
+    store.observe(object("a", "1", 2, "mended"));
+    assert!(!store.has_unreadable("ns"));
+}
+
+/// Found by reading: whoever waited for the end of it waited for the next list, which may be days away.
+#[test]
+fn the_end_of_the_last_unreadable_object_of_a_namespace_is_heard() {
+    let (store, _) = store();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let log = heard.clone();
+    store.listen_readable(move |namespace| log.lock().unwrap().push(namespace.to_owned()));
+    let broken = |name: &str, version| Incoming { value: None, ..object(name, name, version, "x") };
+    store.replace(vec![broken("a", 1), broken("b", 2), object("c", "c", 3, "x")], 3);
+    let others = Incoming { key: ObjectKey::new("other", "d"), ..broken("d", 4) };
+    store.observe(others);
+    let count = || heard.lock().unwrap().len();
+    store.observe(object("c", "c", 5, "y"));
+    store.observe(broken("a", 6));
+    assert_eq!(count(), 0, "nothing has ended");
+    store.observe(object("a", "a", 7, "mended"));
+    assert_eq!(count(), 0, "there is one more");
+    store.forget(&ObjectKey::new("ns", "b"), "b");
+    assert_eq!(*heard.lock().unwrap(), ["ns"], "the other namespace has one still");
+    store.observe(broken("a", 8));
+    store.replace(vec![object("c", "c", 5, "y")], 9);
+    let mut all = heard.lock().unwrap().clone();
+    all.sort_unstable();
+    assert_eq!(all, ["ns", "ns", "other"], "a list ends it as well");
+}

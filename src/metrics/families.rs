@@ -1,0 +1,186 @@
+//! The metrics and their labels: each in one row of one table.
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{
+        counter::Counter,
+        family::{Family, MetricConstructor},
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::Registry,
+};
+
+/// Histograms that begin at so many seconds, each bucket twice the one before.
+#[derive(Clone, Debug)]
+pub(super) struct Buckets {
+    first: f64,
+    count: u16,
+}
+
+impl MetricConstructor<Histogram> for Buckets {
+    fn new_metric(&self) -> Histogram {
+        Histogram::new(exponential_buckets(self.first, 2.0, self.count))
+    }
+}
+
+/// Lengths of time, counted in `count` buckets from `first` seconds on.
+fn timed<L: Clone + std::hash::Hash + Eq>(first: f64, count: u16) -> Family<L, Histogram, Buckets> {
+    Family::new_with_constructor(Buckets { first, count })
+}
+
+/// Builds [`Families`] from one table, so that a metric that is not registered, or has no help, does not compile.
+macro_rules! families {
+    ($($field:ident: $type:ty $(= $make:expr)?, $name:literal, $help:literal;)*) => {
+        /// Every metric, and the registry that they are read from.
+        pub(super) struct Families {
+            pub(super) registry: Registry,
+            $(pub(super) $field: $type,)*
+        }
+
+        impl Default for Families {
+            fn default() -> Self {
+                let mut registry = Registry::default();
+                $(
+                    let $field: $type = made!($($make)?);
+                    registry.register($name, $help, $field.clone());
+                )*
+                Self { registry, $($field,)* }
+            }
+        }
+    };
+}
+
+/// What a row gives, or the default.
+macro_rules! made {
+    () => {
+        Default::default()
+    };
+    ($make:expr) => {
+        $make
+    };
+}
+
+families! {
+    reconciles: Family<Reconcile, Counter>, "controller_runtime_reconcile", "Reconciles by controller and result";
+    errors: Family<ReconcileError, Counter>, "controller_runtime_reconcile_errors", "Failed reconciles by class";
+    seconds: Family<Controller, Histogram, Buckets> = timed(0.001, 14),
+        "controller_runtime_reconcile_time_seconds", "Length of reconciles";
+    depth: Family<Queue, Gauge>, "workqueue_depth", "Keys ready to be reconciled";
+    writes: Family<WriteLabels, Counter>, "compute_writes", "Writes sent to API servers";
+    watch_failures: Family<WatchFailure, Counter>, "compute_watch_failures", "Failed attempts to list or watch";
+    watch_replaced: Family<Watch, Counter>, "compute_watch_replaced", "Watches replaced because they went silent";
+    undecodable: Family<Undecodable, Counter>,
+        "compute_undecodable_objects", "Objects that could not be read and were skipped";
+    quota_enabled: Gauge, "compute_quota_enforcement_enabled", "Whether Instances wait for quota";
+    quota_failures: Family<Reason, Counter>,
+        "compute_quota_eval_failures", "Looks at an Instance's quota that gave no answer";
+    quota_orphans: Counter,
+        "compute_quota_claim_orphaned", "ResourceClaims left behind because their project could not be reached";
+    quarantined: Family<Reason, Gauge>,
+        "compute_federation_quarantined_objects", "Hub Instances that cannot be shown in a project";
+    companions_present: Family<Namespace, Gauge>,
+        "compute_referenced_data_companions_present", "Companions that the cell has, of those that are expected";
+    companions_expected: Family<Namespace, Gauge>,
+        "compute_referenced_data_companions_expected", "Companions that deployments of the cell expect";
+    data_wait: Family<Namespace, Histogram, Buckets> = timed(0.005, 16),
+        "compute_referenced_data_gate_wait_seconds", "How long Instances waited for their companions";
+    data_turns: Family<Turn, Counter>,
+        "compute_referenced_data_condition_transitions", "Changes of reason of ReferencedDataReady on Instances";
+    repairs: Counter,
+        "compute_federation_repairs", "Templates touched because their binding or Work on the hub was removed";
+    blocked: Family<BlockedReason, Gauge>,
+        "compute_federation_blocked_deployments", "Deployments that something keeps from being delivered, by reason";
+    policy_claims_given_up: Counter,
+        "compute_federation_guard_given_up", "City policies that went although companions were still claimed by them";
+    phases: Family<PhaseLabel, Gauge>,
+        "compute_federation_policies", "City policies by how far they are on their way from claims to dependencies";
+    refused: Gauge,
+        "compute_federation_migration_refused",
+        "1 while city policies stay with claims because Karmada does not bring dependencies";
+    reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
+    stranded: Gauge, "compute_federation_stranded_namespaces", "Hub namespaces of projects that do not exist";
+    mislabelled: Gauge,
+        "compute_federation_mislabelled_clusters", "Clusters that hold a city without carrying its label";
+    drains: Family<State, Gauge>, "compute_federation_drains", "Cities that are to leave a cluster, by state";
+    projects: Gauge, "compute_projects_engaged", "Project control planes that are watched";
+    leader: Gauge, "leader_election_master_status", "Whether this process leads";
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Controller {
+    pub(super) controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct State {
+    pub(super) state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Reconcile {
+    pub(super) controller: &'static str,
+    pub(super) result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ReconcileError {
+    pub(super) controller: &'static str,
+    pub(super) class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Queue {
+    pub(super) name: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct WriteLabels {
+    pub(super) plane: &'static str,
+    pub(super) kind: &'static str,
+    pub(super) op: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Watch {
+    pub(super) resource: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct WatchFailure {
+    pub(super) resource: String,
+    pub(super) class: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Undecodable {
+    pub(super) kind: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Reason {
+    pub(super) reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct BlockedReason {
+    pub(super) reason: String,
+}
+
+/// Hub and cell namespaces: as many as there are project namespaces with deployments.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Namespace {
+    pub(super) namespace: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Turn {
+    pub(super) namespace: String,
+    pub(super) from_reason: String,
+    pub(super) to_reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PhaseLabel {
+    pub(super) phase: &'static str,
+}

@@ -1,0 +1,110 @@
+//! What holds in every history, and what at its end.
+
+use super::*;
+
+impl World {
+    /// What holds at every moment.
+    pub fn check_always(&self) {
+        assert_eq!(self.foreign_state(), self.foreign, "somebody else's object was touched");
+        let Planes { project, cell, .. } = &self.now;
+        for instance in cell.all::<Instance>(Kind::Instance) {
+            let gated = instance.spec.controller.as_ref().is_none_or(|c| !c.scheduling_gates.is_empty());
+            if gated || instance.metadata.deletion_timestamp.is_some() {
+                continue;
+            }
+            let claim = names::resource_claim_name(&instance.name_any());
+            let claim: ResourceClaim = project.get(Kind::ResourceClaim, NS, &claim).expect("what runs has its claim");
+            let containers = &instance.spec.runtime.sandbox.as_ref().unwrap().containers;
+            let cpu = &containers[0].resources.as_ref().unwrap().limits.as_ref().unwrap()["cpu"].0;
+            assert_eq!(format!("{cpu}000"), claim.spec.requests[1].amount.to_string(), "for what it is");
+            assert!(claim.status.is_some(), "and it was granted before");
+            let owned = cell.objects.contains_key(&(
+                Kind::WorkloadDeployment,
+                HUB_NS.into(),
+                instance.labels()[label::WORKLOAD_DEPLOYMENT_NAME].clone(),
+            ));
+            for reference in references(&instance.spec).iter().filter(|_| owned) {
+                let token = &reference.token;
+                let there = cell.objects.contains_key(&(token.kind.into(), HUB_NS.into(), token.name.clone()));
+                assert!(there, "{} runs and its {token} is not there", instance.name_any());
+            }
+        }
+    }
+
+    /// What holds once nothing more happens.
+    pub fn check_end(&self) {
+        let Planes { project, hub, cell, .. } = &self.now;
+        let names = |model: &Model, kind: Kind, ns: &str| -> BTreeSet<String> {
+            model
+                .objects
+                .keys()
+                .filter(|k| k.0 == kind && k.1 == ns && k.2 != "city-syd")
+                .map(|k| k.2.clone())
+                .collect()
+        };
+        let deployments = names(project, Kind::WorkloadDeployment, NS);
+        assert_eq!(names(hub, Kind::WorkloadDeployment, HUB_NS), deployments);
+        assert_eq!(names(cell, Kind::WorkloadDeployment, HUB_NS), deployments);
+        let cities: BTreeSet<String> = deployments.iter().map(|name| name.replace("web-p-", "city-")).collect();
+        assert_eq!(names(hub, Kind::PropagationPolicy, HUB_NS), cities, "a policy per city, and no other");
+        let running = names(cell, Kind::Instance, HUB_NS);
+        assert_eq!(names(hub, Kind::Instance, HUB_NS), running, "every Instance is written back, and nothing else");
+        assert_eq!(names(project, Kind::Instance, NS), running, "and shown in the project");
+        let claims = running.iter().map(|name| names::resource_claim_name(name)).collect();
+        assert_eq!(names(project, Kind::ResourceClaim, NS), claims, "a claim for each, and none left behind");
+        for name in &running {
+            let of = |model: &Model, ns| model.get::<Instance>(Kind::Instance, ns, name).unwrap();
+            let (source, copy, shown) = (of(cell, HUB_NS), of(hub, HUB_NS), of(project, NS));
+            assert_eq!((&source.spec, &source.status), (&copy.spec, &copy.status));
+            assert_eq!((&source.spec, &source.status), (&shown.spec, &shown.status));
+            let owner = &copy.labels()[label::WORKLOAD_DEPLOYMENT_NAME];
+            let uid = |model: &Model, ns| model.uid(Kind::WorkloadDeployment, ns, owner).unwrap();
+            assert_eq!(copy.owner_references()[0].uid, uid(hub, HUB_NS));
+            assert_eq!(shown.owner_references()[0].uid, uid(project, NS));
+        }
+        for token in tokens() {
+            let kind = Kind::from(token.kind);
+            let needed: BTreeSet<String> = hub
+                .all::<WorkloadDeployment>(Kind::WorkloadDeployment)
+                .iter()
+                .filter(|wd| wd.name_any() != FOREIGN)
+                .filter(|wd| references(&wd.spec.template.spec).iter().any(|r| r.token == token))
+                .map(|wd| format!("{NS}/{}", wd.name_any()))
+                .collect();
+            let companion = hub.raw(kind, HUB_NS, &token.name);
+            assert_eq!(companion.is_some(), !needed.is_empty(), "{token} is on the hub while it is needed");
+            let copy = cell.raw(kind, HUB_NS, &token.name);
+            assert_eq!(copy.is_some(), !needed.is_empty(), "{token} is on the cell while it is needed");
+            if let (Some(companion), Some(copy)) = (companion, copy) {
+                let by = companion["metadata"]["annotations"][annotation::REFERENCED_BY].as_str().unwrap();
+                assert_eq!(serde_json::from_str::<BTreeSet<String>>(by).unwrap(), needed);
+                let source = project.raw(kind, NS, &token.name).unwrap();
+                assert_eq!((&companion["data"], &copy["data"]), (&source["data"], &source["data"]));
+            }
+        }
+        let Some(workload) = self.workload() else {
+            assert!(deployments.is_empty() && running.is_empty());
+            return;
+        };
+        let placement = workload.spec.placements.first();
+        let wanted: BTreeSet<String> =
+            placement.into_iter().flat_map(|p| &p.city_codes).map(|city| format!("web-p-{city}")).collect();
+        assert!(deployments.is_subset(&wanted));
+        for city in &self.now.bound {
+            let name = format!("web-p-{city}");
+            assert_eq!(wanted.contains(&name), deployments.contains(&name), "a bound city has what is wanted");
+        }
+        let replicas = placement.map_or(0, |p| p.scale_settings.min_replicas);
+        let instances = deployments
+            .iter()
+            .flat_map(|wd| (0..replicas).map(move |n| names::instance_name(wd, u32::try_from(n).unwrap())));
+        assert_eq!(names(cell, Kind::Instance, HUB_NS), instances.collect());
+        let total = replicas * i32::try_from(deployments.len()).unwrap();
+        let status = workload.status.unwrap();
+        assert_eq!((status.replicas, status.ready_replicas, status.updated_replicas), (total, total, total));
+        assert_eq!(status.observed_generation, workload.metadata.generation);
+        for instance in cell.all::<Instance>(Kind::Instance) {
+            assert_eq!(instance.spec.runtime, workload.spec.template.spec.runtime);
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The quota of Instances.
+
+use std::time::Duration;
+
+use super::*;
+
+/// A project path of its own to the one project, so that what happens to it happens to nobody else.
+async fn project(world: &World, name: &str) -> Value {
+    milo(world).add(name, &world.bed.project).await.unwrap();
+    json!({ "meta.datumapis.com/upstream-cluster-name": format!("cluster-{name}"), "meta.datumapis.com/upstream-namespace": name })
+}
+
+async fn make_namespace(world: &World, name: &str) {
+    apply(&world.project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;
+}
+
+async fn failures(world: &World, reason: &str) -> u32 {
+    let text = world.operators[world.of_cell("dfw")].metrics().await.unwrap();
+    let line = format!("compute_quota_eval_failures_total{{reason=\"{reason}\"}} ");
+    text.lines().find_map(|l| l.strip_prefix(&line)).map_or(0, |value| value.parse().unwrap())
+}
+
+#[test]
+fn every_reason_of_quota_appears_and_disappears() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let told = |hub: &str, expected: &'static str| {
+            let hub = hub.to_owned();
+            async move {
+                reason(&world.dfw, "Instance", &hub, "wd-0", "QuotaGranted", expected).await;
+                let shown = match expected {
+                    "QuotaAvailable" => "Available",
+                    expected => expected,
+                };
+                reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", shown).await
+            }
+        };
+        // No such namespace; then nobody looks; then too little; then enough.
+        let labels = project(world, "quota-a").await;
+        let hub = on_cell(world, labels, "dfw").await;
+        told(&hub, "QuotaNamespaceNotFound").await;
+        make_namespace(world, "quota-a").await;
+        told(&hub, "QuotaNoBudget").await;
+        apply(&world.project, grant("quota-a", 0)).await;
+        told(&hub, "QuotaExceeded").await;
+        let message = reason(&world.dfw, "WorkloadDeployment", &hub, "wd", "ReplicasReady", "QuotaExceeded").await;
+        assert!(message.starts_with("1 of 1 desired replicas pending quota"), "{message}");
+        apply(&world.project, grant("quota-a", 1)).await;
+        told(&hub, "QuotaAvailable").await;
+        delete(&world.dfw, "Namespace", "", &hub).await;
+        eventually("the claim is released", || async {
+            let left = list(&world.project, "ResourceClaim", "quota-a").await.len();
+            if left == 0 { Ok(()) } else { Err(left.to_string()) }
+        })
+        .await;
+
+        // A project that is away, silent, shut, unknown; and each time is there again.
+        let labels = project(world, "quota-b").await;
+        make_namespace(world, "quota-b").await;
+        apply(&world.project, grant("quota-b", 99)).await;
+        for (reach, expected, label) in [
+            (Reach::Away, "QuotaBackendUnavailable", "backend_unavailable"),
+            (Reach::Forbidden, "QuotaMisconfigured", "misconfigured"),
+            (Reach::Absent, "QuotaProjectNotFound", "project_not_found"),
+            (Reach::Silent, "QuotaBackendUnavailable", "backend_unavailable"),
+        ] {
+            let before = failures(world, label).await;
+            milo(world).set("quota-b", reach);
+            let hub = on_cell(world, labels.clone(), "dfw").await;
+            told(&hub, expected).await;
+            let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.unwrap();
+            assert!(gates(&instance).contains(&"Quota".to_owned()));
+            assert!(failures(world, label).await > before, "{label}");
+            milo(world).set("quota-b", Reach::Served);
+            told(&hub, "QuotaAvailable").await;
+            // All names are the same in this project: the next one needs the claim's name.
+            delete(&world.dfw, "Namespace", "", &hub).await;
+            eventually("the claim is released", || async {
+                let left = list(&world.project, "ResourceClaim", "quota-b").await.len();
+                if left == 0 { Ok(()) } else { Err(left.to_string()) }
+            })
+            .await;
+        }
+
+        // A namespace that does not say whose it is, until it does.
+        let hub = on_cell(world, json!({}), "dfw").await;
+        told(&hub, "QuotaProjectIDUnresolvable").await;
+        merge(&world.dfw, "Namespace", "", &hub, json!({ "metadata": { "labels": labels } })).await;
+        told(&hub, "QuotaAvailable").await;
+        delete(&world.dfw, "Namespace", "", &hub).await;
+
+        // What the backend calls invalid.
+        let labels = project(world, "quota-c").await;
+        make_namespace(world, "quota-c").await;
+        let hub = on_cell(world, labels, "dfw").await;
+        let claim = "instance-wd-0";
+        eventually("it is claimed", || async {
+            get(&world.project, "ResourceClaim", "quota-c", claim).await.ok_or("not yet".into())
+        })
+        .await;
+        set_status(&world.project, "ResourceClaim", "quota-c", claim, says("Granted", "False", "ValidationFailed"))
+            .await;
+        told(&hub, "ValidationFailed").await;
+        set_status(&world.project, "ResourceClaim", "quota-c", claim, says("Granted", "True", "QuotaAvailable")).await;
+        told(&hub, "QuotaAvailable").await;
+        delete(&world.dfw, "Namespace", "", &hub).await;
+    });
+}
+
+#[test]
+fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let labels = project(world, "quota-e").await;
+        make_namespace(world, "quota-e").await;
+        apply(&world.project, grant("quota-e", 9)).await;
+        let claim = |name: &str, cluster: &str, namespace: &str| json!({
+            "apiVersion": "quota.miloapis.com/v1alpha1", "kind": "ResourceClaim",
+            "metadata": { "name": name, "namespace": "quota-e", "labels": {
+                "compute.datumapis.com/source-cluster": cluster, "compute.datumapis.com/instance-namespace": namespace,
+            }},
+            "spec": { "consumerRef": { "kind": "Project", "name": "x" }, "requests": [] },
+        });
+        // The city's former cell still holds the name.
+        apply(&world.project, claim("instance-wd-0", "cell-old", "ns-old")).await;
+        let hub = on_cell(world, labels, "dfw").await;
+        eventually("it says by whom", || async {
+            let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?;
+            let told = condition(&instance, "QuotaGranted")["message"].to_string();
+            if told.contains("still held by cell-old") { Ok(()) } else { Err(told) }
+        })
+        .await;
+        delete(&world.project, "ResourceClaim", "quota-e", "instance-wd-0").await;
+        reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", "Available").await;
+        // A claim of ours for an Instance that is no more; one without a uid may be another's of the same name.
+        let mut ghost = claim("instance-ghost-0", "cell-dfw", &hub);
+        let uid = get(&world.dfw, "Namespace", "", "kube-system").await.unwrap().uid().unwrap();
+        ghost["metadata"]["labels"]["compute.datumapis.com/cell-uid"] = json!(uid);
+        apply(&world.project, ghost).await;
+        apply(&world.project, claim("instance-go-0", "cell-dfw", &hub)).await;
+        apply(&world.project, claim("instance-theirs-0", "cell-old", &hub)).await;
+        eventually("the ghost is released", || async {
+            let left = get(&world.project, "ResourceClaim", "quota-e", "instance-ghost-0").await;
+            if left.is_none() { Ok(()) } else { Err("still there".into()) }
+        })
+        .await;
+        for name in ["instance-theirs-0", "instance-go-0"] {
+            assert!(get(&world.project, "ResourceClaim", "quota-e", name).await.is_some(), "{name}");
+        }
+        delete(&world.dfw, "Namespace", "", &hub).await;
+    });
+}
+
+/// How long an Instance waits here for a project that is not there.
+const GONE: Duration = Duration::from_secs(12);
+
+#[test]
+fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_reported() {
+    RUNTIME.block_on(async {
+        let cell = format!("timing:\n  quotaProjectGoneSeconds: {}\n", GONE.as_secs());
+        let stay = alone(Wish { networks_and_quota: true, cell, ..Wish::default() }).await;
+        let world = &*stay;
+        let labels = project(world, "quota-f").await;
+        make_namespace(world, "quota-f").await;
+        apply(&world.project, grant("quota-f", 9)).await;
+        let hub = on_cell(world, labels, "dfw").await;
+        reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", "Available").await;
+        milo(world).set("quota-f", Reach::Absent);
+        let deleted = tokio::time::Instant::now();
+        delete(&world.dfw, "WorkloadDeployment", &hub, "wd").await;
+        reason(&world.dfw, "Instance", &hub, "wd-0", "QuotaGranted", "QuotaProjectNotFound").await;
+        // It is held for a while: an absence that passes leaves nothing behind.
+        eventually_within(PATIENCE * 2, "it is let go", || async {
+            let left = get(&world.dfw, "Instance", &hub, "wd-0").await;
+            if left.is_none() { Ok(()) } else { Err("still there".into()) }
+        })
+        .await;
+        assert!(deleted.elapsed() > GONE, "it was held for {:?}", deleted.elapsed());
+        let told = list(&world.dfw, "Event", &hub).await;
+        assert_eq!(told.iter().filter(|event| event.data["reason"] == "QuotaClaimOrphaned").count(), 1);
+        let text = world.operators[world.of_cell("dfw")].metrics().await.unwrap();
+        assert!(text.lines().any(|line| line == "compute_quota_claim_orphaned_total 1"), "{text}");
+        delete(&world.dfw, "Namespace", "", &hub).await;
+    });
+}

@@ -1,0 +1,87 @@
+//! What a deployment costs in requests, and that nothing is asked once it is quiet.
+
+use super::*;
+
+/// Requests in our own namespaces, for other tests run beside us. (Those over all namespaces are counted where nobody is
+/// beside us: in `projects`.)
+pub fn ours(audit: &Audit, namespaces: &[&str]) -> Vec<Request> {
+    let ours = |r: &Request| namespaces.contains(&r.namespace.as_str()) || namespaces.contains(&r.name.as_str());
+    audit.requests().unwrap().into_iter().filter(ours).collect()
+}
+
+#[test]
+fn a_deployment_costs_the_fewest_writes() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("cost").await;
+        let counted = [ns.as_str(), hub.as_str()];
+        // In a city whose cell claims no quota: a claim is the Instance's cost, not the deployment's.
+        // The first one of a namespace and city brings both along; the second shows what a deployment itself costs.
+        apply(&world.project, workload(&ns, "first", &["ord"], 1)).await;
+        ready(world, &ns, "first", 1).await;
+        let (project, on_hub) = (Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub));
+        apply(&world.project, deployment(&ns, "bare", "ord")).await;
+        let mirrored = |name: &'static str| {
+            let ns = ns.clone();
+            async move {
+                eventually("its status is back", || async {
+                    let wd = get(&world.project, "WorkloadDeployment", &ns, name).await.ok_or("no deployment")?;
+                    if wd.data["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(wd.data["status"].to_string()) }
+                })
+                .await;
+            }
+        };
+        mirrored("bare").await;
+        let spec_writes = |requests: Vec<Request>| -> Vec<String> {
+            // Instances come and go by themselves; what a deployment costs is what is asked here.
+            let counts = |r: &Request| {
+                let by_itself = r.resource == "instances" || r.resource.ends_with("/status");
+                // Events tell of what takes long, on a busy machine.
+                !["get", "list"].contains(&r.verb.as_str()) && !by_itself && r.resource != "events"
+            };
+            let writes = requests.into_iter().filter(counts);
+            writes.map(|r| format!("{} {} {}", r.verb, r.resource, r.name)).collect()
+        };
+        assert_eq!(
+            spec_writes(ours(&project, &counted)),
+            ["patch workloaddeployments bare"],
+            "finalizer and namespace in one"
+        );
+        assert_eq!(spec_writes(ours(&on_hub, &counted)), ["patch workloaddeployments bare"], "the copy");
+
+        let (project, on_hub) = (Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub));
+        apply(&world.project, workload(&ns, "second", &["ord"], 1)).await;
+        mirrored("second-p-ord").await;
+        let made = spec_writes(ours(&project, &counted));
+        assert_eq!(made, ["patch workloads second", "patch workloaddeployments second-p-ord"], "stamped when made");
+        assert_eq!(spec_writes(ours(&on_hub, &counted)), ["patch workloaddeployments second-p-ord"], "one more");
+    });
+}
+
+#[test]
+fn when_it_is_quiet_nothing_is_asked_and_nothing_written() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("quiet").await;
+        apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 2)).await;
+        ready(world, &ns, "web", 4).await;
+        let planes: Vec<_> = [&world.bed.project, &world.bed.hub].into_iter().chain(world.bed.cells.values()).collect();
+        // Quiet begins when a second has passed without a request about us.
+        let counted = [ns.as_str(), hub.as_str()];
+        eventually("quiet begins", || async {
+            let marks: Vec<_> = planes.iter().map(|plane| Audit::mark(plane)).collect();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let asked: usize = marks.iter().map(|mark| ours(mark, &counted).len()).sum();
+            if asked == 0 { Ok(()) } else { Err(format!("{asked} requests")) }
+        })
+        .await;
+        let marks: Vec<_> = planes.iter().map(|plane| Audit::mark(plane)).collect();
+        tokio::time::sleep(Duration::from_secs(30)).await; // the very thing that is to be shown
+        for mark in &marks {
+            assert_eq!(ours(mark, &counted), []);
+        }
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}

@@ -1,0 +1,114 @@
+//! One write that is refused keeps nothing else back, and ends when its cause does.
+
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::common::{
+    RUNTIME, apply,
+    beds::{Wish, alone, shared},
+    condition, delete, deployment, eventually,
+    example_app::SWEEPS,
+    get, merge, ready,
+    refusal::Refusal,
+    template, workload,
+};
+
+const GROUP: &str = "compute.datumapis.com";
+
+#[test]
+fn a_city_that_is_refused_keeps_no_other_back() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, _) = world.namespace("refused").await;
+        let unless = format!("object.metadata.namespace != '{ns}' || object.spec.cityCode != 'dfw'");
+        let rule = Refusal { name: &ns, kind: (GROUP, "workloaddeployments"), operation: "CREATE", unless: &unless };
+        rule.begin(&world.project, &deployment(&ns, "probe", "dfw")).await;
+        // In the order of names the refused one comes first.
+        apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 1)).await;
+        eventually("the other city runs, and the refusal is reported", || async {
+            let workload = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
+            let told = condition(&workload, "Available");
+            let message = told["message"].as_str().unwrap_or_default();
+            let right = told["status"] == "True" && message.contains("not while the rule stands");
+            if right && workload.data["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(workload.data.to_string()) }
+        })
+        .await;
+        assert!(get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.is_none());
+        rule.end(&world.project).await;
+        ready(world, &ns, "web", 2).await;
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
+
+#[test]
+fn a_name_that_an_old_instance_holds_is_waited_for_and_keeps_nothing_else_back() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let hub = super::cells::on_cell(world, json!({}), "nowhere").await;
+        delete(&world.dfw, "WorkloadDeployment", &hub, "wd").await;
+        let held = |finalizers: Value| {
+            json!({
+                "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+                "metadata": {
+                    "name": "wd-0", "namespace": hub, "finalizers": finalizers,
+                    "labels": { "compute.datumapis.com/workload-deployment-uid": "of-an-earlier-one" },
+                },
+                "spec": template("old")["spec"],
+            })
+        };
+        let old = apply(&world.dfw, held(json!(["example.com/held"]))).await.uid();
+        delete(&world.dfw, "Instance", &hub, "wd-0").await;
+        let mut object = deployment(&hub, "wd", "dfw");
+        object["metadata"]["labels"] = json!({ "meta.datumapis.com/upstream-namespace": "whatever" });
+        apply(&world.dfw, object).await;
+        eventually("the status says who is waited for", || async {
+            let wd = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.ok_or("gone")?;
+            let told = condition(&wd, "ReplicasReady");
+            let message = told["message"].as_str().unwrap_or_default();
+            let bound = get(&world.dfw, "NetworkBinding", &hub, "wd-net-0").await.is_some();
+            if message.contains("an earlier Instance of this name") && message.contains("example.com/held") && bound {
+                Ok(())
+            } else {
+                Err(format!("{told}, bound: {bound}"))
+            }
+        })
+        .await;
+        merge(&world.dfw, "Instance", &hub, "wd-0", json!({ "metadata": { "finalizers": null } })).await;
+        eventually("the new one is made", || async {
+            let new = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?.uid();
+            if new == old { Err("the old one".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        delete(&world.dfw, "Namespace", "", &hub).await;
+    });
+}
+
+#[test]
+fn an_instance_that_a_project_refused_is_shown_once_the_cause_has_ended() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let (ns, _) = world.namespace("unshown").await;
+        let unless = format!("object.metadata.namespace != '{ns}'");
+        let rule = Refusal { name: &ns, kind: (GROUP, "instances"), operation: "CREATE", unless: &unless };
+        let probe = json!({
+            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+            "metadata": { "name": "probe", "namespace": ns }, "spec": template("i")["spec"],
+        });
+        rule.begin(&world.project, &probe).await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        eventually("it is quarantined", || async {
+            let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
+            let counted = text.contains(r#"compute_federation_quarantined_objects{reason="refused"} 1"#);
+            if counted { Ok(()) } else { Err("not counted".to_owned()) }
+        })
+        .await;
+        assert!(get(&world.project, "Instance", &ns, "web-p-dfw-0").await.is_none());
+        rule.end(&world.project).await;
+        eventually("it is shown", || async {
+            get(&world.project, "Instance", &ns, "web-p-dfw-0").await.map(drop).ok_or("not yet".to_owned())
+        })
+        .await;
+    });
+}
