@@ -28,9 +28,9 @@ fn a_city_that_is_refused_keeps_no_other_back() {
         apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 1)).await;
         eventually("the other city runs, and the refusal is reported", || async {
             let workload = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
-            let told = condition(&workload, "Available");
-            let message = told["message"].as_str().unwrap_or_default();
-            let right = told["status"] == "True" && message.contains("not while the rule stands");
+            let placement = &workload.data["status"]["placements"][0]["conditions"][0];
+            let told = placement["message"].as_str().unwrap_or_default().contains("not while the rule stands");
+            let right = condition(&workload, "Available")["status"] == "True" && told;
             if right && workload.data["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(workload.data.to_string()) }
         })
         .await;
