@@ -287,9 +287,18 @@ pub async fn eventually_within<T, F: Future<Output = Result<T, String>>>(
 }
 
 /// Looks for two seconds, and fails at the first thing that `look` finds.
-pub async fn never<T: Debug, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) {
+pub async fn never<T: Debug, F: Future<Output = Option<T>>>(what: &str, look: impl FnMut() -> F) {
+    never_within(ABSENT, what, look).await;
+}
+
+/// Looks for so long, and fails at the first thing that `look` finds.
+pub async fn never_within<T: Debug, F: Future<Output = Option<T>>>(
+    time: Duration,
+    what: &str,
+    mut look: impl FnMut() -> F,
+) {
     let began = Instant::now();
-    while began.elapsed() < ABSENT {
+    while began.elapsed() < time {
         if let Some(found) = look().await {
             panic!("{what}, after {:?}: {found:?}", began.elapsed());
         }

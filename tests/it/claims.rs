@@ -2,34 +2,16 @@
 
 use crate::{
     common::{
-        RUNTIME, World, apply,
+        RUNTIME, apply,
         beds::{Wish, alone},
         delete, eventually,
         example_app::{Place, SWEEPS, using},
         get, list, merge, skip,
     },
-    migration::{as_go_left_it, migrated, of_go, status},
+    migration::{as_go_left_it, left_dfw, migrated, of_go, status},
 };
-use kube::{Client, ResourceExt, api::DynamicObject};
+use kube::{ResourceExt, api::DynamicObject};
 use serde_json::json;
-
-/// The Secret has left dfw with its last user there, the city's policy is gone, and what ord uses is the same throughout.
-async fn left_dfw(world: &World, hub: &str, in_ord: Option<&str>) -> Result<(), String> {
-    let there =
-        |client: Client, kind: &'static str, name: &'static str| async move { get(&client, kind, hub, name).await };
-    let ord = there(world.ord.clone(), "Secret", "db").await.ok_or("ord has lost it")?;
-    if in_ord.is_some() && ord.uid().as_deref() != in_ord {
-        return Err("ord has another".into());
-    }
-    if there(world.dfw.clone(), "Secret", "db").await.is_some() {
-        let binding = there(world.hub.clone(), "ResourceBinding", "db-secret").await.ok_or("no binding")?;
-        return Err(format!("dfw still has it: {}", binding.data["spec"]));
-    }
-    match there(world.hub.clone(), "PropagationPolicy", "city-dfw").await {
-        Some(policy) => Err(format!("city-dfw: {}", policy.data["spec"])),
-        None => Ok(()),
-    }
-}
 
 #[test]
 fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_whenever() {
