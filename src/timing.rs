@@ -67,6 +67,8 @@ periods! {
     /// How long a hub namespace's part of a city may take to arrive on the cluster that a drain sends it to, before it is
     /// brought back.
     drain_arrival, "drainArrivalSeconds", Duration::from_mins(10);
+    /// How long after a drain has asked the scheduler it asks again, for what was left where it was.
+    drain_retry, "drainRetrySeconds", Duration::from_mins(1);
     /// How long a warning stands before the rollback to claims takes data away.
     rollback_warning, "rollbackWarningSeconds", Duration::from_secs(30);
     /// How long a hub Instance must have had no place before it is quarantined: its deployment may come after it.
@@ -126,6 +128,7 @@ mod tests {
             probe_timeout,
             probe_election_ttl,
             drain_arrival,
+            drain_retry,
             rollback_warning,
             quarantine_grace,
             quota_no_budget,
@@ -154,6 +157,7 @@ mod tests {
             (probe_timeout, 30_000),
             (probe_election_ttl, 1_000),
             (drain_arrival, 600_000),
+            (drain_retry, 60_000),
             (rollback_warning, 30_000),
             (quarantine_grace, 5_000),
             (quota_no_budget, 15_000),

@@ -121,7 +121,7 @@ impl LabelSelector {
     }
 
     /// The values of a label that it asks for.
-    fn values_of(&self, key: &str) -> Vec<String> {
+    pub fn values_of(&self, key: &str) -> Vec<String> {
         let expressions = self.match_expressions.iter().filter(|e| e.key == key).flat_map(|e| e.values.iter());
         self.match_labels.get(key).into_iter().chain(expressions).cloned().collect()
     }

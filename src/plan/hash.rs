@@ -17,6 +17,30 @@ pub fn template_hash(template: &InstanceTemplateSpec) -> String {
     digest.iter().take(8).fold(SCHEME.to_owned(), |hash, byte| format!("{hash}{byte:02x}"))
 }
 
+/// Digest of a JSON value, in which what is empty counts as absent; compared for equality only, within one process.
+pub fn digest(value: &Value) -> String {
+    let mut text = String::new();
+    canonical(&without_empty(value), &mut text);
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(8).fold(String::new(), |hash, byte| format!("{hash}{byte:02x}"))
+}
+
+fn without_empty(value: &Value) -> Value {
+    let is_empty = |value: &Value| {
+        value.is_null()
+            || value.as_object().is_some_and(serde_json::Map::is_empty)
+            || value.as_array().is_some_and(Vec::is_empty)
+    };
+    match value {
+        Value::Object(map) => {
+            let members = map.iter().map(|(key, value)| (key.clone(), without_empty(value)));
+            members.filter(|(_, value)| !is_empty(value)).collect::<serde_json::Map<_, _>>().into()
+        }
+        Value::Array(list) => list.iter().map(without_empty).collect(),
+        other => other.clone(),
+    }
+}
+
 /// Whether a recorded hash is of this scheme. One that is not says nothing of whether the template changed.
 pub fn is_own_hash(hash: &str) -> bool {
     hash.starts_with(SCHEME)

@@ -35,9 +35,10 @@ fn snapshots_are_plain_data() {
     assert!(seen > 9, "the reader of structs sees only {seen}: it is broken");
 }
 
-/// Where a controller may read the clock: the loop around every reconcile, the one that ticks, and where an
+/// Where a controller may read the clock: the loop around every reconcile, those that tick, and where an
 /// event is noted that no loop announces.
-const CLOCKS: [&str; 4] = ["mod.rs", "management/sweep.rs", "management/state.rs", "management/triggers.rs"];
+const CLOCKS: [&str; 5] =
+    ["mod.rs", "management/clusters.rs", "management/sweep.rs", "management/state.rs", "management/triggers.rs"];
 
 #[test]
 fn controllers_are_given_the_time() {

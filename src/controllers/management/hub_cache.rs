@@ -136,11 +136,21 @@ impl HubCache {
         if !self.knows_karmada() || self.clusters.has_unreadable("") || self.bindings.has_unreadable(namespace) {
             return None;
         }
-        let policy = city.policy_name();
         let bindings = copies.iter().filter_map(|copy| self.binding_of(namespace, &copy.name));
-        let ours = bindings.filter(|binding| !binding.terminating && binding.is_claimed_by(&policy));
-        let on: Vec<BTreeSet<String>> = ours.map(|binding| binding.clusters.iter().cloned().collect()).collect();
-        let on: Vec<BTreeSet<String>> = on.into_iter().filter(|on| !on.is_empty()).collect();
+        let ours =
+            bindings.filter(|binding| !binding.terminating && !binding.clusters.is_empty() && binding.is_of_city(city));
+        let ours: Vec<_> = ours.collect();
+        // What the policy asks for now is on its way: where that ends is not known yet, and another word would cross it.
+        let policy = self.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
+        let asked = policy.map(|policy| guard::digest(&policy.spec.placement));
+        let under_way = |binding: &BindingFacts| {
+            let asked = asked.as_deref().filter(|_| !binding.suspension.stops_scheduling());
+            asked.is_some_and(|asked| !binding.is_scheduled_by(asked))
+        };
+        if ours.iter().any(|binding| under_way(binding)) {
+            return None;
+        }
+        let on: Vec<BTreeSet<String>> = ours.iter().map(|binding| binding.clusters.iter().cloned().collect()).collect();
         let cluster = |name: &str| Some((name.to_owned(), (*self.clusters.get(&ObjectKey::new("", name))?).clone()));
         let named: BTreeSet<String> = on.iter().flatten().cloned().chain(self.clusters_of(city)).collect();
         let clusters = named.iter().filter_map(|name| cluster(name)).collect();

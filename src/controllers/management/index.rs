@@ -36,7 +36,7 @@ pub(super) enum Index {
     ClaimedPlace(ProjectName, String, String),
     /// Clusters that carry a city's label.
     Cluster(CityCode),
-    /// Bindings that a city's policy claimed, and that go to a cluster.
+    /// Bindings that a city's policy has on a cluster.
     Held(CityCode, String),
     /// Policies of a city.
     CityPolicies(CityCode),
@@ -82,17 +82,15 @@ pub(super) fn claimed_place_index(project: &ProjectName, namespace: &str, name: 
     Index::ClaimedPlace(project.clone(), namespace.to_owned(), name.to_owned())
 }
 
-/// Index values of a deployment's binding that a city's policy claimed: one for each cluster that it goes to.
+/// Index values of a deployment's binding that a city's policy has where it is: one for each cluster that it goes to.
 pub(super) fn held_indices(binding: &BindingFacts) -> Vec<Index> {
-    let claimed =
-        binding.policy.as_deref().and_then(CityPolicyName::parse).filter(|_| binding.cluster_policy.is_none());
-    let Some(city) = claimed.filter(|_| binding.template.is_deployment() && !binding.terminating) else {
-        return Vec::new();
-    };
+    let claimed = binding.policy.as_deref().and_then(CityPolicyName::parse).or_else(|| binding.scheduled_for.clone());
+    let stays = binding.template.is_deployment() && !binding.terminating;
+    let Some(city) = claimed.filter(|city| stays && binding.is_of_city(city)) else { return Vec::new() };
     binding.clusters.iter().map(|cluster| held_index(&city, cluster)).collect()
 }
 
-/// Index value of bindings that a city's policy claimed, and that go to a cluster.
+/// Index value of bindings that a city's policy has on a cluster.
 pub(super) fn held_index(city: &CityCode, cluster: &str) -> Index {
     Index::Held(city.clone(), cluster.to_owned())
 }

@@ -35,7 +35,10 @@ fn observe(all: &Management, reported: &BTreeMap<String, CityCode>) -> Observed 
         let Some(city) = copy_city(&copy) else { continue };
         let binding = all.hub.binding_of(&copy.namespace().unwrap_or_default(), &copy.name_any());
         if let Some(binding) = binding {
-            observed.holders.push((city, binding.clusters.clone()));
+            // Where another policy sends it is no matter of the city's label.
+            if binding.is_of_city(&city) {
+                observed.holders.push((city, binding.clusters.clone()));
+            }
         }
     }
     for key in all.hub.clusters.keys() {

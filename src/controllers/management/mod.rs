@@ -2,6 +2,7 @@
 
 mod blocked;
 mod budget;
+mod clusters;
 mod companion;
 mod discovery;
 mod federator;
@@ -110,6 +111,7 @@ impl ManagementControllers {
             super::run(projector, queues.projector.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(companion, queues.companion.clone(), COMPANION_WORKERS, metrics.clone(), stop.clone()),
             sweep::run(&self.0, stop),
+            clusters::run(&self.0, stop),
         );
     }
 }

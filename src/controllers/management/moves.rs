@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use super::{
@@ -26,9 +29,24 @@ use crate::{
 
 /// The moves that the last look decided on.
 #[derive(Default)]
-pub(super) struct Moves(Mutex<BTreeMap<CityCode, Move>>);
+pub(super) struct Moves {
+    all: Mutex<BTreeMap<CityCode, Move>>,
+    /// Whether anybody has looked yet: until then it is not known what is on its way.
+    looked: AtomicBool,
+}
 
 impl Moves {
+    /// Whether anybody has looked yet.
+    pub(super) fn are_known(&self) -> bool {
+        self.looked.load(Ordering::Acquire)
+    }
+
+    /// Somebody has taken back that a cluster is to be drained: what went wrong with it is to be tried again, should it be
+    /// asked for again.
+    pub(super) fn called_off(&self, cluster: &str) {
+        self.lock().values_mut().filter(|of| of.from.contains(cluster)).for_each(|of| of.failed = None);
+    }
+
     /// What a city's policy in a hub namespace is to know of them.
     pub(super) fn instruct(&self, city: &CityCode, namespace: &str, place: guard::Observed) -> guard::Observed {
         let all = self.lock();
@@ -44,7 +62,7 @@ impl Moves {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<CityCode, Move>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -56,6 +74,10 @@ pub(super) async fn look(all: &Arc<Management>, now: Now) -> Next {
         return if none { Next::Await } else { Next::After(all.options.timing.policy_poll) };
     }
     let observed = observe(all);
+    let first = !all.moves.looked.swap(true, Ordering::AcqRel);
+    if first {
+        all.everything_again(); // policies waited for it
+    }
     if observed.cities.is_empty() {
         all.metrics.drains(Move::STATES.map(|state| (state, 0)));
         return Next::Await;
@@ -131,6 +153,7 @@ fn whereabouts<'a>(
             let replicas = binding.replicas.get(cluster).copied().unwrap_or_default();
             presence.bindings += 1;
             presence.applied += usize::from(binding.applied.get(cluster) == Some(&Ok(())));
+            presence.suspended += usize::from(binding.suspension.stops_scheduling());
             presence.desired += replicas.desired;
             presence.current += replicas.current;
         }

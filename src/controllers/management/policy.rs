@@ -14,7 +14,7 @@ use crate::{
         Next, Shared,
         management::{
             facts::Phase,
-            migration,
+            guard, migration,
             policy::{self, Observed, Propagation, Signal},
             probe::Probe,
             unneeded,
@@ -89,7 +89,7 @@ impl CityPolicy {
             wanted: alive.count() > 0,
             complete: known && !hub.copies.has_unreadable(namespace),
             namespace_lives: !facts.terminating,
-            place: hub.place_of(&city, namespace, &keys).map(|place| self.0.moves.instruct(&city, namespace, place)),
+            place: self.place(&city, namespace, &keys),
             guard: self.0.options.city_guard,
             delivered_by_dependency: migration.as_ref().is_some_and(migration::all_delivered_by_dependency),
             claimed: 0,
@@ -108,6 +108,13 @@ impl CityPolicy {
             self.0.unneeded_for(namespace, &observed.city, unneeded && observed.policy.is_some(), now.instant);
         observed.claimed = if unneeded { hub.claims_left(namespace, &name) } else { 0 };
         Some(observed)
+    }
+
+    /// Where the city is, and whether it is to move.
+    fn place(&self, city: &CityCode, namespace: &str, copies: &[ObjectKey]) -> Option<guard::Observed> {
+        let known = self.0.moves.are_known() || !self.0.options.city_guard;
+        let place = self.0.hub.place_of(city, namespace, copies).filter(|_| known)?;
+        Some(self.0.moves.instruct(city, namespace, place))
     }
 
     /// Whether Karmada brings dependencies, for a policy that is on its way there.

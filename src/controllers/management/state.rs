@@ -59,7 +59,7 @@ pub(super) struct Management {
     /// Cities that leave a cluster.
     pub(super) moves: Moves,
     /// A Cluster has changed.
-    pub(super) cluster_changed: Notify,
+    pub(super) clusters_changed: Notify,
     pub(super) metrics: Metrics,
     health: Health,
     stop: CancellationToken,
@@ -99,7 +99,7 @@ impl Management {
             probing: ProbeMemory::default(),
             options,
             moves: Moves::default(),
-            cluster_changed: Notify::new(),
+            clusters_changed: Notify::new(),
             metrics: metrics.clone(),
             health: health.clone(),
             stop: stop.clone(),

@@ -2,11 +2,7 @@
 //! deployments that are still blocked, and Instances that could not be shown. Events find nearly all of it at once; this finds what was missed, and what
 //! was left when a process died.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Debug,
-    sync::Arc,
-};
+use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{
@@ -18,22 +14,18 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{labels, moves, state::Management, stranded};
+use super::{state::Management, stranded};
 use crate::{
     api::{
         karmada::ResourceBinding,
         meta::label,
-        names::CityCode,
         referenced::{SourceKind, Token},
     },
     controllers::{is_silence, send, worst},
     io::{Class, Error, clock::Now, list, store::ObjectKey},
-    plan::{
-        Next,
-        management::{
-            facts::CompanionFacts,
-            sweep::{self, Budget, Verdict},
-        },
+    plan::management::{
+        facts::CompanionFacts,
+        sweep::{self, Budget, Verdict},
     },
 };
 
@@ -41,8 +33,6 @@ use crate::{
 #[derive(Default)]
 struct Memory {
     stranded: stranded::Stranded,
-    /// Clusters that hold a city without its label, and the city.
-    mislabelled: BTreeMap<String, CityCode>,
     /// Uids of companions of which nobody can say who uses them.
     unclaimed: BTreeSet<String>,
 }
@@ -60,34 +50,14 @@ pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
     let mut memory = Memory::default();
     let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut moves = Next::Await;
     loop {
         tokio::select! {
             () = stop.cancelled() => return,
-            () = all.cluster_changed.notified() => {
-                labels::look(all, &mut memory.mislabelled, Now::read()).await;
-                moves = moves::look(all, Now::read()).await;
-                continue;
-            }
-            () = passed(moves) => {
-                moves = moves::look(all, Now::read()).await;
-                continue;
-            }
             _ = ticks.tick() => {}
         }
         all.enqueue_blocked();
         all.enqueue_quarantined();
-        labels::look(all, &mut memory.mislabelled, Now::read()).await;
-        moves = moves::look(all, Now::read()).await;
         once(all, &mut memory).await;
-    }
-}
-
-/// Until it is time to look again; for ever where an event will say.
-async fn passed(next: Next) {
-    match next {
-        Next::After(period) => tokio::time::sleep(period).await,
-        Next::Await => std::future::pending().await,
     }
 }
 

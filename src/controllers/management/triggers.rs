@@ -46,6 +46,7 @@ impl Management {
         for instance in self.hub.instances.values() {
             self.enqueue_projection(&instance);
         }
+        self.clusters_changed.notify_one();
     }
 
     /// A cache of a project is fresh: look at its own objects, and at what the hub holds for it.
@@ -232,7 +233,8 @@ impl Management {
                 self.queues.projector.add(key);
             }
             HubWork::Release(namespace, name) => self.quarantine.remove(&ObjectKey::new(&namespace, &name)),
-            HubWork::Clusters => self.cluster_changed.notify_one(),
+            HubWork::Clusters => self.clusters_changed.notify_one(),
+            HubWork::CalledOff(cluster) => self.moves.called_off(&cluster),
         }
     }
 

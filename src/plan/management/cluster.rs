@@ -20,6 +20,8 @@ pub struct ClusterFacts {
     pub ready: Result<(), String>,
     /// Why Karmada's scheduler would bring nothing new there (facts 59, 64, 66), in words; nothing when it would.
     pub obstacle: Option<String>,
+    /// The taints that people have put on it.
+    pub taints: Vec<String>,
     /// Whether somebody has said that what is there is to move elsewhere.
     pub draining: bool,
     /// Whether it is on its way out: the scheduler takes everything away from it.
@@ -43,7 +45,9 @@ impl ClusterFacts {
             Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
             None => Err("it has not joined yet".to_owned()),
         };
-        Self { city, label, ready, obstacle, draining, deleting, generation }
+        let theirs = cluster.spec.taints.iter().filter(|taint| !taint.key.starts_with(KARMADA_TAINTS));
+        let taints = theirs.map(shown).collect();
+        Self { city, label, ready, obstacle, taints, draining, deleting, generation }
     }
 
     /// One that carries a label, and is able.
@@ -54,6 +58,7 @@ impl ClusterFacts {
             label: Some(label.to_owned()).filter(|label| !label.is_empty()),
             ready: Ok(()),
             obstacle: None,
+            taints: Vec::new(),
             draining: false,
             deleting: false,
             generation: 1,
@@ -63,6 +68,13 @@ impl ClusterFacts {
     /// Whether what is there has to go elsewhere.
     pub fn is_leaving(&self) -> bool {
         self.draining || self.deleting
+    }
+
+    /// What people have said of it, in one text: once that changes, what went wrong there may be tried again. Karmada's own
+    /// taints come and go with its health, and say nothing.
+    pub fn marks(&self) -> String {
+        let label = self.label.as_deref().unwrap_or_default();
+        format!("{label} {}", self.taints.join(" "))
     }
 
     /// Whether something new may come there, as far as can be told; if not, why not.
@@ -80,12 +92,20 @@ impl ClusterFacts {
     }
 }
 
+/// What the keys of taints begin with that Karmada itself puts on a cluster.
+const KARMADA_TAINTS: &str = "cluster.karmada.io/";
+
+/// A taint as kubectl shows it.
+fn shown(taint: &Taint) -> String {
+    let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
+    format!("{}{value}:{}", taint.key, taint.effect)
+}
+
 /// Why the scheduler would bring nothing of ours to a cluster; see [`ClusterFacts::obstacle`].
 fn obstacle(spec: &ClusterSpec, apis: &[ApiEnablement]) -> Option<String> {
     let keeps_away = |taint: &&Taint| ["NoSchedule", "NoExecute"].contains(&&*taint.effect);
     if let Some(taint) = spec.taints.iter().find(keeps_away) {
-        let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
-        return Some(format!("has the taint {}{value}:{}", taint.key, taint.effect));
+        return Some(format!("has the taint {}", shown(taint)));
     }
     let version = format!("{GROUP}/{VERSION}");
     let serves = |api: &ApiEnablement| {

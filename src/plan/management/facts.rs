@@ -7,10 +7,12 @@ use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::guard;
 pub use crate::api::names::Template;
 use crate::api::{
-    karmada::{BindingSnapshot, PropagationPolicySpec, ResourceBinding, Suspension},
+    karmada::{BindingSnapshot, PolicyPlacement, PropagationPolicySpec, ResourceBinding, Suspension},
     meta::{annotation, finalizer, label},
+    names::CityCode,
     referenced::{SourceKind, Token},
 };
 
@@ -61,6 +63,15 @@ pub struct BindingFacts {
     /// has neither (facts 15, 58).
     #[serde(default)]
     pub placed: bool,
+    /// Digest of its placement, of a deployment's binding.
+    #[serde(default)]
+    pub placement: Option<String>,
+    /// Digest of the placement that the scheduler has scheduled it by, which may be an earlier one.
+    #[serde(default)]
+    pub scheduled_by: Option<String>,
+    /// The city whose policy made that placement, as far as its form shows.
+    #[serde(default)]
+    pub scheduled_for: Option<CityCode>,
     /// Where the template goes on its own account.
     pub clusters: Vec<String>,
     /// The bindings that need it, and where they go.
@@ -90,14 +101,18 @@ impl BindingFacts {
         let (uid, version) = (binding.uid().unwrap_or_default(), binding.resource_version().unwrap_or_default());
         let policy = binding.annotations().get(annotation::POLICY_NAME).cloned();
         let cluster_policy = cluster_policy(&binding.metadata);
-        let placed =
-            binding.spec.placement.is_some() || binding.annotations().contains_key(annotation::APPLIED_PLACEMENT);
+        let applied = binding.annotations().get(annotation::APPLIED_PLACEMENT).cloned();
+        let placed = binding.spec.placement.is_some() || applied.is_some();
         let dependencies = binding.annotations().get(annotation::DEPENDENCIES).map(|text| dependencies(text));
         let distributed = binding.finalizers().iter().any(|f| f == finalizer::KARMADA_DEPENDENCIES);
         let terminating = binding.metadata.deletion_timestamp.is_some();
         let status = binding.status.unwrap_or_default();
         let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
         let template = Template::of(&binding.spec.resource.kind, binding.spec.resource.name);
+        let of_deployment = |placement: PolicyPlacement| template.is_deployment().then_some(placement);
+        let scheduled_by = applied.as_deref().and_then(|text| serde_json::from_str(text).ok()).and_then(of_deployment);
+        let placement = binding.spec.placement.and_then(|placement| serde_json::from_value(placement).ok());
+        let placement = placement.and_then(of_deployment);
         let items = status.aggregated_status.iter().filter(|_| template.is_deployment());
         let replicas = items.filter_map(|item| Some((item.cluster_name.clone(), Replicas::of(&item.status)?)));
         let replicas = replicas.collect();
@@ -113,6 +128,9 @@ impl BindingFacts {
             policy,
             cluster_policy,
             placed,
+            placement: placement.as_ref().map(guard::digest),
+            scheduled_for: scheduled_by.as_ref().and_then(guard::made_for),
+            scheduled_by: scheduled_by.as_ref().map(guard::digest),
             clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect(),
             required_by: binding.spec.required_by,
             propagates: binding.spec.propagate_deps,
@@ -132,6 +150,17 @@ impl BindingFacts {
     /// Whether this PropagationPolicy claims the template, and no other policy does.
     pub fn is_claimed_by(&self, policy: &str) -> bool {
         self.cluster_policy.is_none() && self.policy.as_deref() == Some(policy)
+    }
+
+    /// Whether a city's policy has it where it is: it claims it, or did until it was removed and what it asked for stands.
+    pub fn is_of_city(&self, city: &CityCode) -> bool {
+        let orphaned = self.policy.is_none() && self.cluster_policy.is_none();
+        self.is_claimed_by(&city.policy_name()) || orphaned && self.scheduled_for.as_ref() == Some(city)
+    }
+
+    /// Whether the scheduler has done what this placement, by its digest, asks for, and nothing newer is on its way.
+    pub fn is_scheduled_by(&self, placement: &str) -> bool {
+        self.placement.as_deref() == Some(placement) && self.scheduled_by.as_deref() == Some(placement)
     }
 
     /// Whether it shows that Karmada on this hub brings dependencies: without the feature the distributor does not take it

@@ -288,7 +288,7 @@ fn a_snapshot_is_decided_again_from_its_record() {
         "karmada": {
             "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {},
             "clusters": { "cell-dfw": {
-                "city": "dfw", "label": "DFW", "ready": { "Ok": null }, "obstacle": null, "draining": false,
+                "city": "dfw", "label": "DFW", "ready": { "Ok": null }, "obstacle": null, "taints": [], "draining": false,
                 "deleting": false, "generation": 1,
             } },
             "drain_waits": null,

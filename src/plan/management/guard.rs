@@ -12,12 +12,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::cluster::ClusterFacts;
-use crate::api::{
-    karmada::{ClusterAffinity, ClusterAffinityTerm, LabelSelector, PolicyPlacement},
-    meta::label,
-    names::CityCode,
+use crate::{
+    api::{
+        karmada::{ClusterAffinity, ClusterAffinityTerm, LabelSelector, PolicyPlacement},
+        meta::label,
+        names::CityCode,
+    },
+    plan::hash,
 };
 
 /// Names of the two groups of a city that stays.
@@ -61,6 +65,28 @@ impl Turn {
         let ([to], [from]) = (&first.group.cluster_names[..], &second.group.cluster_names[..]) else { return None };
         Some(Self { from: from.clone(), to: to.clone(), attempt })
     }
+}
+
+/// The city that a placement was made for, if it has a form that city policies have.
+pub fn made_for(placement: &PolicyPlacement) -> Option<CityCode> {
+    let group = match (&placement.cluster_affinity, placement.cluster_affinities.as_deref()) {
+        (Some(plain), None) => plain,
+        (None, Some([first, _])) if first.affinity_name == CITY || first.affinity_name.starts_with(MOVING) => {
+            &first.group
+        }
+        _ => return None,
+    };
+    let spellings = group.label_selector.as_ref()?.values_of(label::TOPOLOGY_CITY);
+    let cities: BTreeSet<CityCode> = spellings.iter().filter_map(|spelt| CityCode::parse(spelt).ok()).collect();
+    cities
+        .into_iter()
+        .next()
+        .filter(|city| spellings.iter().all(|spelt| CityCode::parse(spelt).is_ok_and(|c| c == *city)))
+}
+
+/// Digest of a placement, to tell whether what stands somewhere came of it.
+pub fn digest(placement: &PolicyPlacement) -> String {
+    hash::digest(&json!(placement))
 }
 
 /// Where a city's policy sends it, and what is to be said about it.
@@ -199,11 +225,13 @@ pub fn candidates<'a>(city: &CityCode, clusters: &'a BTreeMap<String, ClusterFac
 /// A city of which each deployment runs on several clusters, as a policy of the Go operator has it where several carry the
 /// label. Nobody can tell which of them to give up, so they stay, but for those that are to be left.
 fn shared(city: &CityCode, selector: LabelSelector, on: &BTreeSet<&String>, observed: &Observed) -> Guarded {
-    let leaves = |name: &&&String| observed.clusters.get(**name).is_some_and(ClusterFacts::is_leaving);
+    let leaves = |name: &String| observed.clusters.get(name).is_some_and(ClusterFacts::is_leaving);
+    let able = |name: &String| observed.clusters.get(name).is_some_and(|cluster| cluster.is_able().is_ok());
     let names: Vec<&str> = on.iter().map(|name| name.as_str()).collect();
+    let stay: Vec<String> = on.iter().filter(|name| !leaves(name)).map(|name| (*name).clone()).collect();
     let mut placement = by_label(selector, None);
-    if on.iter().any(|name| leaves(&name)) && !on.iter().all(|name| leaves(&name)) {
-        let stay = on.iter().filter(|name| !leaves(name)).map(|name| (*name).clone()).collect();
+    // What is to be left is left to somebody who has it as well, and is alive.
+    if stay.len() < on.len() && stay.iter().any(able) {
         placement.cluster_affinity.get_or_insert_default().cluster_names = stay;
     }
     let note = format!(

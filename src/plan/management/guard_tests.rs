@@ -138,8 +138,26 @@ fn a_move_has_the_old_cluster_behind_the_new_one_until_it_is_proved() {
 fn a_city_that_several_clusters_share_gives_up_only_what_is_to_be_left() {
     let shared = || on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"]]);
     assert_eq!(look(None, &draining(shared(), "a")), "[label b]");
+    let dead = edit(draining(shared(), "a"), "b", |b| b.ready = Err("away".into()));
+    assert_eq!(look(None, &dead), "[label ]", "the only one that is alive is not left");
     assert_eq!(look(None, &draining(draining(shared(), "a"), "b")), "[label ]");
     assert!(decide(&dfw(), &set(&[]), None, &shared()).note.unwrap().contains("runs on Clusters a, b"));
+}
+
+#[test]
+fn the_city_of_a_placement_shows_in_its_form() {
+    let made = |placement: &PolicyPlacement| made_for(placement).map(|city| city.to_string());
+    let select = |values: &[&str]| LabelSelector::one_of(label::TOPOLOGY_CITY, &set(values));
+    assert_eq!(made(&by_label(select(&["DFW", "dfw"]), Some("a"))).as_deref(), Some("dfw"));
+    assert_eq!(made(&held(select(&["dfw"]), "a")).as_deref(), Some("dfw"));
+    let world = world(&[("a", "dfw"), ("b", "dfw")]);
+    assert_eq!(made(&moving(select(&["dfw"]), &turn("a", "b", "1-0"), &world)).as_deref(), Some("dfw"));
+    assert_eq!(made(&by_label(select(&["dfw", "ord"]), None)), None, "of two cities");
+    let theirs = PolicyPlacement { cluster_affinity: Some(by_name("a")), ..PolicyPlacement::default() };
+    assert_eq!((made(&theirs), made(&PolicyPlacement::default())), (None, None));
+    let mut other = held(select(&["dfw"]), "a");
+    other.cluster_affinities.as_mut().unwrap()[0].affinity_name = "primary".into();
+    assert_eq!(made(&other), None);
 }
 
 #[test]

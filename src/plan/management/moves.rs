@@ -58,6 +58,8 @@ pub struct Presence {
     pub bindings: usize,
     /// Of these, how many the cluster has taken.
     pub applied: usize,
+    /// Of these, how many nobody schedules elsewhere because somebody has suspended that.
+    pub suspended: usize,
     /// Instances that are asked for there.
     pub desired: i64,
     /// Instances that are programmed there.
@@ -70,24 +72,44 @@ impl Whereabouts {
         self.on.keys().all(|name| name == cluster)
     }
 
-    /// Whether some of it is on this cluster, and some is elsewhere.
-    fn is_split_by(&self, cluster: &str) -> bool {
-        self.on.contains_key(cluster) && !self.is_whole_on(cluster)
+    /// Whether something is on this cluster.
+    fn has(&self, cluster: &str) -> bool {
+        self.on.contains_key(cluster)
     }
 
-    /// Why it has not arrived on this cluster; nothing when it has. `ran`: whether something is to run there.
-    fn missing(&self, cluster: &str, ran: bool) -> Option<String> {
+    fn sum<N: std::iter::Sum>(&self, of: impl Fn(&Presence) -> N) -> N {
+        self.on.values().map(of).sum()
+    }
+
+    /// Why it has not arrived on this cluster, after it was like this; nothing when it has.
+    fn missing(&self, cluster: &str, before: Before) -> Option<String> {
         if let Some((elsewhere, there)) = self.on.iter().find(|(name, _)| *name != cluster) {
             return Some(format!("{} deployment(s) are still on {elsewhere}", there.bindings));
         }
         let there = self.on.get(cluster).copied().unwrap_or_default();
-        if there.applied < there.bindings {
-            let missing = there.bindings - there.applied;
+        // What no cluster took before is not to be taken by this one.
+        let wanted = before.applied.min(there.bindings);
+        if there.applied < wanted {
+            let missing = wanted - there.applied;
             return Some(format!("{missing} of {} deployment(s) are not applied on {cluster}", there.bindings));
         }
-        let idle = ran && there.desired > 0 && there.current == 0;
+        let idle = before.ran && there.desired > 0 && there.current == 0;
         idle.then(|| format!("none of {} instance(s) is programmed on {cluster}", there.desired))
     }
+}
+
+/// How a namespace's part of a city was before it was sent elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    /// Whether an Instance was programmed.
+    pub ran: bool,
+    /// How many deployments were applied.
+    pub applied: usize,
+}
+
+impl Before {
+    /// The most that can be asked of it, where it is not remembered.
+    const FULL: Self = Self { ran: true, applied: usize::MAX };
 }
 
 /// A city that leaves a cluster, or is to.
@@ -103,8 +125,8 @@ pub struct Move {
     pub home: Option<String>,
     /// What it waits for, in words.
     pub waits: Option<String>,
-    /// What went wrong, and the attempt at which it did.
-    pub failed: Option<(String, String)>,
+    /// What went wrong.
+    pub failed: Option<Failure>,
 }
 
 /// A namespace's part of a city, on its way.
@@ -114,8 +136,21 @@ pub struct UnderWay {
     pub turn: Turn,
     /// When it was sent.
     pub since: Timestamp,
-    /// Whether an Instance was programmed before, and so is to be programmed where it arrives.
-    pub ran: bool,
+    /// When the scheduler was asked last.
+    pub asked: Timestamp,
+    /// How it was before.
+    pub before: Before,
+}
+
+/// Why nothing more is sent to a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// The cluster.
+    pub cluster: String,
+    /// What people have said of it, when it failed: once that changes, it may be tried again.
+    pub marks: String,
+    /// What went wrong, in words.
+    pub why: String,
 }
 
 impl Move {
@@ -161,46 +196,29 @@ fn step(
     timing: &Timing,
     now: Timestamp,
 ) -> Option<Move> {
-    let on: BTreeSet<&String> = namespaces.values().flat_map(|there| there.on.keys()).collect();
     let leaving = |name: &str| clusters.get(name).is_some_and(ClusterFacts::is_leaving);
-    let from: BTreeSet<String> = on.iter().filter(|name| leaving(name)).map(|name| (*name).clone()).collect();
-    let mut turns = under_way(namespaces, before, now);
-    if from.is_empty() {
-        // Called off, or done. What is half-way goes on, for a namespace is never to be on two clusters; what has arrived,
-        // or has not left, stays where it is.
-        turns.retain(|namespace, UnderWay { turn, ran, .. }| {
-            let there = &namespaces[namespace];
-            there.is_split_by(&turn.to) || (leaving(&turn.from) && there.missing(&turn.to, *ran).is_some())
-        });
-        let unfinished = !turns.is_empty();
-        return unfinished.then(|| Move { turns, home: before.and_then(|b| b.home.clone()), ..Move::default() });
-    }
+    let turns = under_way(namespaces, before, now);
+    // Also what the last namespace has left a moment ago, until it is known to have arrived.
+    let left = turns.values().map(|of| &of.turn.from);
+    let on = namespaces.values().flat_map(|there| there.on.keys()).chain(left);
+    let from: BTreeSet<String> = on.filter(|name| leaving(name)).cloned().collect();
+    let called_off = from.is_empty();
     let home = from.iter().max_by_key(|name| count(namespaces, name)).cloned();
-    let mut next = Move { from, turns, home, ..Move::default() };
-    let candidates = guard::candidates(city, clusters);
-    let fit: Vec<&str> = candidates.into_iter().filter(|name| !leaving(name)).collect();
-    let kept = before.and_then(|before| before.to.as_deref()).filter(|to| fit.contains(to) && !next.turns.is_empty());
-    let able = |name: &str| clusters.get(name).is_some_and(|cluster| cluster.is_able().is_ok());
-    let best =
-        || fit.iter().copied().min_by_key(|name| (!able(name), std::cmp::Reverse(count(namespaces, name)), *name));
-    let Some(to) = kept.or_else(best) else {
-        next.waits = Some(format!("no other Cluster carries the label of {city}"));
-        next.turns.retain(|namespace, of| namespaces[namespace].is_split_by(&of.turn.to));
-        return Some(next);
-    };
-    next.to = Some(to.to_owned());
-    let facts = clusters.get(to)?;
-    if let Err(why) = facts.is_able() {
-        next.waits = Some(format!("Cluster {to}, which carries the label of {city}, {why}"));
-        next.turns.retain(|namespace, of| namespaces[namespace].is_split_by(&of.turn.to));
-        return Some(next);
+    let failed = before.and_then(|before| before.failed.clone());
+    let failed = failed.filter(|failed| clusters.get(&failed.cluster).is_some_and(|now| now.marks() == failed.marks));
+    let mut next = Move { from, home, failed, ..Move::default() };
+    let look = Look { city, namespaces, clusters, timing, now };
+    look.follow(&mut next, turns, called_off);
+    if called_off {
+        // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
+        next.home = before.and_then(|before| before.home.clone());
+        return (!next.turns.is_empty()).then_some(next);
     }
-    let attempts = settle(&mut next, namespaces, before, clusters, (to, timing.drain_arrival), now);
-    let urgent = next.from.iter().any(|name| clusters.get(name).is_some_and(|cluster| cluster.deleting));
-    if next.failed.is_none() {
-        admit(&mut next, namespaces, to, &attempts, urgent, now);
+    let left = namespaces.values().any(|there| there.on.keys().any(|name| leaving(name)));
+    if !left && next.turns.is_empty() {
+        return None;
     }
-    next.waits = next.failed.as_ref().map(|(_, why)| why.clone());
+    look.choose(&mut next);
     Some(next)
 }
 
@@ -219,118 +237,184 @@ fn under_way(
     let remembered = |namespace: &String| before.and_then(|before| before.turns.get(namespace)).cloned();
     let standing = |there: &Whereabouts| {
         let turn = there.standing.clone().filter(|_| before.is_none())?;
-        Some(UnderWay { turn, since: now, ran: true })
+        Some(UnderWay { turn, since: now, asked: now, before: Before::FULL })
     };
     let there = namespaces.iter().filter(|(_, there)| !there.on.is_empty());
     there.filter_map(|(name, there)| Some((name.clone(), remembered(name).or_else(|| standing(there))?))).collect()
 }
 
-/// The names of attempts at a cluster as it is now, in order.
-struct Attempts {
-    generation: i64,
-    number: u32,
-}
-
-impl Attempts {
-    fn name(&self) -> String {
-        format!("{}-{}", self.generation, self.number)
-    }
-
-    /// Number of an attempt of this generation; none when it is of another one, or a way back.
-    fn number(&self, attempt: &str) -> Option<u32> {
-        let (generation, number) = attempt.split_once('-')?;
-        number.parse().ok().filter(|_| generation == self.generation.to_string())
-    }
-}
-
 /// What begins the name of an attempt to bring a namespace back.
 const BACK: &str = "back-";
 
-/// Ends the turns of those that have arrived, and turns those around that have not in time.
-fn settle(
-    next: &mut Move,
-    namespaces: &BTreeMap<String, Whereabouts>,
-    before: Option<&Move>,
-    clusters: &BTreeMap<String, ClusterFacts>,
-    (to, limit): (&str, Duration),
+/// One look at one city.
+struct Look<'a> {
+    city: &'a CityCode,
+    namespaces: &'a BTreeMap<String, Whereabouts>,
+    clusters: &'a BTreeMap<String, ClusterFacts>,
+    timing: &'a Timing,
     now: Timestamp,
-) -> Attempts {
-    let generation = clusters.get(to).map_or(0, |facts| facts.generation);
-    let mut attempts = Attempts { generation, number: 0 };
-    let known = namespaces.values().filter_map(|there| there.standing.as_ref());
-    let known = known.chain(next.turns.values().map(|of| &of.turn));
-    attempts.number = known.filter_map(|turn| attempts.number(&turn.attempt)).max().unwrap_or_default();
-    // What failed stays failed until the cluster is another one, or is changed.
-    next.failed = before.and_then(|before| before.failed.clone()).filter(|(at, _)| attempts.number(at).is_some());
-    let late = |since: &Timestamp| now.duration_since(*since).unsigned_abs() >= limit;
-    let mut retry = false;
-    let turns = std::mem::take(&mut next.turns);
-    for (namespace, of) in turns {
-        let (there, turn) = (&namespaces[&namespace], &of.turn);
-        if turn.attempt.starts_with(BACK) {
-            if !there.is_whole_on(&turn.to) {
-                next.turns.insert(namespace, of);
-            }
-            continue;
-        }
-        let Some(missing) = there.missing(&turn.to, of.ran) else { continue };
-        if !late(&of.since) {
-            next.turns.insert(namespace, of);
-        } else if !there.on.contains_key(&turn.to) {
-            // The scheduler has refused it all that time: nothing has moved, and nothing has to come back.
-            retry = true;
-        } else {
-            let why = format!("{namespace} did not arrive on {to} within {} s: {missing}", limit.as_secs());
-            let able = clusters.get(&turn.from).map_or(Err("is not there any more".to_owned()), ClusterFacts::is_able);
-            if let Err(obstacle) = able {
-                let why = format!("{why}; it stays there, for Cluster {} {obstacle}", turn.from);
-                next.failed.get_or_insert((turn.attempt.clone(), why));
-                next.turns.insert(namespace, of);
-                continue;
-            }
-            let why = format!("{why}; it is brought back");
-            let (from, back_to, attempt) = (turn.to.clone(), turn.from.clone(), format!("{BACK}{}", turn.attempt));
-            let back = Turn { from, to: back_to, attempt };
-            next.failed.get_or_insert((turn.attempt.clone(), why));
-            next.turns.insert(namespace, UnderWay { turn: back, since: now, ran: of.ran });
-        }
-    }
-    attempts.number += u32::from(retry);
-    attempts
 }
 
-/// Has more namespaces begin: at most as many are under way as have arrived, and one to begin with.
-fn admit(
-    next: &mut Move,
-    namespaces: &BTreeMap<String, Whereabouts>,
-    to: &str,
-    attempts: &Attempts,
-    urgent: bool,
-    now: Timestamp,
-) {
-    let arrived = namespaces
-        .iter()
-        .filter(|(name, there)| !there.on.is_empty() && there.is_whole_on(to) && !next.turns.contains_key(*name));
-    let arrived = arrived.count();
-    if arrived > 0 {
-        next.home = Some(to.to_owned());
+impl Look<'_> {
+    /// A name for an attempt at a cluster that no attempt has had before: the scheduler tries again only what it has not
+    /// seen. The cluster's generation is part of it, so that a number need not be remembered for ever.
+    fn attempt(&self, prefix: &str, cluster: &str, before: Option<&str>) -> String {
+        let generation = self.clusters.get(cluster).map_or(0, |facts| facts.generation);
+        let number = |attempt: &str| {
+            let (of, number) = attempt.strip_prefix(prefix)?.split_once('-')?;
+            number.parse::<u32>().ok().filter(|_| of == generation.to_string())
+        };
+        let standing = self.namespaces.values().filter_map(|there| there.standing.as_ref());
+        let known = standing.map(|turn| turn.attempt.as_str()).chain(before).filter_map(number).max();
+        let number = match before {
+            Some(_) => known.map_or(0, |known| known + 1),
+            None => known.unwrap_or_default(),
+        };
+        format!("{prefix}{generation}-{number}")
     }
-    let mut waiting: Vec<(&String, &Whereabouts, &String)> = Vec::new();
-    for (name, there) in namespaces.iter().filter(|(name, _)| !next.turns.contains_key(*name)) {
-        let leaves = there.on.keys().find(|cluster| next.from.contains(*cluster));
-        waiting.extend(leaves.map(|from| (name, there, from)));
+
+    fn is_able(&self, cluster: &str) -> Result<(), String> {
+        self.clusters.get(cluster).map_or(Err("is not there any more".to_owned()), ClusterFacts::is_able)
     }
-    // First those of whom the most can be learnt: somebody runs there, and they are few.
-    waiting.sort_by_key(|(name, there, _)| {
-        let running: i64 = there.on.values().map(|on| on.current).sum();
-        let bindings: usize = there.on.values().map(|on| on.bindings).sum();
-        (running == 0, bindings, name.as_str())
-    });
-    let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(next.turns.len()) };
-    for (name, there, from) in waiting.into_iter().take(room) {
-        let turn = Turn { from: from.clone(), to: to.to_owned(), attempt: attempts.name() };
-        let ran = there.on.values().any(|on| on.current > 0);
-        next.turns.insert(name.clone(), UnderWay { turn, since: now, ran });
+
+    fn is_leaving(&self, cluster: &str) -> bool {
+        self.clusters.get(cluster).is_some_and(ClusterFacts::is_leaving)
+    }
+
+    fn passed(&self, since: Timestamp, period: Duration) -> bool {
+        self.now.duration_since(since).unsigned_abs() >= period
+    }
+
+    /// Goes on with what is under way: ends the turns of those that have arrived, asks the scheduler again for those that
+    /// it has refused, and turns those around that do not arrive in time.
+    fn follow(&self, next: &mut Move, turns: BTreeMap<String, UnderWay>, called_off: bool) {
+        for (namespace, of) in turns {
+            let (there, turn) = (&self.namespaces[&namespace], &of.turn);
+            let back = turn.attempt.starts_with(BACK);
+            let arrived = if back || called_off {
+                there.is_whole_on(&turn.to)
+            } else {
+                there.missing(&turn.to, of.before).is_none()
+            };
+            let not_begun = !there.has(&turn.to);
+            let refused = self.is_able(&turn.to).is_err();
+            if arrived || not_begun && !back && (refused || called_off) {
+                continue; // what has not begun stays where it is
+            }
+            let late = !back && !called_off && !not_begun && self.passed(of.since, self.timing.drain_arrival);
+            let kept = if late { self.turn_around(next, &namespace, of) } else { self.ask_again(next, &namespace, of) };
+            next.turns.insert(namespace, kept);
+        }
+    }
+
+    /// Asks the scheduler again, under another name, for what it has left where it was although the cluster is able.
+    fn ask_again(&self, next: &mut Move, namespace: &str, of: UnderWay) -> UnderWay {
+        let (there, turn) = (&self.namespaces[namespace], &of.turn);
+        if there.is_whole_on(&turn.to) || !self.passed(of.asked, self.timing.drain_retry) {
+            return of;
+        }
+        let missing = there.missing(&turn.to, Before::FULL).unwrap_or_default();
+        let able = self.is_able(&turn.to);
+        let why = match &able {
+            Ok(()) => "Karmada leaves them there, and is asked again".to_owned(),
+            Err(why) => format!("Cluster {} {why}", turn.to),
+        };
+        next.waits.get_or_insert(format!("{namespace} is on its way to {}: {missing}; {why}", turn.to));
+        if able.is_err() {
+            return of;
+        }
+        let prefix = if turn.attempt.starts_with(BACK) { BACK } else { "" };
+        let attempt = self.attempt(prefix, &turn.to, Some(&turn.attempt));
+        UnderWay { turn: Turn { attempt, ..turn.clone() }, asked: self.now, ..of }
+    }
+
+    /// Sends back what has not arrived in time, if it can go back, and nothing more to that cluster.
+    fn turn_around(&self, next: &mut Move, namespace: &str, of: UnderWay) -> UnderWay {
+        let (turn, there) = (&of.turn, &self.namespaces[namespace]);
+        let missing = there.missing(&turn.to, of.before).unwrap_or_default();
+        let limit = self.timing.drain_arrival.as_secs();
+        let able = self.is_able(&turn.from);
+        let fate = match &able {
+            Ok(()) => "it is to be brought back".to_owned(),
+            Err(why) => format!("it stays there, for Cluster {} {why}", turn.from),
+        };
+        let why = format!("{namespace} did not arrive on {} within {limit} s: {missing}; {fate}", turn.to);
+        let marks = self.clusters.get(&turn.to).map(ClusterFacts::marks).unwrap_or_default();
+        let failed = next.failed.take().filter(|failed| failed.cluster == turn.to);
+        next.failed = failed.or_else(|| Some(Failure { cluster: turn.to.clone(), marks, why }));
+        if able.is_err() {
+            return self.ask_again(next, namespace, of);
+        }
+        let (from, to) = (turn.to.clone(), turn.from.clone());
+        let attempt = self.attempt(BACK, &to, None);
+        UnderWay { turn: Turn { from, to, attempt }, since: self.now, asked: self.now, before: of.before }
+    }
+
+    /// Chooses the cluster that takes the city, and has namespaces begin when it is able; or says what is in the way.
+    fn choose(&self, next: &mut Move) {
+        let failed = next.failed.as_ref().map(|failed| failed.cluster.clone());
+        let fits = |name: &str| !self.is_leaving(name) && failed.as_deref() != Some(name);
+        let labelled = guard::candidates(self.city, self.clusters);
+        let labelled: Vec<&str> = labelled.into_iter().filter(|name| fits(name)).collect();
+        let kept = next.turns.values().map(|of| of.turn.to.clone()).find(|to| labelled.contains(&to.as_str()));
+        let rank = |name: &&str| {
+            (self.is_able(name).is_err(), std::cmp::Reverse(count(self.namespaces, name)), (*name).to_owned())
+        };
+        next.to = kept.or_else(|| labelled.into_iter().min_by_key(rank).map(str::to_owned));
+        let told = next.failed.as_ref().map(|failed| failed.why.clone());
+        let waits = match &next.to {
+            None => Some(format!("no other Cluster carries the label of {}", self.city)),
+            Some(to) => {
+                let obstacle = self.is_able(to).err();
+                obstacle.map(|why| format!("Cluster {to}, which carries the label of {}, {why}", self.city))
+            }
+        };
+        match (waits, next.to.clone()) {
+            (None, Some(to)) => self.admit(next, &to),
+            (waits, _) => next.waits = told.clone().or(waits),
+        }
+        next.waits = next.waits.take().or(told);
+    }
+
+    /// Has more namespaces begin: at most as many are under way as have arrived, and one to begin with.
+    fn admit(&self, next: &mut Move, to: &str) {
+        let resting: Vec<(&String, &Whereabouts)> = self
+            .namespaces
+            .iter()
+            .filter(|(name, there)| !there.on.is_empty() && !next.turns.contains_key(*name))
+            .collect();
+        // Applied and, where an Instance is asked for, programmed: of one that has been there all the time as well.
+        let arrived = resting.iter().filter(|(_, there)| there.missing(to, Before::FULL).is_none()).count();
+        let mut waiting: Vec<(&String, &Whereabouts, &String)> = Vec::new();
+        let mut suspended = Vec::new();
+        for (name, there) in resting {
+            let Some(from) = there.on.keys().find(|cluster| next.from.contains(*cluster)) else { continue };
+            if there.sum(|on| on.suspended) > 0 {
+                suspended.push(name.as_str());
+            } else {
+                waiting.push((name, there, from));
+            }
+        }
+        // First those of whom the most can be learnt: somebody runs there, and they are few.
+        waiting.sort_by_key(|(name, there, _)| {
+            (there.sum(|on| on.current) == 0, there.sum(|on| on.bindings), name.as_str())
+        });
+        let urgent = next.from.iter().any(|name| self.clusters.get(name).is_some_and(|cluster| cluster.deleting));
+        let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(next.turns.len()) };
+        let begun = waiting.into_iter().take(room).map(|(name, there, from)| {
+            let turn = Turn { from: from.clone(), to: to.to_owned(), attempt: self.attempt("", to, None) };
+            let before = Before { ran: there.sum(|on| on.current) > 0, applied: there.sum(|on| on.applied) };
+            (name.clone(), UnderWay { turn, since: self.now, asked: self.now, before })
+        });
+        let begun: Vec<(String, UnderWay)> = begun.collect();
+        if next.turns.is_empty() && begun.is_empty() && !suspended.is_empty() {
+            let why = "spec.suspension.scheduling of ResourceBindings there keeps them from being scheduled";
+            next.waits.get_or_insert(format!("{} stay(s): {why}", suspended.join(", ")));
+        }
+        if arrived > 0 {
+            next.home = Some(to.to_owned());
+        }
+        next.turns.extend(begun);
     }
 }
 

@@ -16,7 +16,7 @@ struct World {
 }
 
 fn presence(bindings: usize) -> Presence {
-    Presence { bindings, applied: bindings, desired: 1, current: 1 }
+    Presence { bindings, applied: bindings, suspended: 0, desired: 1, current: 1 }
 }
 
 impl World {
@@ -51,7 +51,8 @@ impl World {
         assert_eq!(plan.next == Next::Await, self.moves.is_empty(), "what moves is looked at again");
         for (name, there) in &mut self.namespaces {
             let turn = self.moves.get(&dfw()).and_then(|of| of.turn(name)).cloned();
-            there.standing = turn.or_else(|| there.standing.clone().filter(|turn| there.is_split_by(&turn.to)));
+            there.standing = turn
+                .or_else(|| there.standing.clone().filter(|turn| there.has(&turn.to) && !there.is_whole_on(&turn.to)));
         }
         format!("{:?}", plan.steps)
     }
@@ -139,6 +140,12 @@ fn a_drain_waits_for_whoever_takes_over_and_goes_on_by_itself() {
     }
 }
 
+/// Taints of people, and of Karmada itself.
+fn taint(cluster: &mut ClusterFacts, own: &[&str]) {
+    cluster.taints = own.iter().map(|taint| (*taint).to_owned()).collect();
+    cluster.generation += 1;
+}
+
 #[test]
 fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
     let mut world = World::new(&["n1", "n2"]);
@@ -156,24 +163,115 @@ fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
     assert!(world.turns().is_empty());
     world.wait(60);
     assert_eq!((world.look().as_str(), world.turns().len()), ("[]", 0), "it is not tried for ever");
-    // Somebody has seen to the cluster.
-    world.cluster("b").generation = 2;
+    // Karmada's own taints change the cluster's generation, and say nothing.
+    taint(world.cluster("b"), &[]);
+    world.look();
+    assert!(world.turns().is_empty());
+    // Another cluster is another matter.
+    let mut other = ClusterFacts::labelled("dfw");
+    other.generation = 1;
+    world.clusters.insert("c".into(), other);
+    world.look();
+    assert_eq!(world.turns(), ["n1>c"]);
+    world.clusters.remove("c");
+    world.look();
+    // Somebody has seen to the first one.
+    taint(world.cluster("b"), &["seen-to:PreferNoSchedule"]);
     world.look();
     assert_eq!(world.turns(), ["n1>b"]);
-    // Or asks for it anew.
-    let mut again = World::new(&["n1"]);
-    again.look();
-    again.arrive("n1", "b", false);
-    again.wait(10);
-    again.look();
-    again.arrive("n1", "a", true);
-    again.look();
-    again.cluster("a").draining = false;
-    again.look();
-    assert!(again.moves.is_empty());
-    again.cluster("a").draining = true;
-    again.look();
-    assert_eq!(again.turns(), ["n1>b"]);
+}
+
+#[test]
+fn asked_for_anew_a_drain_that_failed_is_tried_again() {
+    let mut world = World::new(&["n1"]);
+    world.look();
+    world.arrive("n1", "b", false);
+    world.wait(10);
+    world.look();
+    assert_eq!(world.turns(), ["n1>a"], "also the only namespace is brought back");
+    world.arrive("n1", "a", true);
+    world.look();
+    world.cluster("a").draining = false;
+    world.look();
+    assert!(world.moves.is_empty());
+    world.cluster("a").draining = true;
+    world.look();
+    assert_eq!(world.turns(), ["n1>b"]);
+}
+
+#[test]
+fn the_last_namespaces_are_proved_like_the_first() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.look();
+    world.arrive("n1", "b", true);
+    world.look();
+    world.arrive("n2", "b", false);
+    world.look();
+    assert_eq!(world.turns(), ["n2>b"], "nothing is on a any more, but it is not known whether n2 runs");
+    world.wait(10);
+    let told = world.look();
+    assert!(told.contains("DrainFailed") && world.turns() == ["n2>a"], "{told}");
+}
+
+#[test]
+fn one_that_was_never_applied_anywhere_holds_up_nothing() {
+    let mut world = World::new(&["n1"]);
+    let broken = |cluster: &str| (cluster.to_owned(), Presence { applied: 1, ..presence(2) });
+    world.namespaces.get_mut("n1").unwrap().on = [broken("a")].into();
+    world.look();
+    world.namespaces.get_mut("n1").unwrap().on = [broken("b")].into();
+    world.look();
+    assert!(world.moves.is_empty());
+}
+
+#[test]
+fn a_namespace_that_nobody_schedules_is_passed_over_and_told() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.namespaces.get_mut("n1").unwrap().on = [("a".to_owned(), Presence { suspended: 1, ..presence(1) })].into();
+    world.look();
+    assert_eq!(world.turns(), ["n2>b"]);
+    world.arrive("n2", "b", true);
+    world.look();
+    assert!(world.turns().is_empty() && world.waits().contains("n1 stay(s): spec.suspension"), "{:?}", world.moves);
+}
+
+#[test]
+fn a_successor_that_dies_gives_back_what_it_had() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.look();
+    world.arrive("n1", "b", false);
+    world.cluster("b").ready = Err("away".into());
+    world.look();
+    assert_eq!(world.turns(), ["n1>b"], "it is not forgotten");
+    world.wait(10);
+    world.look();
+    assert_eq!(world.turns(), ["n1>a"]);
+    // Refused on the way back, it is asked for under another name.
+    let attempt = |world: &World| world.moves[&dfw()].turns["n1"].turn.attempt.clone();
+    let first = attempt(&world);
+    world.wait(1);
+    world.look();
+    assert!(attempt(&world) != first && attempt(&world).starts_with(BACK));
+}
+
+#[test]
+fn what_is_split_is_asked_for_again_until_it_is_whole() {
+    let split = || [("a".to_owned(), presence(2)), ("b".to_owned(), presence(1))].into();
+    for called_off in [false, true] {
+        let mut world = World::new(&["n1"]);
+        world.cluster("a").obstacle = Some("has the taint k:NoSchedule".into());
+        world.look();
+        let attempt = |world: &World| world.moves[&dfw()].turns["n1"].turn.attempt.clone();
+        let first = attempt(&world);
+        world.namespaces.get_mut("n1").unwrap().on = split();
+        world.cluster("a").draining = !called_off;
+        world.look();
+        assert_eq!(attempt(&world), first);
+        world.wait(1);
+        world.look();
+        assert_ne!(attempt(&world), first, "the scheduler looks at the first group again only under another name");
+        assert!(world.waits().contains("2 deployment(s) are still on a"), "{}", world.waits());
+    }
 }
 
 #[test]
@@ -186,6 +284,7 @@ fn what_cannot_be_brought_back_stays_and_is_told() {
     let told = world.look();
     assert!(told.contains("it stays there, for Cluster a has the taint k:NoSchedule"), "{told}");
     assert_eq!(world.turns(), ["n1>b"]);
+    assert_eq!(world.look(), "[]", "once");
     world.arrive("n1", "b", true);
     world.look();
     assert!(world.turns().is_empty(), "it has arrived after all; nothing follows it: {:?}", world.moves);
@@ -197,9 +296,10 @@ fn what_the_scheduler_refuses_is_asked_for_again_under_another_name() {
     world.look();
     let attempt = |world: &World| world.moves[&dfw()].turns["n1"].turn.attempt.clone();
     assert_eq!(attempt(&world), "1-0");
-    world.wait(10);
+    world.wait(1);
     world.look();
-    assert_eq!((attempt(&world), world.moves[&dfw()].state()), ("1-1".to_owned(), "moving"), "nothing has moved");
+    assert_eq!(attempt(&world), "1-1", "nothing has moved");
+    assert!(world.waits().contains("n1 is on its way to b: 1 deployment(s) are still on a"), "{}", world.waits());
     // Another process reads it off the policy.
     world.moves.clear();
     world.look();

@@ -107,6 +107,8 @@ pub enum HubWork {
     },
     /// What a cell wrote back is gone, and with it the reason to keep it in quarantine.
     Release(String, String),
+    /// A cluster is not to be drained any more.
+    CalledOff(String),
     /// What clusters hold is to be compared with what they say of themselves: labels, drains.
     Clusters,
 }
@@ -119,7 +121,13 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
         HubChange::Companion(kind, delta) => after_companion(*kind, delta),
         HubChange::Binding(delta) => after_binding(delta),
         HubChange::Cluster(delta) if delta.old == delta.new => BTreeSet::new(),
-        HubChange::Cluster(_) => [HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None)].into(),
+        HubChange::Cluster(delta) => {
+            let mut work = BTreeSet::from([HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None)]);
+            let draining = |facts: Option<&ClusterFacts>| facts.is_some_and(|facts| facts.draining);
+            let called_off = draining(delta.old) && !draining(delta.new);
+            work.extend(called_off.then(|| HubWork::CalledOff(delta.name.to_owned())));
+            work
+        }
         HubChange::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
         HubChange::Namespace(delta) => {
             let mirrored = delta.new.or(delta.old).and_then(NamespaceFacts::upstream);
@@ -193,7 +201,8 @@ fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
     let mut work = BTreeSet::new();
     let place = |facts: &BindingFacts| {
         let claim = (facts.policy.clone(), facts.cluster_policy.clone());
-        (facts.clusters.clone(), facts.required_by.clone(), claim, facts.shows_dependencies())
+        let scheduled = (facts.placement.clone(), facts.scheduled_by.clone(), facts.suspension.clone());
+        (facts.clusters.clone(), facts.required_by.clone(), claim, scheduled, facts.shows_dependencies())
     };
     if delta.old.map(place) != delta.new.map(place) {
         work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
