@@ -168,7 +168,7 @@ impl<V, I: IndexValue> Store<V, I> {
         Self::of_those(|_| true, index)
     }
 
-    /// The same, for objects with these keys alone.
+    /// An empty cache for objects with these keys alone.
     pub fn of_those(wants: fn(&ObjectKey) -> bool, index: Index<V, I>) -> Self {
         let inner = Inner { entries: HashMap::new(), by_index: HashMap::new(), unreadable: BTreeSet::new(), passed: 0 };
         Self {

@@ -33,7 +33,7 @@ impl Refusal<'_> {
         self.begin_with(client, || async { api.patch(&name, &params, &Patch::Apply(probe)).await.map(drop) }).await;
     }
 
-    /// The same, from when `attempt` is refused on; it must change nothing when it is not.
+    /// Has the API server refuse it, from when `attempt` is refused on; it must change nothing when it is not.
     pub async fn begin_with(&self, client: &Client, attempt: impl AsyncFn() -> kube::Result<()>) {
         let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",

@@ -68,7 +68,7 @@ struct Trial {
 pub(super) struct Noted {
     /// How many are blocked now, for each reason that has changed.
     pub(super) counts: Vec<(String, usize)>,
-    /// A deployment that lacks what the last repair has just brought another: its turn may have come.
+    /// A deployment that is missing what the last repair has just brought another: its turn may have come.
     pub(super) next: Option<Key>,
 }
 

@@ -33,7 +33,7 @@ pub struct Blocked {
 
 /// How things stand with the delivery of one deployment.
 pub(super) struct State<'a> {
-    /// What it lacks, in one word.
+    /// What is missing, in one word.
     pub blocker: Option<String>,
     /// Whether it has lacked this for longer than the grace. Each cause has one of its own: while delivery recovers,
     /// others pass by.
@@ -61,7 +61,7 @@ pub(super) struct Lost<'a> {
 
 /// All that is known of one deployment, and of repairs.
 pub(super) struct Case<'a> {
-    /// What it lacks, in one word; nothing when all is as it should be.
+    /// What is missing, in one word; nothing when all is as it should be.
     pub blocker: Option<String>,
     /// The deployment in its project.
     pub deployment: &'a WorkloadDeployment,

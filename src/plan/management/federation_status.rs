@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// What a deployment lacks, in one word; nothing when all is as it should be.
+/// What is missing of a deployment's delivery, in one word; nothing when all is as it should be.
 pub(super) fn blocker(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
@@ -49,7 +49,7 @@ pub(super) struct Said {
     pub told: Option<Reason>,
 }
 
-/// Decides the status of one deployment. What has been lacking for a moment only is not `reported`: it is under way.
+/// Decides the status of one deployment. What has been missing for a moment only is not `reported`: it is under way.
 /// `told` are the causes that Events have told since it began to lack something.
 pub(super) fn plan(
     deployment: &WorkloadDeployment,
@@ -93,7 +93,7 @@ pub(super) fn plan(
     Said { writes: write.into_iter().chain(event).collect(), told }
 }
 
-/// Whether a condition is worth an Event: each cause once while something lacks, and of Karmada's silence, which passes
+/// Whether a condition is worth an Event: each cause once while something is missing, and of Karmada's silence, which passes
 /// through several on its way, only the first.
 fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, told: &[String]) -> bool {
     let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));

@@ -124,7 +124,7 @@ pub(super) fn step(observed: &Observed, policy: &PropagationPolicy, phase: Phase
 fn ensure(observed: &Observed, now: Timestamp) -> Decided {
     let live = observed.policy.as_deref();
     if live.is_some_and(|p| p.metadata.deletion_timestamp.is_some()) {
-        return Plan::nothing(); // made anew when it is gone; its event brings us back
+        return Plan::nothing(); // it is made anew when it is gone, and its event enqueues the city
     }
     let before = live.map(|policy| Phase::of(&policy.spec));
     let phase = match (observed.propagation, before) {

@@ -58,7 +58,7 @@ pub struct Repairs {
     pub again_in: Duration,
     /// How long until the budget allows one more.
     pub affordable_in: Duration,
-    /// How long the outcome of the last repair is still waited for, of whichever deployment lacks the same.
+    /// How long the outcome of the last repair is still waited for, of whichever deployment is missing the same.
     pub trial: Duration,
     /// How long ago Karmada was seen to write to any binding; nothing when it never was.
     pub karmada_wrote: Option<Duration>,
@@ -91,7 +91,7 @@ pub struct Decision {
     pub next: Duration,
 }
 
-/// Decides whether something is repaired that has been lacking for `elapsed`, longer than the grace. `spread` is
+/// Decides whether something is repaired that has been missing for `elapsed`, longer than the grace. `spread` is
 /// between 0.5 and 1, another one for each deployment, so that not all of them look at once.
 pub fn decide(delivered_before: bool, elapsed: Duration, repairs: &Repairs, timing: &Timing, spread: f64) -> Decision {
     let look = look_again(elapsed, timing, spread);
@@ -114,7 +114,7 @@ pub fn decide(delivered_before: bool, elapsed: Duration, repairs: &Repairs, timi
     Decision { now: true, next: timing.repair_backoff_base.max(timing.delivery_grace) }
 }
 
-/// When to look again at something that has been lacking for so long: ever more rarely.
+/// When to look again at something that has been missing for so long: ever more rarely.
 pub fn look_again(elapsed: Duration, timing: &Timing, spread: f64) -> Duration {
     elapsed.clamp(timing.delivery_grace, LONGEST_LOOK.max(timing.delivery_grace)).mul_f64(spread)
 }
@@ -167,7 +167,7 @@ pub struct Loss<'a> {
     pub deployment: &'a WorkloadDeployment,
     /// Its copy.
     pub copy: &'a WorkloadDeployment,
-    /// When what is lacking was written to the hub: the copy, or a companion.
+    /// When what is missing was written to the hub: the copy, or a companion.
     pub created: Option<Timestamp>,
     /// Where the deployment goes; nothing when that itself is lost.
     pub clusters: &'a [String],
