@@ -254,6 +254,12 @@ impl<V, I: IndexValue> Store<V, I> {
         self.read().entries.len()
     }
 
+    /// Every object that can be read, with its key.
+    pub fn entries(&self) -> Vec<(ObjectKey, Arc<V>)> {
+        let inner = self.read();
+        inner.entries.iter().filter_map(|(key, slot)| Some((key.clone(), slot.value.clone()?))).collect()
+    }
+
     /// Every object.
     pub fn values(&self) -> Vec<Arc<V>> {
         self.read().entries.values().filter_map(|slot| slot.value.clone()).collect()

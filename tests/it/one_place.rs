@@ -153,6 +153,34 @@ fn of_two_clusters_with_the_label_one_has_the_city_in_every_namespace() {
     });
 }
 
+#[test]
+fn a_policy_that_is_removed_comes_back_where_the_city_is() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish::default()).await;
+        let (ns, hub) = world.namespace("policy").await;
+        start(&world, &ns, "web", &["dfw"]).await;
+        ready(&world, &ns, "web", 1).await;
+        guarded(&world, &hub, "cell-dfw").await;
+        let before = uids(&world.dfw, &hub).await;
+        // Its cluster has lost the label, and another one carries it already.
+        label(&world.hub, "cell-dfw", None).await;
+        label(&world.hub, "cell-ord", Some("dfw")).await;
+        for _ in 0..3 {
+            let policy = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.unwrap().uid();
+            delete(&world.hub, "PropagationPolicy", &hub, "city-dfw").await;
+            eventually("there is another one", || async {
+                let now = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.ok_or("none")?;
+                if now.uid() == policy { Err("the old one".to_owned()) } else { Ok(()) }
+            })
+            .await;
+            guarded(&world, &hub, "cell-dfw").await;
+            tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+            assert_eq!(uids(&world.dfw, &hub).await, before);
+            assert!(uids(&world.ord, &hub).await.is_empty());
+        }
+    });
+}
+
 /// The policy as the Go operator writes it: plain, by update, with the spelling of the deployment.
 async fn as_go_writes_it(world: &World, hub: &str, spelling: &str) {
     let city = json!({ "matchLabels": { CITY: spelling } });

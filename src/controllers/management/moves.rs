@@ -74,12 +74,9 @@ pub(super) async fn look(all: &Arc<Management>, now: Now) -> Next {
         return if none { Next::Await } else { Next::After(all.options.timing.policy_poll) };
     }
     let observed = observe(all);
-    let first = !all.moves.looked.swap(true, Ordering::AcqRel);
-    if first {
-        all.everything_again(); // policies waited for it
-    }
     if observed.cities.is_empty() {
         all.metrics.drains(Move::STATES.map(|state| (state, 0)));
+        known(all);
         return Next::Await;
     }
     let plan = moves::plan(&observed, &all.options.timing, now.time);
@@ -88,6 +85,7 @@ pub(super) async fn look(all: &Arc<Management>, now: Now) -> Next {
     let count = |state| after.values().filter(|of| of.state() == state).count();
     all.metrics.drains(Move::STATES.map(|state| (state, count(state))));
     all.moves.lock().clone_from(&after);
+    known(all);
     for city in observed.cities.keys() {
         if observed.before.get(city) != after.get(city) {
             concern(all, city);
@@ -97,6 +95,13 @@ pub(super) async fn look(all: &Arc<Management>, now: Now) -> Next {
         let _ = send(&all.hub.plane, event, &all.metrics).await; // a lost Event is no error
     }
     plan.next
+}
+
+/// Every move is known from now on. Policies have waited for the first time.
+fn known(all: &Management) {
+    if !all.moves.looked.swap(true, Ordering::AcqRel) {
+        all.everything_again();
+    }
 }
 
 /// Has every policy and every deployment of a city looked at.
@@ -117,12 +122,19 @@ fn observe(all: &Management) -> Observed {
     let clusters: BTreeMap<String, ClusterFacts> = keys.iter().filter_map(facts).collect();
     let leaving: Vec<&String> = clusters.iter().filter(|(_, facts)| facts.is_leaving()).map(|(name, _)| name).collect();
     let mut observed = Observed { before, ..Observed::default() };
-    if !leaving.is_empty() || !observed.before.is_empty() {
-        let policies = hub.policies.keys();
-        let cities: BTreeSet<CityCode> = policies.iter().filter_map(|key| CityPolicyName::parse(&key.name)).collect();
+    if !leaving.is_empty() || !observed.before.is_empty() || !all.moves.are_known() {
+        let mut cities: BTreeSet<CityCode> = BTreeSet::new();
+        // What a policy sends elsewhere is followed also when nothing is left where it came from.
+        let mut sent: BTreeSet<CityCode> = BTreeSet::new();
+        for (key, policy) in hub.policies.entries() {
+            let Some(city) = CityPolicyName::parse(&key.name) else { continue };
+            sent.extend(Turn::of(&policy.spec.placement).map(|_| city.clone()));
+            cities.insert(city);
+        }
         let held = |city: &CityCode, cluster: &String| hub.bindings.count_by_index(&held_index(city, cluster)) > 0;
         for city in cities {
-            if observed.before.contains_key(&city) || leaving.iter().any(|cluster| held(&city, cluster)) {
+            let moves = observed.before.contains_key(&city) || sent.contains(&city);
+            if moves || leaving.iter().any(|cluster| held(&city, cluster)) {
                 let namespaces = whereabouts(all, &city, clusters.keys());
                 observed.cities.insert(city, namespaces);
             }

@@ -118,8 +118,10 @@ fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentStatus {
 fn federated(finding: Option<&Delivery>, reported: bool, early: bool) -> Option<Verdict> {
     match finding? {
         Delivery::Delivered { .. } if early && !reported => None,
-        Delivery::Delivered { note: Some(note), .. } => {
-            reported.then(|| Verdict::yes(note.reason.clone(), note.message.clone()))
+        // It begins as all that is delivered does: which clusters have it is read off it (`repair::Whole`).
+        Delivery::Delivered { on, note: Some(note) } => {
+            let text = format!("{}; {}", repair::delivered(on).message, note.message);
+            reported.then(|| Verdict::yes(note.reason.clone(), text))
         }
         Delivery::Delivered { on, note: None } => Some(repair::delivered(on)),
         Delivery::Blocked { cause, .. } => reported.then(|| cause.clone()),

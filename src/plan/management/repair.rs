@@ -29,6 +29,8 @@ const SHARE: usize = 10;
 const LONGEST_LOOK: Duration = Duration::from_mins(5);
 /// What is said of something that was never delivered. It is what tells it, after a restart, from what was taken away.
 const NEVER: &str = "; it has not been there before: Karmada may not have got to it yet";
+/// What is said of the clusters that have everything.
+const DELIVERED: &str = " has what the hub was given";
 /// How it begins to be said that others lack the same.
 const MANY: &str = "; more than ";
 
@@ -145,7 +147,10 @@ impl Whole {
         (told.status == ConditionStatus::True && older).then(|| Self {
             copy: copy.uid().unwrap_or_default(),
             since,
-            places: (told.reason == Reason::Propagated.as_str()).then(|| told.message.clone()),
+            places: told
+                .message
+                .contains(DELIVERED)
+                .then(|| told.message.split("; ").next().unwrap_or_default().to_owned()),
         })
     }
 
@@ -157,7 +162,7 @@ impl Whole {
 
 /// What `Federated` says of a deployment that these clusters have.
 pub fn delivered(clusters: &[String]) -> Verdict {
-    Verdict::yes(Reason::Propagated, format!("{} has what the hub was given", clusters.join(", ")))
+    Verdict::yes(Reason::Propagated, format!("{}{DELIVERED}", clusters.join(", ")))
 }
 
 /// Something that Karmada lost, or never had.

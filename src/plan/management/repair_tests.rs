@@ -110,7 +110,8 @@ fn only_what_had_been_delivered_counts_as_lost() {
     let both = |suffix: &str| saying("False", "BindingMissing", &format!("{}{suffix}", cause.message));
     let dfw = ["cell-dfw".to_owned()];
     let ord = ["cell-ord".to_owned()];
-    let cases: [(&str, WorkloadDeployment, &str, &str, &[String], bool); 13] = [
+    let waits = saying("True", "DrainWaiting", "cell-dfw has what the hub was given; dfw is to leave Cluster cell-dfw");
+    let cases: Vec<(&str, WorkloadDeployment, &str, &str, &[String], bool)> = vec![
         ("nothing was ever said", deployment(&json!({ "name": "wd" }), &json!(null)), old, old, &dfw, false),
         ("all was there", good(), old, old, &dfw, true),
         ("all was there, and the binding itself is gone", good(), old, old, &[], true),
@@ -118,6 +119,8 @@ fn only_what_had_been_delivered_counts_as_lost() {
         ("all was there, but for a companion that came later", good(), old, new, &dfw, false),
         ("all was there, on another cluster", good(), old, old, &ord, false),
         ("all was there, with a note", saying("True", "CityLabelLost", "put it back"), old, old, &dfw, true),
+        ("it was to leave, and is lost where it was", waits.clone(), old, old, &dfw, true),
+        ("it was to leave, and has not come to the other", waits, old, old, &ord, false),
         ("it was told as a loss", both(""), old, old, &dfw, true),
         ("it was told as a loss of many", both("; more than 19 others lack the same"), old, old, &dfw, true),
         ("it was told as never there", both(NEVER), old, old, &dfw, false),
