@@ -28,8 +28,8 @@ use crate::{
         Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
             companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, User},
-            facts::{self, CompanionFacts},
-            residue,
+            facts::CompanionFacts,
+            phase, residue,
             resolve::{Source, wants_companions},
         },
         payload::Payload,
@@ -177,7 +177,7 @@ impl Work<'_> {
         let lives = |policy: &str| {
             let key = ObjectKey::new(namespace, policy);
             match hub.policies.get(&key) {
-                Some(policy) => facts::selects(&policy.spec, self.token.kind),
+                Some(policy) => phase::selects(&policy.spec, self.token.kind),
                 None => hub.policies.contains(&key), // there, but not to be read
             }
         };

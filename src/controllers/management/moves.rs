@@ -1,11 +1,8 @@
-//! Cities that leave a cluster: what is known of them, and what is remembered from one look to the next.
+//! Cities that leave a cluster: what is known of them, and whom it concerns what is decided.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use super::{
@@ -20,63 +17,23 @@ use crate::{
         Next,
         management::{
             cluster::ClusterFacts,
-            guard::{self, Turn},
+            guard::Turn,
             moves::{self, Move, Observed, Whereabouts},
             triggers::HubWork,
         },
     },
 };
 
-/// The moves that the last look decided on.
-#[derive(Default)]
-pub(super) struct Moves {
-    all: Mutex<BTreeMap<CityCode, Move>>,
-    /// Whether anybody has looked yet: until then it is not known what is on its way.
-    looked: AtomicBool,
-}
-
-impl Moves {
-    /// Whether anybody has looked yet.
-    pub(super) fn are_known(&self) -> bool {
-        self.looked.load(Ordering::Acquire)
-    }
-
-    /// Somebody has taken back that a cluster is to be drained: what went wrong with it is to be tried again, should it be
-    /// asked for again.
-    pub(super) fn called_off(&self, cluster: &str) {
-        self.lock().values_mut().filter(|of| of.from.contains(cluster)).for_each(|of| of.failed = None);
-    }
-
-    /// What a city's policy in a hub namespace is to know of them.
-    pub(super) fn instruct(&self, city: &CityCode, namespace: &str, place: guard::Observed) -> guard::Observed {
-        let all = self.lock();
-        let Some(of) = all.get(city) else { return place };
-        guard::Observed { turn: of.turn(namespace).cloned(), home: of.home.clone(), ..place }
-    }
-
-    /// What a deployment of the city on one of these clusters is to say of it.
-    pub(super) fn note(&self, city: &CityCode, on: &[String]) -> Option<String> {
-        let all = self.lock();
-        let of = all.get(city).filter(|of| on.iter().any(|cluster| of.from.contains(cluster)))?;
-        moves::note(city, of)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<CityCode, Move>> {
-        self.all.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// Decides how every move goes on, and has the policies look whom that concerns. Says when to look again.
 pub(super) async fn look(all: &Arc<Management>, now: Now) -> Next {
     // What cannot be read is somewhere all the same.
     if !all.hub.knows_karmada() || all.hub.clusters.has_unreadable("") || !all.options.city_guard {
-        let none = all.moves.lock().is_empty();
-        return if none { Next::Await } else { Next::After(all.options.timing.policy_poll) };
+        return if all.moves.all().is_empty() { Next::Await } else { Next::After(all.options.timing.policy_poll) };
     }
     let observed = observe(all);
     if observed.cities.is_empty() {
         all.metrics.drains(Move::STATES.map(|state| (state, 0)));
-        known(all);
+        remember(all, BTreeMap::new());
         return Next::Await;
     }
     let plan = moves::plan(&observed, &all.options.timing, now.time);
@@ -84,8 +41,7 @@ pub(super) async fn look(all: &Arc<Management>, now: Now) -> Next {
     let after: BTreeMap<CityCode, Move> = plan.signals.iter().cloned().collect();
     let count = |state| after.values().filter(|of| of.state() == state).count();
     all.metrics.drains(Move::STATES.map(|state| (state, count(state))));
-    all.moves.lock().clone_from(&after);
-    known(all);
+    remember(all, after.clone());
     for city in observed.cities.keys() {
         if observed.before.get(city) != after.get(city) {
             concern(all, city);
@@ -97,9 +53,9 @@ pub(super) async fn look(all: &Arc<Management>, now: Now) -> Next {
     plan.next
 }
 
-/// Every move is known from now on. Policies have waited for the first time.
-fn known(all: &Management) {
-    if !all.moves.looked.swap(true, Ordering::AcqRel) {
+/// Keeps what was decided for those who go by it; policies have waited for the first time.
+fn remember(all: &Management, decided: BTreeMap<CityCode, Move>) {
+    if all.moves.remember(decided) {
         all.everything_again();
     }
 }
@@ -116,7 +72,7 @@ fn concern(all: &Management, city: &CityCode) {
 
 fn observe(all: &Management) -> Observed {
     let hub = &all.hub;
-    let before = all.moves.lock().clone();
+    let before = all.moves.all();
     let keys = hub.clusters.keys();
     let facts = |key: &ObjectKey| Some((key.name.to_string(), (*hub.clusters.get(key)?).clone()));
     let clusters: BTreeMap<String, ClusterFacts> = keys.iter().filter_map(facts).collect();

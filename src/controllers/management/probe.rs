@@ -1,9 +1,6 @@
-//! What has come of asking Karmada for dependencies: the memory behind its plan, and what the plan is asked with.
+//! Whether Karmada brings dependencies: what its plan is asked with.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
-};
+use std::time::Instant;
 
 use kube::ResourceExt;
 
@@ -19,21 +16,11 @@ use crate::{
     plan::{
         management::{
             facts::Phase,
-            probe::{self, Asker, Candidate, Observed, Probe, State},
+            probe::{self, Asker, Candidate, Observed, Probe},
         },
         references::annotated,
     },
 };
-
-/// What has come of asking.
-#[derive(Default)]
-pub(super) struct ProbeMemory(Mutex<State>);
-
-impl ProbeMemory {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
 
 impl Management {
     /// What is known of it, for the policy of one city. The first to see the answer has all others look.

@@ -12,8 +12,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Options, blocked::BlockedDeployments, hub_cache::HubCache, index::project_index, moves::Moves, probe::ProbeMemory,
-    project_cache::ProjectCache, quarantine::QuarantineRegistry, registry::ProjectRegistry,
+    Options, blocked::BlockedDeployments, hub_cache::HubCache, index::project_index, move_memory::Moves,
+    probe_memory::ProbeMemory, project_cache::ProjectCache, quarantine::QuarantineRegistry, registry::ProjectRegistry,
 };
 use crate::{
     api::{

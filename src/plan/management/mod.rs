@@ -1,6 +1,7 @@
 //! What the management controllers decide: from a Workload to its copies on the hub, and back.
 
 mod blocked;
+pub mod city;
 pub mod cluster;
 pub mod companion;
 mod delivery;
@@ -13,6 +14,7 @@ pub mod guard;
 pub mod labels;
 pub mod migration;
 pub mod moves;
+pub mod phase;
 pub mod placement;
 pub mod policy;
 pub mod probe;
@@ -26,4 +28,5 @@ pub mod stranded;
 pub mod sweep;
 pub mod triggers;
 pub mod unneeded;
+pub mod whereabouts;
 mod workload_status;

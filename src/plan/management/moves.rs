@@ -13,9 +13,11 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+pub use super::whereabouts::{Move, Whereabouts};
 use super::{
     cluster::ClusterFacts,
     guard::{self, Turn},
+    whereabouts::{Before, Failure, UnderWay},
 };
 use crate::{
     api::{
@@ -40,136 +42,6 @@ pub struct Observed {
     pub cities: BTreeMap<CityCode, BTreeMap<String, Whereabouts>>,
     /// What the last look decided.
     pub before: BTreeMap<CityCode, Move>,
-}
-
-/// Where a city is in one hub namespace: the bindings that its policy claimed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Whereabouts {
-    /// What is on each cluster.
-    pub on: BTreeMap<String, Presence>,
-    /// The move that its policy stands for.
-    pub standing: Option<Turn>,
-}
-
-/// What a city has on one cluster, in one hub namespace.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Presence {
-    /// Bindings that go there.
-    pub bindings: usize,
-    /// Of these, how many the cluster has taken.
-    pub applied: usize,
-    /// Of these, how many nobody schedules elsewhere because somebody has suspended that.
-    pub suspended: usize,
-    /// Instances that are asked for there.
-    pub desired: i64,
-    /// Instances that are programmed there.
-    pub current: i64,
-}
-
-impl Whereabouts {
-    /// Whether everything is on this cluster.
-    fn is_whole_on(&self, cluster: &str) -> bool {
-        self.on.keys().all(|name| name == cluster)
-    }
-
-    /// Whether something is on this cluster.
-    fn has(&self, cluster: &str) -> bool {
-        self.on.contains_key(cluster)
-    }
-
-    fn sum<N: std::iter::Sum>(&self, of: impl Fn(&Presence) -> N) -> N {
-        self.on.values().map(of).sum()
-    }
-
-    /// Why it has not arrived on this cluster, after it was like this; nothing when it has.
-    fn missing(&self, cluster: &str, before: Before) -> Option<String> {
-        if let Some((elsewhere, there)) = self.on.iter().find(|(name, _)| *name != cluster) {
-            return Some(format!("{} deployment(s) are still on {elsewhere}", there.bindings));
-        }
-        let there = self.on.get(cluster).copied().unwrap_or_default();
-        // What no cluster took before is not to be taken by this one.
-        let wanted = before.applied.min(there.bindings);
-        if there.applied < wanted {
-            let missing = wanted - there.applied;
-            return Some(format!("{missing} of {} deployment(s) are not applied on {cluster}", there.bindings));
-        }
-        let idle = before.ran && there.desired > 0 && there.current == 0;
-        idle.then(|| format!("none of {} instance(s) is programmed on {cluster}", there.desired))
-    }
-}
-
-/// How a namespace's part of a city was before it was sent elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Before {
-    /// Whether an Instance was programmed.
-    pub ran: bool,
-    /// How many deployments were applied.
-    pub applied: usize,
-}
-
-impl Before {
-    /// The most that can be asked of it, where it is not remembered.
-    const FULL: Self = Self { ran: true, applied: usize::MAX };
-}
-
-/// A city that leaves a cluster, or is to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Move {
-    /// The clusters that it leaves.
-    pub from: BTreeSet<String>,
-    /// The cluster that takes it; nothing while there is none.
-    pub to: Option<String>,
-    /// The namespaces that are on their way.
-    pub turns: BTreeMap<String, UnderWay>,
-    /// Where the city begins in a namespace that does not have it yet.
-    pub home: Option<String>,
-    /// What it waits for, in words.
-    pub waits: Option<String>,
-    /// What went wrong.
-    pub failed: Option<Failure>,
-}
-
-/// A namespace's part of a city, on its way.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnderWay {
-    /// From where, and where to.
-    pub turn: Turn,
-    /// When it was sent.
-    pub since: Timestamp,
-    /// When the scheduler was asked last.
-    pub asked: Timestamp,
-    /// How it was before.
-    pub before: Before,
-}
-
-/// Why nothing more is sent to a cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Failure {
-    /// The cluster.
-    pub cluster: String,
-    /// What people have said of it, when it failed: once that changes, it may be tried again.
-    pub marks: String,
-    /// What went wrong, in words.
-    pub why: String,
-}
-
-impl Move {
-    /// The metric's label: whether it waits, has failed, or goes on.
-    pub fn state(&self) -> &'static str {
-        match (&self.failed, &self.waits) {
-            (Some(_), _) => "failed",
-            (None, Some(_)) => "waiting",
-            (None, None) => "moving",
-        }
-    }
-
-    /// The metric's labels.
-    pub const STATES: [&'static str; 3] = ["failed", "waiting", "moving"];
-
-    /// Whether a hub namespace is to move, and where.
-    pub fn turn(&self, namespace: &str) -> Option<&Turn> {
-        self.turns.get(namespace).map(|of| &of.turn)
-    }
 }
 
 /// Decides how every move goes on. What is remembered for the next look comes as a signal, one for each city.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::recorded::recorded;
+use crate::plan::{management::whereabouts::Presence, recorded::recorded};
 
 const START: Timestamp = Timestamp::UNIX_EPOCH;
 

@@ -7,13 +7,14 @@
 //! answer ([`Probe`]). What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what
 //! stands, so it may be cut anywhere.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 
+pub use super::city::{Decided, Observed, Propagation, Signal};
 use super::{
+    city::step,
     facts::Phase,
     guard::{self, Guarded},
     probe::Probe,
@@ -23,87 +24,14 @@ use crate::{
     api::{
         karmada::{LabelSelector, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
         meta::{self, GROUP, VERSION, label, manager},
-        names::CityCode,
         reason::Reason,
         referenced::SourceKind,
     },
     plan::{
-        Hub, Next, Op, Plan, Shared, Write, diff,
+        Hub, Next, Op, Plan, Write, diff,
         event::{self, Note, Severity},
     },
-    timing::Timing,
 };
-
-/// Everything that is known about one city in one hub namespace.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[allow(clippy::struct_excessive_bools)] // facts, each its own
-pub struct Observed {
-    /// The hub namespace.
-    pub namespace: String,
-    /// The city.
-    pub city: CityCode,
-    /// How its deployments spell it, those on the hub and those that are to come there.
-    pub spellings: BTreeSet<String>,
-    /// Deployments of the city that the hub holds there, also those on their way out.
-    pub copies: usize,
-    /// Whether a living deployment of a project is to be copied there.
-    pub wanted: bool,
-    /// Whether that is all: every project's deployments have been seen.
-    pub complete: bool,
-    /// Whether the namespace is there, and stays.
-    pub namespace_lives: bool,
-    /// The policy of the city's name.
-    pub policy: Option<Shared<PropagationPolicy>>,
-    /// Where the city is; absent while that is not known.
-    pub place: Option<guard::Observed>,
-    /// Whether the city guard is on.
-    pub guard: bool,
-    /// Whether every companion in the namespace is known to be brought to all its consumers by their need.
-    pub delivered_by_dependency: bool,
-    /// Companions, and bindings of such, that the policy claims.
-    pub claimed: usize,
-    /// How long nobody has needed it.
-    pub unneeded_for: Duration,
-    /// Whether it has been reported that it waits for those companions.
-    pub wait_is_reported: bool,
-    /// How companions are to be brought to the cells.
-    pub propagation: Propagation,
-    /// Whether Karmada brings dependencies at all; only asked on the way there.
-    pub probe: Probe,
-    /// On the rollback to claims: what some city will lose by it, in words, and how long ago that was reported. Nothing while
-    /// it is not known.
-    pub rollback_impact: Option<(Vec<String>, Option<Duration>)>,
-    /// How long to wait for what.
-    pub timing: Timing,
-}
-
-/// How companions are brought to the cells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Propagation {
-    /// They follow the deployments that need them.
-    #[default]
-    Dependencies,
-    /// The Go operator's way, for going back to it: each is claimed by one city's policy, and reaches that city alone.
-    Selectors,
-}
-
-/// What is decided about one policy.
-pub type Decided = Plan<Write<Hub>, Signal>;
-
-/// What is reported about a policy, once: to be remembered or counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// Nobody needs it, and it waits for companions that it claims.
-    Waits,
-    /// It goes although companions are still claimed by it.
-    GaveUp,
-    /// Going back to claims will take data away.
-    Warned,
-    /// Karmada does not bring dependencies.
-    Refused,
-    /// Karmada cannot be asked whether it does.
-    NobodyToAsk,
-}
 
 /// Decides the writes for one city.
 pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
@@ -111,14 +39,6 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         return if observed.namespace_lives { ensure(observed, now) } else { Plan::nothing() };
     }
     unneeded::plan(observed, now)
-}
-
-/// Says how far a policy gets with this look.
-pub(super) fn step(observed: &Observed, policy: &PropagationPolicy, phase: Phase, now: Timestamp) -> Write<Hub> {
-    let before = Phase::of(&policy.spec);
-    let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
-    let note = Note { severity: Severity::Normal, reason: Reason::MigrationStep, action: "Migrating", text: &text };
-    event::on(policy, "city-policy", &note, now)
 }
 
 fn ensure(observed: &Observed, now: Timestamp) -> Decided {

@@ -1,12 +1,15 @@
+use std::time::Duration;
+
 use serde_json::Value;
 
 use super::*;
+use crate::api::names::CityCode;
 use crate::plan::{
-    Op,
+    Op, Shared,
     management::{cluster::ClusterFacts, unneeded::Unneeded},
     recorded::recorded,
 };
-use crate::timing::some_moment;
+use crate::timing::{Timing, some_moment};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 

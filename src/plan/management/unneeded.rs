@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::{
+    city::{Decided, Observed, Propagation, Signal, step},
     facts::{Phase, selects_companions},
-    policy::{Decided, Observed, Propagation, Signal, step},
 };
 use crate::{
     api::{karmada::PropagationPolicy, meta::manager, reason::Reason},

@@ -1,0 +1,68 @@
+//! Where cities are on their way to: what one look at the clusters decides, and the controllers of policies and deployments
+//! go by until the next.
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::{
+    api::names::CityCode,
+    plan::management::{
+        guard,
+        moves::{self, Move},
+    },
+};
+
+/// The moves that the last look decided on.
+#[derive(Default)]
+pub(super) struct Moves {
+    all: Mutex<BTreeMap<CityCode, Move>>,
+    /// Whether anybody has looked yet: until then it is not known what is on its way.
+    looked: AtomicBool,
+}
+
+impl Moves {
+    /// Whether anybody has looked yet.
+    pub(super) fn are_known(&self) -> bool {
+        self.looked.load(Ordering::Acquire)
+    }
+
+    /// Somebody has taken back that a cluster is to be drained: what went wrong with it is to be tried again, should it be
+    /// asked for again.
+    pub(super) fn called_off(&self, cluster: &str) {
+        self.lock().values_mut().filter(|of| of.from.contains(cluster)).for_each(|of| of.failed = None);
+    }
+
+    /// What a city's policy in a hub namespace is to know of them.
+    pub(super) fn instruct(&self, city: &CityCode, namespace: &str, place: guard::Observed) -> guard::Observed {
+        let all = self.lock();
+        let Some(of) = all.get(city) else { return place };
+        guard::Observed { turn: of.turn(namespace).cloned(), home: of.home.clone(), ..place }
+    }
+
+    /// What a deployment of the city on one of these clusters is to say of it.
+    pub(super) fn note(&self, city: &CityCode, on: &[String]) -> Option<String> {
+        let all = self.lock();
+        let of = all.get(city).filter(|of| on.iter().any(|cluster| of.from.contains(cluster)))?;
+        moves::note(city, of)
+    }
+
+    /// What the last look decided.
+    pub(super) fn all(&self) -> BTreeMap<CityCode, Move> {
+        self.lock().clone()
+    }
+
+    /// What a look has decided. Says whether it is the first.
+    pub(super) fn remember(&self, decided: BTreeMap<CityCode, Move>) -> bool {
+        *self.lock() = decided;
+        !self.looked.swap(true, Ordering::AcqRel)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<CityCode, Move>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
