@@ -159,7 +159,7 @@ pub async fn left_dfw(world: &World, hub: &str, in_ord: Option<&str>) -> Result<
 /// More writes than the migration of one application takes; on real Karmada, which writes back what was taken off, it
 /// takes some more.
 fn cuts(world: &World) -> u64 {
-    if world.bed.stand_in().is_some() { 20 } else { 40 }
+    if world.bed.stand_in().is_some() { 30 } else { 40 }
 }
 
 #[test]

@@ -227,7 +227,7 @@ fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
         let mut touches: Vec<_> = all
             .iter()
             .filter(|write| {
-                write.resource == "workloaddeployments" && write.namespace == stage.hub && write.code == 200
+                write.manager == "compute-operator-repair" && write.namespace == stage.hub && write.code == 200
             })
             .map(|write| write.at)
             .collect();

@@ -23,6 +23,8 @@ pub struct Request {
     pub namespace: String,
     /// Name, or nothing.
     pub name: String,
+    /// Field manager that the request names, or nothing.
+    pub manager: String,
     /// Status code.
     pub code: u64,
     /// When it was received.
@@ -34,6 +36,13 @@ pub struct Request {
 pub struct Audit {
     file: PathBuf,
     from: u64,
+}
+
+/// The parameter `fieldManager` of a request; those of ours need no decoding.
+fn field_manager(uri: &str) -> String {
+    let query = uri.split_once('?').map_or("", |(_, query)| query);
+    let named = query.split('&').find_map(|parameter| parameter.strip_prefix("fieldManager="));
+    named.unwrap_or_default().to_owned()
 }
 
 impl Audit {
@@ -65,6 +74,7 @@ impl Audit {
                 resource,
                 namespace: text(&target["namespace"]),
                 name: text(&target["name"]),
+                manager: field_manager(event["requestURI"].as_str().unwrap_or_default()),
                 code: event["responseStatus"]["code"].as_u64().unwrap_or(0),
                 at: text(&event["requestReceivedTimestamp"]).parse()?,
             });
