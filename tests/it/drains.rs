@@ -154,7 +154,16 @@ impl Stage {
     async fn uids(&self, cell: Cell, place: &Place) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         for kind in ["WorkloadDeployment", "Instance", "Secret"] {
-            let objects = match api(self.client(cell), kind, &place.hub).list(&ListParams::default()).await {
+            let objects = loop {
+                match api(self.client(cell), kind, &place.hub).list(&ListParams::default()).await {
+                    // A kind that is served again is not ready at once.
+                    Err(kube::Error::Api(status)) if status.code == 429 => {
+                        tokio::time::sleep(Duration::from_millis(200)).await;
+                    }
+                    answer => break answer,
+                }
+            };
+            let objects = match objects {
                 Ok(objects) => objects.items,
                 // Not served, or not at all there for now.
                 Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),

@@ -105,6 +105,15 @@ async fn value(world: &World, name: &str) -> Option<f64> {
     sum
 }
 
+/// Waits until a gauge counts nothing: what an earlier cause has left in it is over.
+async fn settled(world: &World, name: &str) {
+    eventually(&format!("{name} counts nothing"), || async {
+        let now = value(world, name).await.unwrap_or_default();
+        if now == 0.0 { Ok(()) } else { Err(now.to_string()) }
+    })
+    .await;
+}
+
 async fn moves(world: &World, name: &str, before: Option<f64>) {
     let before = before.unwrap_or(0.0);
     eventually(&format!("{name} rises"), || async {
@@ -136,6 +145,9 @@ fn every_metric_moves_when_it_is_provoked() {
             match seen {
                 Served => moves(&stage.world, name, None).await,
                 Provoked(how) => {
+                    if !name.ends_with("_total") {
+                        settled(&stage.world, name).await;
+                    }
                     let before = value(&stage.world, name).await;
                     stage.provoke(how).await;
                     moves(&stage.world, name, before).await;

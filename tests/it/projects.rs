@@ -333,7 +333,11 @@ fn fifty_projects_that_rest_ask_for_nothing() {
         let marks = planes.map(Audit::mark);
         tokio::time::sleep(Duration::from_secs(30)).await; // the very thing that is to be shown
         for mark in &marks {
-            assert_eq!(mark.requests().unwrap(), []);
+            // A sweep of the hub, every five minutes, may fall into it.
+            let swept = ["configmaps", "secrets", "resourcebindings"];
+            let sweeps = |r: &testbed::audit::Request| r.verb == "list" && swept.contains(&&*r.resource);
+            let asked: Vec<_> = mark.requests().unwrap().into_iter().filter(|r| !sweeps(r)).collect();
+            assert_eq!(asked, []);
         }
         let each = resident().saturating_sub(before) / 47;
         eprintln!("resident memory per idle project: {each} KiB");
