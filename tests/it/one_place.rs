@@ -103,6 +103,9 @@ fn what_another_policy_sends_elsewhere_does_not_pin_the_city() {
                 if there.contains_key("WorkloadDeployment/web-p-dfw") { Ok(()) } else { Err(format!("{there:?}")) }
             })
             .await;
+            // That is no matter of the label of the cluster that has it.
+            let events = list(&world.hub, "Event", "default").await;
+            assert!(events.iter().all(|event| event.data["reason"] != "CityLabelLost"), "{events:?}");
             let namespace = if kind == "PropagationPolicy" { hub.as_str() } else { "" };
             delete(&world.hub, kind, namespace, "a-theirs").await;
             start(&world, &ns, "later", &["dfw"]).await;

@@ -136,21 +136,11 @@ impl HubCache {
         if !self.knows_karmada() || self.clusters.has_unreadable("") || self.bindings.has_unreadable(namespace) {
             return None;
         }
-        let bindings = copies.iter().filter_map(|copy| self.binding_of(namespace, &copy.name));
-        let ours =
-            bindings.filter(|binding| !binding.terminating && !binding.clusters.is_empty() && binding.is_of_city(city));
-        let ours: Vec<_> = ours.collect();
-        // What the policy asks for now is on its way: where that ends is not known yet, and another word would cross it.
+        let bindings: Vec<_> = copies.iter().filter_map(|copy| self.binding_of(namespace, &copy.name)).collect();
+        let bindings: Vec<&BindingFacts> = bindings.iter().map(AsRef::as_ref).collect();
         let policy = self.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
         let asked = policy.map(|policy| guard::digest(&policy.spec.placement));
-        let under_way = |binding: &BindingFacts| {
-            let asked = asked.as_deref().filter(|_| !binding.suspension.stops_scheduling());
-            asked.is_some_and(|asked| !binding.is_scheduled_by(asked))
-        };
-        if ours.iter().any(|binding| under_way(binding)) {
-            return None;
-        }
-        let on: Vec<BTreeSet<String>> = ours.iter().map(|binding| binding.clusters.iter().cloned().collect()).collect();
+        let on = facts::places(city, asked.as_deref(), &bindings)?;
         let cluster = |name: &str| Some((name.to_owned(), (*self.clusters.get(&ObjectKey::new("", name))?).clone()));
         let named: BTreeSet<String> = on.iter().flatten().cloned().chain(self.clusters_of(city)).collect();
         let clusters = named.iter().filter_map(|name| cluster(name)).collect();

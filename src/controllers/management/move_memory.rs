@@ -66,3 +66,23 @@ impl Moves {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::management::whereabouts::Failure;
+
+    #[test]
+    fn a_failure_is_forgotten_when_the_drain_is_called_off() {
+        let (moves, dfw) = (Moves::default(), CityCode::parse("dfw").unwrap());
+        assert!(!moves.are_known());
+        let failed = Failure { cluster: "b".into(), marks: String::new(), why: "it is full".into() };
+        let of = Move { from: ["a".to_owned()].into(), failed: Some(failed), ..Move::default() };
+        assert!(moves.remember([(dfw.clone(), of)].into()) && moves.are_known(), "the first look");
+        moves.called_off("c");
+        assert!(moves.all()[&dfw].failed.is_some(), "another cluster's");
+        moves.called_off("a");
+        assert!(moves.all()[&dfw].failed.is_none());
+        assert!(!moves.remember(BTreeMap::new()), "not the first any more");
+    }
+}

@@ -171,6 +171,20 @@ impl BindingFacts {
     }
 }
 
+/// Of each binding that a city's policy has somewhere: the clusters that it goes to. Nothing while what the policy asks for
+/// now, as the digest `asked` of its placement says, is on its way: where that ends is not known yet, and another word would
+/// cross it. One that somebody keeps from being scheduled is where it is.
+pub fn places(city: &CityCode, asked: Option<&str>, bindings: &[&BindingFacts]) -> Option<Vec<BTreeSet<String>>> {
+    let is_there = |binding: &&&BindingFacts| !binding.terminating && !binding.clusters.is_empty();
+    let ours: Vec<_> = bindings.iter().filter(is_there).filter(|binding| binding.is_of_city(city)).collect();
+    let is_under_way = |binding: &BindingFacts| {
+        let asked = asked.filter(|_| !binding.suspension.stops_scheduling());
+        asked.is_some_and(|asked| !binding.is_scheduled_by(asked))
+    };
+    let settled = !ours.iter().any(|binding| is_under_way(binding));
+    settled.then(|| ours.iter().map(|binding| binding.clusters.iter().cloned().collect()).collect())
+}
+
 /// The ClusterPropagationPolicy that claims an object or a binding: its name, or its id where no name stands (fact 67).
 pub fn cluster_policy(meta: &ObjectMeta) -> Option<String> {
     let name = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_POLICY_NAME));
@@ -323,6 +337,53 @@ mod tests {
             binding[part].as_object_mut().unwrap().extend(fields);
         }
         BindingFacts::of(serde_json::from_value(binding).unwrap())
+    }
+
+    #[test]
+    fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
+        let dfw = CityCode::parse("dfw").unwrap();
+        let claimed = |asked: &str, done: &str| BindingFacts {
+            policy: Some("city-dfw".into()),
+            clusters: vec!["a".into()],
+            placement: Some(asked.into()),
+            scheduled_by: Some(done.into()),
+            ..BindingFacts::default()
+        };
+        let suspension = serde_json::from_value(json!({ "scheduling": true })).unwrap();
+        let orphan = || BindingFacts { policy: None, scheduled_for: Some(dfw.clone()), ..claimed("p", "p") };
+        let on = |places: usize| Some(vec![BTreeSet::from(["a".to_owned()]); places]);
+        let cases = [
+            ("it was done", Some("p"), claimed("p", "p"), on(1)),
+            ("the scheduler has not looked", Some("p"), claimed("p", "q"), None),
+            ("the detector has not", Some("p"), claimed("q", "q"), None),
+            (
+                "somebody keeps it from being scheduled",
+                Some("p"),
+                BindingFacts { suspension, ..claimed("q", "q") },
+                on(1),
+            ),
+            ("there is no policy to ask for anything", None, claimed("q", "q"), on(1)),
+            ("its policy was removed", None, orphan(), on(1)),
+            (
+                "another city's was",
+                None,
+                BindingFacts { scheduled_for: CityCode::parse("ord").ok(), ..orphan() },
+                on(0),
+            ),
+            ("another policy's", Some("p"), BindingFacts { policy: Some("theirs".into()), ..claimed("q", "q") }, on(0)),
+            (
+                "for the whole hub",
+                Some("p"),
+                BindingFacts { cluster_policy: Some("x".into()), ..claimed("q", "q") },
+                on(0),
+            ),
+            ("it goes nowhere", Some("p"), BindingFacts { clusters: vec![], ..claimed("q", "q") }, on(0)),
+            ("it is on its way out", Some("p"), BindingFacts { terminating: true, ..claimed("q", "q") }, on(0)),
+        ];
+        for (what, asked, binding, expected) in cases {
+            assert_eq!(places(&dfw, asked, &[&binding]), expected, "{what}");
+        }
+        assert_eq!(places(&dfw, Some("p"), &[&claimed("p", "p"), &claimed("p", "q")]), None, "one holds up all");
     }
 
     #[test]

@@ -77,11 +77,9 @@ pub fn made_for(placement: &PolicyPlacement) -> Option<CityCode> {
         _ => return None,
     };
     let spellings = group.label_selector.as_ref()?.values_of(label::TOPOLOGY_CITY);
-    let cities: BTreeSet<CityCode> = spellings.iter().filter_map(|spelt| CityCode::parse(spelt).ok()).collect();
-    cities
-        .into_iter()
-        .next()
-        .filter(|city| spellings.iter().all(|spelt| CityCode::parse(spelt).is_ok_and(|c| c == *city)))
+    let cities: BTreeSet<CityCode> =
+        spellings.iter().map(|spelt| CityCode::parse(spelt)).collect::<Result<_, _>>().ok()?;
+    cities.first().filter(|_| cities.len() == 1).cloned()
 }
 
 /// Digest of a placement, to tell whether what stands somewhere came of it.
@@ -207,7 +205,7 @@ fn fresh(city: &CityCode, selector: LabelSelector, observed: &Observed) -> Guard
         format!(
             "Clusters {} carry the label of {city}, and nothing of it is anywhere yet: {chosen} is chosen, the first by name \
              of those that are able",
-            list(&candidates)
+            candidates.join(", ")
         )
     });
     Guarded { placement: by_label(selector, Some(chosen)), note }
@@ -237,13 +235,9 @@ fn shared(city: &CityCode, selector: LabelSelector, on: &BTreeSet<&String>, obse
     let note = format!(
         "each deployment of {city} here runs on Clusters {}: take the city's label off all but one; until then nothing \
          guards against the loss of a label",
-        list(&names)
+        names.join(", ")
     );
     Guarded { placement, note: Some(note) }
-}
-
-fn list(names: &[&str]) -> String {
-    names.join(", ")
 }
 
 #[cfg(test)]

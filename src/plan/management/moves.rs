@@ -1,9 +1,10 @@
 //! Clusters that are to be drained -> which namespace of a city moves when, and what a drain waits for.
 //!
 //! One namespace goes first. The others follow, at most as many at a time as have arrived: what has arrived is applied,
-//! and where it is to have Instances, one has been programmed. What does not arrive in time is brought back, and nothing
-//! more goes until the new cluster changes or the drain is asked for anew. A cluster that the scheduler would refuse is not
-//! tried. Where everything is is read off the bindings at each look; what is remembered is since when, and what failed.
+//! and where an Instance ran, one has been programmed. What does not arrive in time is brought back, and nothing more goes
+//! to that cluster until people say something else of it (its label, their taints) or ask for the drain anew. A cluster that
+//! the scheduler would refuse is not tried. Where everything is is read off the bindings at each look; what is remembered is
+//! since when, and what failed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -68,26 +69,24 @@ fn step(
     timing: &Timing,
     now: Timestamp,
 ) -> Option<Move> {
-    let leaving = |name: &str| clusters.get(name).is_some_and(ClusterFacts::is_leaving);
+    let look = Look { city, namespaces, clusters, timing, now };
     let turns = under_way(namespaces, before, now);
+    let held: BTreeSet<&String> = namespaces.values().flat_map(|there| there.on.keys()).collect();
     // Also what the last namespace has left a moment ago, until it is known to have arrived.
-    let left = turns.values().map(|of| &of.turn.from);
-    let on = namespaces.values().flat_map(|there| there.on.keys()).chain(left);
-    let from: BTreeSet<String> = on.filter(|name| leaving(name)).cloned().collect();
+    let known = held.iter().copied().chain(turns.values().map(|of| &of.turn.from));
+    let from: BTreeSet<String> = known.filter(|name| look.is_leaving(name)).cloned().collect();
     let called_off = from.is_empty();
     let home = from.iter().max_by_key(|name| count(namespaces, name)).cloned();
     let failed = before.and_then(|before| before.failed.clone());
     let failed = failed.filter(|failed| clusters.get(&failed.cluster).is_some_and(|now| now.marks() == failed.marks));
     let mut next = Move { from, home, failed, ..Move::default() };
-    let look = Look { city, namespaces, clusters, timing, now };
     look.follow(&mut next, turns, called_off);
     if called_off {
         // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
         next.home = before.and_then(|before| before.home.clone());
         return (!next.turns.is_empty()).then_some(next);
     }
-    let left = namespaces.values().any(|there| there.on.keys().any(|name| leaving(name)));
-    if !left && next.turns.is_empty() {
+    if next.turns.is_empty() && !held.iter().any(|name| look.is_leaving(name)) {
         return None;
     }
     look.choose(&mut next);
@@ -242,10 +241,12 @@ impl Look<'_> {
             }
         };
         match (waits, next.to.clone()) {
-            (None, Some(to)) => self.admit(next, &to),
-            (waits, _) => next.waits = told.clone().or(waits),
+            (None, Some(to)) => {
+                self.admit(next, &to);
+                next.waits = next.waits.take().or(told);
+            }
+            (waits, _) => next.waits = told.or(waits),
         }
-        next.waits = next.waits.take().or(told);
     }
 
     /// Has more namespaces begin: at most as many are under way as have arrived, and one to begin with.
@@ -304,8 +305,8 @@ fn report(city: &CityCode, before: Option<&Move>, next: Option<&Move>, now: Time
         },
         None => match before {
             Some(before) if !before.from.is_empty() => {
-                let to = before.to.as_deref().unwrap_or_default();
-                let text = format!("nothing of {city} is to leave any more; it has been moving to {to:?}");
+                let to = before.to.as_ref().map(|to| format!("; it was on its way to {to}")).unwrap_or_default();
+                let text = format!("nothing of {city} is to leave any more{to}");
                 (&before.from, Severity::Normal, Reason::DrainEnded, text)
             }
             _ => return Vec::new(),

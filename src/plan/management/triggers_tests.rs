@@ -144,6 +144,11 @@ fn a_binding_concerns_its_template_and_the_parents_that_it_has_or_had() {
         ("a deployment's is new", of_web(None, Some(&web)), vec![policies(), original("ns-1", "web")]),
         ("nothing but its status", of_web(Some(&web), Some(&web)), vec![original("ns-1", "web")]),
         (
+            "the scheduler has done what its placement asks for",
+            of_web(Some(&web), Some(&BindingFacts { scheduled_by: Some("digest".into()), ..web.clone() })),
+            vec![policies(), original("ns-1", "web")],
+        ),
+        (
             "it shows that Karmada brings dependencies",
             of_web(Some(&web), Some(&answered)),
             vec![policies(), original("ns-1", "web")],
@@ -181,6 +186,11 @@ fn clusters_namespaces_and_instances_of_the_hub() {
             "a cluster is drained",
             HubChange::Cluster(changed("a", Some(&stays), Some(&leaves))),
             vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None)],
+        ),
+        (
+            "its drain is called off",
+            HubChange::Cluster(changed("a", Some(&leaves), Some(&stays))),
+            vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None), HubWork::CalledOff("a".into())],
         ),
         ("of a cluster nothing that counts", HubChange::Cluster(changed("a", Some(&stays), Some(&stays))), vec![]),
         ("a namespace is there", HubChange::Namespace(changed("ns-1", None, Some(&mirror))), mirrored()),
