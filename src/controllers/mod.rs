@@ -4,6 +4,7 @@ pub mod cell;
 pub mod management;
 
 use std::{
+    fmt::Display,
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -38,14 +39,17 @@ pub trait Reconciler: Send + Sync + 'static {
     /// Its name in logs and metrics.
     const NAME: &'static str;
 
+    /// What it is enqueued for.
+    type Key: Key;
+
     /// Brings the object behind `key` one step nearer to what is wanted. `now` is the only clock that it may use.
-    fn reconcile(&self, key: &Key, now: Now) -> impl Future<Output = Result<Next, Error>> + Send;
+    fn reconcile(&self, key: &Self::Key, now: Now) -> impl Future<Output = Result<Next, Error>> + Send;
 }
 
 /// Works on `queue` with this many workers until `stop`; what is under way then is finished first.
 pub async fn run<R: Reconciler>(
     reconciler: Arc<R>,
-    queue: Arc<Queue>,
+    queue: Arc<Queue<R::Key>>,
     workers: usize,
     metrics: Metrics,
     stop: CancellationToken,
@@ -75,7 +79,7 @@ pub async fn run<R: Reconciler>(
     }
 }
 
-async fn work<R: Reconciler>(reconciler: &R, queue: &Queue, key: Key, metrics: &Metrics) {
+async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key, metrics: &Metrics) {
     let started = Now::read();
     let result = tokio::time::timeout(RECONCILE_TIMEOUT, reconciler.reconcile(&key, started)).await;
     let result =
@@ -136,7 +140,7 @@ async fn send<P: Plane>(
 /// Says at debug level what was known of a key and what was decided on it: enough to decide it once more.
 fn record<O: Serialize, S: std::fmt::Debug, G: std::fmt::Debug>(
     controller: &'static str,
-    key: &Key,
+    key: &impl Display,
     observed: &O,
     now: Now,
     plan: &Plan<S, G>,
@@ -311,6 +315,7 @@ impl<P: Plane> Watches<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::store::ObjectKey;
 
     #[test]
     fn the_worst_of_several_errors_is_what_a_person_has_to_mend() {
@@ -337,7 +342,9 @@ mod tests {
     impl Reconciler for Broken {
         const NAME: &'static str = "broken";
 
-        async fn reconcile(&self, _: &Key, _: Now) -> Result<Next, Error> {
+        type Key = ObjectKey;
+
+        async fn reconcile(&self, _: &ObjectKey, _: Now) -> Result<Next, Error> {
             panic!("a bug")
         }
     }
@@ -345,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn a_worker_that_dies_takes_the_process_along() {
         let queue = Arc::new(Queue::default());
-        queue.add(Key::new("lane", "ns", "name"));
+        queue.add(ObjectKey::new("ns", "name"));
         let ended = tokio::spawn(run(Arc::new(Broken), queue, 2, Metrics::default(), CancellationToken::new())).await;
         assert!(ended.unwrap_err().is_panic());
     }

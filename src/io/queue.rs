@@ -2,12 +2,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    fmt::{Debug, Display},
+    hash::Hash,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use tokio::{sync::Notify, time::Instant};
+
+use super::store::ObjectKey;
 
 /// First delay after a failure.
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
@@ -17,28 +20,21 @@ const BACKOFF_MAX: Duration = Duration::from_mins(1);
 /// Longest delay of a failing key after an event that touched it.
 const RETRY_AFTER_EVENT: Duration = Duration::from_secs(1);
 
-/// What to reconcile: an object, in a lane of its own project.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Whose work it is; lanes are served in turn, so that one with much work starves none with little.
-    pub lane: Arc<str>,
-    /// Namespace of the object.
-    pub namespace: Arc<str>,
-    /// Name of the object.
-    pub name: Arc<str>,
+/// What one controller is to reconcile. The keys of each controller are a type of their own, made of parsed names, so that
+/// nothing somebody writes into an object can be taken for the key of another.
+pub trait Key: Clone + Debug + Display + Ord + Hash + Send + Sync + 'static {
+    /// Whose work it is. Lanes are served in turn, so that one with much work starves none with little.
+    type Lane: Clone + Ord + Hash + Send + Sync + 'static;
+
+    /// The lane of this key.
+    fn lane(&self) -> Self::Lane;
 }
 
-impl Key {
-    /// A key from its parts.
-    pub fn new(lane: &str, namespace: &str, name: &str) -> Self {
-        Self { lane: lane.into(), namespace: namespace.into(), name: name.into() }
-    }
-}
+/// An object, where all work is one lane.
+impl Key for ObjectKey {
+    type Lane = ();
 
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}/{}", self.lane, self.namespace, self.name)
-    }
+    fn lane(&self) {}
 }
 
 /// How an attempt at a key ended.
@@ -65,42 +61,58 @@ pub fn backoff(failures: u32, first: Duration, longest: Duration) -> Duration {
 const LANE_SHARE: usize = 8;
 
 /// A queue of [`Key`]s.
-#[derive(Default)]
-pub struct Queue {
-    state: Mutex<State>,
+pub struct Queue<K: Key> {
+    state: Mutex<State<K>>,
     wake: Notify,
 }
 
-#[derive(Default)]
-struct State {
+struct State<K: Key> {
     /// Ready keys by lane.
-    lanes: BTreeMap<Arc<str>, VecDeque<Key>>,
+    lanes: BTreeMap<K::Lane, VecDeque<K>>,
     /// Lanes with ready keys, in the order they are served.
-    turn: VecDeque<Arc<str>>,
-    ready: HashSet<Key>,
-    running: HashSet<Key>,
+    turn: VecDeque<K::Lane>,
+    ready: HashSet<K>,
+    running: HashSet<K>,
     /// Workers per lane; no entry for none.
-    busy: HashMap<Arc<str>, usize>,
+    busy: HashMap<K::Lane, usize>,
     /// Lanes whose last attempt got no answer.
-    silent: HashSet<Arc<str>>,
+    silent: HashSet<K::Lane>,
     /// Keys to run again as soon as their present run ends.
-    dirty: HashSet<Key>,
-    due: BTreeSet<(Instant, Key)>,
-    due_at: HashMap<Key, Instant>,
-    failures: HashMap<Key, u32>,
+    dirty: HashSet<K>,
+    due: BTreeSet<(Instant, K)>,
+    due_at: HashMap<K, Instant>,
+    failures: HashMap<K, u32>,
 }
 
-impl Queue {
+impl<K: Key> Default for Queue<K> {
+    fn default() -> Self {
+        let state = State {
+            lanes: BTreeMap::new(),
+            turn: VecDeque::new(),
+            ready: HashSet::new(),
+            running: HashSet::new(),
+            busy: HashMap::new(),
+            silent: HashSet::new(),
+            dirty: HashSet::new(),
+            due: BTreeSet::new(),
+            due_at: HashMap::new(),
+            failures: HashMap::new(),
+        };
+        Self { state: Mutex::new(state), wake: Notify::new() }
+    }
+}
+
+impl<K: Key> Queue<K> {
     /// Work on `key` now, or right after its present run.
-    pub fn add(&self, key: Key) {
+    pub fn add(&self, key: K) {
         self.lock().add(key);
         self.wake.notify_one();
     }
 
     /// Every key of `lane` that is waiting after a failure may try now, with its patience renewed.
-    pub fn retry_now(&self, lane: &str) {
+    pub fn retry_now(&self, lane: &K::Lane) {
         let mut state = self.lock();
-        let failed: Vec<Key> = state.failures.keys().filter(|key| &*key.lane == lane).cloned().collect();
+        let failed: Vec<K> = state.failures.keys().filter(|key| key.lane() == *lane).cloned().collect();
         for key in failed {
             state.failures.remove(&key);
             state.add(key);
@@ -109,29 +121,29 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// The same for every lane.
+    /// Every key that is waiting after a failure may try now, as with [`Self::retry_now`].
     pub fn retry_all_now(&self) {
-        let lanes: BTreeSet<Arc<str>> = self.lock().failures.keys().map(|key| key.lane.clone()).collect();
+        let lanes: BTreeSet<K::Lane> = self.lock().failures.keys().map(|key| key.lane()).collect();
         for lane in lanes {
             self.retry_now(&lane);
         }
     }
 
     /// Drops a lane: its project is gone.
-    pub fn forget_lane(&self, lane: &str) {
+    pub fn forget_lane(&self, lane: &K::Lane) {
         let mut state = self.lock();
         state.lanes.remove(lane);
-        state.turn.retain(|l| &**l != lane);
-        state.ready.retain(|key| &*key.lane != lane);
-        state.dirty.retain(|key| &*key.lane != lane);
-        state.failures.retain(|key, _| &*key.lane != lane);
-        state.due.retain(|(_, key)| &*key.lane != lane);
-        state.due_at.retain(|key, _| &*key.lane != lane);
+        state.turn.retain(|l| l != lane);
+        state.ready.retain(|key| key.lane() != *lane);
+        state.dirty.retain(|key| key.lane() != *lane);
+        state.failures.retain(|key, _| key.lane() != *lane);
+        state.due.retain(|(_, key)| key.lane() != *lane);
+        state.due_at.retain(|key, _| key.lane() != *lane);
         state.silent.remove(lane);
     }
 
     /// The next key, as soon as there is one. The caller must give it back with [`Self::finish`].
-    pub async fn next(&self) -> Key {
+    pub async fn next(&self) -> K {
         loop {
             let next_due = {
                 let mut state = self.lock();
@@ -155,10 +167,10 @@ impl Queue {
     }
 
     /// Gives `key` back. Returns the delay when it was held back for a failure.
-    pub fn finish(&self, key: Key, outcome: Outcome) -> Option<Duration> {
+    pub fn finish(&self, key: K, outcome: Outcome) -> Option<Duration> {
         let mut state = self.lock();
         state.running.remove(&key);
-        state.leave(&key.lane, outcome);
+        state.leave(&key.lane(), outcome);
         let dirty = state.dirty.remove(&key);
         let failed = matches!(outcome, Outcome::Failed | Outcome::Unanswered);
         let delay = match outcome {
@@ -192,13 +204,13 @@ impl Queue {
         self.lock().ready.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<K>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
-    fn add(&mut self, key: Key) {
+impl<K: Key> State<K> {
+    fn add(&mut self, key: K) {
         if self.running.contains(&key) {
             self.dirty.insert(key);
             return;
@@ -214,14 +226,15 @@ impl State {
         if !self.ready.insert(key.clone()) {
             return;
         }
-        let lane = self.lanes.entry(key.lane.clone()).or_default();
-        if lane.is_empty() {
-            self.turn.push_back(key.lane.clone());
+        let lane = key.lane();
+        let keys = self.lanes.entry(lane.clone()).or_default();
+        if keys.is_empty() {
+            self.turn.push_back(lane);
         }
-        lane.push_back(key);
+        keys.push_back(key);
     }
 
-    fn add_after(&mut self, key: Key, after: Duration) {
+    fn add_after(&mut self, key: K, after: Duration) {
         let at = Instant::now() + after;
         if self.due_at.get(&key).is_some_and(|before| *before <= at) || self.ready.contains(&key) {
             return;
@@ -229,7 +242,7 @@ impl State {
         self.hold(key, at);
     }
 
-    fn hold(&mut self, key: Key, at: Instant) {
+    fn hold(&mut self, key: K, at: Instant) {
         if let Some(before) = self.due_at.insert(key.clone(), at) {
             self.due.remove(&(before, key.clone()));
         }
@@ -245,7 +258,7 @@ impl State {
         }
     }
 
-    fn take(&mut self) -> Option<Key> {
+    fn take(&mut self) -> Option<K> {
         for _ in 0..self.turn.len() {
             let lane = self.turn.pop_front()?;
             let share = if self.silent.contains(&lane) { 1 } else { LANE_SHARE };
@@ -269,7 +282,7 @@ impl State {
     }
 
     /// A worker of this lane is free again.
-    fn leave(&mut self, lane: &Arc<str>, outcome: Outcome) {
+    fn leave(&mut self, lane: &K::Lane, outcome: Outcome) {
         if let Some(busy) = self.busy.get_mut(lane) {
             *busy -= 1;
             if *busy == 0 {
@@ -288,8 +301,26 @@ impl State {
 mod tests {
     use super::*;
 
-    fn key(lane: &str, name: &str) -> Key {
-        Key::new(lane, "ns", name)
+    /// A lane and a name.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    struct Named(&'static str, String);
+
+    impl Display for Named {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            write!(f, "{}/{}", self.0, self.1)
+        }
+    }
+
+    impl Key for Named {
+        type Lane = &'static str;
+
+        fn lane(&self) -> &'static str {
+            self.0
+        }
+    }
+
+    fn key(lane: &'static str, name: &str) -> Named {
+        Named(lane, name.to_owned())
     }
 
     #[tokio::test]
@@ -313,7 +344,7 @@ mod tests {
         }
         queue.add(key("small", "a"));
         let served = [queue.next().await, queue.next().await];
-        assert!(served.iter().any(|key| &*key.lane == "small"), "{served:?}");
+        assert!(served.iter().any(|key| key.lane() == "small"), "{served:?}");
     }
 
     #[tokio::test]
@@ -326,11 +357,11 @@ mod tests {
         queue.finish(first, Outcome::Unanswered);
         let held = queue.next().await;
         queue.add(key("other", "a"));
-        assert_eq!(&*queue.next().await.lane, "other", "19 silent keys wait, and keep nobody from working");
+        assert_eq!(queue.next().await.lane(), "other", "19 silent keys wait, and keep nobody from working");
         assert!(queue.lock().take().is_none());
         queue.finish(held, Outcome::Done);
         for _ in 0..LANE_SHARE {
-            assert_eq!(&*queue.next().await.lane, "silent", "an answer gives the lane its share back");
+            assert_eq!(queue.next().await.lane(), "silent", "an answer gives the lane its share back");
         }
         assert!(queue.lock().take().is_none(), "and no more than that");
     }
@@ -379,9 +410,9 @@ mod tests {
             let running = queue.next().await;
             queue.finish(running, Outcome::Failed);
         }
-        queue.retry_now("p");
+        queue.retry_now(&"p");
         assert_eq!(queue.depth(), 1);
-        assert_eq!(&*queue.next().await.lane, "p");
+        assert_eq!(queue.next().await.lane(), "p");
     }
 
     #[tokio::test(start_paused = true)]

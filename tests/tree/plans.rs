@@ -38,7 +38,7 @@ fn snapshots_are_plain_data() {
 /// Where a controller may read the clock: the loop around every reconcile, those that tick, and where an
 /// event is noted that no loop announces.
 const CLOCKS: [&str; 5] =
-    ["mod.rs", "management/clusters.rs", "management/sweep.rs", "management/state.rs", "management/triggers.rs"];
+    ["mod.rs", "management/clusters.rs", "management/sweep.rs", "management/listeners.rs", "management/watches.rs"];
 
 #[test]
 fn controllers_are_given_the_time() {

@@ -6,7 +6,7 @@ use super::caches::Caches;
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
     controllers::{Reconciler, record, send_each},
-    io::{Error, clock::Now, queue::Key, store::ObjectKey},
+    io::{Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Next, Shared,
@@ -23,17 +23,18 @@ pub(super) struct DeploymentController {
 
 impl Reconciler for DeploymentController {
     const NAME: &'static str = "workload-deployment";
+    type Key = ObjectKey;
 
     /// 1. Observe: the deployment, its Instances and their networks, from the caches; only once all of them are filled.
     /// 2. Plan: the labels, the status, the networks and at most one step of the roll-out.
     /// 3. Write each, whatever becomes of the others.
-    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let caches = &self.caches;
         // An Instance that cannot be read may be any of the ones we look for: unknown is not absent.
         if !caches.knows_all() || caches.instances.has_unreadable(&key.namespace) {
             return Ok(Next::Await);
         }
-        let Some(deployment) = caches.deployments.get(&ObjectKey::new(&key.namespace, &key.name)) else {
+        let Some(deployment) = caches.deployments.get(key) else {
             return Ok(Next::Await);
         };
         if ownership::is_federated_original(&deployment) {

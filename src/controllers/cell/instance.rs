@@ -6,7 +6,7 @@ use super::caches::Caches;
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
     controllers::{Reconciler, record, send},
-    io::{Error, clock::Now, queue::Key, store::ObjectKey},
+    io::{Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Next,
@@ -22,17 +22,18 @@ pub(super) struct InstanceController {
 
 impl Reconciler for InstanceController {
     const NAME: &'static str = "instance";
+    type Key = ObjectKey;
 
     /// 1. Observe: the Instance, its deployment, its networks and the data that it refers to, from the caches; only once
     ///    all of them are filled.
     /// 2. Plan: a gate that opens, or the status.
     /// 3. Write, then count what the plan signals.
-    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let caches = &self.caches;
         if !caches.knows_all() {
             return Ok(Next::Await);
         }
-        let Some(instance) = caches.instances.get(&ObjectKey::new(&key.namespace, &key.name)) else {
+        let Some(instance) = caches.instances.get(key) else {
             return Ok(Next::Await);
         };
         let owner = caches.owner(&instance);

@@ -39,8 +39,6 @@ use crate::{
 const WORKERS: usize = 8;
 /// Workers where each project is a lane of its own, see [`super::management::WORKERS`].
 const QUOTA_WORKERS: usize = 32;
-/// All other work of a cell has one lane.
-const LANE: &str = "cell";
 
 /// What a cell works with.
 pub struct Options {

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::{
     caches::Caches,
-    quota_backends::{Backend, QuotaBackends},
+    quota_backends::{Backend, QuotaBackends, QuotaKey},
 };
 use crate::{
     api::{compute::Instance, meta::label, names, neighbours::ResourceClaim},
@@ -14,7 +14,6 @@ use crate::{
     io::{
         Class, Error,
         clock::Now,
-        queue::Key,
         store::{Incoming, ObjectKey},
     },
     metrics::Metrics,
@@ -38,27 +37,28 @@ pub(super) struct QuotaController {
 
 impl Reconciler for QuotaController {
     const NAME: &'static str = "quota";
+    type Key = QuotaKey;
 
     /// 1. Observe: the Instance and where its claim is to be, from the caches; only once they are filled, and the cell
     ///    knows who it is. A claim whose Instance is gone is released.
     /// 2. Observe its claim: from the watch of its project, or by a live read while that watch does not work.
     /// 3. Plan: the claim, the finalizer that holds it, or what is reported on the Instance.
     /// 4. Write; when the project's control plane refuses, observe that and plan once more.
-    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &QuotaKey, now: Now) -> Result<Next, Error> {
         let caches = &self.caches;
         // Whatever is not known yet enqueues every key once it is.
         let Some(cell) = self.backends.identity() else { return Ok(Next::Await) };
-        if !caches.is_synced() || caches.instances.has_unreadable(&key.namespace) {
+        if !caches.is_synced() || caches.instances.has_unreadable(&key.instance.namespace) {
             return Ok(Next::Await);
         }
         // One lane has the Instance: two would make its claim side by side.
-        let lane = self.backends.key(&ObjectKey::new(&key.namespace, &key.name));
-        if lane != *key {
-            self.backends.queue.add(lane);
+        let right = self.backends.key(&key.instance);
+        if right != *key {
+            self.backends.queue.add(right);
             return Ok(Next::Await);
         }
-        let address = Address::from_labels(&caches.labels_of(&key.namespace));
-        let Some(instance) = caches.instances.get(&ObjectKey::new(&key.namespace, &key.name)) else {
+        let address = Address::from_labels(&caches.labels_of(&key.instance.namespace));
+        let Some(instance) = caches.instances.get(&key.instance) else {
             return self.reclaim(&cell, key, address.ok()).await;
         };
         // One that goes may have lost its owner already, and still has a claim to let go of.
@@ -93,7 +93,7 @@ impl Reconciler for QuotaController {
 
 impl QuotaController {
     /// Observes the claim, plans and writes; whatever the backend does not answer becomes the Instance's reason.
-    async fn ensure(&self, key: &Key, mut observed: Observed, backend: &Backend, now: Now) -> Result<Next, Error> {
+    async fn ensure(&self, key: &QuotaKey, mut observed: Observed, backend: &Backend, now: Now) -> Result<Next, Error> {
         let namespace = observed.address.as_ref().map(|address| address.namespace.clone()).unwrap_or_default();
         let place = ObjectKey::new(&namespace, &names::resource_claim_name(&observed.instance.name_any()));
         // While the watch works, it knows. While it does not, each look is a call of its own.
@@ -152,7 +152,7 @@ impl QuotaController {
     }
 
     /// Plans, and counts what the plan signals.
-    fn plan(&self, key: &Key, observed: &Observed, now: Now) -> Plan<Step<Cell, Project>, Signal> {
+    fn plan(&self, key: &QuotaKey, observed: &Observed, now: Now) -> Plan<Step<Cell, Project>, Signal> {
         let plan = quota::plan(observed, now.time);
         record(Self::NAME, key, observed, now, &plan);
         for signal in &plan.signals {
@@ -166,7 +166,7 @@ impl QuotaController {
 
     /// Says on the Instance why quota cannot even be asked. The namespace's labels enqueue it again, and so does the end
     /// of the wait.
-    async fn report(&self, key: &Key, observed: Observed, now: Now) -> Result<Next, Error> {
+    async fn report(&self, key: &QuotaKey, observed: Observed, now: Now) -> Result<Next, Error> {
         let plan = self.plan(key, &observed, now);
         for step in plan.steps {
             if let Step::Local(write) = step {
@@ -177,14 +177,14 @@ impl QuotaController {
     }
 
     /// A claim whose Instance is gone, left behind when its backend was away for too long.
-    async fn reclaim(&self, cell: &Identity, key: &Key, address: Option<Address>) -> Result<Next, Error> {
+    async fn reclaim(&self, cell: &Identity, key: &QuotaKey, address: Option<Address>) -> Result<Next, Error> {
         let Some(address) = address else { return Ok(Next::Await) };
         let Some(backend) = self.backends.known(&address.project) else { return Ok(Next::Await) };
-        let name = names::resource_claim_name(&key.name);
+        let name = names::resource_claim_name(&key.instance.name);
         let Some(claim) = backend.claims.get(&ObjectKey::new(&address.namespace, &name)) else {
             return Ok(Next::Await);
         };
-        let plan = quota::reclaim(&claim, cell, &key.namespace, &key.name);
+        let plan = quota::reclaim(&claim, cell, &key.instance.namespace, &key.instance.name);
         Ok(carry_out(&self.caches.plane, &backend.plane, &plan, &self.metrics).await?)
     }
 }

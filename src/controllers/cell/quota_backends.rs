@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Instant,
 };
@@ -34,8 +35,33 @@ use crate::{
     timing::Timing,
 };
 
-/// Lane of Instances whose project is not known.
-const UNRESOLVED_LANE: &str = "";
+/// An Instance. Its project is the lane, so that one whose quota is away delays no other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct QuotaKey {
+    /// The project that pays for it; none while that is not known.
+    pub(super) project: Option<ProjectName>,
+    pub(super) instance: ObjectKey,
+}
+
+impl QuotaKey {
+    fn new(project: &ProjectName, instance: ObjectKey) -> Self {
+        Self { project: Some(project.clone()), instance }
+    }
+}
+
+impl fmt::Display for QuotaKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.project.as_ref().map_or("", ProjectName::as_str), self.instance)
+    }
+}
+
+impl Key for QuotaKey {
+    type Lane = Option<ProjectName>;
+
+    fn lane(&self) -> Option<ProjectName> {
+        self.project.clone()
+    }
+}
 
 /// The quota of every project that has Instances on this cell.
 pub(super) struct QuotaBackends {
@@ -44,7 +70,7 @@ pub(super) struct QuotaBackends {
     cluster: String,
     projects: Projects,
     backends: Mutex<BTreeMap<ProjectName, Arc<Backend>>>,
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue<QuotaKey>>,
     health: Health,
     metrics: Metrics,
     timing: Timing,
@@ -110,8 +136,8 @@ impl QuotaBackends {
             since: now,
             stop: self.stop.child_token(),
         });
-        let (weak, lane) = (Arc::downgrade(self), project.clone());
-        backend.claims.listen(move |change| with(&weak, |quota| quota.on_claim(&lane, change)));
+        let (weak, of) = (Arc::downgrade(self), project.clone());
+        backend.claims.listen(move |change| with(&weak, |quota| quota.on_claim(&of, change)));
         let (weak, of) = (Arc::downgrade(self), project.clone());
         let watches = Watches {
             plane: &backend.plane,
@@ -143,12 +169,11 @@ impl QuotaBackends {
         }
     }
 
-    /// The key of an Instance: its project is the lane, so that one whose quota is away delays no other.
-    pub(super) fn key(&self, instance: &ObjectKey) -> Key {
+    /// The key of an Instance.
+    pub(super) fn key(&self, instance: &ObjectKey) -> QuotaKey {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", &instance.namespace));
         let project = facts.and_then(|facts| facts.upstream().map(|(project, _)| project));
-        let lane = project.as_ref().map_or(UNRESOLVED_LANE, ProjectName::as_str);
-        Key::new(lane, &instance.namespace, &instance.name)
+        QuotaKey { project, instance: instance.clone() }
     }
 
     /// The quota of an Instance is looked at.
@@ -158,10 +183,10 @@ impl QuotaBackends {
 
     /// A project's quota answers again: each of its Instances is looked at.
     fn enqueue_project(&self, project: &ProjectName) {
-        self.queue.retry_now(project.as_str());
+        self.queue.retry_now(&Some(project.clone()));
         for namespace in self.caches.namespaces_of(project) {
             for instance in self.caches.instances_in(&namespace.name) {
-                self.queue.add(Key::new(project.as_str(), &instance.namespace, &instance.name));
+                self.queue.add(QuotaKey::new(project, instance));
             }
         }
     }
@@ -175,13 +200,13 @@ impl QuotaBackends {
             let of = claim.labels().get(label::INSTANCE_NAMESPACE).is_some_and(|of| of == namespace);
             let name = claim.name_any();
             if let Some(instance) = names::claimant_of(&name).filter(|_| of) {
-                self.queue.add(Key::new(project.as_str(), namespace, instance));
+                self.queue.add(QuotaKey::new(&project, ObjectKey::new(namespace, instance)));
             }
         }
     }
 
     /// A claim changed: the Instance that it is for is looked at.
-    fn on_claim(&self, lane: &ProjectName, change: &Change<'_, ResourceClaim>) {
+    fn on_claim(&self, project: &ProjectName, change: &Change<'_, ResourceClaim>) {
         let Some(claim) = change.any() else { return };
         if self.identity().is_some_and(|cell| !cell.concerns(claim)) {
             return;
@@ -189,7 +214,7 @@ impl QuotaBackends {
         let namespace = claim.labels().get(label::INSTANCE_NAMESPACE);
         let name = names::claimant_of(&change.key.name);
         if let (Some(namespace), Some(name)) = (namespace, name) {
-            self.queue.add(Key::new(lane.as_str(), namespace, name));
+            self.queue.add(QuotaKey::new(project, ObjectKey::new(namespace, name)));
         }
     }
 }

@@ -7,9 +7,7 @@ use std::{
 
 use kube::ResourceExt;
 
-use super::{
-    LANE, caches::Caches, index::Index, networks::Networks, quota_backends::QuotaBackends, write_back::Copies,
-};
+use super::{caches::Caches, index::Index, networks::Networks, quota_backends::QuotaBackends, write_back::Copies};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
@@ -19,7 +17,7 @@ use crate::{
     },
     controllers::with,
     io::{
-        queue::{Key, Queue},
+        queue::Queue,
         store::{Change, ObjectKey},
     },
     metrics::Metrics,
@@ -29,8 +27,8 @@ use crate::{
 /// The queues of a cell, and what decides which keys a change puts into them.
 pub(super) struct Triggers {
     caches: Arc<Caches>,
-    pub(super) deployments: Arc<Queue>,
-    pub(super) instances: Arc<Queue>,
+    pub(super) deployments: Arc<Queue<ObjectKey>>,
+    pub(super) instances: Arc<Queue<ObjectKey>>,
     /// With the quota feature.
     quota: Option<Arc<QuotaBackends>>,
     /// With a hub to write back to.
@@ -109,7 +107,7 @@ impl Triggers {
 
     /// A deployment and each of its Instances.
     fn enqueue_deployment(&self, namespace: &str, name: &str) {
-        self.deployments.add(Key::new(LANE, namespace, name));
+        self.deployments.add(ObjectKey::new(namespace, name));
         let Some(deployment) = self.caches.deployments.get(&ObjectKey::new(namespace, name)) else { return };
         let controlled = Index::ControlledBy(deployment.uid().unwrap_or_default());
         for instance in self.caches.instances.keys_by_index(&controlled) {
@@ -119,9 +117,9 @@ impl Triggers {
 
     /// Everything that is done for an Instance.
     fn enqueue_instance(&self, instance: &ObjectKey) {
-        self.instances.add(Key::new(LANE, &instance.namespace, &instance.name));
+        self.instances.add(instance.clone());
         if let Some(copies) = &self.copies {
-            copies.queue.add(Key::new(LANE, &instance.namespace, &instance.name));
+            copies.queue.add(instance.clone());
         }
         if let Some(quota) = &self.quota {
             quota.enqueue(instance);
@@ -148,10 +146,10 @@ impl Triggers {
     /// A cache has been filled anew: everything is looked at, and what failed meanwhile is tried now.
     pub(super) fn enqueue_everything(&self) {
         for queue in [&self.deployments, &self.instances] {
-            queue.retry_now(LANE);
+            queue.retry_now(&());
         }
         for key in self.caches.deployments.keys() {
-            self.deployments.add(Key::new(LANE, &key.namespace, &key.name));
+            self.deployments.add(key);
         }
         self.enqueue_instances();
         self.enqueue_copies();
@@ -160,14 +158,14 @@ impl Triggers {
     /// The hub's cache, or the cell's, has been filled anew: every copy is looked at.
     pub(super) fn enqueue_copies(&self) {
         let Some(copies) = &self.copies else { return };
-        copies.queue.retry_now(LANE);
+        copies.queue.retry_now(&());
         for key in self.caches.instances.keys().into_iter().chain(copies.store.keys()) {
-            copies.queue.add(Key::new(LANE, &key.namespace, &key.name));
+            copies.queue.add(key);
         }
     }
 
     fn on_deployment(&self, change: &Change<'_, WorkloadDeployment>) {
-        self.deployments.add(Key::new(LANE, &change.key.namespace, &change.key.name));
+        self.deployments.add(change.key.clone());
         // Instances read nothing of a deployment's status.
         let same = change.old.zip(change.new).is_some_and(|(old, new)| {
             old.metadata.generation == new.metadata.generation && old.metadata.annotations == new.metadata.annotations
@@ -181,11 +179,11 @@ impl Triggers {
     fn on_instance(&self, change: &Change<'_, Instance>) {
         self.enqueue_instance(change.key);
         if let Some(owner) = change.any().and_then(|instance| ownership::controller_of(instance.as_ref())) {
-            self.deployments.add(Key::new(LANE, &change.key.namespace, &owner.name));
+            self.deployments.add(ObjectKey::new(&change.key.namespace, &owner.name));
         }
         // One that has another owner, or lost it, may have stood in the way of what a deployment is to have.
         if let (None, Some(deployment)) = (change.new, names::deployment_of_instance(&change.key.name)) {
-            self.deployments.add(Key::new(LANE, &change.key.namespace, deployment));
+            self.deployments.add(ObjectKey::new(&change.key.namespace, deployment));
         }
         if let (None, Some(quota)) = (change.new, &self.quota) {
             quota.retire_unused(&change.key.namespace);
@@ -196,7 +194,7 @@ impl Triggers {
     /// went meanwhile.
     fn on_readable_instances(&self, namespace: &str) {
         for key in self.caches.deployments.keys_by_index(&Index::namespace(namespace)) {
-            self.deployments.add(Key::new(LANE, &key.namespace, &key.name));
+            self.deployments.add(key);
         }
         for instance in self.caches.instances_in(namespace) {
             self.enqueue_instance(&instance);
@@ -212,7 +210,7 @@ impl Triggers {
         let Some(copies) = &self.copies else { return };
         let there = copies.store.keys().into_iter().filter(|copy| &*copy.namespace == namespace);
         for key in self.caches.instances_in(namespace).into_iter().chain(there) {
-            copies.queue.add(Key::new(LANE, &key.namespace, &key.name));
+            copies.queue.add(key);
         }
     }
 

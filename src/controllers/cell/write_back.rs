@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{LANE, caches::Caches, scope::Scope};
+use super::{caches::Caches, scope::Scope};
 use crate::{
     api::{compute::Instance, meta::label},
     controllers::{Reconciler, carry_out, record, send},
@@ -10,7 +10,7 @@ use crate::{
         Class, Error,
         clients::ControlPlane,
         clock::Now,
-        queue::{Key, Queue},
+        queue::Queue,
         store::{ObjectKey, Store},
     },
     metrics::Metrics,
@@ -25,7 +25,7 @@ use crate::{
 pub(super) struct Copies {
     pub(super) hub: ControlPlane<plan::Hub>,
     pub(super) store: Arc<Store<Instance>>,
-    pub(super) queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue<ObjectKey>>,
 }
 
 impl Copies {
@@ -36,7 +36,7 @@ impl Copies {
     /// Starts the watch of the hub: of the copies that carry the uid of this cell.
     pub(super) fn start(&self, cell: &str, scope: &Scope) {
         let queue = self.queue.clone();
-        self.store.listen(move |change| queue.add(Key::new(LANE, &change.key.namespace, &change.key.name)));
+        self.store.listen(move |change| queue.add(change.key.clone()));
         let selector = format!("{}={cell}", label::CELL_UID);
         scope.watches(&self.hub).written::<Instance, _>(&selector, |i| i, &self.store);
     }
@@ -52,13 +52,14 @@ pub(super) struct WriteBackController {
 
 impl Reconciler for WriteBackController {
     const NAME: &'static str = "write-back";
+    type Key = ObjectKey;
 
     /// 1. Observe: the Instance, its deployment and its copy, from the caches; only once they are filled, and the cell
     ///    knows who it is.
     /// 2. Plan: the next write that brings the copy nearer to the Instance.
     /// 3. Write, behind the live reads that the plan demands.
     /// 4. Where a new copy finds another in its place, decide who gives way.
-    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let Some(observed) = self.observe(key) else { return Ok(Next::Await) };
         let plan = write_back::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
@@ -81,14 +82,13 @@ fn is_new<N, F>(steps: &[Step<N, F>]) -> bool {
 impl WriteBackController {
     /// What is known of one Instance and its copy; nothing while any of it is unknown. A cache that has been filled
     /// enqueues every key again, and so does the cell's uid.
-    fn observe(&self, key: &Key) -> Option<Observed> {
+    fn observe(&self, key: &ObjectKey) -> Option<Observed> {
         let (caches, copies) = (&self.caches, &self.copies.store);
         let cell = caches.uid.get().filter(|_| caches.is_synced() && copies.is_synced())?;
         if caches.instances.has_unreadable(&key.namespace) || copies.has_unreadable(&key.namespace) {
             return None;
         }
-        let place = ObjectKey::new(&key.namespace, &key.name);
-        let instance = caches.instances.get(&place);
+        let instance = caches.instances.get(key);
         let deployment = instance.as_deref().and_then(|instance| caches.owner(instance));
         Some(Observed {
             object: Object::named::<Instance>(&key.namespace, &key.name),
@@ -96,7 +96,7 @@ impl WriteBackController {
             deployment: deployment.map(Shared::from),
             namespace_labels: caches.labels_of(&key.namespace),
             cell: cell.clone(),
-            copy: copies.get(&place).map(Shared::from),
+            copy: copies.get(key).map(Shared::from),
         })
     }
 

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::budget::Budget;
+use super::{budget::Budget, queues::ProjectKey};
 use crate::{
-    io::queue::Key,
+    api::names::ProjectName,
     plan::management::{
         federate::{self, Signal},
         repair::{Limits, Repairs, Whole},
@@ -23,11 +23,11 @@ const LAG_WEARS_OFF: u32 = 4;
 /// What is to come in a time that nobody can name.
 const NEVER: Duration = Duration::from_hours(1);
 
-/// Of each deployment that is not delivered, by its project, namespace and name.
+/// Of each deployment that is not delivered.
 pub(super) struct BlockedDeployments(Mutex<State>);
 
 struct State {
-    all: BTreeMap<Key, Blocked>,
+    all: BTreeMap<ProjectKey, Blocked>,
     /// How many are blocked, by reason.
     by_reason: BTreeMap<String, usize>,
     /// By reason, the deployment that was repaired last and is still blocked for it.
@@ -57,7 +57,7 @@ struct Blocked {
 }
 
 struct Trial {
-    key: Key,
+    key: ProjectKey,
     at: Instant,
     /// How many trials before it have not helped.
     vain: u32,
@@ -69,7 +69,7 @@ pub(super) struct Noted {
     /// How many are blocked now, for each reason that has changed.
     pub(super) counts: Vec<(String, usize)>,
     /// A deployment that is missing what the last repair has just brought another: its turn may have come.
-    pub(super) next: Option<Key>,
+    pub(super) next: Option<ProjectKey>,
 }
 
 /// The wait after so many repairs in vain.
@@ -91,12 +91,12 @@ impl BlockedDeployments {
     }
 
     /// Every deployment that is not delivered.
-    pub(super) fn keys(&self) -> Vec<Key> {
+    pub(super) fn keys(&self) -> Vec<ProjectKey> {
         self.lock().all.keys().cloned().collect()
     }
 
     /// What keeps a deployment from being delivered.
-    pub(super) fn of(&self, key: &Key, now: Instant) -> Option<federate::Blocked> {
+    pub(super) fn of(&self, key: &ProjectKey, now: Instant) -> Option<federate::Blocked> {
         let state = self.lock();
         let blocked = state.all.get(key)?;
         Some(federate::Blocked {
@@ -109,7 +109,7 @@ impl BlockedDeployments {
     }
 
     /// What is known of repairs, for one deployment among so many, with the wait that follows a repair.
-    pub(super) fn repairs(&self, key: &Key, deployments: usize, base: Duration, now: Instant) -> Repairs {
+    pub(super) fn repairs(&self, key: &ProjectKey, deployments: usize, base: Duration, now: Instant) -> Repairs {
         self.lock().repairs(key, deployments, base, now)
     }
 
@@ -117,7 +117,13 @@ impl BlockedDeployments {
     ///
     /// # Errors
     /// What is known now, when others were quicker.
-    pub(super) fn take(&self, key: &Key, deployments: usize, base: Duration, now: Instant) -> Result<(), Repairs> {
+    pub(super) fn take(
+        &self,
+        key: &ProjectKey,
+        deployments: usize,
+        base: Duration,
+        now: Instant,
+    ) -> Result<(), Repairs> {
         let mut state = self.lock();
         let known = state.repairs(key, deployments, base, now);
         let waits = !known.again_in.is_zero() || known.are_many() && !known.trial.is_zero();
@@ -134,7 +140,7 @@ impl BlockedDeployments {
 
     /// Notes what a plan has signalled of a deployment. Once nothing blocks it, all is forgotten. Another reason begins
     /// anew: the last repair has moved something, and was not in vain.
-    pub(super) fn note(&self, key: &Key, signals: &[Signal], now: Instant) -> Noted {
+    pub(super) fn note(&self, key: &ProjectKey, signals: &[Signal], now: Instant) -> Noted {
         let blocker = signals.iter().find_map(|signal| match signal {
             Signal::Blocked { reason, silent, whole } => Some((reason, *silent, whole)),
             Signal::Told(_) | Signal::Repaired => None,
@@ -178,9 +184,9 @@ impl BlockedDeployments {
     }
 
     /// A project is let go.
-    pub(super) fn forget_lane(&self, lane: &str, now: Instant) -> Vec<(String, usize)> {
+    pub(super) fn forget_project(&self, project: &ProjectName, now: Instant) -> Vec<(String, usize)> {
         let mut state = self.lock();
-        let keys: Vec<Key> = state.all.keys().filter(|key| &*key.lane == lane).cloned().collect();
+        let keys: Vec<ProjectKey> = state.all.keys().filter(|key| key.project == *project).cloned().collect();
         keys.iter().flat_map(|key| state.forget(key, now).counts).collect()
     }
 
@@ -195,7 +201,7 @@ impl BlockedDeployments {
 }
 
 impl State {
-    fn repairs(&self, key: &Key, deployments: usize, base: Duration, now: Instant) -> Repairs {
+    fn repairs(&self, key: &ProjectKey, deployments: usize, base: Duration, now: Instant) -> Repairs {
         let ago = |at: Instant| now.saturating_duration_since(at);
         let until = |at: Instant| at.saturating_duration_since(now);
         let mut repairs = Repairs {
@@ -220,7 +226,7 @@ impl State {
             .map_or(Duration::ZERO, |(lag, at)| lag.saturating_sub(now.saturating_duration_since(at) / LAG_WEARS_OFF))
     }
 
-    fn forget(&mut self, key: &Key, now: Instant) -> Noted {
+    fn forget(&mut self, key: &ProjectKey, now: Instant) -> Noted {
         let Some(reason) = self.all.get(key).map(|blocked| blocked.reason.clone()) else { return Noted::default() };
         let noted = self.leaves(key, &reason, now);
         self.all.remove(key);
@@ -228,7 +234,7 @@ impl State {
     }
 
     /// A deployment is no longer blocked for this reason.
-    fn leaves(&mut self, key: &Key, reason: &str, now: Instant) -> Noted {
+    fn leaves(&mut self, key: &ProjectKey, reason: &str, now: Instant) -> Noted {
         let count = self.by_reason.get_mut(reason).map_or(0, |count| {
             *count = count.saturating_sub(1);
             *count
@@ -244,7 +250,7 @@ impl State {
         }
         if self.trials.get(reason).is_some_and(|trial| trial.key == *key) {
             self.trials.remove(reason);
-            let waits = |(other, blocked): &(&Key, &Blocked)| {
+            let waits = |(other, blocked): &(&ProjectKey, &Blocked)| {
                 *other != key && blocked.reason == reason && blocked.repaired.is_none()
             };
             // One that is known to have been delivered, if there is any.

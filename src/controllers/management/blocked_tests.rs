@@ -3,8 +3,8 @@ use crate::{api::reason::Reason, timing::some_moment};
 
 const BASE: Duration = Duration::from_secs(5);
 
-fn key(name: &str) -> Key {
-    Key::new("project", "ns", name)
+fn key(name: &str) -> ProjectKey {
+    ProjectKey::new(&ProjectName::new("project"), "ns", name)
 }
 
 fn blocked(reason: &str) -> Vec<Signal> {
@@ -55,7 +55,7 @@ fn what_is_repaired_in_vain_is_repaired_ever_more_rarely() {
 #[test]
 fn all_repairs_share_one_budget() {
     let (all, start) = (BlockedDeployments::new(Limits { per_minute: 60, burst: 2 }), some_moment());
-    let keys: Vec<Key> = (0..5).map(|n| key(&n.to_string())).collect();
+    let keys: Vec<ProjectKey> = (0..5).map(|n| key(&n.to_string())).collect();
     for key in &keys {
         all.note(key, &blocked("BindingMissing"), start);
     }
@@ -69,7 +69,7 @@ fn all_repairs_share_one_budget() {
 #[test]
 fn where_many_lack_the_same_one_is_tried_and_the_next_when_it_has_helped() {
     let (all, start) = (unlimited(), some_moment());
-    let keys: Vec<Key> = (0..50).map(|n| key(&format!("{n:02}"))).collect();
+    let keys: Vec<ProjectKey> = (0..50).map(|n| key(&format!("{n:02}"))).collect();
     for key in &keys {
         all.note(key, &blocked("BindingMissing"), start);
     }
@@ -122,7 +122,7 @@ fn what_was_told_and_what_was_whole_is_remembered_until_all_is_well() {
     all.note(&key, &blocked("NotApplied"), start);
     let known = all.of(&key, start).unwrap();
     assert_eq!((known.whole, known.told), (Some(whole), vec!["BindingMissing".to_owned()]));
-    assert_eq!(all.forget_lane("another", start), []);
-    assert_eq!(all.forget_lane("project", start), [("NotApplied".to_owned(), 0)]);
+    assert_eq!(all.forget_project(&ProjectName::new("another"), start), []);
+    assert_eq!(all.forget_project(&ProjectName::new("project"), start), [("NotApplied".to_owned(), 0)]);
     assert_eq!(all.of(&key, start), None);
 }

@@ -1,28 +1,39 @@
 //! What member clusters hold, compared with what they say of themselves: the city's label, and whether they are to be
 //! drained. Looked at when a Cluster changes, while cities move, and with each sweep.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{labels, moves, state::Management};
+use super::{labels::ClusterLabels, moves::CityMoves, queues::Queues};
 use crate::{io::clock::Now, plan::Next};
 
-/// Looks until `stop`.
-pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
-    let mut mislabelled = BTreeMap::new();
-    let mut moving = moves::look(all, Now::read()).await;
-    loop {
-        let changed = tokio::select! {
-            () = stop.cancelled() => return,
-            () = all.clusters_changed.notified() => true,
-            () = tokio::time::sleep(all.options.sweep.interval) => true,
-            () = passed(moving) => false,
-        };
-        if changed {
-            labels::look(all, &mut mislabelled, Now::read()).await;
+/// Compares them.
+pub(super) struct ClusterWatch {
+    pub(super) labels: ClusterLabels,
+    pub(super) moves: CityMoves,
+    pub(super) queues: Arc<Queues>,
+    /// The longest time between two looks.
+    pub(super) interval: Duration,
+}
+
+impl ClusterWatch {
+    /// Looks until `stop`.
+    pub(super) async fn run(&self, stop: &CancellationToken) {
+        let mut mislabelled = BTreeMap::new();
+        let mut moving = self.moves.look(Now::read()).await;
+        loop {
+            let changed = tokio::select! {
+                () = stop.cancelled() => return,
+                () = self.queues.clusters.notified() => true,
+                () = tokio::time::sleep(self.interval) => true,
+                () = passed(moving) => false,
+            };
+            if changed {
+                self.labels.look(&mut mislabelled, Now::read()).await;
+            }
+            moving = self.moves.look(Now::read()).await;
         }
-        moving = moves::look(all, Now::read()).await;
     }
 }
 

@@ -10,9 +10,13 @@ use std::{
 use kube::{ResourceExt, core::ObjectMeta};
 
 use super::{
+    hub_cache::HubCache,
     index::{namespace_index, source_index},
     project_cache::ProjectCache,
-    state::Management,
+    queues::CompanionKey,
+    registry::ProjectRegistry,
+    triggers::Triggers,
+    watches::ManagementWatches,
 };
 use crate::{
     api::{compute::WorkloadDeployment, meta::label, names, referenced::Token},
@@ -20,38 +24,49 @@ use crate::{
     io::{
         Class, Error,
         clock::Now,
-        queue::Key,
         sources::{self, News},
         store::ObjectKey,
     },
+    metrics::Metrics,
     plan::{
         Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
             companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, User},
             facts::CompanionFacts,
             phase, residue,
-            resolve::{Source, wants_companions},
+            resolve::{Limits, Source, wants_companions},
         },
         payload::Payload,
     },
+    timing::Timing,
 };
 
 /// Keeps the companion of each ConfigMap and Secret that a project's deployments refer to.
-pub(super) struct Companion(pub(super) Arc<Management>);
+pub(super) struct Companion {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) triggers: Arc<Triggers>,
+    /// Sources are watched from the first reference on.
+    pub(super) watches: Arc<ManagementWatches>,
+    pub(super) limits: Limits,
+    pub(super) timing: Timing,
+    pub(super) metrics: Metrics,
+}
 
 /// One key, with everything that it stands for.
 struct Work<'a> {
-    all: &'a Management,
+    of: &'a Companion,
     project: &'a ProjectCache,
-    key: &'a Key,
+    key: &'a CompanionKey,
     namespace: &'a str,
     hub_namespace: String,
-    token: Token,
+    token: &'a Token,
     source: ObjectKey,
 }
 
 impl Reconciler for Companion {
     const NAME: &'static str = "referenced-data";
+    type Key = CompanionKey;
 
     /// 1. Waits until the caches of project and hub are filled, and until every deployment that may refer to the source
     ///    can be read; a cache that has been filled anew enqueues every key.
@@ -59,22 +74,24 @@ impl Reconciler for Companion {
     /// 3. Observes the companion and who uses it, and decides.
     /// 4. Where the decision depends on content, reads source and companion, and decides once more.
     /// 5. Writes, and notes which version of the companion has the content of the source.
-    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
-        let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
-        let Ok(token) = key.name.parse::<Token>() else { return Ok(Next::Await) };
+    async fn reconcile(&self, key: &CompanionKey, now: Now) -> Result<Next, Error> {
+        if !key.token.is_valid() {
+            return Ok(Next::Await); // no such object can be
+        }
+        let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
         // What cannot be read may refer to anything; and without its namespace nobody knows where copies are.
-        if !project.is_synced() || !self.0.hub.is_synced() || project.deployments.has_unreadable(&key.namespace) {
+        if !project.is_synced() || !self.hub.is_synced() || project.deployments.has_unreadable(&key.namespace) {
             return Ok(Next::Await);
         }
         let Some(uid) = project.namespace_uid(&key.namespace) else { return Ok(Next::Await) };
         let work = Work {
-            all: &self.0,
+            of: self,
             project: &project,
             key,
             namespace: &key.namespace,
             hub_namespace: names::hub_namespace(&uid),
-            source: ObjectKey::new(&key.namespace, &token.name),
-            token,
+            source: key.source(),
+            token: &key.token,
         };
         work.run(now).await
     }
@@ -82,13 +99,13 @@ impl Reconciler for Companion {
 
 impl Work<'_> {
     async fn run(&self, now: Now) -> Result<Next, Error> {
-        let users = self.project.deployments.by_index(&source_index(self.namespace, &self.token));
+        let users = self.project.deployments.by_index(&source_index(self.namespace, self.token));
         let sources = self.project.sources(self.token.kind);
         let mut reading = Reading::Unknown;
         if users.is_empty() {
             sources.forget(&self.source);
         } else {
-            self.all.watch_sources(self.project);
+            self.of.watches.watch_sources(self.project);
             // What the hub refused it would refuse again, until the source is another.
             let known =
                 matches!(sources.get(&self.source), Source::Absent | Source::Present { .. } | Source::Refused(_));
@@ -111,7 +128,7 @@ impl Work<'_> {
         self.carry_out(&plan.steps, observed.fresh, read).await?;
         let last = sources.last(&self.source);
         let waits = matches!(last, Source::Unauthorized(_) | Source::Taken) || sources.is_failing();
-        let retry = self.all.options.timing.source_retry;
+        let retry = self.of.timing.source_retry;
         Ok(if waits && !users.is_empty() { Next::After(retry) } else { Next::Await })
     }
 
@@ -124,15 +141,15 @@ impl Work<'_> {
 
     /// Everything that is known about the companion, each object looked up once.
     fn observe(&self, users: &[Arc<WorkloadDeployment>], reading: Reading) -> Observed {
-        let Management { hub, options, .. } = self.all;
-        let companion = hub.companion(&self.hub_namespace, &self.token);
+        let Companion { hub, limits, .. } = self.of;
+        let companion = hub.companion(&self.hub_namespace, self.token);
         let copied = self.project.sources(self.token.kind).copy(&self.source);
         let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
         let user = |wd: &Arc<WorkloadDeployment>| User {
             name: wd.name_any(),
             wants_copy: wd.metadata.deletion_timestamp.is_none()
-                && wants_companions(wd, options.limits, &self.project.known_sources(wd)),
+                && wants_companions(wd, *limits, &self.project.known_sources(wd)),
         };
         Observed {
             token: self.token.clone(),
@@ -159,8 +176,8 @@ impl Work<'_> {
         let former = claims.filter(|(namespace, name)| *namespace == self.namespace && !users.contains(*name));
         let look = |(_, name): (&str, &str)| {
             let deployment = self.project.deployments.get(&ObjectKey::new(self.namespace, name));
-            let copy = self.all.hub.copies.get(&ObjectKey::new(&self.hub_namespace, name));
-            let copy_expects = copy.is_some_and(|copy| companion::expects(&copy, &self.token));
+            let copy = self.of.hub.copies.get(&ObjectKey::new(&self.hub_namespace, name));
+            let copy_expects = copy.is_some_and(|copy| companion::expects(&copy, self.token));
             (name.to_owned(), FormerUser { deployment: deployment.map(Shared::from), copy_expects })
         };
         former.map(look).collect()
@@ -168,7 +185,7 @@ impl Work<'_> {
 
     /// What former claims have left. Who expects the companion is only looked at where there is something.
     fn leftovers(&self, companion: &CompanionFacts) -> Option<Leftovers> {
-        let (hub, namespace) = (&self.all.hub, &*self.hub_namespace);
+        let (hub, namespace) = (&self.of.hub, &*self.hub_namespace);
         if !hub.knows_karmada() || hub.copies.has_unreadable(namespace) {
             return None; // nobody knows who lives, and who needs it; a fresh cache enqueues every key
         }
@@ -183,7 +200,7 @@ impl Work<'_> {
         };
         let residue = residue::of(companion, &binding, lives)?;
         let copies = hub.copies.by_index(&namespace_index(namespace));
-        let expecting = copies.iter().filter(|copy| companion::expects(copy, &self.token)).map(|copy| copy.name_any());
+        let expecting = copies.iter().filter(|copy| companion::expects(copy, self.token)).map(|copy| copy.name_any());
         let needed = expecting.filter_map(|copy| {
             let parent = names::binding_name("WorkloadDeployment", &copy);
             let clusters = hub.binding_of(namespace, &copy).map(|binding| binding.clusters.clone());
@@ -206,7 +223,7 @@ impl Work<'_> {
         if !companion_is_there {
             return Ok(Reading::Source(source));
         }
-        let companion = self.all.hub.plane.read_payload(&self.hub_namespace, &self.token).await?;
+        let companion = self.of.hub.plane.read_payload(&self.hub_namespace, self.token).await?;
         Ok(match companion {
             Some((version, companion)) => Reading::Both { source, version, companion },
             None => Reading::Source(source),
@@ -218,7 +235,7 @@ impl Work<'_> {
         let sources = self.project.sources(self.token.kind);
         let taken = sources.last(&self.source) == Source::Taken;
         let epoch = sources.begin(&self.source);
-        let (reading, payload) = match self.project.plane.read_payload(self.namespace, &self.token).await {
+        let (reading, payload) = match self.project.plane.read_payload(self.namespace, self.token).await {
             Ok(Some((seen, payload))) => {
                 let source = Source::Present { size: payload.size() };
                 let version = seen.resource_version.parse().unwrap_or(0);
@@ -235,7 +252,7 @@ impl Work<'_> {
             return Ok(None);
         }
         self.notify_users(sources.read(&self.source, epoch, reading));
-        Ok(payload.filter(|payload| payload.size() <= self.all.options.limits.per_object))
+        Ok(payload.filter(|payload| payload.size() <= self.of.limits.per_object))
     }
 
     /// Sends the writes, and notes the version that has the source's content afterwards. `fresh`: whether the companion had
@@ -246,7 +263,7 @@ impl Work<'_> {
         fresh: bool,
         read: Option<&ObjectVersion>,
     ) -> Result<(), Error> {
-        let (hub, metrics) = (&self.all.hub.plane, &self.all.metrics);
+        let (hub, metrics) = (&self.of.hub.plane, &self.of.metrics);
         let mut copied = read.cloned();
         for step in steps {
             let write = match step {
@@ -291,7 +308,7 @@ impl Work<'_> {
             namespace: self.hub_namespace.clone(),
             name: self.token.name.clone(),
         };
-        let found = self.all.hub.plane.read_metadata(&object).await?;
+        let found = self.of.hub.plane.read_metadata(&object).await?;
         let is_companion = |found: &ObjectMeta| {
             found.labels.as_ref().is_some_and(|labels| labels.contains_key(label::REFERENCED_DATA))
         };
@@ -312,12 +329,10 @@ impl Work<'_> {
         if news == News::Nothing {
             return;
         }
-        for user in self.project.deployments.by_index(&source_index(self.namespace, &self.token)) {
-            self.all.enqueue_federator(self.project, &user);
-            if news == News::Changed
-                && wants_companions(&user, self.all.options.limits, &self.project.known_sources(&user))
-            {
-                self.all.enqueue_companions_of(self.project, &user);
+        for user in self.project.deployments.by_index(&source_index(self.namespace, self.token)) {
+            self.of.triggers.enqueue_federator(self.project, &user);
+            if news == News::Changed && wants_companions(&user, self.of.limits, &self.project.known_sources(&user)) {
+                self.of.triggers.enqueue_companions_of(self.project, &user);
             }
         }
     }

@@ -9,8 +9,8 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    registry::{Discovered, ProjectFacts},
-    state::Management,
+    registry::{Discovered, ProjectFacts, ProjectRegistry},
+    watches::ManagementWatches,
 };
 use crate::{
     api::{
@@ -55,7 +55,7 @@ fn wanted(facts: Option<&ProjectFacts>, is_there: bool) -> Wanted {
 
 /// Watches projects and engages them, over `projects`, until `stop`.
 pub(super) fn start(
-    management: &Arc<Management>,
+    engaged: &Arc<ManagementWatches>,
     discovery: Connection,
     projects: Projects,
     internal: bool,
@@ -64,7 +64,7 @@ pub(super) fn start(
 ) {
     let store: Arc<Store<ProjectFacts>> = Arc::new(Store::new(|_, _| Vec::new()));
     let engagements = Arc::new(Engagements {
-        management: Arc::downgrade(management),
+        watches: Arc::downgrade(engaged),
         projects,
         health: health.clone(),
         stop: stop.clone(),
@@ -73,12 +73,12 @@ pub(super) fn start(
     store.listen(move |change| engagements.on_project(change));
     let plane = ControlPlane::new("discovery", discovery);
     let kind = if internal { Kind::ProjectControlPlane } else { Kind::Project };
-    management.projects.discover(Discovered { plane: plane.clone(), kind, projects: store.clone() });
+    engaged.projects.discover(Discovered { plane: plane.clone(), kind, projects: store.clone() });
     let watches = Watches {
         plane: &plane,
         health,
-        metrics: &management.metrics,
-        timing: management.options.timing,
+        metrics: &engaged.metrics,
+        timing: engaged.timing,
         stop,
         tenant: false,
         on_fresh: Arc::new(|| ()),
@@ -98,7 +98,7 @@ pub(super) fn start(
 
 /// Engages projects, and lets them go.
 struct Engagements {
-    management: Weak<Management>,
+    watches: Weak<ManagementWatches>,
     projects: Projects,
     health: Health,
     stop: CancellationToken,
@@ -113,10 +113,10 @@ impl Engagements {
 
     /// Does what a project's state asks for. One that cannot be connected is tried again until it can, or is gone.
     fn look(self: &Arc<Self>, name: &ProjectName, facts: Option<&ProjectFacts>) {
-        with(&self.management, |management| match wanted(facts, is_there(management, name)) {
-            Wanted::Gone => management.disengage(name),
-            Wanted::Engaged if !management.is_engaged(name) => {
-                if let Err(problem) = self.engage(management, name) {
+        with(&self.watches, |watches| match wanted(facts, is_there(&watches.projects, name)) {
+            Wanted::Gone => watches.disengage(name),
+            Wanted::Engaged if !watches.projects.is_engaged(name) => {
+                if let Err(problem) = self.engage(watches, name) {
                     self.retry(name, problem);
                 }
             }
@@ -124,10 +124,10 @@ impl Engagements {
         });
     }
 
-    fn engage(&self, management: &Arc<Management>, name: &ProjectName) -> Result<(), String> {
+    fn engage(&self, watches: &ManagementWatches, name: &ProjectName) -> Result<(), String> {
         let connection = self.projects.connect(name)?;
         let plane = ControlPlane::new(&format!("project {name}"), connection);
-        Management::engage(management, name, plane, true);
+        watches.engage(name, plane, true);
         Ok(())
     }
 
@@ -161,10 +161,10 @@ impl Engagements {
 
     /// Another attempt; nothing when the project is engaged, or is not to be.
     fn again(&self, name: &ProjectName) -> Option<Result<(), String>> {
-        let management = self.management.upgrade()?;
-        let facts = management.projects.discovered()?.projects.get(&ObjectKey::new("", name.as_str()));
-        let is_wanted = wanted(facts.as_deref(), is_there(&management, name)) == Wanted::Engaged;
-        (is_wanted && !management.is_engaged(name)).then(|| self.engage(&management, name))
+        let watches = self.watches.upgrade()?;
+        let facts = watches.projects.discovered()?.projects.get(&ObjectKey::new("", name.as_str()));
+        let is_wanted = wanted(facts.as_deref(), is_there(&watches.projects, name)) == Wanted::Engaged;
+        (is_wanted && !watches.projects.is_engaged(name)).then(|| self.engage(&watches, name))
     }
 
     fn retried(&self) -> MutexGuard<'_, BTreeSet<ProjectName>> {
@@ -173,16 +173,16 @@ impl Engagements {
 }
 
 /// Whether a project is there, be it readable or not.
-fn is_there(management: &Management, name: &ProjectName) -> bool {
+fn is_there(projects: &ProjectRegistry, name: &ProjectName) -> bool {
     let key = ObjectKey::new("", name.as_str());
-    management.projects.discovered().is_some_and(|discovered| discovered.projects.contains(&key))
+    projects.discovered().is_some_and(|discovered| discovered.projects.contains(&key))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{
-        controllers::management::Options,
+        controllers::management::{ManagementControllers, Options},
         io::store::Incoming,
         metrics::Metrics,
         plan::management::{policy::Propagation, repair, resolve::Limits, sweep::Sweep},
@@ -208,13 +208,13 @@ mod tests {
     async fn a_project_that_cannot_be_connected_is_reported_and_tried_until_it_is_gone() {
         let config = || kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let (health, stop) = (Health::default(), CancellationToken::new());
-        let plane = ControlPlane::new("hub", Connection::new(config()).unwrap());
-        let management = Management::start(plane, options(), &health, &Metrics::default(), &stop);
+        let hub = Connection::new(config()).unwrap();
+        let watches = ManagementControllers::start(hub, options(), &health, &Metrics::default(), &stop).watches;
         let projects = Arc::new(Store::new(|_, _: &ProjectFacts| Vec::<String>::new()));
         let plane = ControlPlane::new("discovery", Connection::new(config()).unwrap());
-        management.projects.discover(Discovered { plane, kind: Kind::Project, projects: projects.clone() });
+        watches.projects.discover(Discovered { plane, kind: Kind::Project, projects: projects.clone() });
         let engagements = Arc::new(Engagements {
-            management: Arc::downgrade(&management),
+            watches: Arc::downgrade(&watches),
             projects: Projects::new(config(), false),
             health: health.clone(),
             stop: stop.clone(),
@@ -233,7 +233,7 @@ mod tests {
         projects.observe(project(true));
         let reported = || health.noted().iter().any(|line| line.contains("connection to project no..name"));
         tokio::time::sleep(Duration::from_mins(10)).await;
-        assert!(reported() && !management.is_engaged(&ProjectName::new("no..name")));
+        assert!(reported() && !watches.projects.is_engaged(&ProjectName::new("no..name")));
         projects.forget(&ObjectKey::new("", "no..name"), "u");
         tokio::time::sleep(RETRY_LONGEST).await;
         assert!(!reported() && engagements.retried().is_empty(), "{:?}", health.noted());

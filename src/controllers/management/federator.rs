@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use kube::ResourceExt;
 
-use super::{project_cache::ProjectCache, state::Management};
+use super::{
+    blocked::BlockedDeployments, hub_cache::HubCache, move_memory::Moves, project_cache::ProjectCache,
+    queues::ProjectKey, registry::ProjectRegistry,
+};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -13,25 +16,37 @@ use crate::{
         referenced::Token,
     },
     controllers::{Reconciler, carry_out, record},
-    io::{Error, clock::Now, queue::Key, store::ObjectKey},
+    io::{Error, clock::Now, queue::Queue, store::ObjectKey},
+    metrics::Metrics,
     plan::{
         Next, Shared,
         management::{
             diagnosis::Karmada,
             facts::{AttachedBinding, Phase, SharedCompanion},
             federate::{self, Observed, Signal},
-            resolve::{self, View},
+            resolve::{self, Limits, View},
         },
         ownership,
         references::annotated,
     },
+    timing::Timing,
 };
 
 /// Keeps the copies of the projects' deployments on the hub, and tells each deployment what became of its copy.
-pub(super) struct Federator(pub(super) Arc<Management>);
+pub(super) struct Federator {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) blocked: Arc<BlockedDeployments>,
+    pub(super) moves: Arc<Moves>,
+    pub(super) queue: Arc<Queue<ProjectKey>>,
+    pub(super) limits: Limits,
+    pub(super) timing: Timing,
+    pub(super) metrics: Metrics,
+}
 
 impl Reconciler for Federator {
     const NAME: &'static str = "workload-deployment-federator";
+    type Key = ProjectKey;
 
     /// 1. Waits until the caches of project and hub are filled; a cache that has been filled anew enqueues every key.
     /// 2. Of a deployment that is gone, removes a copy that a write under way has made anew.
@@ -40,22 +55,21 @@ impl Reconciler for Federator {
     /// 5. Takes a repair's share of the budget; decides once more when others were quicker.
     /// 6. Remembers what blocks delivery, for its time is counted also when a write fails.
     /// 7. Writes.
-    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
-        let (Some(project), hub) = (self.0.project(&key.lane), &self.0.hub) else { return Ok(Next::Await) };
+    async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
+        let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else { return Ok(Next::Await) };
         if !project.is_synced() || !hub.is_synced() {
             return Ok(Next::Await);
         }
-        let place = ObjectKey::new(&key.namespace, &key.name);
-        let Some(deployment) = project.deployments.get(&place) else {
+        let Some(deployment) = project.deployments.get(&key.object) else {
             self.note(key, &[], now);
             return self.remove_orphan(&project, key).await;
         };
         let mut observed = self.observe(&project, key, deployment, now);
         let mut plan = federate::plan(&observed, now.time);
         if plan.signals.contains(&Signal::Repaired) {
-            let base = self.0.options.timing.repair_backoff_base;
-            match self.0.blocked.take(key, hub.copies.count(), base, now.instant) {
-                Ok(()) => self.0.metrics.repaired(),
+            let base = self.timing.repair_backoff_base;
+            match self.blocked.take(key, hub.copies.count(), base, now.instant) {
+                Ok(()) => self.metrics.repaired(),
                 Err(known) => {
                     observed.repairs = known;
                     plan = federate::plan(&observed, now.time);
@@ -64,43 +78,49 @@ impl Reconciler for Federator {
         }
         record(Self::NAME, key, &observed, now, &plan);
         self.note(key, &plan.signals, now);
-        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?)
+        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await?)
     }
 }
 
 impl Federator {
     /// Remembers what blocks a deployment, and has the next one looked at when a repair has helped.
-    fn note(&self, key: &Key, signals: &[Signal], now: Now) {
-        let noted = self.0.blocked.note(key, signals, now.instant);
+    fn note(&self, key: &ProjectKey, signals: &[Signal], now: Now) {
+        let noted = self.blocked.note(key, signals, now.instant);
         for (reason, count) in noted.counts {
-            self.0.metrics.blocked(&reason, count);
+            self.metrics.blocked(&reason, count);
         }
         if let Some(next) = noted.next {
-            self.0.queues.federator.add(next);
+            self.queue.add(next);
         }
     }
 
     /// The copy of a deployment that is gone, if there is one.
-    async fn remove_orphan(&self, project: &ProjectCache, key: &Key) -> Result<Next, Error> {
-        let hub = &self.0.hub;
-        let known = !project.deployments.has_unreadable(&key.namespace);
-        let Some(uid) = project.namespace_uid(&key.namespace).filter(|_| known) else { return Ok(Next::Await) };
-        let Some(copy) = hub.copies.get(&ObjectKey::new(&names::hub_namespace(&uid), &key.name)) else {
+    async fn remove_orphan(&self, project: &ProjectCache, key: &ProjectKey) -> Result<Next, Error> {
+        let hub = &self.hub;
+        let known = !project.deployments.has_unreadable(&key.object.namespace);
+        let Some(uid) = project.namespace_uid(&key.object.namespace).filter(|_| known) else { return Ok(Next::Await) };
+        let Some(copy) = hub.copies.get(&ObjectKey::new(&names::hub_namespace(&uid), &key.object.name)) else {
             return Ok(Next::Await);
         };
-        let plan = federate::plan_orphan(&key.namespace, &uid, &copy);
-        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.0.metrics).await?)
+        let plan = federate::plan_orphan(&key.object.namespace, &uid, &copy);
+        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await?)
     }
 
     /// Everything that is known about one deployment, each object looked up once.
-    fn observe(&self, project: &ProjectCache, key: &Key, deployment: Arc<WorkloadDeployment>, now: Now) -> Observed {
-        let hub = &self.0.hub;
+    fn observe(
+        &self,
+        project: &ProjectCache,
+        key: &ProjectKey,
+        deployment: Arc<WorkloadDeployment>,
+        now: Now,
+    ) -> Observed {
+        let hub = &self.hub;
         let place = ObjectKey::of(deployment.as_ref());
         let namespace_uid = project.namespace_uid(&place.namespace);
         let namespace = federate::copy_namespace(&deployment, namespace_uid.as_deref()).unwrap_or_default();
         let copy = hub.copies.get(&ObjectKey::new(&namespace, &place.name));
         let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada());
-        let (blocked, timing) = (&self.0.blocked, self.0.options.timing);
+        let (blocked, timing) = (&self.blocked, self.timing);
         Observed {
             project: project.name.clone(),
             namespace_uid,
@@ -131,18 +151,18 @@ impl Federator {
         let promised = promised.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
         let tokens: BTreeSet<Token> = sources.keys().cloned().chain(promised).collect();
         let companion = |token: Token| {
-            let facts = self.0.hub.companion(hub_namespace, &token)?;
+            let facts = self.hub.companion(hub_namespace, &token)?;
             let copied = project.sources(token.kind).copy(&ObjectKey::new(&place.namespace, &token.name));
             let companion = SharedCompanion::of(&facts, &user, copied.as_ref().map(|copied| &*copied.uid));
             Some((token, companion))
         };
         let companions = tokens.into_iter().filter_map(companion).collect();
-        View { limits: self.0.options.limits, sources, companions }
+        View { limits: self.limits, sources, companions }
     }
 
     /// What Karmada made of a copy, and of the companions that it expects.
     fn observe_karmada(&self, namespace: &str, city: &CityCode, copy: &WorkloadDeployment) -> Karmada {
-        let hub = &self.0.hub;
+        let hub = &self.hub;
         let policy = hub.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
         let parent = names::binding_name("WorkloadDeployment", &copy.name_any());
         let binding = hub.bindings.get(&ObjectKey::new(namespace, &parent));
@@ -163,7 +183,7 @@ impl Federator {
             phase: policy.map_or(Phase::Dependencies, |policy| Phase::of(&policy.spec)),
             attached: expected.into_iter().filter_map(attached).collect(),
             clusters: clusters.into_iter().filter_map(cluster).collect(),
-            drain_waits: self.0.moves.note(city, goes_to),
+            drain_waits: self.moves.note(city, goes_to),
             binding: binding.map(|binding| (*binding).clone()),
         }
     }

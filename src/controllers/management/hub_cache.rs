@@ -20,11 +20,12 @@ use crate::{
         clients::ControlPlane,
         store::{ObjectKey, Store},
     },
+    metrics::Metrics,
     plan::{
         self, NamespaceFacts,
         management::{
             cluster::ClusterFacts,
-            facts::{self, BindingFacts, CompanionFacts},
+            facts::{self, BindingFacts, CompanionFacts, Phase},
             guard,
             migration::{self, Consumer},
             projection,
@@ -181,6 +182,18 @@ impl HubCache {
             observed.consumers.push(Consumer { deployment: copy.name_any(), city, expects });
         }
         observed
+    }
+
+    /// Keeps the gauge of how far policies are on their way from claims to dependencies.
+    pub(super) fn count_phases(&self, metrics: &Metrics) {
+        let mut counts = Phase::ALL.map(|phase| (phase, 0));
+        for policy in self.policies.values() {
+            let of = Phase::of(&policy.spec);
+            counts.iter_mut().filter(|(phase, _)| *phase == of).for_each(|(_, count)| *count += 1);
+        }
+        for (phase, count) in counts {
+            metrics.policies(phase.label(), count);
+        }
     }
 
     /// How many companions, and bindings of such, a policy claims.

@@ -4,47 +4,56 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use kube::ResourceExt;
 
-use super::{index::copy_city, state::Management};
+use super::{hub_cache::HubCache, index::copy_city};
 use crate::{
     api::names::CityCode,
     controllers::send,
     io::clock::Now,
+    metrics::Metrics,
     plan::management::labels::{self, Observed},
 };
 
-/// Counts them, and reports it on the Cluster when it is news: `reported` has the city of each that was reported before.
-pub(super) async fn look(all: &Arc<Management>, reported: &mut BTreeMap<String, CityCode>, now: Now) {
-    if !all.hub.knows_karmada() {
-        return;
-    }
-    let observed = observe(all, reported);
-    let found = labels::mislabelled(&observed);
-    all.metrics.mislabelled(found.len());
-    for (cluster, city) in &found {
-        if let Some(event) = labels::report(&observed, cluster, city, now.time) {
-            let _ = send(&all.hub.plane, &event, &all.metrics).await; // a lost Event is no error
-            tracing::warn!(cluster, %city, "cluster holds a city without its label");
-        }
-    }
-    *reported = found;
+/// Looks for them.
+pub(super) struct ClusterLabels {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) metrics: Metrics,
 }
 
-fn observe(all: &Management, reported: &BTreeMap<String, CityCode>) -> Observed {
-    let mut observed = Observed { reported: reported.clone(), ..Observed::default() };
-    for copy in all.hub.copies.values() {
-        let Some(city) = copy_city(&copy) else { continue };
-        let binding = all.hub.binding_of(&copy.namespace().unwrap_or_default(), &copy.name_any());
-        if let Some(binding) = binding {
-            // Where another policy sends it is no matter of the city's label.
-            if binding.is_of_city(&city) {
-                observed.holders.push((city, binding.clusters.clone()));
+impl ClusterLabels {
+    /// Counts them, and reports it on the Cluster when it is news: `reported` has the city of each that was reported before.
+    pub(super) async fn look(&self, reported: &mut BTreeMap<String, CityCode>, now: Now) {
+        if !self.hub.knows_karmada() {
+            return;
+        }
+        let observed = self.observe(reported);
+        let found = labels::mislabelled(&observed);
+        self.metrics.mislabelled(found.len());
+        for (cluster, city) in &found {
+            if let Some(event) = labels::report(&observed, cluster, city, now.time) {
+                let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
+                tracing::warn!(cluster, %city, "cluster holds a city without its label");
             }
         }
+        *reported = found;
     }
-    for key in all.hub.clusters.keys() {
-        if let Some(facts) = all.hub.clusters.get(&key) {
-            observed.clusters.insert(key.name.to_string(), facts.city.clone());
+
+    fn observe(&self, reported: &BTreeMap<String, CityCode>) -> Observed {
+        let mut observed = Observed { reported: reported.clone(), ..Observed::default() };
+        for copy in self.hub.copies.values() {
+            let Some(city) = copy_city(&copy) else { continue };
+            let binding = self.hub.binding_of(&copy.namespace().unwrap_or_default(), &copy.name_any());
+            if let Some(binding) = binding {
+                // Where another policy sends it is no matter of the city's label.
+                if binding.is_of_city(&city) {
+                    observed.holders.push((city, binding.clusters.clone()));
+                }
+            }
         }
+        for key in self.hub.clusters.keys() {
+            if let Some(facts) = self.hub.clusters.get(&key) {
+                observed.clusters.insert(key.name.to_string(), facts.city.clone());
+            }
+        }
+        observed
     }
-    observed
 }

@@ -9,26 +9,34 @@ mod federator;
 mod hub_cache;
 mod index;
 mod labels;
+mod listeners;
 mod move_memory;
 mod moves;
 mod policy;
+mod policy_memory;
 mod probe;
-mod probe_memory;
 mod project_cache;
 mod projector;
 mod quarantine;
+mod queues;
 mod registry;
-mod state;
 mod stranded;
 mod sweep;
 mod triggers;
+mod watches;
 mod workload;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio_util::sync::CancellationToken;
 
-use self::state::Management;
+use self::{
+    blocked::BlockedDeployments, clusters::ClusterWatch, companion::Companion, federator::Federator,
+    hub_cache::HubCache, labels::ClusterLabels, move_memory::Moves, moves::CityMoves, policy::CityPolicy,
+    policy_memory::PolicyMemory, probe::Prober, projector::Projector, quarantine::QuarantineRegistry, queues::Queues,
+    registry::ProjectRegistry, stranded::StrandedNamespaces, sweep::Sweeper, triggers::Triggers,
+    watches::ManagementWatches, workload::WorkloadController,
+};
 use crate::{
     api::names::ProjectName,
     io::{
@@ -66,8 +74,103 @@ pub struct Options {
     pub timing: Timing,
 }
 
+/// What the controllers share. Each is given the parts that it uses, and no others.
+#[derive(Clone)]
+struct Parts {
+    options: Options,
+    metrics: Metrics,
+    /// What is known of the hub.
+    hub: Arc<HubCache>,
+    /// Which projects there are, and what is known of each.
+    projects: Arc<ProjectRegistry>,
+    /// What is to be done.
+    queues: Arc<Queues>,
+    /// What keeps deployments from being delivered, and what is repaired.
+    blocked: Arc<BlockedDeployments>,
+    /// Hub Instances that cannot be shown in a project.
+    quarantine: Arc<QuarantineRegistry>,
+    /// Cities that leave a cluster.
+    moves: Arc<Moves>,
+    /// What puts keys into the queues.
+    triggers: Arc<Triggers>,
+}
+
+impl Parts {
+    fn new(hub: Connection, options: Options, metrics: Metrics) -> Self {
+        let hub = Arc::new(HubCache::new(ControlPlane::new("hub", hub)));
+        let (projects, queues, moves) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
+        let blocked = Arc::new(BlockedDeployments::new(options.repair));
+        let quarantine = Arc::new(QuarantineRegistry::new(options.timing.quarantine_grace, &metrics));
+        let triggers = Arc::new(Triggers {
+            hub: Arc::clone(&hub),
+            projects: Arc::clone(&projects),
+            queues: Arc::clone(&queues),
+            blocked: Arc::clone(&blocked),
+            quarantine: Arc::clone(&quarantine),
+            moves: Arc::clone(&moves),
+        });
+        Self { options, metrics, hub, projects, queues, blocked, quarantine, moves, triggers }
+    }
+
+    fn watches(&self, health: &Health, stop: &CancellationToken) -> ManagementWatches {
+        let Self { options, metrics, hub, projects, blocked, triggers, .. } = self.clone();
+        let Options { networks, timing, .. } = options;
+        let (health, stop) = (health.clone(), stop.clone());
+        ManagementWatches { hub, projects, triggers, blocked, networks, health, metrics, timing, stop }
+    }
+
+    fn workload(&self) -> WorkloadController {
+        let Self { projects, metrics, .. } = self.clone();
+        WorkloadController { projects, metrics }
+    }
+
+    fn federator(&self) -> Federator {
+        let Self { options, metrics, hub, projects, queues, blocked, moves, .. } = self.clone();
+        let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
+        Federator { hub, projects, blocked, moves, queue, limits, timing, metrics }
+    }
+
+    fn policy(&self) -> CityPolicy {
+        let Self { options, metrics, hub, projects, moves, triggers, .. } = self.clone();
+        let Options { propagation, city_guard, timing, .. } = options;
+        let (its_hub, its_metrics) = (hub.clone(), metrics.clone());
+        let prober = Prober { hub: its_hub, triggers, metrics: its_metrics, timing, memory: Mutex::default() };
+        let memory = PolicyMemory::default();
+        CityPolicy { hub, projects, moves, prober, memory, propagation, city_guard, timing, metrics }
+    }
+
+    fn projector(&self) -> Projector {
+        let Self { metrics, hub, projects, quarantine, triggers, .. } = self.clone();
+        Projector { hub, projects, quarantine, triggers, metrics }
+    }
+
+    fn companion(&self, watches: &Arc<ManagementWatches>) -> Companion {
+        let Self { options, metrics, hub, projects, triggers, .. } = self.clone();
+        let Options { limits, timing, .. } = options;
+        Companion { hub, projects, triggers, watches: watches.clone(), limits, timing, metrics }
+    }
+
+    fn sweeper(&self) -> Sweeper {
+        let Self { options, metrics, hub, projects, triggers, .. } = self.clone();
+        let sweep = options.sweep;
+        let stranded = StrandedNamespaces { hub: hub.clone(), projects, sweep, metrics: metrics.clone() };
+        Sweeper { hub, triggers, stranded, sweep, metrics }
+    }
+
+    fn clusters(&self) -> ClusterWatch {
+        let Self { options, metrics, hub, queues, moves, triggers, .. } = self.clone();
+        let Options { city_guard, timing, sweep, .. } = options;
+        let labels = ClusterLabels { hub: hub.clone(), metrics: metrics.clone() };
+        let moves = CityMoves { hub, moves, triggers, city_guard, timing, metrics };
+        ClusterWatch { labels, moves, queues, interval: sweep.interval }
+    }
+}
+
 /// The management side, watching from the moment it is made, working once it [`run`](Self::run)s.
-pub struct ManagementControllers(Arc<Management>);
+pub struct ManagementControllers {
+    parts: Parts,
+    watches: Arc<ManagementWatches>,
+}
 
 impl ManagementControllers {
     /// Starts the watches of the hub.
@@ -78,12 +181,15 @@ impl ManagementControllers {
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        Self(Management::start(ControlPlane::new("hub", hub), options, health, metrics, stop))
+        let parts = Parts::new(hub, options, metrics.clone());
+        let watches = Arc::new(parts.watches(health, stop));
+        watches.start_hub();
+        Self { parts, watches }
     }
 
     /// Takes the only project in: its watches start, its objects are worked on, and readiness waits for it.
     pub fn engage(&self, name: &ProjectName, connection: Connection) {
-        Management::engage(&self.0, name, ControlPlane::new(&format!("project {name}"), connection), false);
+        self.watches.engage(name, ControlPlane::new(&format!("project {name}"), connection), false);
     }
 
     /// Takes in every project that `discovery` knows, and lets each go when it is gone. Nothing is deleted by that.
@@ -95,25 +201,27 @@ impl ManagementControllers {
         health: &Health,
         stop: &CancellationToken,
     ) {
-        discovery::start(&self.0, discovery, projects, internal, health, stop);
+        discovery::start(&self.watches, discovery, projects, internal, health, stop);
     }
 
     /// Works until `stop`; what is under way then is finished first.
     pub async fn run(&self, stop: &CancellationToken) {
-        let Management { queues, metrics, .. } = &*self.0;
-        let workload = Arc::new(workload::WorkloadController(self.0.clone()));
-        let federator = Arc::new(federator::Federator(self.0.clone()));
-        let policy = Arc::new(policy::CityPolicy(self.0.clone()));
-        let projector = Arc::new(projector::Projector(self.0.clone()));
-        let companion = Arc::new(companion::Companion(self.0.clone()));
+        let Self { parts, watches } = self;
+        let Parts { queues, metrics, .. } = parts;
+        let workload = Arc::new(parts.workload());
+        let federator = Arc::new(parts.federator());
+        let policy = Arc::new(parts.policy());
+        let projector = Arc::new(parts.projector());
+        let companion = Arc::new(parts.companion(watches));
+        let (sweeper, clusters) = (parts.sweeper(), parts.clusters());
         tokio::join!(
             super::run(workload, queues.workload.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(federator, queues.federator.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(policy, queues.policy.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(projector, queues.projector.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(companion, queues.companion.clone(), COMPANION_WORKERS, metrics.clone(), stop.clone()),
-            sweep::run(&self.0, stop),
-            clusters::run(&self.0, stop),
+            sweeper.run(stop),
+            clusters.run(stop),
         );
     }
 }

@@ -3,13 +3,19 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
+    hub_cache::HubCache,
     index::{city_index, spelling},
-    state::Management,
+    move_memory::Moves,
+    policy_memory::PolicyMemory,
+    probe::Prober,
+    queues::PolicyKey,
+    registry::ProjectRegistry,
 };
 use crate::{
     api::names::CityCode,
     controllers::{Reconciler, record, send},
-    io::{Error, clock::Now, queue::Key, store::ObjectKey},
+    io::{Error, clock::Now, store::ObjectKey},
+    metrics::Metrics,
     plan::{
         Next, Shared,
         management::{
@@ -20,37 +26,50 @@ use crate::{
             unneeded,
         },
     },
+    timing::Timing,
 };
 
 /// Keeps the policy of a city in a hub namespace as long as somebody needs it.
-pub(super) struct CityPolicy(pub(super) Arc<Management>);
+pub(super) struct CityPolicy {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) moves: Arc<Moves>,
+    pub(super) prober: Prober,
+    pub(super) memory: PolicyMemory,
+    pub(super) propagation: Propagation,
+    /// Whether what runs in a city stays where it is when its cluster loses the city's label.
+    pub(super) city_guard: bool,
+    pub(super) timing: Timing,
+    pub(super) metrics: Metrics,
+}
 
 impl Reconciler for CityPolicy {
     const NAME: &'static str = "city-policy";
+    type Key = PolicyKey;
 
     /// 1. Waits until the hub's caches are filled; a cache that has been filled anew enqueues every key.
     /// 2. Observes the policy, who needs it, where the city is, and how far companions are from needing no claims.
     /// 3. Decides.
     /// 4. Writes.
     /// 5. Remembers and counts what has been reported: only now, for it is reported only once it is sent.
-    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &PolicyKey, now: Now) -> Result<Next, Error> {
         let Some(observed) = self.observe(key, now) else { return Ok(Next::Await) };
         let plan = policy::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         for write in &plan.steps {
-            send(&self.0.hub.plane, write, &self.0.metrics).await?;
+            send(&self.hub.plane, write, &self.metrics).await?;
         }
         for signal in &plan.signals {
             match signal {
-                Signal::Waits => self.0.wait_reported(&key.namespace, &key.name),
-                Signal::GaveUp => self.0.metrics.policy_claims_given_up(),
-                Signal::Warned => self.0.warned(&key.namespace, now.instant),
-                Signal::Refused => self.0.migration_refused(),
-                Signal::NobodyToAsk => self.0.nobody_to_ask_reported(),
+                Signal::Waits => self.memory.wait_reported(key),
+                Signal::GaveUp => self.metrics.policy_claims_given_up(),
+                Signal::Warned => self.memory.warned(&key.namespace, now.instant),
+                Signal::Refused => self.prober.refused(),
+                Signal::NobodyToAsk => self.prober.nobody_to_ask_reported(),
             }
         }
         if !plan.steps.is_empty() {
-            self.0.count_phases();
+            self.hub.count_phases(&self.metrics);
         }
         Ok(plan.next)
     }
@@ -58,21 +77,20 @@ impl Reconciler for CityPolicy {
 
 impl CityPolicy {
     /// Everything that is known about the city in the namespace; nothing while the hub's caches are not filled.
-    fn observe(&self, key: &Key, now: Now) -> Option<Observed> {
-        let hub = &self.0.hub;
-        let city = CityCode::parse(&key.name).ok()?;
+    fn observe(&self, key: &PolicyKey, now: Now) -> Option<Observed> {
+        let hub = &self.hub;
         if !hub.is_synced() {
             return None;
         }
-        let namespace = &key.namespace;
+        let PolicyKey { namespace, city } = key;
         let facts = hub.namespaces.get(&ObjectKey::new("", namespace))?;
-        let mirrored = facts.upstream().and_then(|(project, own)| Some((self.0.project(project.as_str())?, own)));
-        let originals = mirrored.as_ref().map(|(project, own)| project.deployments.by_index(&city_index(own, &city)));
+        let mirrored = facts.upstream().and_then(|(project, own)| Some((self.projects.get(&project)?, own)));
+        let originals = mirrored.as_ref().map(|(project, own)| project.deployments.by_index(&city_index(own, city)));
         let originals = originals.unwrap_or_default();
         let alive = originals.iter().filter(|wd| wd.metadata.deletion_timestamp.is_none());
         let known =
             mirrored.is_some_and(|(project, own)| project.is_synced() && !project.deployments.has_unreadable(own));
-        let copies = hub.copies.by_index(&city_index(namespace, &city));
+        let copies = hub.copies.by_index(&city_index(namespace, city));
         let spellings: BTreeSet<String> = copies
             .iter()
             .filter_map(|copy| spelling(copy))
@@ -89,40 +107,40 @@ impl CityPolicy {
             wanted: alive.count() > 0,
             complete: known && !hub.copies.has_unreadable(namespace),
             namespace_lives: !facts.terminating,
-            place: self.place(&city, namespace, &keys),
-            guard: self.0.options.city_guard,
+            place: self.place(city, namespace, &keys),
+            guard: self.city_guard,
             delivered_by_dependency: migration.as_ref().is_some_and(migration::all_delivered_by_dependency),
             claimed: 0,
             unneeded_for: Duration::ZERO,
             wait_is_reported: false,
-            propagation: self.0.options.propagation,
-            probe: self.probe(namespace, &city, phase, now),
+            propagation: self.propagation,
+            probe: self.probe(namespace, city, phase, now),
             rollback_impact: self.rollback_impact(namespace, migration.as_ref(), now),
-            timing: self.0.options.timing,
+            timing: self.timing,
             namespace: namespace.to_string(),
             policy: policy.map(Shared::from),
-            city,
+            city: city.clone(),
         };
         let unneeded = unneeded::is_unneeded(&observed);
         (observed.unneeded_for, observed.wait_is_reported) =
-            self.0.unneeded_for(namespace, &observed.city, unneeded && observed.policy.is_some(), now.instant);
+            self.memory.unneeded_for(key, unneeded && observed.policy.is_some(), now.instant);
         observed.claimed = if unneeded { hub.claims_left(namespace, &name) } else { 0 };
         Some(observed)
     }
 
     /// Where the city is, and whether it is to move.
     fn place(&self, city: &CityCode, namespace: &str, copies: &[ObjectKey]) -> Option<guard::Observed> {
-        let known = self.0.moves.are_known() || !self.0.options.city_guard;
-        let place = self.0.hub.place_of(city, namespace, copies).filter(|_| known)?;
-        Some(self.0.moves.instruct(city, namespace, place))
+        let known = self.moves.are_known() || !self.city_guard;
+        let place = self.hub.place_of(city, namespace, copies).filter(|_| known)?;
+        Some(self.moves.instruct(city, namespace, place))
     }
 
     /// Whether Karmada brings dependencies, for a policy that is on its way there.
     fn probe(&self, namespace: &str, city: &CityCode, phase: Option<Phase>, now: Now) -> Probe {
         let moving = phase.filter(|phase| *phase != Phase::Dependencies);
         match moving {
-            Some(phase) if self.0.options.propagation == Propagation::Dependencies && self.0.hub.knows_karmada() => {
-                self.0.probe(namespace, city, phase, now.instant)
+            Some(phase) if self.propagation == Propagation::Dependencies && self.hub.knows_karmada() => {
+                self.prober.ask(namespace, city, phase, now.instant)
             }
             _ => Probe::Elsewhere,
         }
@@ -135,10 +153,10 @@ impl CityPolicy {
         migration: Option<&migration::Observed>,
         now: Now,
     ) -> Option<(Vec<String>, Option<Duration>)> {
-        if self.0.options.propagation != Propagation::Selectors {
+        if self.propagation != Propagation::Selectors {
             return None;
         }
         let impact = migration.and_then(migration::rollback_impact)?;
-        Some((impact, self.0.warned_for(namespace, now.instant)))
+        Some((impact, self.memory.warned_for(namespace, now.instant)))
     }
 }

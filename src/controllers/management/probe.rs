@@ -1,10 +1,13 @@
 //! Whether Karmada brings dependencies: what its plan is asked with.
 
-use std::time::Instant;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
 
 use kube::ResourceExt;
 
-use super::{hub_cache::HubCache, index::city_index, state::Management};
+use super::{hub_cache::HubCache, index::city_index, triggers::Triggers};
 use crate::{
     api::{
         karmada::PropagationPolicy,
@@ -13,20 +16,31 @@ use crate::{
         referenced::Token,
     },
     io::store::ObjectKey,
+    metrics::Metrics,
     plan::{
         management::{
             facts::Phase,
-            probe::{self, Asker, Candidate, Observed, Probe},
+            probe::{self, Asker, Candidate, Observed, Probe, State},
         },
         references::annotated,
     },
+    timing::Timing,
 };
 
-impl Management {
+/// Asks Karmada whether it brings dependencies, one policy at a time, and remembers what has come of it.
+pub(super) struct Prober {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) triggers: Arc<Triggers>,
+    pub(super) metrics: Metrics,
+    pub(super) timing: Timing,
+    pub(super) memory: Mutex<State>,
+}
+
+impl Prober {
     /// What is known of it, for the policy of one city. The first to see the answer has all others look.
-    pub(super) fn probe(&self, namespace: &str, city: &CityCode, phase: Phase, now: Instant) -> Probe {
-        let timing = self.options.timing;
-        let mut state = self.probing.lock();
+    pub(super) fn ask(&self, namespace: &str, city: &CityCode, phase: Phase, now: Instant) -> Probe {
+        let timing = self.timing;
+        let mut state = self.lock();
         if state.has_passed() {
             return Probe::Passed;
         }
@@ -40,22 +54,26 @@ impl Management {
         drop(state);
         if probe == Probe::Passed {
             self.metrics.migration_refused(false);
-            self.enqueue_policies();
+            self.triggers.enqueue_policies();
         }
         probe
     }
 
     /// It has been reported that Karmada does not answer.
-    pub(super) fn migration_refused(&self) {
-        let mut state = self.probing.lock();
+    pub(super) fn refused(&self) {
+        let mut state = self.lock();
         *state = std::mem::take(&mut *state).refused();
         self.metrics.migration_refused(!state.has_passed());
     }
 
     /// It has been reported that nobody can be asked.
     pub(super) fn nobody_to_ask_reported(&self) {
-        let mut state = self.probing.lock();
+        let mut state = self.lock();
         *state = std::mem::take(&mut *state).nobody_reported();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::{
-    index::claimed_place_index,
-    project_cache::ProjectCache,
-    state::{Management, UNRESOLVED_LANE},
+    hub_cache::HubCache, index::claimed_place_index, project_cache::ProjectCache, quarantine::QuarantineRegistry,
+    queues::InstanceKey, registry::ProjectRegistry, triggers::Triggers,
 };
 use crate::{
     api::{compute::Instance, names},
     controllers::{End, Reconciler, carry_out, record, send},
-    io::{Class, Error, clock::Now, queue::Key, store::ObjectKey},
+    io::{Class, Error, clock::Now, store::ObjectKey},
+    metrics::Metrics,
     plan::{
         Hub, Next, Plan, Project, Shared, Step,
         management::{
@@ -23,28 +23,36 @@ use crate::{
 };
 
 /// Shows the Instances of the hub in their projects, and reports those that cannot be shown.
-pub(super) struct Projector(pub(super) Arc<Management>);
+pub(super) struct Projector {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) quarantine: Arc<QuarantineRegistry>,
+    pub(super) triggers: Arc<Triggers>,
+    pub(super) metrics: Metrics,
+}
 
 impl Reconciler for Projector {
     const NAME: &'static str = "instance-projector";
+    type Key = InstanceKey;
 
     /// 1. Waits until the Instances of hub and project are known; a cache that has been filled anew enqueues every key.
     /// 2. Observes the place in the project, the hub Instance that belongs there, and others that claim it.
     /// 3. Decides.
     /// 4. Remembers who cannot be shown, and reports each once, after its grace.
     /// 5. Writes; a source whose projection is refused for what it says cannot be shown either.
-    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
-        if !self.0.hub.instances.is_synced() {
+    async fn reconcile(&self, key: &InstanceKey, now: Now) -> Result<Next, Error> {
+        if !self.hub.instances.is_synced() {
             return Ok(Next::Await);
         }
-        if &*key.lane == UNRESOLVED_LANE {
-            return self.lost(&ObjectKey::new(&key.namespace, &key.name), now).await;
-        }
-        let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
+        let place = match key {
+            InstanceKey::Place(place) => place,
+            InstanceKey::Unresolved(instance) => return self.lost(instance, now).await,
+        };
+        let Some(project) = self.projects.get(&place.project) else { return Ok(Next::Await) };
         if !project.is_synced() || !project.instances.is_synced() {
             return Ok(Next::Await);
         }
-        let Some(observed) = self.observe(&project, key) else { return Ok(Next::Await) };
+        let Some(observed) = self.observe(&project, &place.object) else { return Ok(Next::Await) };
         let plan = projection::plan(&observed);
         record(Self::NAME, key, &observed, now, &plan);
         let mut next = plan.next;
@@ -61,14 +69,14 @@ impl Reconciler for Projector {
 impl Projector {
     /// A hub Instance that names no project of ours.
     async fn lost(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
-        let Some(instance) = self.0.hub.instances.get(key) else { return Ok(Next::Await) };
+        let Some(instance) = self.hub.instances.get(key) else { return Ok(Next::Await) };
         match projection::identify(&instance) {
             Err(why) => self.quarantine(&instance, why, now).await,
-            Ok(claimed) if !self.0.is_engaged(&claimed.project) => {
+            Ok(claimed) if !self.projects.is_engaged(&claimed.project) => {
                 self.quarantine(&instance, Quarantine::ProjectAbsent, now).await
             }
             Ok(_) => {
-                self.0.enqueue_projection(&instance); // engaged meanwhile
+                self.triggers.enqueue_projection(&instance); // engaged meanwhile
                 Ok(Next::Await)
             }
         }
@@ -76,8 +84,8 @@ impl Projector {
 
     /// What is known of one place; nothing while something of it cannot be read, or while what lies there claims to belong
     /// elsewhere: that is another key.
-    fn observe(&self, project: &ProjectCache, key: &Key) -> Option<Observed> {
-        let hub = &self.0.hub;
+    fn observe(&self, project: &ProjectCache, key: &ObjectKey) -> Option<Observed> {
+        let hub = &self.hub;
         let facts = project.namespaces.get(&ObjectKey::new("", &key.namespace));
         let hub_namespace = facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
         // An object that cannot be read may be any of the ones we look for: unknown is not absent.
@@ -105,7 +113,7 @@ impl Projector {
             facts: facts.as_deref().cloned(),
             source: source.map(Shared::from),
             deployment: deployment.map(Shared::from),
-            projection: project.instances.get(&ObjectKey::new(&key.namespace, &key.name)).map(Shared::from),
+            projection: project.instances.get(key).map(Shared::from),
         })
     }
 
@@ -117,12 +125,12 @@ impl Projector {
         observed: &Observed,
         plan: &Plan<Step<Project, Hub>, Misplaced>,
     ) -> Result<Option<Misplaced>, Error> {
-        let done = carry_out(&project.plane, &self.0.hub.plane, plan, &self.0.metrics).await;
+        let done = carry_out(&project.plane, &self.hub.plane, plan, &self.metrics).await;
         let Some(source) = &observed.source else { return Ok(done.map(|_| None)?) };
         match done {
             Ok(_) => {
                 if !plan.signals.iter().any(|misplaced| misplaced.instance.uid() == source.uid()) {
-                    self.0.quarantine.remove(&ObjectKey::of(&**source));
+                    self.quarantine.remove(&ObjectKey::of(&**source));
                 }
                 Ok(None)
             }
@@ -136,7 +144,7 @@ impl Projector {
     }
 
     async fn quarantine(&self, instance: &Instance, why: Quarantine, now: Now) -> Result<Next, Error> {
-        match self.0.quarantine.put(instance, why, now.instant) {
+        match self.quarantine.put(instance, why, now.instant) {
             Report::Already => Ok(Next::Await),
             Report::After(after) => Ok(Next::After(after)),
             Report::Now => {
@@ -147,7 +155,7 @@ impl Projector {
                     reason = why.label(),
                     "hub Instance is quarantined"
                 );
-                send(&self.0.hub.plane, &projection::report(instance, why, now.time), &self.0.metrics).await?;
+                send(&self.hub.plane, &projection::report(instance, why, now.time), &self.metrics).await?;
                 Ok(Next::Await)
             }
         }

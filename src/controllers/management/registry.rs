@@ -39,8 +39,8 @@ pub(super) struct ProjectRegistry {
 
 impl ProjectRegistry {
     /// The project of this name, while it is engaged.
-    pub(super) fn get(&self, name: &str) -> Option<Arc<ProjectCache>> {
-        self.read().get(&ProjectName::new(name)).cloned()
+    pub(super) fn get(&self, name: &ProjectName) -> Option<Arc<ProjectCache>> {
+        self.read().get(name).cloned()
     }
 
     /// Whether a project is engaged.

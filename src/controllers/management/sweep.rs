@@ -14,7 +14,11 @@ use serde::de::DeserializeOwned;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{state::Management, stranded};
+use super::{
+    hub_cache::HubCache,
+    stranded::{Stranded, StrandedNamespaces},
+    triggers::Triggers,
+};
 use crate::{
     api::{
         karmada::ResourceBinding,
@@ -23,16 +27,17 @@ use crate::{
     },
     controllers::{is_silence, send, worst},
     io::{Class, Error, clock::Now, list, store::ObjectKey},
+    metrics::Metrics,
     plan::management::{
         facts::CompanionFacts,
-        sweep::{self, Budget, Verdict},
+        sweep::{self, Budget, Sweep, Verdict},
     },
 };
 
 /// What earlier sweeps have seen.
 #[derive(Default)]
 struct Memory {
-    stranded: stranded::Stranded,
+    stranded: Stranded,
     /// Uids of companions of which nobody can say who uses them.
     unclaimed: BTreeSet<String>,
 }
@@ -44,61 +49,66 @@ struct Found {
     unclaimed: BTreeSet<String>,
 }
 
-/// Sweeps until `stop`.
-pub(super) async fn run(all: &Arc<Management>, stop: &CancellationToken) {
-    let every = all.options.sweep.interval;
-    let mut memory = Memory::default();
-    let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = ticks.tick() => {}
+/// Sweeps.
+pub(super) struct Sweeper {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) triggers: Arc<Triggers>,
+    pub(super) stranded: StrandedNamespaces,
+    pub(super) sweep: Sweep,
+    pub(super) metrics: Metrics,
+}
+
+impl Sweeper {
+    /// Sweeps until `stop`.
+    pub(super) async fn run(&self, stop: &CancellationToken) {
+        let every = self.sweep.interval;
+        let mut memory = Memory::default();
+        let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            self.triggers.enqueue_blocked();
+            self.triggers.enqueue_quarantined();
+            self.once(&mut memory).await;
         }
-        all.enqueue_blocked();
-        all.enqueue_quarantined();
-        once(all, &mut memory).await;
     }
-}
 
-/// One sweep. Each part has its own end: what keeps one from its work keeps no other from it.
-async fn once(all: &Arc<Management>, memory: &mut Memory) {
-    if !all.hub.is_synced() || !all.hub.bindings.is_synced() {
-        return; // nobody knows what is in use
+    /// One sweep. Each part has its own end: what keeps one from its work keeps no other from it.
+    async fn once(&self, memory: &mut Memory) {
+        if !self.hub.is_synced() || !self.hub.bindings.is_synced() {
+            return; // nobody knows what is in use
+        }
+        self.note("companions and their bindings", self.companions(memory).await);
+        self.note("stranded namespaces", self.stranded.look(&mut memory.stranded, Now::read()).await);
     }
-    note(all, "companions and their bindings", companions(all, memory).await);
-    note(all, "stranded namespaces", stranded::look(all, &mut memory.stranded, Now::read()).await);
-}
 
-fn note(all: &Management, part: &'static str, done: Result<(), Error>) {
-    if let Err(error) = done {
-        tracing::warn!(part, %error, class = error.label(), "sweep could not do all its work");
-        all.metrics.reconcile_failed("sweep", error.label());
+    fn note(&self, part: &'static str, done: Result<(), Error>) {
+        if let Err(error) = done {
+            tracing::warn!(part, %error, class = error.label(), "sweep could not do all its work");
+            self.metrics.reconcile_failed("sweep", error.label());
+        }
     }
-}
 
-/// Companions that nobody uses, and bindings without their companion.
-async fn companions(all: &Arc<Management>, memory: &mut Memory) -> Result<(), Error> {
-    // A list that fails ends this part: what is not seen is not gone.
-    let mut found = Found::default();
-    collect::<ConfigMap>(all, SourceKind::ConfigMap, &memory.unclaimed, &mut found).await?;
-    collect::<Secret>(all, SourceKind::Secret, &memory.unclaimed, &mut found).await?;
-    memory.unclaimed = found.unclaimed;
-    reap(all, &found.companions).await
-}
+    /// Companions that nobody uses, and bindings without their companion.
+    async fn companions(&self, memory: &mut Memory) -> Result<(), Error> {
+        // A list that fails ends this part: what is not seen is not gone.
+        let mut found = Found::default();
+        self.collect::<ConfigMap>(SourceKind::ConfigMap, &memory.unclaimed, &mut found).await?;
+        self.collect::<Secret>(SourceKind::Secret, &memory.unclaimed, &mut found).await?;
+        memory.unclaimed = found.unclaimed;
+        self.reap(&found.companions).await
+    }
 
-/// Lists the companions of a kind, and has each looked at whom no event may have brought up.
-async fn collect<K>(
-    all: &Arc<Management>,
-    kind: SourceKind,
-    reported: &BTreeSet<String>,
-    found: &mut Found,
-) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
-    list(all, ours, |companion: PartialObjectMeta<K>| {
+    /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
+    async fn collect<K>(&self, kind: SourceKind, reported: &BTreeSet<String>, found: &mut Found) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
+        self.list(ours, |companion: PartialObjectMeta<K>| {
         let facts = CompanionFacts::of(&companion.metadata);
         let key = ObjectKey::of(&companion);
         found.companions.insert((key.namespace.to_string(), Token { kind, name: key.name.to_string() }));
@@ -108,90 +118,87 @@ where
             }
             found.unclaimed.insert(facts.uid);
         }
-        let namespace = all.hub.namespaces.get(&ObjectKey::new("", &key.namespace));
-        if !sweep::is_paused(namespace.as_deref(), all.options.sweep.paused) {
-            all.enqueue_companion(kind, &key);
+        let namespace = self.hub.namespaces.get(&ObjectKey::new("", &key.namespace));
+        if !sweep::is_paused(namespace.as_deref(), self.sweep.paused) {
+            self.triggers.enqueue_companion(kind, &key);
         }
     })
     .await
-}
-
-/// Removes bindings whose companion is gone; one that cannot be removed holds up no other.
-async fn reap(all: &Arc<Management>, companions: &BTreeSet<(String, Token)>) -> Result<(), Error> {
-    let mut orphans = Vec::new();
-    list(all, ListParams::default(), |binding: PartialObjectMeta<ResourceBinding>| {
-        orphans.extend(orphan(all, companions, binding.metadata));
-    })
-    .await?;
-    let limit = all.options.sweep.max_bindings;
-    if orphans.len() > limit {
-        tracing::warn!(
-            limit,
-            found = orphans.len(),
-            "more bindings without their companions than one sweep may remove"
-        );
     }
-    let mut budget = Budget::of(limit);
-    let mut failed = Vec::new();
-    for (token, binding) in orphans {
-        if budget.is_spent() {
-            break;
+
+    /// Removes bindings whose companion is gone; one that cannot be removed holds up no other.
+    async fn reap(&self, companions: &BTreeSet<(String, Token)>) -> Result<(), Error> {
+        let mut orphans = Vec::new();
+        self.list(ListParams::default(), |binding: PartialObjectMeta<ResourceBinding>| {
+            orphans.extend(self.orphan(companions, binding.metadata));
+        })
+        .await?;
+        let limit = self.sweep.max_bindings;
+        if orphans.len() > limit {
+            tracing::warn!(
+                limit,
+                found = orphans.len(),
+                "more bindings without their companions than one sweep may remove"
+            );
         }
-        match remove(all, &token, &binding).await {
-            Ok(()) => budget.removed(),
-            // The companion is there after all, or the binding has changed: the next sweep sees.
-            Err(error) if error.class() == Class::Conflict => {}
-            Err(error) if is_silence(&error) => return Err(error),
-            Err(error) => {
-                tracing::warn!(binding = ?binding.name, namespace = ?binding.namespace, %error, "binding without its companion cannot be removed");
-                budget.refused();
-                failed.push(error);
+        let mut budget = Budget::of(limit);
+        let mut failed = Vec::new();
+        for (token, binding) in orphans {
+            if budget.is_spent() {
+                break;
+            }
+            match self.remove(&token, &binding).await {
+                Ok(()) => budget.removed(),
+                // The companion is there after all, or the binding has changed: the next sweep sees.
+                Err(error) if error.class() == Class::Conflict => {}
+                Err(error) if is_silence(&error) => return Err(error),
+                Err(error) => {
+                    tracing::warn!(binding = ?binding.name, namespace = ?binding.namespace, %error, "binding without its companion cannot be removed");
+                    budget.refused();
+                    failed.push(error);
+                }
             }
         }
+        worst(failed).map_or(Ok(()), Err)
     }
-    worst(failed).map_or(Ok(()), Err)
-}
 
-/// Removes one binding whose companion is gone.
-async fn remove(all: &Management, companion: &Token, binding: &ObjectMeta) -> Result<(), Error> {
-    let namespace = binding.namespace.as_deref().unwrap_or_default();
-    for write in sweep::reap(namespace, binding, companion) {
-        send(&all.hub.plane, &write, &all.metrics).await?;
-    }
-    all.metrics.reaped();
-    tracing::info!(namespace, binding = ?binding.name, "binding without its companion is removed");
-    Ok(())
-}
-
-/// The companion that a binding of ours has lost; nothing when it has not, or is none of ours, or clean-up is paused.
-fn orphan(
-    all: &Management,
-    companions: &BTreeSet<(String, Token)>,
-    binding: ObjectMeta,
-) -> Option<(Token, ObjectMeta)> {
-    let key = ObjectKey::new(binding.namespace.as_deref()?, binding.name.as_deref()?);
-    let token = sweep::companion_of(&key.name)?;
-    let observed = sweep::Observed {
-        companion_exists: companions.contains(&(key.namespace.to_string(), token.clone())),
-        namespace: all.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).map(|facts| (*facts).clone()),
-        paused: all.options.sweep.paused,
-        ..sweep::Observed::of(token, &binding, all.hub.bindings.get(&key).as_deref())
-    };
-    match sweep::judge(&observed) {
-        Verdict::Goes => Some((observed.companion, binding)),
-        Verdict::Paused => {
-            tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");
-            None
+    /// Removes one binding whose companion is gone.
+    async fn remove(&self, companion: &Token, binding: &ObjectMeta) -> Result<(), Error> {
+        let namespace = binding.namespace.as_deref().unwrap_or_default();
+        for write in sweep::reap(namespace, binding, companion) {
+            send(&self.hub.plane, &write, &self.metrics).await?;
         }
-        Verdict::Stays => None,
+        self.metrics.reaped();
+        tracing::info!(namespace, binding = ?binding.name, "binding without its companion is removed");
+        Ok(())
     }
-}
 
-/// The metadata of all objects of a kind on the hub.
-async fn list<K>(all: &Management, params: ListParams, see: impl FnMut(PartialObjectMeta<K>)) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let plane = &all.hub.plane;
-    list::metadata(&plane.connection().client(), plane.name(), params, see).await
+    /// The companion that a binding of ours has lost; nothing when it has not, or is none of ours, or clean-up is paused.
+    fn orphan(&self, companions: &BTreeSet<(String, Token)>, binding: ObjectMeta) -> Option<(Token, ObjectMeta)> {
+        let key = ObjectKey::new(binding.namespace.as_deref()?, binding.name.as_deref()?);
+        let token = sweep::companion_of(&key.name)?;
+        let observed = sweep::Observed {
+            companion_exists: companions.contains(&(key.namespace.to_string(), token.clone())),
+            namespace: self.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).map(|facts| (*facts).clone()),
+            paused: self.sweep.paused,
+            ..sweep::Observed::of(token, &binding, self.hub.bindings.get(&key).as_deref())
+        };
+        match sweep::judge(&observed) {
+            Verdict::Goes => Some((observed.companion, binding)),
+            Verdict::Paused => {
+                tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");
+                None
+            }
+            Verdict::Stays => None,
+        }
+    }
+
+    /// The metadata of all objects of a kind on the hub.
+    async fn list<K>(&self, params: ListParams, see: impl FnMut(PartialObjectMeta<K>)) -> Result<(), Error>
+    where
+        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        let plane = &self.hub.plane;
+        list::metadata(&plane.connection().client(), plane.name(), params, see).await
+    }
 }

@@ -5,56 +5,55 @@ use std::{collections::BTreeSet, sync::Arc};
 use kube::ResourceExt;
 
 use super::{
+    blocked::BlockedDeployments,
+    hub_cache::HubCache,
     index::{Index, claimed_deployment_index, claimed_namespace_index, namespace_index, project_index},
+    move_memory::Moves,
     project_cache::ProjectCache,
-    state::{Management, UNRESOLVED_LANE, with2},
+    quarantine::QuarantineRegistry,
+    queues::{CompanionKey, InstanceKey, PolicyKey, ProjectKey, Queues},
+    registry::ProjectRegistry,
 };
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
-        names::{CityCode, CityPolicyName, HubNamespace},
+        names::{CityCode, CityPolicyName, HubNamespace, ProjectName},
         referenced::{SourceKind, Token},
     },
-    controllers::with,
-    io::{
-        clock::Now,
-        queue::Key,
-        store::{Change, ObjectKey},
+    io::store::ObjectKey,
+    plan::management::{
+        projection,
+        triggers::{self, HubChange, HubWork, ProjectChange, ProjectWork},
     },
-    plan::management::triggers::{self, Delta, HubChange, HubWork, ProjectChange, ProjectWork},
 };
 
-/// A change as plans take it.
-fn delta<'a, V>(change: &'a Change<'_, V>) -> Delta<'a, V> {
-    Delta {
-        namespace: &change.key.namespace,
-        name: &change.key.name,
-        old: change.old.map(AsRef::as_ref),
-        new: change.new.map(AsRef::as_ref),
-    }
+/// Who looks up by name whom a change concerns, and enqueues it.
+pub(super) struct Triggers {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) queues: Arc<Queues>,
+    pub(super) blocked: Arc<BlockedDeployments>,
+    pub(super) quarantine: Arc<QuarantineRegistry>,
+    pub(super) moves: Arc<Moves>,
 }
 
-impl Management {
+impl Triggers {
     /// A cache of the hub is fresh: look at everything, and let what failed meanwhile try now.
     pub(super) fn everything_again(&self) {
-        self.count_phases();
         self.queues.policy.retry_all_now();
-        self.queues.projector.retry_now(UNRESOLVED_LANE);
-        for project in self.all_projects() {
+        self.queues.projector.retry_now(&None);
+        for project in self.projects.all() {
             self.project_again(&project);
         }
         for instance in self.hub.instances.values() {
             self.enqueue_projection(&instance);
         }
-        self.clusters_changed.notify_one();
+        self.queues.clusters.notify_one();
     }
 
     /// A cache of a project is fresh: look at its own objects, and at what the hub holds for it.
     pub(super) fn project_again(&self, project: &ProjectCache) {
-        let lane = project.name.as_str();
-        for queue in [&self.queues.workload, &self.queues.federator, &self.queues.projector, &self.queues.companion] {
-            queue.retry_now(lane);
-        }
+        self.queues.retry_project(&project.name);
         self.enqueue_in(project, ProjectWork::Workloads(None));
         for deployment in project.deployments.values() {
             for work in triggers::with_its_namespace(&deployment) {
@@ -65,8 +64,23 @@ impl Management {
             self.enqueue_all_of(&namespace.name);
         }
         for key in self.projections_of(project) {
-            self.queues.projector.add(Key::new(lane, &key.namespace, &key.name));
+            self.enqueue_place(project, key);
         }
+    }
+
+    /// A project is let go. What the hub still holds of it has nowhere to be shown now, and is reported.
+    pub(super) fn project_gone(&self, project: &ProjectName) {
+        self.queues.forget_project(project);
+        self.enqueue_claimants(&project_index(project));
+    }
+
+    /// Projections of a project, and what is to become one: keys in the project.
+    fn projections_of(&self, project: &ProjectCache) -> BTreeSet<ObjectKey> {
+        let claimants = self.hub.instances.by_index(&project_index(&project.name));
+        let claimed = claimants.iter().filter_map(|instance| {
+            Some(ObjectKey::new(&projection::identify(instance).ok()?.namespace, &instance.name_any()))
+        });
+        claimed.chain(project.instances.keys()).collect()
     }
 
     /// Whatever a hub namespace holds of its project.
@@ -76,96 +90,15 @@ impl Management {
         self.enqueue(HubWork::Companions(namespace.to_owned()));
     }
 
-    /// Hears of every change on the hub.
-    pub(super) fn listen_to_hub(self: &Arc<Self>) {
-        let weak = Arc::downgrade(self);
-        self.hub.copies.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Copy(delta(c)))));
-        let weak = Arc::downgrade(self);
-        self.hub.policies.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Policy(delta(c)))));
-        let weak = Arc::downgrade(self);
-        self.hub.namespaces.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Namespace(delta(c)))));
-        let weak = Arc::downgrade(self);
-        self.hub.instances.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Instance(delta(c)))));
-        for kind in SourceKind::ALL {
-            let weak = Arc::downgrade(self);
-            let after = move |c: &Change<'_, _>| {
-                with(&weak, |this| this.after_hub(&HubChange::Companion(kind, delta(c))));
-            };
-            self.hub.companions(kind).listen(after);
-        }
-        let weak = Arc::downgrade(self);
-        self.hub.bindings.listen(move |c| {
-            with(&weak, |this| {
-                if c.new.is_some() && c.old != c.new {
-                    this.blocked.karmada_wrote(Now::read().instant);
-                }
-                this.after_hub(&HubChange::Binding(delta(c)));
-            });
-        });
-        let weak = Arc::downgrade(self);
-        self.hub.clusters.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Cluster(delta(c)))));
-        let weak = Arc::downgrade(self);
-        self.hub.copies.listen_readable(move |namespace| {
-            with(&weak, |this| this.after_hub(&HubChange::CopiesReadable(namespace)));
-        });
-        let weak = Arc::downgrade(self);
-        self.hub.instances.listen_readable(move |namespace| {
-            with(&weak, |this| this.after_hub(&HubChange::InstancesReadable(namespace)));
-        });
-    }
-
-    /// Hears of every change in a project.
-    pub(super) fn listen_to_project(self: &Arc<Self>, project: &Arc<ProjectCache>) {
-        let both = || (Arc::downgrade(self), Arc::downgrade(project));
-        let (weak, of) = both();
-        project.workloads.listen(move |c| {
-            let change = ProjectChange::Workload(&c.key.namespace, &c.key.name);
-            with2(&weak, &of, |this, project| this.after_project(project, &change));
-        });
-        let (weak, of) = both();
-        project.deployments.listen(move |c| {
-            with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Deployment(delta(c))));
-        });
-        let (weak, of) = both();
-        project.deployments.listen_readable(move |namespace| {
-            let change = ProjectChange::DeploymentsReadable(namespace);
-            with2(&weak, &of, |this, project| this.after_project(project, &change));
-        });
-        let (weak, of) = both();
-        project.locations.listen(move |c| {
-            with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Location(delta(c))));
-        });
-        let (weak, of) = both();
-        project.namespaces.listen(move |c| {
-            with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Namespace(delta(c))));
-        });
-        let (weak, of) = both();
-        project.instances.listen(move |c| {
-            let change = ProjectChange::Projection(&c.key.namespace, &c.key.name);
-            with2(&weak, &of, |this, project| this.after_project(project, &change));
-        });
-        for kind in SourceKind::ALL {
-            let (weak, of) = both();
-            project.sources(kind).listen(move |source| {
-                let change = ProjectChange::Source(&source.namespace, Token { kind, name: source.name.to_string() });
-                with2(&weak, &of, |this, project| this.after_project(project, &change));
-            });
-        }
-        if let Some(networks) = &project.networks {
-            let (weak, of) = both();
-            networks.listen(move |c| {
-                with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Network(delta(c))));
-            });
-        }
-    }
-
-    fn after_hub(&self, change: &HubChange<'_>) {
+    /// What a change on the hub concerns.
+    pub(super) fn after_hub(&self, change: &HubChange<'_>) {
         for work in triggers::after_hub(change) {
             self.enqueue(work);
         }
     }
 
-    fn after_project(&self, project: &ProjectCache, change: &ProjectChange<'_>) {
+    /// What a change in a project concerns.
+    pub(super) fn after_project(&self, project: &ProjectCache, change: &ProjectChange<'_>) {
         for work in triggers::after_project(change) {
             self.enqueue_in(project, work);
         }
@@ -212,7 +145,7 @@ impl Management {
                 }
             }
             HubWork::Mirrored(project, namespace) => {
-                if let Some(project) = self.project(project.as_str()) {
+                if let Some(project) = self.projects.get(&project) {
                     self.enqueue_in(&project, ProjectWork::Namespace(namespace));
                 }
             }
@@ -225,32 +158,32 @@ impl Management {
             // Where a hub Instance says that it belongs, if we know such a project; else in the lane of those who are lost.
             HubWork::Projection { namespace, name, claimed } => {
                 let key = match claimed {
-                    Some(claimed) if self.is_engaged(&claimed.project) => {
-                        Key::new(claimed.project.as_str(), &claimed.namespace, &name)
+                    Some(claimed) if self.projects.is_engaged(&claimed.project) => {
+                        InstanceKey::Place(ProjectKey::new(&claimed.project, &claimed.namespace, &name))
                     }
-                    _ => Key::new(UNRESOLVED_LANE, &namespace, &name),
+                    _ => InstanceKey::Unresolved(ObjectKey::new(&namespace, &name)),
                 };
                 self.queues.projector.add(key);
             }
             HubWork::Release(namespace, name) => self.quarantine.remove(&ObjectKey::new(&namespace, &name)),
-            HubWork::Clusters => self.clusters_changed.notify_one(),
+            HubWork::Clusters => self.queues.clusters.notify_one(),
             HubWork::CalledOff(cluster) => self.moves.called_off(&cluster),
         }
     }
 
     /// Work that a change in a project brings.
     fn enqueue_in(&self, project: &ProjectCache, work: ProjectWork) {
-        let lane = project.name.as_str();
+        let of_project = |namespace: &str, name: &str| ProjectKey::new(&project.name, namespace, name);
         match work {
-            ProjectWork::Workload(namespace, name) => self.queues.workload.add(Key::new(lane, &namespace, &name)),
+            ProjectWork::Workload(namespace, name) => self.queues.workload.add(of_project(&namespace, &name)),
             ProjectWork::Workloads(namespace) => {
                 for key in project.workloads.keys() {
                     if namespace.as_ref().is_none_or(|namespace| **namespace == *key.namespace) {
-                        self.queues.workload.add(Key::new(lane, &key.namespace, &key.name));
+                        self.queues.workload.add(of_project(&key.namespace, &key.name));
                     }
                 }
             }
-            ProjectWork::Deployment(namespace, name) => self.queues.federator.add(Key::new(lane, &namespace, &name)),
+            ProjectWork::Deployment(namespace, name) => self.queues.federator.add(of_project(&namespace, &name)),
             ProjectWork::Policy { namespace, recorded, city } => {
                 let derived = project.namespace_uid(&namespace).map(|uid| HubNamespace::of(&uid));
                 if let Some(namespace) = derived.or(recorded) {
@@ -258,7 +191,7 @@ impl Management {
                 }
             }
             ProjectWork::Companion(namespace, token) => {
-                self.queues.companion.add(Key::new(lane, &namespace, &token.to_string()));
+                self.queues.companion.add(CompanionKey::new(&project.name, &namespace, token));
             }
             ProjectWork::Claimants(namespace, deployment) => {
                 self.enqueue_claimants(&claimed_deployment_index(&project.name, &namespace, &deployment));
@@ -271,7 +204,7 @@ impl Management {
                 let of_project = self.hub.namespaces.keys_by_index(&project_index(&project.name));
                 of_project.iter().filter(|key| mirrors(key)).for_each(|key| self.enqueue_all_of(&key.name));
             }
-            ProjectWork::Projection(namespace, name) => self.queues.projector.add(Key::new(lane, &namespace, &name)),
+            ProjectWork::Projection(namespace, name) => self.enqueue_place(project, ObjectKey::new(&namespace, &name)),
             ProjectWork::Namespace(namespace) => {
                 for deployment in project.deployments.by_index(&namespace_index(&namespace)) {
                     for work in triggers::with_its_namespace(&deployment) {
@@ -281,7 +214,7 @@ impl Management {
                 self.enqueue_in(project, ProjectWork::Workloads(Some(namespace.clone())));
                 self.enqueue_claimants(&claimed_namespace_index(&project.name, &namespace));
                 for key in project.instances.keys_by_index(&namespace_index(&namespace)) {
-                    self.queues.projector.add(Key::new(lane, &key.namespace, &key.name));
+                    self.enqueue_place(project, key);
                 }
             }
         }
@@ -312,7 +245,7 @@ impl Management {
     /// The federator's work on a deployment.
     pub(super) fn enqueue_federator(&self, project: &ProjectCache, deployment: &WorkloadDeployment) {
         let namespace = deployment.namespace().unwrap_or_default();
-        self.queues.federator.add(Key::new(project.name.as_str(), &namespace, &deployment.name_any()));
+        self.queues.federator.add(ProjectKey::new(&project.name, &namespace, &deployment.name_any()));
     }
 
     /// Work on a companion, under the name that its source has in the project.
@@ -320,7 +253,7 @@ impl Management {
         let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &companion.namespace)) else { return };
         if let Some((project, namespace)) = facts.upstream() {
             let token = Token { kind, name: companion.name.to_string() };
-            self.queues.companion.add(Key::new(project.as_str(), namespace, &token.to_string()));
+            self.queues.companion.add(CompanionKey::new(&project, namespace, token));
         }
     }
 
@@ -328,12 +261,12 @@ impl Management {
     fn enqueue_original(&self, copy: &ObjectKey) {
         let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &copy.namespace)) else { return };
         if let Some((project, namespace)) = facts.upstream() {
-            self.queues.federator.add(Key::new(project.as_str(), namespace, &copy.name));
+            self.queues.federator.add(ProjectKey::new(&project, namespace, &copy.name));
         }
     }
 
     /// Hub Instances under this index value.
-    pub(super) fn enqueue_claimants(&self, index: &Index) {
+    fn enqueue_claimants(&self, index: &Index) {
         for instance in self.hub.instances.by_index(index) {
             self.enqueue_projection(&instance);
         }
@@ -349,6 +282,11 @@ impl Management {
         self.enqueue(HubWork::Policies(None));
     }
 
+    /// The projector's work on a place in a project.
+    fn enqueue_place(&self, project: &ProjectCache, object: ObjectKey) {
+        self.queues.projector.add(InstanceKey::Place(ProjectKey { project: project.name.clone(), object }));
+    }
+
     fn enqueue_policy_named(&self, policy: &ObjectKey) {
         if let Some(city) = CityPolicyName::parse(&policy.name) {
             self.enqueue_policy(&policy.namespace, &city);
@@ -356,6 +294,6 @@ impl Management {
     }
 
     fn enqueue_policy(&self, namespace: &str, city: &CityCode) {
-        self.queues.policy.add(Key::new(namespace, namespace, city.as_str()));
+        self.queues.policy.add(PolicyKey { namespace: namespace.into(), city: city.clone() });
     }
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use kube::ResourceExt;
 
-use super::{index::workload_index, project_cache::ProjectCache, state::Management};
+use super::{index::workload_index, project_cache::ProjectCache, queues::ProjectKey, registry::ProjectRegistry};
 use crate::{
     api::{compute::Workload, names::CityCode},
     controllers::{Reconciler, Refused, is_silence, record, send, worst},
-    io::{Class, Error, clock::Now, queue::Key, store::ObjectKey},
+    io::{Class, Error, clock::Now, store::ObjectKey},
+    metrics::Metrics,
     plan::{
         Next, Project, Shared, Write,
         management::{
@@ -20,38 +21,42 @@ use crate::{
 };
 
 /// Keeps the deployments of each Workload, and sums up in its status what they report.
-pub(super) struct WorkloadController(pub(super) Arc<Management>);
+pub(super) struct WorkloadController {
+    pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) metrics: Metrics,
+}
 
 impl Reconciler for WorkloadController {
     const NAME: &'static str = "workload";
+    type Key = ProjectKey;
 
     /// 1. Waits until all that the decision reads is known; a cache that has been filled anew enqueues every key.
     /// 2. Observes the Workload, its deployments, cities and Networks.
     /// 3. Decides.
     /// 4. Writes, and goes on after what is refused as far as the plan allows; it is reported on the Workload, since nobody
     ///    else would tell the tenant.
-    async fn reconcile(&self, key: &Key, now: Now) -> Result<Next, Error> {
-        let Some(project) = self.0.project(&key.lane) else { return Ok(Next::Await) };
+    async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
+        let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
         if !project.is_synced() {
             return Ok(Next::Await);
         }
-        let Some(workload) = project.workloads.get(&ObjectKey::new(&key.namespace, &key.name)) else {
+        let Some(workload) = project.workloads.get(&key.object) else {
             return Ok(Next::Await);
         };
         let deleting = workload.metadata.deletion_timestamp.is_some();
         let networks_known = project.networks.as_ref().is_none_or(|networks| networks.is_synced());
         let known = deleting || project.locations.is_synced() && networks_known;
         // Of what is to be deleted with it, all must be known.
-        if !known || deleting && project.deployments.has_unreadable(&key.namespace) {
+        if !known || deleting && project.deployments.has_unreadable(&key.object.namespace) {
             return Ok(Next::Await);
         }
-        let observed = observe(&project, key, workload);
+        let observed = observe(&project, &key.object, workload);
         let plan = fan_out::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         let failed = self.write(&project, &plan.steps).await?;
         let refused: Vec<Refusal> = failed.iter().map(|(write, error)| refusal_of(write, error)).collect();
         if let Some(reported) = fan_out::refused(&observed, &refused, now.time) {
-            send(&project.plane, &reported, &self.0.metrics).await?;
+            send(&project.plane, &reported, &self.metrics).await?;
         }
         worst(failed.into_iter().map(|(_, error)| error)).map_or(Ok(plan.next), Err)
     }
@@ -69,7 +74,7 @@ impl WorkloadController {
             if !refusal::may_follow(write, &refused) {
                 continue;
             }
-            match send(&project.plane, write, &self.0.metrics).await {
+            match send(&project.plane, write, &self.metrics).await {
                 Ok(_) => {}
                 Err(error) if is_silence(&error) => return Err(error),
                 Err(error) => {
@@ -92,7 +97,7 @@ fn refusal_of(write: &Write<Project>, error: &Error) -> Refusal {
 }
 
 /// Everything that is known about one Workload, each object looked up once.
-fn observe(project: &ProjectCache, key: &Key, workload: Arc<Workload>) -> Observed {
+fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>) -> Observed {
     let named = placement::names(&workload).into_iter().filter_map(|name| {
         let deployment = project.deployments.get(&ObjectKey::new(&key.namespace, &name))?;
         Some((name, deployment.into()))

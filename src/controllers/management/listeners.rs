@@ -1,0 +1,113 @@
+//! Has the triggers hear of every change in the caches, for as long as they live.
+
+use std::sync::{Arc, Weak};
+
+use super::{project_cache::ProjectCache, triggers::Triggers};
+use crate::{
+    api::referenced::{SourceKind, Token},
+    controllers::with,
+    io::{clock::Now, store::Change},
+    plan::management::triggers::{Delta, HubChange, ProjectChange},
+};
+
+/// A change as plans take it.
+fn delta<'a, V>(change: &'a Change<'_, V>) -> Delta<'a, V> {
+    Delta {
+        namespace: &change.key.namespace,
+        name: &change.key.name,
+        old: change.old.map(AsRef::as_ref),
+        new: change.new.map(AsRef::as_ref),
+    }
+}
+
+impl Triggers {
+    /// Hears of every change on the hub.
+    pub(super) fn listen_to_hub(self: &Arc<Self>) {
+        let weak = Arc::downgrade(self);
+        self.hub.copies.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Copy(delta(c)))));
+        let weak = Arc::downgrade(self);
+        self.hub.policies.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Policy(delta(c)))));
+        let weak = Arc::downgrade(self);
+        self.hub.namespaces.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Namespace(delta(c)))));
+        let weak = Arc::downgrade(self);
+        self.hub.instances.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Instance(delta(c)))));
+        for kind in SourceKind::ALL {
+            let weak = Arc::downgrade(self);
+            let after = move |c: &Change<'_, _>| {
+                with(&weak, |this| this.after_hub(&HubChange::Companion(kind, delta(c))));
+            };
+            self.hub.companions(kind).listen(after);
+        }
+        let weak = Arc::downgrade(self);
+        self.hub.bindings.listen(move |c| {
+            with(&weak, |this| {
+                if c.new.is_some() && c.old != c.new {
+                    this.blocked.karmada_wrote(Now::read().instant);
+                }
+                this.after_hub(&HubChange::Binding(delta(c)));
+            });
+        });
+        let weak = Arc::downgrade(self);
+        self.hub.clusters.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Cluster(delta(c)))));
+        let weak = Arc::downgrade(self);
+        self.hub.copies.listen_readable(move |namespace| {
+            with(&weak, |this| this.after_hub(&HubChange::CopiesReadable(namespace)));
+        });
+        let weak = Arc::downgrade(self);
+        self.hub.instances.listen_readable(move |namespace| {
+            with(&weak, |this| this.after_hub(&HubChange::InstancesReadable(namespace)));
+        });
+    }
+
+    /// Hears of every change in a project.
+    pub(super) fn listen_to_project(self: &Arc<Self>, project: &Arc<ProjectCache>) {
+        let both = || (Arc::downgrade(self), Arc::downgrade(project));
+        let (weak, of) = both();
+        project.workloads.listen(move |c| {
+            let change = ProjectChange::Workload(&c.key.namespace, &c.key.name);
+            with2(&weak, &of, |this, project| this.after_project(project, &change));
+        });
+        let (weak, of) = both();
+        project.deployments.listen(move |c| {
+            with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Deployment(delta(c))));
+        });
+        let (weak, of) = both();
+        project.deployments.listen_readable(move |namespace| {
+            let change = ProjectChange::DeploymentsReadable(namespace);
+            with2(&weak, &of, |this, project| this.after_project(project, &change));
+        });
+        let (weak, of) = both();
+        project.locations.listen(move |c| {
+            with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Location(delta(c))));
+        });
+        let (weak, of) = both();
+        project.namespaces.listen(move |c| {
+            with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Namespace(delta(c))));
+        });
+        let (weak, of) = both();
+        project.instances.listen(move |c| {
+            let change = ProjectChange::Projection(&c.key.namespace, &c.key.name);
+            with2(&weak, &of, |this, project| this.after_project(project, &change));
+        });
+        for kind in SourceKind::ALL {
+            let (weak, of) = both();
+            project.sources(kind).listen(move |source| {
+                let change = ProjectChange::Source(&source.namespace, Token { kind, name: source.name.to_string() });
+                with2(&weak, &of, |this, project| this.after_project(project, &change));
+            });
+        }
+        if let Some(networks) = &project.networks {
+            let (weak, of) = both();
+            networks.listen(move |c| {
+                with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Network(delta(c))));
+            });
+        }
+    }
+}
+
+/// Runs `act` while both live.
+fn with2<T, U>(one: &Weak<T>, two: &Weak<U>, act: impl FnOnce(&T, &U)) {
+    if let (Some(one), Some(two)) = (one.upgrade(), two.upgrade()) {
+        act(&one, &two);
+    }
+}

@@ -1,0 +1,156 @@
+//! The watches of the management side: of the hub, of each project that is engaged, and of the sources in it once they are
+//! used.
+
+use std::sync::{Arc, Weak};
+
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use kube::core::PartialObjectMeta;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    blocked::BlockedDeployments, hub_cache::HubCache, project_cache::ProjectCache, registry::ProjectRegistry,
+    triggers::Triggers,
+};
+use crate::{
+    api::{
+        compute::{Instance, Workload, WorkloadDeployment},
+        karmada::{Cluster, PropagationPolicy, ResourceBinding},
+        meta::label,
+        names::ProjectName,
+        neighbours::{LocationBinding, Network},
+    },
+    controllers::{Watches, namespace_facts, with},
+    io::{clients::ControlPlane, clock::Now, feed::Feed, health::Health},
+    metrics::Metrics,
+    plan::{
+        self, Kind, Plane,
+        management::{
+            cluster::ClusterFacts,
+            facts::{BindingFacts, CompanionFacts},
+        },
+    },
+    timing::Timing,
+};
+
+/// Objects per page where nearly all are passed over.
+const SOURCES_PAGE_SIZE: u32 = 100;
+
+/// Starts and ends watches. What they bring goes into the caches, and from there to the triggers.
+pub(super) struct ManagementWatches {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) triggers: Arc<Triggers>,
+    pub(super) blocked: Arc<BlockedDeployments>,
+    /// Whether the Networks of projects are watched.
+    pub(super) networks: bool,
+    pub(super) health: Health,
+    pub(super) metrics: Metrics,
+    pub(super) timing: Timing,
+    pub(super) stop: CancellationToken,
+}
+
+impl ManagementWatches {
+    /// Watches the hub.
+    pub(super) fn start_hub(&self) {
+        self.triggers.listen_to_hub();
+        let (hub, metrics) = (Arc::downgrade(&self.hub), self.metrics.clone());
+        let triggers = Arc::downgrade(&self.triggers);
+        let on_fresh = move || {
+            with(&hub, |hub| hub.count_phases(&metrics));
+            with(&triggers, |triggers| triggers.everything_again());
+        };
+        let hub = &self.hub;
+        let watches = self.watches(&hub.plane, &self.stop, false, on_fresh);
+        let scope = label::UPSTREAM_NAMESPACE;
+        watches.written::<WorkloadDeployment, _>(scope, |wd| wd, &hub.copies);
+        // Without a selector: the Go operator's carry no label of ours, and are taken over.
+        watches.written::<PropagationPolicy, _>("", |p| p, &hub.policies);
+        let mirrors = label::UPSTREAM_CLUSTER;
+        watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &hub.namespaces);
+        let feed = Feed { keep: namespace_facts, store: hub.namespaces.clone() };
+        hub.plane.feed(Kind::Namespace, Arc::new(feed));
+        let companions = format!("{}=true", label::REFERENCED_DATA);
+        let facts = |of: PartialObjectMeta<ConfigMap>| CompanionFacts::of(&of.metadata);
+        watches.start::<PartialObjectMeta<ConfigMap>, _>(&companions, facts, &hub.config_maps);
+        let feed = Feed { keep: facts, store: hub.config_maps.clone() };
+        hub.plane.feed(Kind::ConfigMap, Arc::new(feed));
+        let facts = |of: PartialObjectMeta<Secret>| CompanionFacts::of(&of.metadata);
+        watches.start::<PartialObjectMeta<Secret>, _>(&companions, facts, &hub.secrets);
+        let feed = Feed { keep: facts, store: hub.secrets.clone() };
+        hub.plane.feed(Kind::Secret, Arc::new(feed));
+        watches.objects::<ResourceBinding, _>("", BindingFacts::of, &hub.bindings);
+        watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
+        // Without a selector: one without its labels is to be reported, not overlooked.
+        watches.written::<Instance, _>("", |i| i, &hub.instances);
+    }
+
+    /// Takes a project in: its objects are worked on from now on.
+    pub(super) fn engage(&self, name: &ProjectName, plane: ControlPlane<plan::Project>, tenant: bool) {
+        let project = Arc::new(ProjectCache::new(name, plane, self.networks, tenant, self.stop.child_token()));
+        self.triggers.listen_to_project(&project);
+        if let Some(before) = self.projects.insert(project.clone()) {
+            before.stop.cancel();
+        }
+        self.metrics.projects(self.projects.all().len());
+        let (triggers, of): (Weak<Triggers>, Weak<ProjectCache>) =
+            (Arc::downgrade(&self.triggers), Arc::downgrade(&project));
+        let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
+        let watches = self.watches(&project.plane, &project.stop, tenant, on_fresh);
+        watches.written::<Workload, _>("", |w| w, &project.workloads);
+        watches.written::<WorkloadDeployment, _>("", |wd| wd, &project.deployments);
+        watches.objects::<LocationBinding, _>("", |binding| binding.spec.city(), &project.locations);
+        watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
+        let projections = label::UPSTREAM_CLUSTER;
+        watches.written::<Instance, _>(projections, |i| i, &project.instances);
+        if let Some(networks) = &project.networks {
+            watches.start::<PartialObjectMeta<Network>, _>("", |_| (), networks);
+        }
+        tracing::info!(project = %name, "project engaged");
+    }
+
+    /// Watches the ConfigMaps and Secrets of a project, from the first that is referred to on. Of those nobody refers to,
+    /// nothing is kept.
+    pub(super) fn watch_sources(&self, project: &ProjectCache) {
+        if !project.begins_to_watch_sources() {
+            return;
+        }
+        let watches = self.watches(&project.plane, &project.stop, project.tenant, || ());
+        watches.start_into::<PartialObjectMeta<ConfigMap>, _>(
+            "",
+            SOURCES_PAGE_SIZE,
+            |_| (),
+            project.config_maps.clone(),
+        );
+        watches.start_into::<PartialObjectMeta<Secret>, _>("", SOURCES_PAGE_SIZE, |_| (), project.secrets.clone());
+    }
+
+    /// Lets a project go. Nothing is deleted by that.
+    pub(super) fn disengage(&self, name: &ProjectName) {
+        let Some(project) = self.projects.remove(name) else { return };
+        project.stop.cancel();
+        for (reason, count) in self.blocked.forget_project(name, Now::read().instant) {
+            self.metrics.blocked(&reason, count);
+        }
+        self.metrics.projects(self.projects.all().len());
+        tracing::info!(project = %name, "project disengaged");
+        self.triggers.project_gone(name);
+    }
+
+    fn watches<'a, P: Plane>(
+        &'a self,
+        plane: &'a ControlPlane<P>,
+        stop: &'a CancellationToken,
+        tenant: bool,
+        on_fresh: impl Fn() + Send + Sync + 'static,
+    ) -> Watches<'a, P> {
+        Watches {
+            plane,
+            health: &self.health,
+            metrics: &self.metrics,
+            timing: self.timing,
+            stop,
+            tenant,
+            on_fresh: Arc::new(on_fresh),
+        }
+    }
+}
