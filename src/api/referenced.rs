@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 /// Longest name of a source: Karmada's binding of it is `<name>-configmap`, which must be a name as well.
 pub const MAX_SOURCE_NAME: usize = 253 - "-configmap".len();
 
-/// What can be referred to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// What can be referred to. A kind is added here, in what reads references (`plan::references`), in the roles and in the
+/// script that teaches Karmada about dependencies; a test compares the latter two with [`Self::ALL`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum SourceKind {
     /// `v1` ConfigMap
     ConfigMap,
@@ -17,7 +18,7 @@ pub enum SourceKind {
 }
 
 impl SourceKind {
-    /// Both.
+    /// Every one, in order.
     pub const ALL: [Self; 2] = [Self::ConfigMap, Self::Secret];
 
     /// The kind's name.
@@ -26,6 +27,43 @@ impl SourceKind {
             Self::ConfigMap => "ConfigMap",
             Self::Secret => "Secret",
         }
+    }
+
+    /// Its resource in API paths and roles.
+    pub fn plural(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmaps",
+            Self::Secret => "secrets",
+        }
+    }
+
+    /// Whether the values under `data` are in base64, and the object has a type that says what they are.
+    pub fn is_encoded(self) -> bool {
+        match self {
+            Self::ConfigMap => false,
+            Self::Secret => true,
+        }
+    }
+}
+
+/// One of something for each kind.
+#[derive(Clone, Debug, Default)]
+pub struct PerKind<T>([T; SourceKind::ALL.len()]);
+
+impl<T> PerKind<T> {
+    /// What `make` makes of each kind.
+    pub fn new(make: impl FnMut(SourceKind) -> T) -> Self {
+        Self(SourceKind::ALL.map(make))
+    }
+
+    /// That of a kind.
+    pub fn get(&self, kind: SourceKind) -> &T {
+        &self.0[kind as usize]
+    }
+
+    /// That of every kind, in order.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.iter()
     }
 }
 
@@ -110,6 +148,15 @@ pub fn from_annotation(text: &str) -> Vec<Token> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_kind_has_its_own() {
+        let names = PerKind::new(SourceKind::as_str);
+        for kind in SourceKind::ALL {
+            assert_eq!(*names.get(kind), kind.as_str());
+        }
+        assert!(names.values().eq(SourceKind::ALL.map(SourceKind::as_str).iter()));
+    }
 
     #[test]
     fn tokens_sort_configmaps_first_and_survive_the_annotation() {

@@ -18,13 +18,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     io::{
         Class, Error,
+        apply::api_resource,
         clients::ControlPlane,
         clock::Now,
         feed::Feed,
         health::Health,
         queue::{Key, Outcome, Queue},
         store::{Cache, IndexValue, Store},
-        watch::{PAGE_SIZE, Watch},
+        watch::{Metadata, PAGE_SIZE, Watch, Watched},
     },
     metrics::Metrics,
     plan::{Kind, Known, NamespaceFacts, Next, ObjectVersion, Op, Plan, Plane, Step, Write},
@@ -282,20 +283,35 @@ impl<P: Plane> Watches<'_, P> {
 
     fn start<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V, impl IndexValue>>)
     where
-        W: crate::io::watch::Watched,
+        W: Watched<DynamicType = ()>,
         W::Object: Send,
         V: Send + Sync + 'static,
     {
-        self.start_into::<W, V>(selector, PAGE_SIZE, keep, store.clone());
+        self.start_into::<W, V>((), selector, PAGE_SIZE, keep, store.clone());
     }
 
-    fn start_into<W, V>(&self, selector: &str, page: u32, keep: fn(W::Object) -> V, cache: Arc<dyn Cache<V>>)
+    /// Watches the metadata of every object of a kind under `selector`, `page` of them at a time.
+    fn metadata<V>(&self, kind: Kind, selector: &str, page: u32, keep: fn(Metadata) -> V, cache: Arc<dyn Cache<V>>)
     where
-        W: crate::io::watch::Watched,
+        V: Send + Sync + 'static,
+    {
+        self.start_into::<Metadata, V>(api_resource(kind), selector, page, keep, cache);
+    }
+
+    fn start_into<W, V>(
+        &self,
+        kind: W::DynamicType,
+        selector: &str,
+        page: u32,
+        keep: fn(W::Object) -> V,
+        cache: Arc<dyn Cache<V>>,
+    ) where
+        W: Watched,
         W::Object: Send,
         V: Send + Sync + 'static,
     {
         let watch = Watch::<W, V> {
+            kind,
             connection: self.plane.connection().clone(),
             place: self.plane.name().to_owned(),
             selector: selector.to_owned(),

@@ -198,7 +198,8 @@ async fn confirm_present(
     }
 }
 
-fn api_resource(kind: Kind) -> ApiResource {
+/// How requests for a kind are addressed.
+pub fn api_resource(kind: Kind) -> ApiResource {
     let (api_version, kind, plural) = kind.gvk();
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource {

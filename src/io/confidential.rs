@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
 use crate::{
     api::referenced::Token,
-    plan::{Kind, Object, ObjectVersion, Op, Plane, payload::Payload},
+    plan::{Object, ObjectVersion, Op, Plane, payload::Payload},
 };
 
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
@@ -32,7 +32,7 @@ impl<P: Plane> ControlPlane<P> {
             .get(&object.name, &kube::api::GetParams::default())
             .map_err(|e| Error::Answer { call: what(), why: e.to_string() })?;
         match self.call(&object, "get", request).await {
-            Ok(text) => Payload::parse(object.kind == Kind::Secret, text.as_bytes())
+            Ok(text) => Payload::parse(token.kind, text.as_bytes())
                 .map(Some)
                 .ok_or_else(|| Error::Answer { call: what(), why: format!("it is no {}", token.kind.as_str()) }),
             Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(None),

@@ -40,7 +40,7 @@ pub struct Feed<K, V, I = String> {
 
 impl<K, V, I> Sink for Feed<K, V, I>
 where
-    K: Resource<DynamicType = ()> + DeserializeOwned,
+    K: Resource + DeserializeOwned,
     V: Send + Sync,
     I: IndexValue,
 {

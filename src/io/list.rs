@@ -4,12 +4,17 @@ use std::{fmt::Debug, time::Duration};
 
 use kube::{
     Api, Client, Resource,
-    api::{ListParams, ObjectList},
-    core::PartialObjectMeta,
+    api::{DynamicObject, ListParams, ObjectList},
 };
 use serde::de::DeserializeOwned;
 
-use super::{Error, deadline, watch::PAGE_SIZE};
+use super::{
+    Error,
+    apply::api_resource,
+    deadline,
+    watch::{Metadata, PAGE_SIZE},
+};
+use crate::plan::Kind;
 
 /// Longest wait for one page.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -27,23 +32,22 @@ where
     pages(what, params, async |params| api.list(&params).await, see).await
 }
 
-/// The same of metadata alone, without its record of managers.
+/// Shows the metadata of every object of a kind on a control plane to `see`, without its record of managers.
 ///
 /// # Errors
 /// As [`objects`].
-pub async fn metadata<K>(
+pub async fn metadata(
     client: &Client,
     plane: &str,
+    kind: Kind,
     params: ListParams,
-    mut see: impl FnMut(PartialObjectMeta<K>),
-) -> Result<(), Error>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-{
-    let api: Api<K> = Api::all(client.clone());
-    let what = || format!("list {} in {plane}", K::plural(&()));
+    mut see: impl FnMut(Metadata),
+) -> Result<(), Error> {
+    let resource = api_resource(kind);
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let what = || format!("list {} in {plane}", resource.plural);
     let page = async |params| api.list_metadata(&params).await;
-    pages(what, params, page, |mut object: PartialObjectMeta<K>| {
+    pages(what, params, page, |mut object: Metadata| {
         object.metadata.managed_fields = None;
         see(object);
     })

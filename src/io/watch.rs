@@ -10,7 +10,7 @@ use std::{fmt::Debug, sync::Arc, time::Duration};
 use futures::{Stream, StreamExt, TryStreamExt};
 use kube::{
     Api, Resource, ResourceExt,
-    api::{ListParams, WatchParams},
+    api::{DynamicObject, ListParams, WatchParams},
     core::{DeserializeGuard, PartialObjectMeta, WatchEvent},
 };
 use serde::de::DeserializeOwned;
@@ -34,9 +34,11 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 pub const PAGE_SIZE: u32 = 500;
 
 /// What can be watched: a kind behind a guard, or the metadata of one.
-pub trait Watched: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
+pub trait Watched:
+    Resource<DynamicType: Clone + Send + Sync + 'static> + Clone + Debug + DeserializeOwned + Send + 'static
+{
     /// The readable object.
-    type Object: Resource<DynamicType = ()>;
+    type Object: Resource;
     /// The object, or why it cannot be read.
     ///
     /// # Errors
@@ -58,7 +60,7 @@ where
 /// Asks for metadata only in the request itself. (A guard around it would not: kube fetches whole objects then.)
 impl<K> Watched for PartialObjectMeta<K>
 where
-    K: Resource<DynamicType = ()> + Clone + Debug + Send + 'static,
+    K: Resource<DynamicType: Clone + Send + Sync + 'static> + Clone + Debug + Send + 'static,
 {
     type Object = Self;
 
@@ -67,8 +69,13 @@ where
     }
 }
 
+/// The metadata of an object, whatever its kind.
+pub type Metadata = PartialObjectMeta<DynamicObject>;
+
 /// What a watch needs to run.
 pub struct Watch<W: Watched, V> {
+    /// The kind of the objects, as far as their type does not say it.
+    pub kind: W::DynamicType,
     /// The way to the objects.
     pub connection: Connection,
     /// Where they are, for people: `project single`, `hub`.
@@ -99,7 +106,7 @@ where
 {
     /// Starts the watch; it ends with `stop`.
     pub fn start(self, stop: CancellationToken) {
-        let what = format!("{} in {}", W::plural(&()), self.place);
+        let what = format!("{} in {}", W::plural(&self.kind), self.place);
         let entry = if self.tenant { self.health.tenant_watch(what) } else { self.health.watch(what) };
         tokio::spawn(async move {
             tokio::select! {
@@ -145,7 +152,7 @@ where
                 if entry.failed(&problem) {
                     tracing::warn!(watch = entry.what(), error = %problem, class = error.label(), "watch is failing");
                 }
-                self.metrics.watch_failed(W::plural(&()).as_ref(), error.label());
+                self.metrics.watch_failed(W::plural(&self.kind).as_ref(), error.label());
                 *failures += 1;
                 let longest =
                     if self.tenant { self.timing.tenant_watch_retry_max } else { self.timing.watch_retry_max };
@@ -156,11 +163,11 @@ where
     }
 
     fn api(&self) -> Api<W> {
-        Api::all(self.connection.client())
+        Api::all_with(self.connection.client(), &self.kind)
     }
 
     fn problem(&self, error: &Error) -> String {
-        let kind = format!("{}.{}", W::plural(&()), W::group(&()));
+        let kind = format!("{}.{}", W::plural(&self.kind), W::group(&self.kind));
         match error.class() {
             Class::Gone => format!("CRD {} is not installed in {}", kind.trim_end_matches('.'), self.place),
             _ => error.to_string(),
@@ -245,7 +252,7 @@ where
     fn lost(&self, lost: Lost) -> Error {
         match lost {
             Lost::Silent => {
-                self.metrics.watch_replaced(W::plural(&()).as_ref());
+                self.metrics.watch_replaced(W::plural(&self.kind).as_ref());
                 Error::Deadline { call: self.call("watch"), after: self.timing.watch_silence }
             }
             Lost::Broken(source) => Error::Api { call: self.call("watch"), source: Box::new(source) },
@@ -257,7 +264,7 @@ where
         let value = match object.open() {
             Ok(object) => Some((self.keep)(pruned(object))),
             Err(error) => {
-                let (kind, key) = (W::kind(&()), &frame.key);
+                let (kind, key) = (W::kind(&self.kind), &frame.key);
                 tracing::error!(%kind, object = %key, place = self.place, %error, "object cannot be read and is skipped");
                 self.metrics.undecodable(&kind);
                 None
@@ -267,7 +274,7 @@ where
     }
 
     fn call(&self, verb: &str) -> String {
-        let (plural, group) = (W::plural(&()), W::group(&()));
+        let (plural, group) = (W::plural(&self.kind), W::group(&self.kind));
         let dot = if group.is_empty() { "" } else { "." };
         format!("{verb} {plural}{dot}{group} in {}", self.place)
     }
@@ -344,6 +351,7 @@ mod tests {
         let stop = CancellationToken::new();
         let store = Arc::new(Store::<()>::new(|_, (): &()| Vec::new()));
         let watch = Watch::<PartialObjectMeta<Namespace>, ()> {
+            kind: (),
             connection: server(watches.clone()).await,
             place: "stub".into(),
             selector: String::new(),

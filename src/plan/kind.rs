@@ -68,10 +68,8 @@ pub enum Kind {
     ResourceClaim,
     /// `events.k8s.io/v1` Event
     Event,
-    /// `v1` ConfigMap
-    ConfigMap,
-    /// `v1` Secret
-    Secret,
+    /// What deployments refer to, of the group `v1`
+    Referenced(SourceKind),
     /// `work.karmada.io/v1alpha2` ResourceBinding
     ResourceBinding,
     /// `cluster.karmada.io/v1alpha1` Cluster; only ever spoken of in Events
@@ -95,8 +93,7 @@ impl Kind {
             Self::SubnetClaim => ("networking.datumapis.com/v1alpha", "SubnetClaim", "subnetclaims"),
             Self::ResourceClaim => ("quota.miloapis.com/v1alpha1", "ResourceClaim", "resourceclaims"),
             Self::Event => ("events.k8s.io/v1", "Event", "events"),
-            Self::ConfigMap => ("v1", "ConfigMap", "configmaps"),
-            Self::Secret => ("v1", "Secret", "secrets"),
+            Self::Referenced(kind) => ("v1", kind.as_str(), kind.plural()),
             Self::ResourceBinding => ("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings"),
             Self::Cluster => ("cluster.karmada.io/v1alpha1", "Cluster", "clusters"),
             Self::Project => ("resourcemanager.miloapis.com/v1alpha1", "Project", "projects"),
@@ -108,7 +105,7 @@ impl Kind {
 
     /// Whether its objects hold what must never be shown, nor stay in memory.
     pub fn is_confidential(self) -> bool {
-        matches!(self, Self::ConfigMap | Self::Secret)
+        matches!(self, Self::Referenced(_))
     }
 }
 
@@ -136,10 +133,7 @@ impl fmt::Display for Object {
 
 impl From<SourceKind> for Kind {
     fn from(kind: SourceKind) -> Self {
-        match kind {
-            SourceKind::ConfigMap => Self::ConfigMap,
-            SourceKind::Secret => Self::Secret,
-        }
+        Self::Referenced(kind)
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize, Serializer, ser::SerializeStruct};
 use serde_json::{Map, Value, json};
 
 use super::ObjectVersion;
+use crate::api::referenced::SourceKind;
 
 /// What is copied of a source: everything but its metadata.
 ///
@@ -43,18 +44,18 @@ impl Payload {
         self.data.keys().chain(self.binary.keys()).collect()
     }
 
-    /// From the object as an API server gives it; `secret` says which kind it is. `None` when it is neither: what does
-    /// not fit is not reported, since it may be a value.
-    pub fn parse(secret: bool, object: &[u8]) -> Option<(ObjectVersion, Self)> {
+    /// From an object of this kind, as an API server gives it. `None` when it is none: what does not fit is not reported,
+    /// since it may be a value.
+    pub fn parse(kind: SourceKind, object: &[u8]) -> Option<(ObjectVersion, Self)> {
         let object: Object = serde_json::from_slice(object).ok()?;
         let (data, binary) = (object.data.unwrap_or_default(), object.binary_data.unwrap_or_default());
         let bytes = |text: &String| text.len() / 4 * 3 - text.bytes().rev().take_while(|b| *b == b'=').count();
-        let plain: usize = data.values().map(|text| if secret { bytes(text) } else { text.len() }).sum();
+        let plain: usize = data.values().map(|text| if kind.is_encoded() { bytes(text) } else { text.len() }).sum();
         let encoded: usize = binary.values().map(bytes).sum();
         let size = u64::try_from(plain + encoded).unwrap_or(u64::MAX);
         let version = ObjectVersion::new(&object.metadata.uid, &object.metadata.resource_version);
         let immutable = object.immutable.unwrap_or(false);
-        Some((version, Self { data, binary, type_: object.type_.filter(|_| secret), immutable, size }))
+        Some((version, Self { data, binary, type_: object.type_.filter(|_| kind.is_encoded()), immutable, size }))
     }
 
     /// Bytes of all values, as the limits count them.
@@ -132,7 +133,7 @@ mod tests {
     fn secret(object: &Value) -> Payload {
         let mut object = object.clone();
         object["metadata"] = json!({ "uid": "u", "resourceVersion": "7" });
-        Payload::parse(true, object.to_string().as_bytes()).unwrap().1
+        Payload::parse(SourceKind::Secret, object.to_string().as_bytes()).unwrap().1
     }
 
     #[test]
@@ -140,7 +141,7 @@ mod tests {
         // "canary" in base64 has no padding, "canary!" has two.
         assert_eq!(secret(&json!({ "data": { "a": "Y2FuYXJ5", "b": "Y2FuYXJ5IQ==" } })).size(), 6 + 7);
         let map = json!({ "metadata": {}, "data": { "a": "four" }, "binaryData": { "b": "Y2FuYXJ5" } }).to_string();
-        assert_eq!(Payload::parse(false, map.as_bytes()).unwrap().1.size(), 4 + 6);
+        assert_eq!(Payload::parse(SourceKind::ConfigMap, map.as_bytes()).unwrap().1.size(), 4 + 6);
         assert_eq!(Payload::default().size(), 0);
     }
 
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(format!("{payload:?}"), r#"Payload { keys: ["password"], size: 6, .. }"#);
         assert_eq!(json!(payload), json!({ "keys": ["password"], "size": 6 }));
         // Nor is what cannot be read.
-        assert!(Payload::parse(true, br#"{"metadata":{},"data":"canary"}"#).is_none());
+        assert!(Payload::parse(SourceKind::Secret, br#"{"metadata":{},"data":"canary"}"#).is_none());
     }
 
     #[test]

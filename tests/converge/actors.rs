@@ -13,7 +13,7 @@ use compute_operator::{
         meta::label,
         names::{self, CityCode, ProjectName},
         neighbours::ResourceClaim,
-        referenced::{SourceKind, Token},
+        referenced::Token,
     },
     plan::{
         Kind, NamespaceFacts, Object, Shared, Step,
@@ -141,7 +141,7 @@ impl World {
                 all.iter().filter(refers).map(|wd| User { name: wd.name_any(), wants_copy: wants(wd) }).collect();
             let read = |model: &Model, ns: &str| {
                 let object = model.raw(token.kind.into(), ns, &token.name)?;
-                Payload::parse(token.kind == SourceKind::Secret, object.to_string().as_bytes())
+                Payload::parse(token.kind, object.to_string().as_bytes())
             };
             let reading = match (read(&self.now.project, NS), read(&self.now.hub, HUB_NS)) {
                 (Some((_, source)), Some((version, companion))) => Reading::Both { source, version, companion },

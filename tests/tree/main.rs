@@ -4,6 +4,7 @@
 mod image;
 mod manifests;
 mod plans;
+mod referenced;
 mod served;
 
 use std::{

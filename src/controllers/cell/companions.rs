@@ -2,29 +2,25 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::core::PartialObjectMeta;
-
 use crate::{
     api::{
         meta::label,
-        referenced::{SourceKind, Token},
+        referenced::{PerKind, SourceKind, Token},
     },
     controllers::Watches,
-    io::store::{ObjectKey, Store},
+    io::{
+        store::{ObjectKey, Store},
+        watch::{Metadata, PAGE_SIZE},
+    },
     plan,
 };
 
 /// The companions of a cell, each with whether it stays: one that is on its way out does not count.
-pub(super) struct Companions {
-    config_maps: Arc<Store<bool>>,
-    secrets: Arc<Store<bool>>,
-}
+pub(super) struct Companions(PerKind<Arc<Store<bool>>>);
 
 impl Default for Companions {
     fn default() -> Self {
-        let store = || Arc::new(Store::new(|_, _| Vec::new()));
-        Self { config_maps: store(), secrets: store() }
+        Self(PerKind::new(|_| Arc::new(Store::new(|_, _| Vec::new()))))
     }
 }
 
@@ -32,20 +28,14 @@ impl Companions {
     /// Starts the watches.
     pub(super) fn start(&self, watches: &Watches<'_, plan::Cell>) {
         let scope = format!("{}=true", label::REFERENCED_DATA);
-        watches.start::<PartialObjectMeta<ConfigMap>, _>(
-            &scope,
-            |of| of.metadata.deletion_timestamp.is_none(),
-            &self.config_maps,
-        );
-        watches.start::<PartialObjectMeta<Secret>, _>(
-            &scope,
-            |of| of.metadata.deletion_timestamp.is_none(),
-            &self.secrets,
-        );
+        for kind in SourceKind::ALL {
+            let stays = |of: Metadata| of.metadata.deletion_timestamp.is_none();
+            watches.metadata(kind.into(), &scope, PAGE_SIZE, stays, self.of(kind).clone());
+        }
     }
 
     pub(super) fn is_synced(&self) -> bool {
-        SourceKind::ALL.into_iter().all(|kind| self.of(kind).is_synced())
+        self.0.values().all(|of_kind| of_kind.is_synced())
     }
 
     /// Whether a companion is there, and stays.
@@ -55,9 +45,6 @@ impl Companions {
 
     /// The companions of one kind.
     pub(super) fn of(&self, kind: SourceKind) -> &Arc<Store<bool>> {
-        match kind {
-            SourceKind::ConfigMap => &self.config_maps,
-            SourceKind::Secret => &self.secrets,
-        }
+        self.0.get(kind)
     }
 }

@@ -14,7 +14,7 @@ use crate::{
         karmada::PropagationPolicy,
         meta::annotation,
         names::{self, CityCode, CityPolicyName, HubNamespace, Template},
-        referenced::{SourceKind, Token},
+        referenced::{PerKind, SourceKind, Token},
     },
     io::{
         clients::ControlPlane,
@@ -47,8 +47,8 @@ pub(super) struct HubCache {
     /// ([`claimed_namespace_index`]), by the deployment there ([`claimed_deployment_index`]), and by the place that its
     /// projection would have ([`claimed_place_index`]).
     pub(super) instances: Arc<Store<Instance, Index>>,
-    pub(super) config_maps: Arc<Store<CompanionFacts, Index>>,
-    pub(super) secrets: Arc<Store<CompanionFacts, Index>>,
+    /// Companions, by [`namespace_index`].
+    companions: PerKind<Arc<Store<CompanionFacts, Index>>>,
     /// What Karmada made of deployments and companions, by [`namespace_index`] and by [`held_indices`].
     pub(super) bindings: Arc<Store<BindingFacts, Index>>,
     /// Member clusters, by city.
@@ -89,8 +89,7 @@ impl HubCache {
                     claimed_place_index(&claimed.project, &claimed.namespace, &key.name),
                 ]
             })),
-            config_maps: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
-            secrets: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
+            companions: PerKind::new(|_| Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)]))),
             bindings: Arc::new(Store::of_those(may_be_ours, |key, facts| {
                 held_indices(facts).into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
@@ -102,10 +101,7 @@ impl HubCache {
 
     /// Companions of a kind, by [`namespace_index`].
     pub(super) fn companions(&self, kind: SourceKind) -> &Arc<Store<CompanionFacts, Index>> {
-        match kind {
-            SourceKind::ConfigMap => &self.config_maps,
-            SourceKind::Secret => &self.secrets,
-        }
+        self.companions.get(kind)
     }
 
     /// One companion.
@@ -123,7 +119,7 @@ impl HubCache {
         self.namespaces.is_synced()
             && self.copies.is_synced()
             && self.policies.is_synced()
-            && SourceKind::ALL.into_iter().all(|kind| self.companions(kind).is_synced())
+            && self.companions.values().all(|of_kind| of_kind.is_synced())
     }
 
     /// The clusters that carry a city's label.
@@ -199,8 +195,7 @@ impl HubCache {
     /// How many companions, and bindings of such, a policy claims.
     pub(super) fn claims_left(&self, namespace: &str, policy: &str) -> usize {
         let index = namespace_index(namespace);
-        let companions: Vec<_> =
-            SourceKind::ALL.into_iter().flat_map(|kind| self.companions(kind).by_index(&index)).collect();
+        let companions: Vec<_> = self.companions.values().flat_map(|of_kind| of_kind.by_index(&index)).collect();
         let bindings = self.bindings.by_index(&index);
         migration::claims_left(policy, companions.iter().map(AsRef::as_ref), bindings.iter().map(AsRef::as_ref))
     }

@@ -16,7 +16,7 @@ use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
         names::{CityCode, ProjectName},
-        referenced::{SourceKind, Token},
+        referenced::{PerKind, SourceKind, Token},
     },
     io::{
         clients::ControlPlane,
@@ -41,8 +41,7 @@ pub(super) struct ProjectCache {
     pub(super) instances: Arc<Store<Instance, Index>>,
     /// The Networks that there are; only with the network feature.
     pub(super) networks: Option<Arc<Store<()>>>,
-    pub(super) config_maps: Arc<Sources>,
-    pub(super) secrets: Arc<Sources>,
+    sources: PerKind<Arc<Sources>>,
     /// Whether sources are watched: from the first reference on.
     watches_sources: AtomicBool,
     /// Whether this is one tenant's among many.
@@ -78,8 +77,7 @@ impl ProjectCache {
             namespaces: Arc::new(Store::new(|_, _| Vec::new())),
             instances: Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)])),
             networks: networks.then(|| Arc::new(Store::new(|_, ()| Vec::new()))),
-            config_maps: Arc::default(),
-            secrets: Arc::default(),
+            sources: PerKind::default(),
             watches_sources: AtomicBool::new(false),
             tenant,
             stop,
@@ -88,10 +86,7 @@ impl ProjectCache {
 
     /// What is known of the sources of a kind.
     pub(super) fn sources(&self, kind: SourceKind) -> &Arc<Sources> {
-        match kind {
-            SourceKind::ConfigMap => &self.config_maps,
-            SourceKind::Secret => &self.secrets,
-        }
+        self.sources.get(kind)
     }
 
     /// What is known of the sources that a deployment refers to: what each was when it was last read.

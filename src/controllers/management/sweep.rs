@@ -2,15 +2,9 @@
 //! deployments that are still blocked, and Instances that could not be shown. Events find nearly all of it at once; this finds what was missed, and what
 //! was left when a process died.
 
-use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{
-    Resource,
-    api::ListParams,
-    core::{ObjectMeta, PartialObjectMeta},
-};
-use serde::de::DeserializeOwned;
+use kube::{api::ListParams, core::ObjectMeta};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
@@ -21,16 +15,18 @@ use super::{
 };
 use crate::{
     api::{
-        karmada::ResourceBinding,
         meta::label,
         referenced::{SourceKind, Token},
     },
     controllers::{is_silence, send, worst},
-    io::{Class, Error, clock::Now, list, store::ObjectKey},
+    io::{Class, Error, clock::Now, list, store::ObjectKey, watch::Metadata},
     metrics::Metrics,
-    plan::management::{
-        facts::CompanionFacts,
-        sweep::{self, Budget, Sweep, Verdict},
+    plan::{
+        Kind,
+        management::{
+            facts::CompanionFacts,
+            sweep::{self, Budget, Sweep, Verdict},
+        },
     },
 };
 
@@ -96,19 +92,17 @@ impl Sweeper {
     async fn companions(&self, memory: &mut Memory) -> Result<(), Error> {
         // A list that fails ends this part: what is not seen is not gone.
         let mut found = Found::default();
-        self.collect::<ConfigMap>(SourceKind::ConfigMap, &memory.unclaimed, &mut found).await?;
-        self.collect::<Secret>(SourceKind::Secret, &memory.unclaimed, &mut found).await?;
+        for kind in SourceKind::ALL {
+            self.collect(kind, &memory.unclaimed, &mut found).await?;
+        }
         memory.unclaimed = found.unclaimed;
         self.reap(&found.companions).await
     }
 
     /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
-    async fn collect<K>(&self, kind: SourceKind, reported: &BTreeSet<String>, found: &mut Found) -> Result<(), Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
+    async fn collect(&self, kind: SourceKind, reported: &BTreeSet<String>, found: &mut Found) -> Result<(), Error> {
         let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
-        self.list(ours, |companion: PartialObjectMeta<K>| {
+        self.list(kind.into(), ours, |companion| {
         let facts = CompanionFacts::of(&companion.metadata);
         let key = ObjectKey::of(&companion);
         found.companions.insert((key.namespace.to_string(), Token { kind, name: key.name.to_string() }));
@@ -129,7 +123,7 @@ impl Sweeper {
     /// Removes bindings whose companion is gone; one that cannot be removed holds up no other.
     async fn reap(&self, companions: &BTreeSet<(String, Token)>) -> Result<(), Error> {
         let mut orphans = Vec::new();
-        self.list(ListParams::default(), |binding: PartialObjectMeta<ResourceBinding>| {
+        self.list(Kind::ResourceBinding, ListParams::default(), |binding| {
             orphans.extend(self.orphan(companions, binding.metadata));
         })
         .await?;
@@ -194,11 +188,8 @@ impl Sweeper {
     }
 
     /// The metadata of all objects of a kind on the hub.
-    async fn list<K>(&self, params: ListParams, see: impl FnMut(PartialObjectMeta<K>)) -> Result<(), Error>
-    where
-        K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
+    async fn list(&self, kind: Kind, params: ListParams, see: impl FnMut(Metadata)) -> Result<(), Error> {
         let plane = &self.hub.plane;
-        list::metadata(&plane.connection().client(), plane.name(), params, see).await
+        list::metadata(&plane.connection().client(), plane.name(), kind, params, see).await
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Secret};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
@@ -18,9 +18,16 @@ use crate::{
         meta::label,
         names::ProjectName,
         neighbours::{LocationBinding, Network},
+        referenced::SourceKind,
     },
     controllers::{Watches, namespace_facts, with},
-    io::{clients::ControlPlane, clock::Now, feed::Feed, health::Health},
+    io::{
+        clients::ControlPlane,
+        clock::Now,
+        feed::Feed,
+        health::Health,
+        watch::{Metadata, PAGE_SIZE},
+    },
     metrics::Metrics,
     plan::{
         self, Kind, Plane,
@@ -70,14 +77,12 @@ impl ManagementWatches {
         let feed = Feed { keep: namespace_facts, store: hub.namespaces.clone() };
         hub.plane.feed(Kind::Namespace, Arc::new(feed));
         let companions = format!("{}=true", label::REFERENCED_DATA);
-        let facts = |of: PartialObjectMeta<ConfigMap>| CompanionFacts::of(&of.metadata);
-        watches.start::<PartialObjectMeta<ConfigMap>, _>(&companions, facts, &hub.config_maps);
-        let feed = Feed { keep: facts, store: hub.config_maps.clone() };
-        hub.plane.feed(Kind::ConfigMap, Arc::new(feed));
-        let facts = |of: PartialObjectMeta<Secret>| CompanionFacts::of(&of.metadata);
-        watches.start::<PartialObjectMeta<Secret>, _>(&companions, facts, &hub.secrets);
-        let feed = Feed { keep: facts, store: hub.secrets.clone() };
-        hub.plane.feed(Kind::Secret, Arc::new(feed));
+        let facts = |of: Metadata| CompanionFacts::of(&of.metadata);
+        for kind in SourceKind::ALL {
+            let store = hub.companions(kind);
+            watches.metadata(kind.into(), &companions, PAGE_SIZE, facts, store.clone());
+            hub.plane.feed(kind.into(), Arc::new(Feed { keep: facts, store: store.clone() }));
+        }
         watches.objects::<ResourceBinding, _>("", BindingFacts::of, &hub.bindings);
         watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
         // Without a selector: one without its labels is to be reported, not overlooked.
@@ -115,13 +120,10 @@ impl ManagementWatches {
             return;
         }
         let watches = self.watches(&project.plane, &project.stop, project.tenant, || ());
-        watches.start_into::<PartialObjectMeta<ConfigMap>, _>(
-            "",
-            SOURCES_PAGE_SIZE,
-            |_| (),
-            project.config_maps.clone(),
-        );
-        watches.start_into::<PartialObjectMeta<Secret>, _>("", SOURCES_PAGE_SIZE, |_| (), project.secrets.clone());
+        for kind in SourceKind::ALL {
+            let sources = project.sources(kind).clone();
+            watches.metadata(kind.into(), "", SOURCES_PAGE_SIZE, |_| (), sources);
+        }
     }
 
     /// Lets a project go. Nothing is deleted by that.

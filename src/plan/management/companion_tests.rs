@@ -2,7 +2,7 @@ use kube::ResourceExt;
 
 use super::*;
 use crate::{
-    api::karmada::BindingSnapshot,
+    api::{karmada::BindingSnapshot, referenced::SourceKind},
     plan::{
         Op,
         management::{
@@ -30,7 +30,7 @@ fn deployment(name: &str) -> WorkloadDeployment {
 fn payload(value: &str, more: &Value) -> Payload {
     let mut object = json!({ "metadata": {}, "data": { "k": value }, "type": "Opaque" });
     object.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    Payload::parse(true, object.to_string().as_bytes()).unwrap().1
+    Payload::parse(SourceKind::Secret, object.to_string().as_bytes()).unwrap().1
 }
 
 fn facts(claims: &[&str]) -> CompanionFacts {

@@ -1,0 +1,104 @@
+//! What a deployment can refer to is a list of kinds; whatever else knows of them agrees with it.
+
+use std::{collections::BTreeSet, fs};
+
+use compute_operator::{
+    api::{
+        names::{Template, binding_name},
+        referenced::{MAX_SOURCE_NAME, SourceKind, Token},
+    },
+    plan::Kind,
+};
+use serde_json::Value;
+
+use super::{production, root, rust_files};
+
+/// The files of the source that name a kind: what it is, and which fields refer to it. All others go by the list.
+const KINDS: &str = "src/api/referenced.rs";
+const REFERENCES: &str = "src/plan/references.rs";
+
+/// The roles, and what each may do with every kind.
+const ROLES: [(&str, &[&str]); 3] = [
+    // A source is read when a copy of it is due.
+    ("config/components/controller_rbac/role.yaml", &["get", "list", "watch"]),
+    // A companion is made, kept up to date and removed.
+    ("config/base/downstream-rbac/role.yaml", &["get", "list", "watch", "create", "patch", "delete"]),
+    // A cell looks whether it is there, and never at what it says.
+    ("config/components/cell_rbac/role.yaml", &["list", "watch"]),
+];
+
+/// What teaches Karmada which objects a deployment needs.
+const SCRIPT: &str = "config/components/federation/interpreter.yaml";
+
+fn read(file: &str) -> String {
+    fs::read_to_string(root().join(file)).unwrap()
+}
+
+fn strings(list: &Value) -> BTreeSet<&str> {
+    list.as_array().unwrap().iter().map(|value| value.as_str().unwrap()).collect()
+}
+
+#[test]
+fn the_roles_name_every_kind_that_can_be_referred_to() {
+    let kinds: BTreeSet<&str> = SourceKind::ALL.into_iter().map(SourceKind::plural).collect();
+    for (file, verbs) in ROLES {
+        let documents = testbed::manifests::documents(&read(file)).unwrap();
+        let rules = documents.iter().flat_map(|role| role["rules"].as_array().into_iter().flatten());
+        let of_kinds: Vec<&Value> = rules
+            .filter(|rule| rule["resources"].is_array() && !strings(&rule["resources"]).is_disjoint(&kinds))
+            .collect();
+        assert_eq!(of_kinds.len(), 1, "{file}: one rule for all kinds");
+        assert_eq!(strings(&of_kinds[0]["resources"]), kinds, "{file}");
+        assert_eq!(strings(&of_kinds[0]["apiGroups"]), [""].into(), "{file}");
+        assert_eq!(strings(&of_kinds[0]["verbs"]), verbs.iter().copied().collect(), "{file}");
+    }
+}
+
+#[test]
+fn the_script_takes_every_kind_that_can_be_referred_to_and_no_other() {
+    let script = read(SCRIPT);
+    let quoted = script.split("kind == \"").skip(1);
+    let taken: Vec<&str> = quoted.map(|from| from.split('"').next().unwrap()).collect();
+    assert_eq!(taken, SourceKind::ALL.map(SourceKind::as_str), "{SCRIPT}");
+}
+
+#[test]
+fn plans_and_names_go_by_the_list() {
+    for kind in SourceKind::ALL {
+        assert_eq!(Kind::from(kind).gvk(), ("v1", kind.as_str(), kind.plural()));
+        assert!(Kind::from(kind).is_confidential(), "{kind:?}: its content may be a secret's");
+        let longest = Token { kind, name: "x".repeat(MAX_SOURCE_NAME) };
+        let binding = binding_name(kind.as_str(), &longest.name);
+        assert!(binding.len() <= 253, "{kind:?}: Karmada could not name a binding of the longest source");
+        let short = Token { kind, name: "db".into() };
+        assert_eq!(Template::of_binding(&binding_name(kind.as_str(), "db")), Template::Companion(short));
+    }
+}
+
+/// A third kind is a small change: it touches six files, and the page that says so names them.
+#[test]
+fn no_other_source_file_names_a_kind() {
+    let homes = [KINDS, REFERENCES].map(|file| root().join(file));
+    let fields_of_tenants = root().join("src/api/compute");
+    for file in rust_files(&root().join("src")) {
+        if homes.contains(&file) || file.starts_with(&fields_of_tenants) {
+            continue;
+        }
+        let code = production(&file);
+        for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            for kind in SourceKind::ALL.map(SourceKind::as_str) {
+                let named = [format!("SourceKind::{kind}"), format!("\"{kind}\""), format!("<{kind}>")];
+                let found = named.iter().any(|named| line.contains(named));
+                assert!(!found, "{}: {line:?}: go by SourceKind::ALL", file.display());
+            }
+        }
+    }
+    let page = read("docs/architecture.md");
+    let row = page.lines().find(|line| line.starts_with("| A third kind of referenced data")).unwrap();
+    let touched: Vec<&str> = [KINDS, REFERENCES, SCRIPT].into_iter().chain(ROLES.map(|(file, _)| file)).collect();
+    assert!(touched.len() <= 6);
+    for file in touched {
+        let file = file.trim_start_matches("src/");
+        assert!(row.contains(&format!("`{file}`")), "docs/architecture.md: {file} is not in {row}");
+    }
+}
