@@ -5,6 +5,7 @@ use std::{net::SocketAddr, path::PathBuf};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
 use super::Invalid;
+use crate::plan::management::policy::Propagation;
 
 /// Federates Workloads over a Karmada hub to POP cells, and runs them there as Instances.
 #[allow(clippy::struct_excessive_bools)] // switches of a command line are bools
@@ -106,6 +107,15 @@ pub enum PropagationFlag {
     Dependencies,
     /// Each is claimed by one city's policy.
     Selectors,
+}
+
+impl From<PropagationFlag> for Propagation {
+    fn from(flag: PropagationFlag) -> Self {
+        match flag {
+            PropagationFlag::Dependencies => Self::Dependencies,
+            PropagationFlag::Selectors => Self::Selectors,
+        }
+    }
 }
 
 /// Form of the logs.

@@ -133,10 +133,7 @@ impl Config {
             (instance_type_deprecation_grace_period, "--instance-type-deprecation-grace-period"),
             (instance_type_default, "--instance-type-default"),
         ];
-        let without_effect = without_effect
-            .into_iter()
-            .filter(|(given, _)| given.as_ref().is_some_and(|text| !text.is_empty()))
-            .map(|(_, flag)| format!("{flag} has no effect: this operator keeps no instance types; leave it out"));
+        let without_effect = without_effect.into_iter().filter_map(|(given, flag)| ignored(given.as_deref(), flag));
         let local = Source { path: kubeconfig, context: None };
         let files = [&local.path, &federation_kubeconfig, &file.discovery_kubeconfig, &file.project_kubeconfig];
         check_files(files.into_iter().chain([&file.quota_kubeconfig]).flatten())?;
@@ -170,10 +167,7 @@ impl Config {
             networks,
             data: file.data,
             limits: file.limits,
-            propagation: match referenced_data_propagation {
-                flags::PropagationFlag::Dependencies => Propagation::Dependencies,
-                flags::PropagationFlag::Selectors => Propagation::Selectors,
-            },
+            propagation: referenced_data_propagation.into(),
             city_guard: file.city_guard,
             sweep: file.sweep,
             repair: file.repair,
@@ -188,6 +182,12 @@ impl Config {
             log_filter: flags::log_filter(zap_log_level.as_deref(), zap_devel)?,
         })
     }
+}
+
+/// What to say of a flag that has no effect, when it is given.
+fn ignored(given: Option<&str>, flag: &str) -> Option<String> {
+    given.filter(|text| !text.is_empty())?;
+    Some(format!("{flag} has no effect: this operator keeps no instance types; leave it out"))
 }
 
 /// Refuses flags that leave nothing to run, or not enough to run it.

@@ -20,11 +20,11 @@ use compute_operator::{
         cell::{claim, instance, instances, quota, write_back},
         management::{
             companion::{self, FormerUser, Observed, Reading, User},
-            facts::{CompanionFacts, SharedCompanion},
+            facts::SharedCompanion,
             fan_out, federate, guard, policy, probe, projection,
             refusal::{self, Cause, Refusal},
             repair::Repairs,
-            resolve::{self, Limits, Source},
+            resolve::{self, Limits},
         },
         ownership,
         payload::Payload,
@@ -35,6 +35,7 @@ use compute_operator::{
 use kube::ResourceExt;
 
 use crate::{
+    data::{companion_facts, sources},
     model::{Model, Refused},
     world::{CITIES, CLUSTER, FEATURES, FOREIGN, HUB_NS, NOW, NS, Planes, World, tokens},
 };
@@ -98,7 +99,7 @@ impl World {
             };
             let user = resolve::claim(NS, &deployment.name_any());
             let shared = |token: Token| {
-                let facts = companion(&seen.hub, &token)?;
+                let facts = companion_facts(&seen.hub, &token)?;
                 let fresh = data(&seen.hub, HUB_NS, &token) == data(&seen.project, NS, &token);
                 let shared = SharedCompanion::of(&facts, &user, fresh.then_some(&*facts.uid));
                 Some((token, shared))
@@ -148,7 +149,7 @@ impl World {
                 (Some((_, source)), None) => Reading::Source(source),
                 (None, _) => Reading::Unknown,
             };
-            let facts = companion(&seen.hub, &token);
+            let facts = companion_facts(&seen.hub, &token);
             let former = |name: &str| FormerUser {
                 deployment: all.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
                 copy_expects: seen
@@ -372,20 +373,6 @@ impl World {
             self.carry_out([Place::Project, Place::Hub], plan.steps, left);
         }
     }
-}
-
-fn sources(project: &Model) -> BTreeMap<Token, Source> {
-    let source = |token: &Token| match project.objects.contains_key(&(token.kind.into(), NS.into(), token.name.clone()))
-    {
-        true => Source::Present { size: 1 },
-        false => Source::Absent,
-    };
-    tokens().into_iter().map(|token| (token.clone(), source(&token))).collect()
-}
-
-fn companion(hub: &Model, token: &Token) -> Option<CompanionFacts> {
-    let object = hub.raw(token.kind.into(), HUB_NS, &token.name)?;
-    Some(CompanionFacts::of(&serde_json::from_value(object["metadata"].clone()).unwrap()))
 }
 
 /// Books a write; false when the actor has died or was refused.

@@ -5,6 +5,7 @@
 #![allow(clippy::match_bool, clippy::needless_pass_by_value)]
 
 mod actors;
+mod data;
 mod model;
 mod world;
 

@@ -36,7 +36,7 @@ fn a_city_policy_waits_for_what_it_claims_and_gives_up_in_the_end() {
         apply(&world.hub, claimed).await;
         let on_hub = Audit::mark(&world.bed.hub);
         delete(&world.project, "Workload", &ns, "web").await;
-        let told = |reason: &'static str| {
+        let events_of = |reason: &'static str| {
             let hub = hub.clone();
             async move {
                 let mut events = list(&world.hub, "Event", &hub).await;
@@ -45,7 +45,7 @@ fn a_city_policy_waits_for_what_it_claims_and_gives_up_in_the_end() {
             }
         };
         eventually("it is told what it waits for", || async {
-            let events = told("AwaitingCompanions").await;
+            let events = events_of("AwaitingCompanions").await;
             let notes: Vec<String> = events.iter().map(|event| event.data["note"].to_string()).collect();
             let says = notes.iter().any(|note| note.contains("1 companion(s) are still claimed by this policy"));
             if says { Ok(()) } else { Err(format!("{notes:?}")) }
@@ -61,7 +61,7 @@ fn a_city_policy_waits_for_what_it_claims_and_gives_up_in_the_end() {
             if left.is_none() { Ok(()) } else { Err("still there".into()) }
         })
         .await;
-        let (waits, gave_up) = (told("AwaitingCompanions").await, told("CompanionsStillClaimed").await);
+        let (waits, gave_up) = (events_of("AwaitingCompanions").await, events_of("CompanionsStillClaimed").await);
         assert_eq!((waits.len(), gave_up.len()), (1, 1), "each is told once");
         let since: Timestamp = waits[0].data["eventTime"].as_str().unwrap().parse().unwrap();
         let asked = on_hub.requests().unwrap();

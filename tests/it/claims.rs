@@ -113,8 +113,8 @@ fn where_karmada_cannot_answer_nobody_asks_and_it_is_told() {
         world.restart_manager(&[]).await;
         eventually("it is told that nobody can be asked", || async {
             let events = list(&world.hub, "Event", &hub).await;
-            let told = events.iter().filter(|event| event.data["reason"] == "MigrationWaits").count();
-            if told == 1 { Ok(()) } else { Err(told.to_string()) }
+            let waits = events.iter().filter(|event| event.data["reason"] == "MigrationWaits").count();
+            if waits == 1 { Ok(()) } else { Err(waits.to_string()) }
         })
         .await;
         assert!(status(&world).contains("nobody can ask"), "{}", status(&world));

@@ -2,14 +2,14 @@
 //! objects.
 
 use crate::common::{
-    RUNTIME, apply,
+    RUNTIME, World, apply,
     beds::{Wish, alone},
     binary, condition, delete, deployment, eventually,
     example_app::{Cut, Place, SWEEPS, left, secret, using},
     get, merge, never, ready,
 };
 use http::Method;
-use kube::ResourceExt;
+use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 use testbed::operator::Operator;
 
@@ -97,9 +97,9 @@ fn a_claim_made_between_the_decision_and_the_deletion_wins() {
         hold.release();
         eventually("it runs with its data", || async {
             let wd = get(&world.project, "WorkloadDeployment", &ns, "late").await.ok_or("no deployment")?;
-            let told = condition(&wd, "ReferencedDataReady");
+            let condition = condition(&wd, "ReferencedDataReady");
             let there = get(&world.dfw, "Secret", &hub, "db").await.is_some();
-            if told["status"] == "True" && there { Ok(()) } else { Err(told.to_string()) }
+            if condition["status"] == "True" && there { Ok(()) } else { Err(condition.to_string()) }
         })
         .await;
         let after = get(&world.hub, "Secret", &hub, "db").await.unwrap();
@@ -107,6 +107,53 @@ fn a_claim_made_between_the_decision_and_the_deletion_wins() {
         delete(&world.project, "WorkloadDeployment", &ns, "late").await;
         eventually("nothing is left", || left(&world, &ns, &hub)).await;
     });
+}
+
+/// Puts a companion without users and a binding without its companion on the hub, beside objects of others that look a
+/// little like ours; answers with these.
+async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> {
+    // Left behind by a death long ago: a companion whose user is gone, and a binding without its companion.
+    let ours = "compute.datumapis.com/referenced-data";
+    let companion = |name: &str, by: &str| {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {
+                "namespace": hub, "name": name, "labels": { ours: "true" },
+                "annotations": { "compute.datumapis.com/referenced-by": by },
+            },
+        })
+    };
+    let binding = |name: &str, policy: &str| {
+        json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": { "namespace": hub, "name": name, "annotations": { "propagationpolicy.karmada.io/name": policy } },
+            "spec": { "resource": { "apiVersion": "v1", "kind": "ConfigMap", "namespace": hub, "name": "x" } },
+        })
+    };
+    apply(&world.hub, companion("left", &format!("[\"{ns}/gone\"]"))).await;
+    apply(&world.hub, binding("lost-configmap", "city-dfw")).await;
+    // Others': each looks a little like ours.
+    let mut foreign = vec![
+        apply(&world.hub, companion("corrupt", "not json")).await,
+        apply(&world.hub, companion("empty", "[]")).await,
+        apply(&world.hub, companion("elsewhere", "[\"another-namespace/wd\"]")).await,
+        apply(&world.hub, binding("theirs-configmap", "their-policy")).await,
+        apply(&world.hub, binding("of-a-deployment-workloaddeployment", "city-dfw")).await,
+    ];
+    let theirs = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": { "namespace": hub, "name": "city-nowhere" },
+        "spec": { "resourceSelectors": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "none" }], "placement": {} },
+    });
+    apply(&world.hub, theirs).await;
+    foreign.push(
+        eventually("Karmada marks the policy as its own", || async {
+            let policy = get(&world.hub, "PropagationPolicy", hub, "city-nowhere").await.ok_or("gone")?;
+            if policy.finalizers().is_empty() { Err("not yet".to_owned()) } else { Ok(policy) }
+        })
+        .await,
+    );
+    foreign
 }
 
 #[test]
@@ -119,46 +166,11 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         ready(&world, &ns, "web", 1).await;
         let in_use = get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid();
         world.operators[0].process.kill();
-        // Left behind by a death long ago: a companion whose user is gone, and a binding without its companion.
-        let ours = "compute.datumapis.com/referenced-data";
-        let companion = |name: &str, by: &str| json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {
-                "namespace": hub, "name": name, "labels": { ours: "true" },
-                "annotations": { "compute.datumapis.com/referenced-by": by },
-            },
-        });
-        let binding = |name: &str, policy: &str| json!({
-            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
-            "metadata": { "namespace": hub, "name": name, "annotations": { "propagationpolicy.karmada.io/name": policy } },
-            "spec": { "resource": { "apiVersion": "v1", "kind": "ConfigMap", "namespace": hub, "name": "x" } },
-        });
-        apply(&world.hub, companion("left", &format!("[\"{ns}/gone\"]"))).await;
-        apply(&world.hub, binding("lost-configmap", "city-dfw")).await;
-        // Others': each looks a little like ours.
-        let mut foreign = vec![
-            apply(&world.hub, companion("corrupt", "not json")).await,
-            apply(&world.hub, companion("empty", "[]")).await,
-            apply(&world.hub, companion("elsewhere", "[\"another-namespace/wd\"]")).await,
-            apply(&world.hub, binding("theirs-configmap", "their-policy")).await,
-            apply(&world.hub, binding("of-a-deployment-workloaddeployment", "city-dfw")).await,
-        ];
-        let theirs = json!({
-            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
-            "metadata": { "namespace": hub, "name": "city-nowhere" },
-            "spec": { "resourceSelectors": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "none" }], "placement": {} },
-        });
-        apply(&world.hub, theirs).await;
-        foreign.push(
-            eventually("Karmada marks the policy as its own", || async {
-                let policy = get(&world.hub, "PropagationPolicy", &hub, "city-nowhere").await.ok_or("gone")?;
-                if policy.finalizers().is_empty() { Err("not yet".to_owned()) } else { Ok(policy) }
-            })
-            .await,
-        );
+        let foreign = leave_behind(&world, &ns, &hub).await;
 
         // Paused, nothing goes.
-        let pause = |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
+        let pause =
+            |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
         merge(&world.hub, "Namespace", "", &hub, pause(json!("true"))).await;
         world.restart_manager(&[]).await;
         // Two of them: nothing elects a leader here.
@@ -190,8 +202,8 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         .await;
         let log = std::fs::read_to_string(world.operators[0].process.log()).unwrap();
         for name in ["corrupt", "empty"] {
-            let told = |line: &&str| line.contains("companion is kept") && line.contains(&format!("{hub}/{name}"));
-            assert_eq!(log.lines().filter(told).count(), 1, "{name} is reported once");
+            let kept = |line: &&str| line.contains("companion is kept") && line.contains(&format!("{hub}/{name}"));
+            assert_eq!(log.lines().filter(kept).count(), 1, "{name} is reported once");
         }
         let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.unwrap();
         assert_eq!(condition(&wd, "ReferencedDataReady")["reason"], "Ready");

@@ -4,8 +4,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::common::{
-    RUNTIME, apply, beds::shared, condition, copies, delete, eventually, get, list, merge, promised, ready, template,
-    workload,
+    RUNTIME, World, apply, beds::shared, condition, copies, delete, eventually, get, list, merge, promised, ready,
+    template, workload,
 };
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -49,8 +49,12 @@ async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_:
     let began = Instant::now();
     let message = eventually(&format!("{kind} {name} says {type_} {reason}"), || async {
         let object = get(client, kind, namespace, name).await.ok_or("it is not there")?;
-        let told = condition(&object, type_);
-        if told["reason"] == reason { Ok(told["message"].as_str().unwrap().to_owned()) } else { Err(told.to_string()) }
+        let condition = condition(&object, type_);
+        if condition["reason"] == reason {
+            Ok(condition["message"].as_str().unwrap().to_owned())
+        } else {
+            Err(condition.to_string())
+        }
     })
     .await;
     assert!(began.elapsed() < promised(Duration::from_secs(15)), "{reason}: {:?}", began.elapsed());
@@ -185,6 +189,26 @@ fn a_rotated_secret_is_on_every_cell_and_restarts_nobody_until_asked() {
     });
 }
 
+/// Where the Workload `web` is, of which Instance and deployment for one city are looked at.
+struct Place<'a> {
+    world: &'a World,
+    ns: &'a str,
+    hub: &'a str,
+}
+
+impl Place<'_> {
+    /// Waits until one of its objects gives this reason; returns its message.
+    async fn says(&self, of: &str, type_: &str, want: &str) -> String {
+        let Self { world, ns, hub } = self;
+        match of {
+            "project" => reason(&world.project, "WorkloadDeployment", ns, "web-p-dfw", type_, want).await,
+            "instance" => reason(&world.dfw, "Instance", hub, "web-p-dfw-0", type_, want).await,
+            "projection" => reason(&world.project, "Instance", ns, "web-p-dfw-0", type_, want).await,
+            _ => reason(&world.project, "Workload", ns, "web", type_, want).await,
+        }
+    }
+}
+
 #[test]
 fn each_failure_is_reported_and_heals_by_itself() {
     RUNTIME.block_on(async {
@@ -200,32 +224,23 @@ fn each_failure_is_reported_and_heals_by_itself() {
         apply(&world.project, config_map(&ns, "same", "map")).await;
         apply(&world.project, with(&template, &ns, "web", &["dfw"], 1)).await;
         let wd = "web-p-dfw";
-        let say = |of: &'static str, type_: &'static str, want: &'static str| {
-            let (ns, hub) = (ns.clone(), hub.clone());
-            async move {
-                match of {
-                    "project" => reason(&world.project, "WorkloadDeployment", &ns, wd, type_, want).await,
-                    "instance" => reason(&world.dfw, "Instance", &hub, "web-p-dfw-0", type_, want).await,
-                    "projection" => reason(&world.project, "Instance", &ns, "web-p-dfw-0", type_, want).await,
-                    _ => reason(&world.project, "Workload", &ns, "web", type_, want).await,
-                }
-            }
-        };
-        let told = say("project", "ReferencedDataReady", "SourceNotFound").await;
+        let place = Place { world, ns: &ns, hub: &hub };
+        let say = |of: &'static str, type_: &'static str, want: &'static str| place.says(of, type_, want);
+        let message = say("project", "ReferencedDataReady", "SourceNotFound").await;
         assert!(
-            told.contains(&format!("no Secret same in namespace {ns} (asked for by container c: envFrom)")),
-            "{told}"
+            message.contains(&format!("no Secret same in namespace {ns} (asked for by container c: envFrom)")),
+            "{message}"
         );
-        assert_eq!(say("instance", "ReferencedDataReady", "SourceNotFound").await, told);
-        assert_eq!(say("instance", "Ready", "SourceNotFound").await, told);
+        assert_eq!(say("instance", "ReferencedDataReady", "SourceNotFound").await, message);
+        assert_eq!(say("instance", "Ready", "SourceNotFound").await, message);
         say("projection", "Ready", "SourceNotFound").await;
         say("workload", "Available", "SourceNotFound").await;
         assert!(get(&world.hub, "ConfigMap", &hub, "same").await.is_none(), "half of it helps nobody");
 
         // Too large, then shrunk.
         apply(&world.project, secret(&ns, "same", &"x".repeat(300 << 10))).await;
-        let told = say("project", "ReferencedDataReady", "SourceTooLarge").await;
-        assert!(told.contains("307200 bytes, 262144 is the limit"), "{told}");
+        let message = say("project", "ReferencedDataReady", "SourceTooLarge").await;
+        assert!(message.contains("307200 bytes, 262144 is the limit"), "{message}");
         say("instance", "Ready", "SourceTooLarge").await;
         apply(&world.project, secret(&ns, "same", "small")).await;
         ready(world, &ns, "web", 1).await;
@@ -242,10 +257,25 @@ fn each_failure_is_reported_and_heals_by_itself() {
         })
         .await;
 
-        // Deleted while in use: the copy stays, and so does the instance; the condition says it.
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
+
+#[test]
+fn a_source_that_is_deleted_while_in_use_is_reported_and_can_be_made_anew() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("anew").await;
+        let place = Place { world, ns: &ns, hub: &hub };
+        let template = using(&json!([{ "secretRef": { "name": "same" } }]));
+        apply(&world.project, secret(&ns, "same", "small")).await;
+        apply(&world.project, with(&template, &ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        // The copy stays, and so does the instance; the condition says it.
         let copy = value(&world.dfw, "Secret", &hub, "same").await;
         delete(&world.project, "Secret", &ns, "same").await;
-        say("project", "ReferencedDataReady", "SourceNotFound").await;
+        place.says("project", "ReferencedDataReady", "SourceNotFound").await;
         assert_eq!(value(&world.dfw, "Secret", &hub, "same").await, copy);
         assert_eq!(
             condition(&get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap(), "Ready")["status"],
@@ -255,7 +285,7 @@ fn each_failure_is_reported_and_heals_by_itself() {
         let mut immutable = secret(&ns, "same", "fixed");
         immutable["immutable"] = json!(true);
         apply(&world.project, immutable.clone()).await;
-        say("project", "ReferencedDataReady", "Ready").await;
+        place.says("project", "ReferencedDataReady", "Ready").await;
         let arrives = |text: &'static str| {
             let hub = hub.clone();
             async move {
@@ -273,7 +303,7 @@ fn each_failure_is_reported_and_heals_by_itself() {
         immutable["stringData"]["key"] = json!("again");
         apply(&world.project, immutable).await;
         arrives("YWdhaW4=").await;
-        say("project", "ReferencedDataReady", "Ready").await;
+        place.says("project", "ReferencedDataReady", "Ready").await;
         delete(&world.project, "Workload", &ns, "web").await;
     });
 }
@@ -290,10 +320,10 @@ fn a_name_that_belongs_to_something_else_on_the_hub_is_reported() {
         apply(&world.project, config_map(&ns, "settings", "ours")).await;
         let template = using(&json!([{ "configMapRef": { "name": "settings" } }]));
         apply(&world.project, with(&template, &ns, "web", &["dfw"], 1)).await;
-        let told =
+        let message =
             reason(&world.project, "WorkloadDeployment", &ns, "web-p-dfw", "ReferencedDataReady", "SourceNameTaken")
                 .await;
-        assert!(told.contains("ConfigMap settings cannot be copied"), "{told}");
+        assert!(message.contains("ConfigMap settings cannot be copied"), "{message}");
         let now = get(&world.hub, "ConfigMap", &hub, "settings").await.unwrap();
         assert_eq!(now.resource_version(), theirs.resource_version(), "not touched");
         delete(&world.hub, "ConfigMap", &hub, "settings").await;
@@ -318,10 +348,11 @@ fn a_copy_that_the_hub_refuses_is_reported_until_the_source_is_another() {
         let template = using(&json!([{ "secretRef": { "name": "token" } }]));
         apply(&world.project, with(&template, &ns, "web", &["dfw"], 1)).await;
         let wd = "web-p-dfw";
-        let told = reason(&world.project, "WorkloadDeployment", &ns, wd, "ReferencedDataReady", "SourceRefused").await;
+        let message =
+            reason(&world.project, "WorkloadDeployment", &ns, wd, "ReferencedDataReady", "SourceRefused").await;
         assert!(
-            told.contains("the hub takes no copy of Secret token") && told.contains("service-account.name"),
-            "{told}"
+            message.contains("the hub takes no copy of Secret token") && message.contains("service-account.name"),
+            "{message}"
         );
         assert!(get(&world.hub, "Secret", &hub, "token").await.is_none());
         delete(&world.project, "Secret", &ns, "token").await;
@@ -350,10 +381,10 @@ fn a_source_that_may_not_be_read_is_reported_and_found_when_it_may() {
         apply(&world.project, secret(&ns, "db", "s")).await;
         let template = using(&json!([{ "secretRef": { "name": "db" } }]));
         apply(&world.project, with(&template, &ns, "web", &["ord"], 1)).await;
-        let told =
+        let message =
             reason(&world.project, "WorkloadDeployment", &ns, "web-p-ord", "ReferencedDataReady", "SourceUnauthorized")
                 .await;
-        assert!(told.contains("Secret db") && told.contains("cannot get resource"), "{told}");
+        assert!(message.contains("Secret db") && message.contains("cannot get resource"), "{message}");
         merge(&world.project, "ClusterRole", "", "compute", json!({ "rules": role.data["rules"] })).await;
         ready(world, &ns, "web", 1).await;
         delete(&world.project, "Workload", &ns, "web").await;

@@ -49,8 +49,12 @@ async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
 async fn says(world: &World, ns: &str, wd: &str, reason: &str) -> String {
     eventually(&format!("{wd} says Federated {reason}"), || async {
         let object = get(&world.project, "WorkloadDeployment", ns, wd).await.ok_or("no deployment")?;
-        let told = condition(&object, "Federated");
-        if told["reason"] == reason { Ok(told["message"].as_str().unwrap().to_owned()) } else { Err(told.to_string()) }
+        let condition = condition(&object, "Federated");
+        if condition["reason"] == reason {
+            Ok(condition["message"].as_str().unwrap().to_owned())
+        } else {
+            Err(condition.to_string())
+        }
     })
     .await
 }
@@ -78,8 +82,8 @@ fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
         assert_eq!(before.0.len(), 3, "{before:?}");
 
         label(&world.hub, "cell-dfw", None).await;
-        let told = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
-        assert!(told.contains("Cluster cell-dfw has it") && told.contains("does not carry it"), "{told}");
+        let message = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
+        assert!(message.contains("Cluster cell-dfw has it") && message.contains("does not carry it"), "{message}");
         eventually("it is told on the Cluster, and counted", || async {
             let events = list(&world.hub, "Event", "default").await;
             let on = |event: &kube::api::DynamicObject| {
@@ -95,8 +99,8 @@ fn a_city_stays_where_it_is_whatever_becomes_of_its_label() {
         .await;
         label(&world.hub, "cell-dfw", Some("lhr")).await;
         eventually("the wrong label is told", || async {
-            let told = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
-            if told.contains("says lhr") { Ok(()) } else { Err(told) }
+            let message = says(&world, &ns, "web-p-dfw", "CityLabelLost").await;
+            if message.contains("says lhr") { Ok(()) } else { Err(message) }
         })
         .await;
         // Swapped between two clusters.

@@ -292,8 +292,8 @@ fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
         eventually("its deployment says why", || async {
             let name = format!("web-p-{city}");
             let wd = get(&world.project, "WorkloadDeployment", &ns, &name).await.ok_or("gone")?;
-            let told = condition(&wd, "Federated");
-            if told["reason"] == "ClaimedByAnotherPolicy" { Ok(()) } else { Err(told.to_string()) }
+            let condition = condition(&wd, "Federated");
+            if condition["reason"] == "ClaimedByAnotherPolicy" { Ok(()) } else { Err(condition.to_string()) }
         })
         .await;
         assert!(status(&world).contains("0 of 2 are done"), "{}", status(&world));
@@ -344,14 +344,18 @@ fn the_way_to_dependencies_is_refused_where_karmada_does_not_bring_them() {
         let (seen, watching) = watch_copy(&world.dfw, &hub);
         world.restart_manager(&[]).await;
         eventually("it is told and counted", || async {
-            let mut told = Vec::new();
+            let mut events = Vec::new();
             for hub in [&hub, &other_hub] {
-                told.extend(list(&world.hub, "Event", hub).await);
+                events.extend(list(&world.hub, "Event", hub).await);
             }
-            told.retain(|event| event.data["reason"] == "MigrationRefused");
+            events.retain(|event| event.data["reason"] == "MigrationRefused");
             let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
             let counted = text.contains("compute_federation_migration_refused 1");
-            if told.len() == 1 && counted { Ok(()) } else { Err(format!("{} Events, counted: {counted}", told.len())) }
+            if events.len() == 1 && counted {
+                Ok(())
+            } else {
+                Err(format!("{} Events, counted: {counted}", events.len()))
+            }
         })
         .await;
         let asking = || async {

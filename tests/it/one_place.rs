@@ -93,9 +93,14 @@ fn what_another_policy_sends_elsewhere_does_not_pin_the_city() {
             start(&world, &ns, "web", &["dfw"]).await;
             eventually("the claim is told", || async {
                 let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.ok_or("no deployment")?;
-                let told = condition(&wd, "Federated");
-                let names = told["message"].as_str().is_some_and(|text| text.contains(&format!("{kind} a-theirs")));
-                if told["reason"] == "ClaimedByAnotherPolicy" && names { Ok(()) } else { Err(told.to_string()) }
+                let condition = condition(&wd, "Federated");
+                let names =
+                    condition["message"].as_str().is_some_and(|text| text.contains(&format!("{kind} a-theirs")));
+                if condition["reason"] == "ClaimedByAnotherPolicy" && names {
+                    Ok(())
+                } else {
+                    Err(condition.to_string())
+                }
             })
             .await;
             eventually("it is where that policy sends it", || async {
@@ -248,8 +253,8 @@ async fn spelt(world: &mut World, guard: bool) {
     }
     for (ns, ..) in &places {
         for workload in list(&world.project, "Workload", ns).await {
-            let told = condition(&workload, "Available");
-            assert_eq!(told["status"], Value::from("True"), "{told}");
+            let condition = condition(&workload, "Available");
+            assert_eq!(condition["status"], Value::from("True"), "{condition}");
         }
     }
 }

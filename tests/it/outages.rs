@@ -98,8 +98,8 @@ fn a_gate_stays_shut_when_the_spec_changes_between_grant_and_removal() {
         eventually("the grant of old counts no more", || async {
             let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?;
             assert!(gates(&instance).contains(&json!("Quota")), "opened for what was not granted");
-            let told = condition(&instance, "QuotaGranted");
-            if told["status"] == "Unknown" { Ok(()) } else { Err(told.to_string()) }
+            let condition = condition(&instance, "QuotaGranted");
+            if condition["status"] == "Unknown" { Ok(()) } else { Err(condition.to_string()) }
         })
         .await;
         claims.patch_status(claim, &PatchParams::default(), &Patch::Merge(granted())).await.unwrap();
@@ -188,10 +188,10 @@ fn an_outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
         .await;
         eventually("the one that goes says what it waits for", || async {
             let instance = get(&world.dfw, "Instance", &hub, "web-p-dfw-2").await.ok_or("it did not wait")?;
-            let told = condition(&instance, "QuotaGranted");
-            let text = told["message"].as_str().unwrap_or_default().to_owned();
-            let says = told["reason"] == "QuotaBackendUnavailable" && text.contains("waiting to release");
-            if says { Ok(()) } else { Err(told.to_string()) }
+            let condition = condition(&instance, "QuotaGranted");
+            let text = condition["message"].as_str().unwrap_or_default().to_owned();
+            let says = condition["reason"] == "QuotaBackendUnavailable" && text.contains("waiting to release");
+            if says { Ok(()) } else { Err(condition.to_string()) }
         })
         .await;
         // The outage outlasts whatever is tried again; `OUTAGE=60` makes it a minute.
@@ -206,8 +206,8 @@ fn an_outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
         let back = tokio::time::Instant::now();
         eventually("the write-back is up to date", || async {
             let copy = get(&world.hub, "Instance", &hub, "web-p-dfw-1").await.ok_or("no copy")?;
-            let told = condition(&copy, "Ready");
-            if told["reason"] == "ImageUnavailable" { Ok(()) } else { Err(told.to_string()) }
+            let condition = condition(&copy, "Ready");
+            if condition["reason"] == "ImageUnavailable" { Ok(()) } else { Err(condition.to_string()) }
         })
         .await;
         assert!(

@@ -29,8 +29,8 @@ fn a_city_that_is_refused_keeps_no_other_back() {
         eventually("the other city runs, and the refusal is reported", || async {
             let workload = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
             let placement = &workload.data["status"]["placements"][0]["conditions"][0];
-            let told = placement["message"].as_str().unwrap_or_default().contains("not while the rule stands");
-            let right = condition(&workload, "Available")["status"] == "True" && told;
+            let names_it = placement["message"].as_str().unwrap_or_default().contains("not while the rule stands");
+            let right = condition(&workload, "Available")["status"] == "True" && names_it;
             if right && workload.data["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(workload.data.to_string()) }
         })
         .await;
@@ -65,13 +65,13 @@ fn a_name_that_an_old_instance_holds_is_waited_for_and_keeps_nothing_else_back()
         apply(&world.dfw, object).await;
         eventually("the status says who is waited for", || async {
             let wd = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.ok_or("gone")?;
-            let told = condition(&wd, "ReplicasReady");
-            let message = told["message"].as_str().unwrap_or_default();
+            let condition = condition(&wd, "ReplicasReady");
+            let message = condition["message"].as_str().unwrap_or_default();
             let bound = get(&world.dfw, "NetworkBinding", &hub, "wd-net-0").await.is_some();
             if message.contains("an earlier Instance of this name") && message.contains("example.com/held") && bound {
                 Ok(())
             } else {
-                Err(format!("{told}, bound: {bound}"))
+                Err(format!("{condition}, bound: {bound}"))
             }
         })
         .await;

@@ -60,7 +60,7 @@ impl Stage {
     }
 
     /// What `Federated` says of each deployment.
-    async fn told(&self) -> BTreeMap<String, Value> {
+    async fn conditions(&self) -> BTreeMap<String, Value> {
         let all = list(&self.world.project, "WorkloadDeployment", &self.ns).await;
         all.iter().map(|wd| (wd.name_any(), condition(wd, "Federated"))).collect()
     }
@@ -68,10 +68,10 @@ impl Stage {
     /// Waits until `Federated` says this of so many deployments, and returns what it says of each.
     async fn all_say(&self, reason: &str, count: usize) -> BTreeMap<String, Value> {
         eventually_within(self.patience, &format!("{count} say {reason}"), || async {
-            let told = self.told().await;
-            let others: Vec<&Value> = told.values().filter(|told| told["reason"] != reason).collect();
-            let right = told.len() - others.len();
-            if right == count { Ok(told) } else { Err(format!("{right}; others: {:?}", others.first())) }
+            let conditions = self.conditions().await;
+            let others: Vec<&Value> = conditions.values().filter(|condition| condition["reason"] != reason).collect();
+            let right = conditions.len() - others.len();
+            if right == count { Ok(conditions) } else { Err(format!("{right}; others: {:?}", others.first())) }
         })
         .await
     }
@@ -81,8 +81,8 @@ impl Stage {
         let mut events: BTreeMap<String, Vec<(String, String)>> = BTreeMap::new();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         for event in list(&self.world.project, "Event", &self.ns).await {
-            let told = (text(&event.data["reason"]), text(&event.data["note"]));
-            events.entry(text(&event.data["regarding"]["name"])).or_default().push(told);
+            let said = (text(&event.data["reason"]), text(&event.data["note"]));
+            events.entry(text(&event.data["regarding"]["name"])).or_default().push(said);
         }
         events
     }
@@ -140,9 +140,10 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
         stage.world.bed.stop_stand_in();
         let (hub, project) = (Audit::mark(&stage.world.bed.hub), Audit::mark(&stage.world.bed.project));
         stage.deploy("new", count).await;
-        let told = stage.all_say("BindingMissing", count).await;
-        assert!(told.values().all(|told| {
-            told["reason"] == "Propagated" || told["message"].as_str().unwrap().contains("it has not been there before")
+        let conditions = stage.all_say("BindingMissing", count).await;
+        assert!(conditions.values().all(|condition| {
+            condition["reason"] == "Propagated"
+                || condition["message"].as_str().unwrap().contains("it has not been there before")
         }));
         let written = copies(&hub, &stage.hub);
         assert!(written.len() == count && written.values().all(|writes| *writes <= 2), "{written:?}");
@@ -164,7 +165,7 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
 
         stage.world.bed.restart_stand_in().await.unwrap();
         let now = stage.all_say("Propagated", count + 4).await;
-        assert!(old.iter().all(|(name, told)| now[name] == *told), "what ran was never doubted");
+        assert!(old.iter().all(|(name, before)| now[name] == *before), "what ran was never doubted");
         stage.was_patient().await;
         let writes = writes_of(&after);
         assert_eq!(copies(&after, &stage.hub), BTreeMap::new(), "not one touch: {writes:?}");
@@ -208,8 +209,8 @@ fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
         });
         stream::iter(taken).buffer_unordered(16).collect::<Vec<()>>().await;
         eventually("it is told that others lack the same", || async {
-            let held = stage.told().await.into_values().find(|told| {
-                told["message"]
+            let held = stage.conditions().await.into_values().find(|condition| {
+                condition["message"]
                     .as_str()
                     .is_some_and(|text| text.ends_with("others lack the same, repairs are held back"))
             });
@@ -241,7 +242,7 @@ fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
         for (deployment, events) in stage.events().await {
             let known = before.get(&deployment).map(Vec::as_slice).unwrap_or_default();
             let new: Vec<_> = events.iter().filter(|event| !known.contains(event)).collect();
-            let of = |reason: &str| new.iter().filter(|(told, _)| told == reason).count();
+            let of = |reason: &str| new.iter().filter(|(of, _)| of == reason).count();
             assert!(of("Repaired") <= 1 && of("BindingMissing") <= 1, "{deployment}: {events:?}");
         }
     });
@@ -262,8 +263,9 @@ fn what_somebody_has_suspended_is_told_and_left_alone() {
         })
         .await;
         stage.deploy("new", 2).await;
-        let told = stage.all_say("PropagationSuspended", 3).await;
-        let of = |name: &str| (told[name]["status"].clone(), told[name]["message"].as_str().unwrap().to_owned());
+        let conditions = stage.all_say("PropagationSuspended", 3).await;
+        let of =
+            |name: &str| (conditions[name]["status"].clone(), conditions[name]["message"].as_str().unwrap().to_owned());
         let (status, text) = of("old-0");
         assert!(status == "True" && text.contains("has it as it was"), "{text}");
         let (status, text) = of("new-1");

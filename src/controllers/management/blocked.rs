@@ -47,8 +47,8 @@ struct Blocked {
     since: Instant,
     /// What was delivered before.
     whole: Option<Whole>,
-    /// The causes that Events have told.
-    told: Vec<String>,
+    /// The reasons that Events have given.
+    events: Vec<String>,
     /// When it was repaired last, so that Karmada makes anew what is missing, and how often in vain.
     repaired: Option<Instant>,
     vain: u32,
@@ -103,7 +103,7 @@ impl BlockedDeployments {
             reason: blocked.reason.clone(),
             elapsed: now.saturating_duration_since(blocked.since),
             whole: blocked.whole.clone(),
-            told: blocked.told.clone(),
+            events: blocked.events.clone(),
             repairs: blocked.repairs,
         })
     }
@@ -143,7 +143,7 @@ impl BlockedDeployments {
     pub(super) fn note(&self, key: &ProjectKey, signals: &[Signal], now: Instant) -> Noted {
         let blocker = signals.iter().find_map(|signal| match signal {
             Signal::Blocked { reason, silent, whole } => Some((reason, *silent, whole)),
-            Signal::Told(_) | Signal::Repaired => None,
+            Signal::Reported(_) | Signal::Repaired => None,
         });
         let mut state = self.lock();
         let Some((reason, silent, whole)) = blocker else { return state.forget(key, now) };
@@ -163,7 +163,7 @@ impl BlockedDeployments {
             silent,
             since: now,
             whole: None,
-            told: Vec::new(),
+            events: Vec::new(),
             repaired: None,
             vain: 0,
             repairs: 0,
@@ -175,11 +175,11 @@ impl BlockedDeployments {
         }
         known.silent = silent;
         known.whole = whole.clone().or(known.whole.take());
-        let told = signals.iter().filter_map(|signal| match signal {
-            Signal::Told(reason) => Some(reason.to_string()),
+        let given = signals.iter().filter_map(|signal| match signal {
+            Signal::Reported(reason) => Some(reason.to_string()),
             Signal::Blocked { .. } | Signal::Repaired => None,
         });
-        known.told.extend(told);
+        known.events.extend(given);
         noted
     }
 

@@ -104,8 +104,8 @@ fn what_karmada_takes_is_seen_from_what_it_was_silent_about() {
     all.note(&key("quick"), &blocked("BindingMissing"), at(64));
     all.note(&key("quick"), &[], at(65));
     assert_eq!(lag(100), 50, "one that was quicker proves nothing");
-    let told = vec![Signal::Blocked { reason: "NoClusterForCity".into(), silent: false, whole: None }];
-    all.note(&key("unplaced"), &told, at(0));
+    let signals = vec![Signal::Blocked { reason: "NoClusterForCity".into(), silent: false, whole: None }];
+    all.note(&key("unplaced"), &signals, at(0));
     all.note(&key("unplaced"), &[], at(1_000));
     assert_eq!(lag(1_000), 0, "what Karmada has spoken of is not its slowness");
     assert_eq!(all.repairs(&key("other"), 1, BASE, at(5)).karmada_wrote, None);
@@ -118,10 +118,10 @@ fn what_was_told_and_what_was_whole_is_remembered_until_all_is_well() {
     let (all, key, start) = (unlimited(), key("wd"), some_moment());
     let whole = Whole { copy: "c1".into(), since: jiff::Timestamp::UNIX_EPOCH, places: None };
     let first = Signal::Blocked { reason: "BindingMissing".into(), silent: true, whole: Some(whole.clone()) };
-    all.note(&key, &[first, Signal::Told(Reason::BindingMissing)], start);
+    all.note(&key, &[first, Signal::Reported(Reason::BindingMissing)], start);
     all.note(&key, &blocked("NotApplied"), start);
     let known = all.of(&key, start).unwrap();
-    assert_eq!((known.whole, known.told), (Some(whole), vec!["BindingMissing".to_owned()]));
+    assert_eq!((known.whole, known.events), (Some(whole), vec!["BindingMissing".to_owned()]));
     assert_eq!(all.forget_project(&ProjectName::new("another"), start), []);
     assert_eq!(all.forget_project(&ProjectName::new("project"), start), [("NotApplied".to_owned(), 0)]);
     assert_eq!(all.of(&key, start), None);

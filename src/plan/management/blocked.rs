@@ -25,8 +25,8 @@ pub struct Blocked {
     pub elapsed: Duration,
     /// What was delivered before.
     pub whole: Option<Whole>,
-    /// The causes that Events have told.
-    pub told: Vec<String>,
+    /// The reasons that Events have given.
+    pub events: Vec<String>,
     /// How often something was repaired.
     pub repairs: u32,
 }
@@ -113,8 +113,8 @@ impl<'a> State<'a> {
     /// would be told by Karmada, on a copy that has to travel once more. What it was told stays until something changes.
     pub(super) fn is_hinted(&self, copy: Option<&WorkloadDeployment>, hint: &String) -> bool {
         let repaired = self.repairs > 0 || self.lost.as_ref().is_some_and(|lost| lost.decision.now);
-        let told = copy.is_some_and(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR) == Some(hint));
-        told || self.reported && (!self.silent || repaired)
+        let is_there = copy.is_some_and(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR) == Some(hint));
+        is_there || self.reported && (!self.silent || repaired)
     }
 
     /// The finding, with all that is known of what was lost.

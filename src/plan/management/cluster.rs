@@ -167,8 +167,8 @@ mod tests {
             ),
         ];
         for (what, edit, why) in cases {
-            let told = facts(edit).is_able().unwrap_err();
-            assert!(told.contains(why), "{what}: {told}");
+            let problem = facts(edit).is_able().unwrap_err();
+            assert!(problem.contains(why), "{what}: {problem}");
         }
         let prefers = facts(|c| c["spec"]["taints"] = json!([{ "key": "k", "effect": "PreferNoSchedule" }]));
         assert_eq!(prefers.is_able(), Ok(()), "keeps nothing away");

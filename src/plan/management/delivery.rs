@@ -96,7 +96,7 @@ pub(super) struct Gap {
 
 impl Gap {
     /// Something says so.
-    pub(super) fn told(reason: Reason, text: String) -> Self {
+    pub(super) fn stated(reason: Reason, text: String) -> Self {
         Self { cause: Verdict::no(reason, text), silent: false, repair: None }
     }
 

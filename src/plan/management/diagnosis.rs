@@ -32,7 +32,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
             "WorkloadDeployment {namespace}/{name} is claimed by {other}, not by {own_policy}: it goes where that policy \
              sends it; remove that policy, or its selector"
         );
-        return blocked(Gap::told(Reason::ClaimedByAnotherPolicy, text));
+        return blocked(Gap::stated(Reason::ClaimedByAnotherPolicy, text));
     }
     let binding_name = names::binding_name("WorkloadDeployment", &name);
     let karmada = evidence.karmada;
@@ -127,7 +127,7 @@ fn diagnose_dependencies(
         let gap = if evidence.behind {
             Gap::silent(Reason::DependenciesNotPropagated, text, None)
         } else {
-            Gap::told(Reason::DependenciesNotPropagated, text)
+            Gap::stated(Reason::DependenciesNotPropagated, text)
         };
         return gap.of(true);
     }
@@ -229,7 +229,7 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
             "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
              cities has to follow its deployments: compute-operator migration status says what keeps it from that"
         );
-        return Gap::told(Reason::ClaimedByAnotherPolicy, text).of(true);
+        return Gap::stated(Reason::ClaimedByAnotherPolicy, text).of(true);
     }
     Delivery::Delivered { on: binding.clusters.clone(), note: None }
 }
@@ -245,7 +245,7 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Opt
     }
     if binding.suspension.stops_scheduling() {
         let text = format!("spec.suspension.scheduling of {at} keeps it from being scheduled until it is resumed");
-        return Some(Gap::told(Reason::PropagationSuspended, text));
+        return Some(Gap::stated(Reason::PropagationSuspended, text));
     }
     let city = evidence.city;
     let words = [why, message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ");
@@ -253,18 +253,18 @@ fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Opt
     let mut candidates = clusters.filter(|(_, cluster)| cluster.city.as_ref() == Some(city)).peekable();
     if candidates.peek().is_none() {
         let text = format!("no Cluster carries the label {}={city} (Karmada: {words})", label::TOPOLOGY_CITY);
-        return Some(Gap::told(Reason::NoClusterForCity, text));
+        return Some(Gap::stated(Reason::NoClusterForCity, text));
     }
     let broken = candidates.find_map(|(name, cluster)| Some((name, cluster.ready.as_ref().err()?)));
     match broken {
         Some((name, state)) => {
             let text = format!("Cluster {name} of city {city} is not ready: {state} (Karmada: {words})");
-            Some(Gap::told(Reason::ClusterNotReady, text))
+            Some(Gap::stated(Reason::ClusterNotReady, text))
         }
         None if binding.scheduled.is_none() => {
             Some(Gap::silent(Reason::NotScheduled, format!("Karmada: {words}"), None))
         }
-        None => Some(Gap::told(Reason::NotScheduled, format!("Karmada: {words}"))),
+        None => Some(Gap::stated(Reason::NotScheduled, format!("Karmada: {words}"))),
     }
 }
 
@@ -277,19 +277,19 @@ fn not_applied(evidence: &Evidence<'_>, brought: &Brought<'_>, cluster: &str, lo
     match (state, applied) {
         (None, _) => {
             let text = format!("{what} is to go to Cluster {cluster}, which is not there any more");
-            Some(Gap::told(Reason::ClusterNotReady, text))
+            Some(Gap::stated(Reason::ClusterNotReady, text))
         }
         (Some(Err(why)), _) => {
             let had = if applied == Some(&Ok(())) { "; it had all before" } else { "" };
-            Some(Gap::told(Reason::ClusterNotReady, format!("Cluster {cluster} is not ready: {why}{had}")))
+            Some(Gap::stated(Reason::ClusterNotReady, format!("Cluster {cluster} is not ready: {why}{had}")))
         }
         (Some(Ok(())), Some(Ok(()))) => None,
         (Some(Ok(())), _) if silent && suspension.stops_dispatching(cluster) => {
             let text = format!("spec.suspension of {at} keeps {what} from Cluster {cluster} until it is resumed");
-            Some(Gap::told(Reason::PropagationSuspended, text))
+            Some(Gap::stated(Reason::PropagationSuspended, text))
         }
         (Some(Ok(())), Some(Err(why))) if !silent => {
-            Some(Gap::told(Reason::NotApplied, format!("{what} is not on Cluster {cluster}: {why}")))
+            Some(Gap::stated(Reason::NotApplied, format!("{what} is not on Cluster {cluster}: {why}")))
         }
         // The Work is there, and nobody has carried it out: nothing is lost.
         (Some(Ok(())), Some(Err(_))) => {

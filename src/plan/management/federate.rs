@@ -71,7 +71,7 @@ pub enum Signal {
         whole: Option<Whole>,
     },
     /// An Event tells this cause.
-    Told(Reason),
+    Reported(Reason),
     /// Something is repaired, so that Karmada makes anew what was removed.
     Repaired,
 }
@@ -132,10 +132,10 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let annotations = data_annotations(&data, hint.as_deref());
     steps.extend(ensure_copy(deployment, &city, &namespace, copy, annotations).map(Step::Remote));
     let finding = state.in_full(finding.as_ref());
-    let told = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.told);
-    let said = status::plan(deployment, copy, &data, finding.as_ref(), state.reported, told, now);
+    let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
+    let said = status::plan(deployment, copy, &data, finding.as_ref(), state.reported, events, now);
     steps.extend(said.writes.into_iter().map(Step::Local));
-    let mut signals: Vec<Signal> = blocked(&state).into_iter().chain(said.told.map(Signal::Told)).collect();
+    let mut signals: Vec<Signal> = blocked(&state).into_iter().chain(said.event.map(Signal::Reported)).collect();
     if let Some(lost) = state.lost.as_ref().filter(|lost| lost.decision.now) {
         let repair = repair(observed, copy, lost.what, now);
         signals.extend((!repair.is_empty()).then_some(Signal::Repaired));

@@ -274,6 +274,15 @@ fn a_copy_whose_original_is_gone_goes_after_a_live_read() {
 }
 
 /// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.
+/// How many templates a plan touches to have them made anew.
+fn touches(plan: &Decided) -> usize {
+    let repairs = |step: &&Step<Project, Hub>| {
+        matches!(step, Step::Remote(Write { op: Op::Merge { body, .. }, .. })
+        if body["metadata"]["annotations"][annotation::REPAIRED] == "0")
+    };
+    plan.steps.iter().filter(repairs).count()
+}
+
 #[test]
 fn a_snapshot_is_decided_again_from_its_record() {
     let record = json!({
@@ -296,7 +305,7 @@ fn a_snapshot_is_decided_again_from_its_record() {
         "blocked": {
             "reason": "BindingMissing", "elapsed": { "secs": 6, "nanos": 0 },
             "whole": { "copy": "c1", "since": "1970-01-01T00:00:00Z", "places": "cell-dfw has what the hub was given" },
-            "told": [], "repairs": 0,
+            "events": [], "repairs": 0,
         },
         "repairs": {
             "others": 0, "deployments": 1, "again_in": { "secs": 0, "nanos": 0 },
@@ -310,130 +319,10 @@ fn a_snapshot_is_decided_again_from_its_record() {
     let plan = plan(&observed, NOW);
     let whole = observed.blocked.as_ref().unwrap().whole.clone();
     let blocked = Signal::Blocked { reason: "BindingMissing".into(), silent: true, whole };
-    assert_eq!(plan.signals, [blocked, Signal::Told(Reason::BindingMissing), Signal::Repaired]);
+    assert_eq!(plan.signals, [blocked, Signal::Reported(Reason::BindingMissing), Signal::Repaired]);
     assert_eq!(plan.next, Next::After(Timing::default().delivery_grace));
     assert_eq!(touches(&plan), 1, "{:?}", plan.steps);
 }
 
-/// How many templates a plan touches to have them made anew.
-fn touches(plan: &Decided) -> usize {
-    let repairs = |step: &&Step<Project, Hub>| {
-        matches!(step, Step::Remote(Write { op: Op::Merge { body, .. }, .. })
-        if body["metadata"]["annotations"][annotation::REPAIRED] == "0")
-    };
-    plan.steps.iter().filter(repairs).count()
-}
-
-/// The Events that a plan sends, by reason.
-fn events(plan: &Decided) -> Vec<String> {
-    let event = |step: &Step<Project, Hub>| match step {
-        Step::Local(Write { op: Op::Create { body, .. }, .. }) => Some(body["reason"].as_str()?.to_owned()),
-        _ => None,
-    };
-    plan.steps.iter().filter_map(event).collect()
-}
-
-/// What a plan has `Federated` say.
-fn told(plan: &Decided) -> Option<Value> {
-    plan.steps.iter().find_map(|step| match step {
-        Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
-            let conditions = body["status"]["conditions"].as_array()?;
-            conditions.iter().find(|told| told["type"] == condition::FEDERATED).cloned()
-        }
-        _ => None,
-    })
-}
-
-/// A deployment that has no binding, for longer than the grace; `told` is what `Federated` says of it until now.
-fn unbound(told: Option<Value>) -> Observed {
-    let mut wd = marked();
-    if let Some(told) = told {
-        let mut told = told;
-        told["type"] = json!(condition::FEDERATED);
-        told["lastTransitionTime"] = json!("1970-01-01T00:00:10Z");
-        wd.status = Some(serde_json::from_value(json!({ "conditions": [told] })).unwrap());
-    }
-    let mut copy = copy_of(&marked());
-    copy.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
-    let karmada =
-        json!({ "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {} });
-    Observed {
-        karmada: Some(serde_json::from_value(karmada).unwrap()),
-        blocked: Some(Blocked {
-            reason: "BindingMissing".into(),
-            elapsed: Duration::from_secs(6),
-            whole: None,
-            told: Vec::new(),
-            repairs: 0,
-        }),
-        ..observed(&wd, Some("n1"), Some(namespace()), Some(copy))
-    }
-}
-
-fn propagated() -> Value {
-    json!({ "status": "True", "reason": "Propagated", "message": "cell-dfw has what the hub was given" })
-}
-
-#[test]
-fn what_was_never_delivered_is_told_and_not_touched() {
-    let new = unbound(None);
-    let first = plan(&new, NOW);
-    assert_eq!((touches(&first), events(&first)), (0, vec!["BindingMissing".to_owned()]));
-    let told = told(&first).unwrap();
-    assert!(told["message"].as_str().unwrap().contains("it has not been there before"), "{told}");
-    // A restart later, with all forgotten but what the object says: nothing more happens.
-    let again = plan(&unbound(Some(told)), NOW);
-    assert_eq!(format!("{:?}", again.steps), "[]");
-    let Next::After(look) = again.next else { panic!("{:?}", again.next) };
-    assert!(look < Duration::from_secs(6), "{look:?}");
-}
-
-#[test]
-fn what_was_delivered_is_touched_also_when_its_loss_has_been_told() {
-    let lost = unbound(Some(propagated()));
-    let first = plan(&lost, NOW);
-    assert_eq!((touches(&first), events(&first)), (1, vec!["BindingMissing".to_owned(), "Repaired".to_owned()]));
-    // A restart later: the condition has told it as a loss.
-    let after = plan(&unbound(told(&first)), NOW);
-    assert_eq!(touches(&after), 1);
-    // In the same process: one Event is enough, however often it is touched.
-    let mut again = unbound(told(&first));
-    again.blocked.as_mut().unwrap().repairs = 1;
-    let again = plan(&again, NOW);
-    assert_eq!((touches(&again), events(&again)), (1, Vec::new()));
-}
-
-#[test]
-fn a_copy_that_was_made_anew_was_never_delivered() {
-    let mut anew = unbound(Some(propagated()));
-    let mut copy = (*anew.copy.clone().unwrap()).clone();
-    let later = Timestamp::from_second(60).unwrap();
-    copy.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(later));
-    anew.copy = Some(copy.clone().into());
-    assert_eq!(touches(&plan(&anew, NOW)), 0);
-    // But for one that a cell has reported on, whatever the clocks say.
-    copy.status = Some(WorkloadDeploymentStatus::default());
-    anew.copy = Some(copy.into());
-    assert_eq!(touches(&plan(&anew, NOW)), 1);
-}
-
-#[test]
-fn karmadas_silence_is_one_event_however_many_steps_it_goes_through() {
-    let before = json!({ "status": "False", "reason": "NotScheduled", "message": "" });
-    assert_eq!(events(&plan(&unbound(Some(before)), NOW)), Vec::<String>::new());
-    let mut told_before = unbound(Some(propagated()));
-    told_before.blocked.as_mut().unwrap().told = vec!["BindingMissing".into()];
-    assert_eq!(events(&plan(&told_before, NOW)), ["Repaired"], "it came and went again: told once");
-}
-
-#[test]
-fn where_many_lack_the_same_it_is_said_and_nothing_is_touched_while_one_is_tried() {
-    let mut many = unbound(Some(propagated()));
-    many.repairs = Repairs { others: 250, deployments: 500, trial: Duration::from_secs(3), ..Repairs::default() };
-    let held = plan(&many, NOW);
-    assert_eq!(touches(&held), 0);
-    let message = told(&held).unwrap()["message"].as_str().unwrap().to_owned();
-    assert!(message.contains("more than 100 others lack the same, repairs are held back"), "{message}");
-    many.repairs.trial = Duration::ZERO;
-    assert_eq!(touches(&plan(&many, NOW)), 1, "the one that is tried");
-}
+#[path = "federate_repair_tests.rs"]
+mod repairs;

@@ -45,19 +45,19 @@ fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) 
 pub(super) struct Said {
     /// The status, and an Event when there is news of the bad kind.
     pub writes: Vec<Write<Project>>,
-    /// The cause that the Event tells.
-    pub told: Option<Reason>,
+    /// The reason that the Event gives.
+    pub event: Option<Reason>,
 }
 
 /// Decides the status of one deployment. What has been missing for a moment only is not `reported`: it is under way.
-/// `told` are the causes that Events have told since it began to lack something.
+/// `events` are the reasons that Events have given since it began to lack something.
 pub(super) fn plan(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
     data: &Data,
     finding: Option<&Delivery>,
     reported: bool,
-    told: &[String],
+    events: &[String],
     now: Timestamp,
 ) -> Said {
     let empty = WorkloadDeploymentStatus::default();
@@ -75,30 +75,30 @@ pub(super) fn plan(
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
     let old_federated = before(condition::FEDERATED);
-    let news = federated.as_ref().filter(|new| is_news(old_federated.as_ref(), new, silent, told));
+    let news = federated.as_ref().filter(|new| is_news(old_federated.as_ref(), new, silent, events));
     let event = news.map(|news| {
         let note =
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
         event::on(deployment, "workload-deployment-federator", &note, now)
     });
-    let told = news.map(Condition::reason);
+    let reason = news.map(Condition::reason);
     let mut status = report.map_or_else(|| old.clone(), mirrored);
     status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
     let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
     if report.is_none() && own.is_empty() {
-        return Said { writes: Vec::new(), told: None };
+        return Said { writes: Vec::new(), event: None };
     }
     status.conditions.extend(own);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
-    Said { writes: write.into_iter().chain(event).collect(), told }
+    Said { writes: write.into_iter().chain(event).collect(), event: reason }
 }
 
 /// Whether a condition is worth an Event: each cause once while something is missing, and of Karmada's silence, which passes
 /// through several on its way, only the first.
-fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, told: &[String]) -> bool {
+fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, events: &[String]) -> bool {
     let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));
     let goes_on = silent && old.is_some_and(|old| old.status == new.status);
-    new.reason != Reason::Propagated && changed && !goes_on && !told.contains(&new.reason)
+    new.reason != Reason::Propagated && changed && !goes_on && !events.contains(&new.reason)
 }
 
 /// The cell's report, in the project's terms: generations are those of the project's object.

@@ -100,8 +100,8 @@ fn a_new_namespace_begins_where_the_city_is() {
     for (what, observed, expected) in cases {
         assert_eq!(look(None, &observed), expected, "{what}");
     }
-    let told = decide(&dfw(), &set(&[]), None, &both()).note.unwrap();
-    assert!(told.contains("Clusters a, b carry the label of dfw") && told.contains("a is chosen"), "{told}");
+    let note = decide(&dfw(), &set(&[]), None, &both()).note.unwrap();
+    assert!(note.contains("Clusters a, b carry the label of dfw") && note.contains("a is chosen"), "{note}");
 }
 
 fn turn(from: &str, to: &str, attempt: &str) -> Turn {

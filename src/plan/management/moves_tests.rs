@@ -99,8 +99,8 @@ fn one_namespace_goes_first_and_the_others_follow_as_it_is_proved() {
     }
     world.look();
     world.arrive("n5", "b", true);
-    let told = world.look();
-    assert!(world.moves.is_empty() && told.contains("DrainEnded"), "{told}");
+    let events = world.look();
+    assert!(world.moves.is_empty() && events.contains("DrainEnded"), "{events}");
 }
 
 #[test]
@@ -126,9 +126,9 @@ fn a_drain_waits_for_whoever_takes_over_and_goes_on_by_itself() {
     for (what, spoil, mend) in obstacles {
         let mut world = World::new(&["n1", "n2"]);
         spoil(world.cluster("b"));
-        let told = world.look();
+        let events = world.look();
         assert!(world.turns().is_empty() && world.waits().contains(what), "{what}: {:?}", world.moves);
-        assert!(told.contains("DrainWaiting") && told.contains(what), "{told}");
+        assert!(events.contains("DrainWaiting") && events.contains(what), "{events}");
         assert_eq!((world.moves[&dfw()].state(), world.look().as_str()), ("waiting", "[]"), "it is told once");
         assert!(note(&dfw(), &world.moves[&dfw()]).unwrap().contains("dfw is to leave Cluster a"));
         world.wait(60);
@@ -155,8 +155,8 @@ fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
     world.look();
     assert_eq!(world.turns(), ["n1>b"]);
     world.wait(1);
-    let told = world.look();
-    assert!(told.contains("DrainFailed") && told.contains("none of 1 instance(s) is programmed on b"), "{told}");
+    let events = world.look();
+    assert!(events.contains("DrainFailed") && events.contains("none of 1 instance(s) is programmed on b"), "{events}");
     assert_eq!((world.turns(), world.moves[&dfw()].state()), (vec!["n1>a".to_owned()], "failed"));
     world.arrive("n1", "a", true);
     world.look();
@@ -209,8 +209,8 @@ fn the_last_namespaces_are_proved_like_the_first() {
     world.look();
     assert_eq!(world.turns(), ["n2>b"], "nothing is on a any more, but it is not known whether n2 runs");
     world.wait(10);
-    let told = world.look();
-    assert!(told.contains("DrainFailed") && world.turns() == ["n2>a"], "{told}");
+    let events = world.look();
+    assert!(events.contains("DrainFailed") && world.turns() == ["n2>a"], "{events}");
 }
 
 #[test]
@@ -281,8 +281,8 @@ fn what_cannot_be_brought_back_stays_and_is_told() {
     world.look();
     world.arrive("n1", "b", false);
     world.wait(10);
-    let told = world.look();
-    assert!(told.contains("it stays there, for Cluster a has the taint k:NoSchedule"), "{told}");
+    let events = world.look();
+    assert!(events.contains("it stays there, for Cluster a has the taint k:NoSchedule"), "{events}");
     assert_eq!(world.turns(), ["n1>b"]);
     assert_eq!(world.look(), "[]", "once");
     world.arrive("n1", "b", true);

@@ -141,16 +141,16 @@ pub struct Whole {
 impl Whole {
     /// What it says now; nothing when it does not say that all is delivered, or says so of another copy than this.
     pub fn of(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Option<Self> {
-        let told = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
-        let since = told.last_transition_time.0;
+        let condition = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
+        let since = condition.last_transition_time.0;
         let older = copy.metadata.creation_timestamp.as_ref().is_none_or(|created| created.0 <= since);
-        (told.status == ConditionStatus::True && older).then(|| Self {
+        (condition.status == ConditionStatus::True && older).then(|| Self {
             copy: copy.uid().unwrap_or_default(),
             since,
-            places: told
+            places: condition
                 .message
                 .contains(DELIVERED)
-                .then(|| told.message.split("; ").next().unwrap_or_default().to_owned()),
+                .then(|| condition.message.split("; ").next().unwrap_or_default().to_owned()),
         })
     }
 
@@ -200,11 +200,11 @@ impl Loss<'_> {
 
     fn is_reported_as_loss(&self) -> bool {
         let conditions = self.deployment.status.as_ref().map(|status| &status.conditions);
-        let told = conditions.and_then(|conditions| find(conditions, condition::FEDERATED));
-        told.is_some_and(|told| {
-            told.status == self.cause.status
-                && told.reason == self.cause.reason
-                && told.message.strip_prefix(&self.cause.message).is_some_and(is_all_or_many)
+        let condition = conditions.and_then(|conditions| find(conditions, condition::FEDERATED));
+        condition.is_some_and(|condition| {
+            condition.status == self.cause.status
+                && condition.reason == self.cause.reason
+                && condition.message.strip_prefix(&self.cause.message).is_some_and(is_all_or_many)
         })
     }
 }

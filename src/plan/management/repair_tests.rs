@@ -90,11 +90,11 @@ fn deployment(metadata: &serde_json::Value, status: &serde_json::Value) -> Workl
 }
 
 fn saying(status: &str, reason: &str, message: &str) -> WorkloadDeployment {
-    let told = json!({
+    let condition = json!({
         "type": "Federated", "status": status, "reason": reason, "message": message,
         "lastTransitionTime": "2026-01-01T00:01:00Z",
     });
-    deployment(&json!({ "name": "wd" }), &json!({ "conditions": [told] }))
+    deployment(&json!({ "name": "wd" }), &json!({ "conditions": [condition] }))
 }
 
 fn copy(created: &str) -> WorkloadDeployment {
@@ -136,10 +136,10 @@ fn only_what_had_been_delivered_counts_as_lost() {
         assert_eq!(loss.had_been_delivered(whole.as_ref()), expected, "{name}");
     }
     // What was remembered from before it was told, and what a cell has reported.
-    let (told, copy) = (saying("False", "NotScheduled", ""), copy(old));
+    let (deployment, copy) = (saying("False", "NotScheduled", ""), copy(old));
     let remembered = Whole::of(&good(), &copy).unwrap();
     let created = Some(old.parse().unwrap());
-    let loss = Loss { deployment: &told, copy: &copy, created, clusters: &dfw, cause: &cause };
+    let loss = Loss { deployment: &deployment, copy: &copy, created, clusters: &dfw, cause: &cause };
     assert!(loss.had_been_delivered(Some(&remembered)));
     assert!(!loss.had_been_delivered(Some(&Whole { copy: "another".into(), ..remembered })));
     let mut running = copy.clone();

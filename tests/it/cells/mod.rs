@@ -44,8 +44,12 @@ fn gates(instance: &DynamicObject) -> Vec<String> {
 async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_: &str, reason: &str) -> String {
     eventually(&format!("{kind} {name} says {type_} {reason}"), || async {
         let object = get(client, kind, namespace, name).await.ok_or("it is not there")?;
-        let told = condition(&object, type_);
-        if told["reason"] == reason { Ok(told["message"].as_str().unwrap().to_owned()) } else { Err(told.to_string()) }
+        let condition = condition(&object, type_);
+        if condition["reason"] == reason {
+            Ok(condition["message"].as_str().unwrap().to_owned())
+        } else {
+            Err(condition.to_string())
+        }
     })
     .await
 }

@@ -31,7 +31,7 @@ fn every_step_of_a_network_is_reported_on_deployment_and_instance() {
         let mut object = workload(&ns, "web", &["dfw"], 1);
         object["spec"]["template"]["spec"]["networkInterfaces"] = json!([{ "network": { "name": "by-hand" } }]);
         apply(&world.project, object).await;
-        let told = |expected: &'static str, message: &'static str| {
+        let reports = |expected: &'static str, message: &'static str| {
             let (ns, hub) = (ns.clone(), hub.clone());
             async move {
                 for (client, kind, ns, name, type_) in [
@@ -41,9 +41,9 @@ fn every_step_of_a_network_is_reported_on_deployment_and_instance() {
                 ] {
                     eventually(&format!("{kind} says {expected} {message}"), || async {
                         let object = get(client, kind, ns, name).await.ok_or("it is not there")?;
-                        let told = condition(&object, type_);
-                        let text = told["message"].as_str().unwrap_or_default();
-                        if told["reason"] == expected && text.contains(message) { Ok(()) } else { Err(told.to_string()) }
+                        let condition = condition(&object, type_);
+                        let text = condition["message"].as_str().unwrap_or_default();
+                        if condition["reason"] == expected && text.contains(message) { Ok(()) } else { Err(condition.to_string()) }
                     })
                     .await;
                 }
@@ -53,27 +53,27 @@ fn every_step_of_a_network_is_reported_on_deployment_and_instance() {
             }
         };
         let binding = "web-p-dfw-net-0";
-        told("NetworkProvisioning", "NetworkBinding web-p-dfw-net-0 says nothing yet").await;
+        reports("NetworkProvisioning", "NetworkBinding web-p-dfw-net-0 says nothing yet").await;
         for why in ["NetworkFailedToCreate", "NetworkNotFound", "ProjectUnresolved", "LocationNotAvailable"] {
             set_status(&world.dfw, "NetworkBinding", &hub, binding, says("Ready", "False", why)).await;
-            told(why, "by hand").await;
+            reports(why, "by hand").await;
         }
         set_status(&world.dfw, "NetworkBinding", &hub, binding, says("Ready", "False", "NetworkContextNotReady")).await;
-        told("NetworkProvisioning", "NetworkBinding web-p-dfw-net-0 is not ready: NetworkContextNotReady").await;
+        reports("NetworkProvisioning", "NetworkBinding web-p-dfw-net-0 is not ready: NetworkContextNotReady").await;
         let mut status = says("Ready", "True", "NetworkContextReady");
         status["networkContextRef"] = json!({ "namespace": hub, "name": "by-hand-dfw" });
         set_status(&world.dfw, "NetworkBinding", &hub, binding, status).await;
-        told("NetworkProvisioning", "NetworkContext by-hand-dfw is not there yet").await;
+        reports("NetworkProvisioning", "NetworkContext by-hand-dfw is not there yet").await;
         let of = |kind: &str, name: &str, spec: Value| json!({
             "apiVersion": "networking.datumapis.com/v1alpha", "kind": kind,
             "metadata": { "name": name, "namespace": hub }, "spec": spec,
         });
         apply(&world.dfw, of("NetworkContext", "by-hand-dfw", json!({}))).await;
         set_status(&world.dfw, "NetworkContext", &hub, "by-hand-dfw", says("Ready", "False", "Allocating")).await;
-        told("NetworkProvisioning", "NetworkContext by-hand-dfw is not ready: Allocating").await;
+        reports("NetworkProvisioning", "NetworkContext by-hand-dfw is not ready: Allocating").await;
         assert!(list(&world.dfw, "SubnetClaim", &hub).await.is_empty());
         set_status(&world.dfw, "NetworkContext", &hub, "by-hand-dfw", says("Ready", "True", "Ready")).await;
-        told("NetworkProvisioning", "SubnetClaim by-hand-dfw-0 says nothing yet").await;
+        reports("NetworkProvisioning", "SubnetClaim by-hand-dfw-0 says nothing yet").await;
         let claim = get(&world.dfw, "SubnetClaim", &hub, "by-hand-dfw-0").await.unwrap();
         assert_eq!(claim.data["spec"], json!({
             "subnetClass": "private", "ipFamily": "IPv4", "networkContext": { "name": "by-hand-dfw" }, "location": { "name": "dfw-1" },
@@ -82,7 +82,7 @@ fn every_step_of_a_network_is_reported_on_deployment_and_instance() {
         let mut status = says("Ready", "True", "Ready");
         status["subnetRef"] = json!({ "name": "sub" });
         set_status(&world.dfw, "SubnetClaim", &hub, "by-hand-dfw-0", status).await;
-        told("NetworkProvisioning", "Subnet sub is not there yet").await;
+        reports("NetworkProvisioning", "Subnet sub is not there yet").await;
         apply(&world.dfw, of("Subnet", "sub", json!({ "networkContext": { "name": "by-hand-dfw" } }))).await;
         set_status(&world.dfw, "Subnet", &hub, "sub", says("Ready", "True", "Ready")).await;
         ready(world, &ns, "web", 1).await;
@@ -103,7 +103,7 @@ fn the_location_of_a_city_must_be_one() {
                 "metadata": { "name": name }, "spec": { "topology": { "topology.datum.net/city-code": "SYD" } },
             })
         };
-        let told = |expected: &'static str| {
+        let reports = |expected: &'static str| {
             let hub = hub.clone();
             async move {
                 reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", expected).await;
@@ -114,10 +114,10 @@ fn the_location_of_a_city_must_be_one() {
         reason(&world.dfw, "WorkloadDeployment", &hub, "wd", "Available", "QuotaProjectIDUnresolvable").await;
         apply(&world.dfw, location("syd-1")).await;
         apply(&world.dfw, location("syd-2")).await;
-        let message = told("AmbiguousServingLocation").await;
+        let message = reports("AmbiguousServingLocation").await;
         assert!(message.contains("syd-1, syd-2"), "{message}");
         delete(&world.dfw, "Location", "", "syd-2").await;
-        told("QuotaProjectIDUnresolvable").await;
+        reports("QuotaProjectIDUnresolvable").await;
         let wd = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.unwrap();
         assert_eq!(wd.data["status"]["location"]["name"], "syd-1");
         // A LocationBinding to the same location is no second one.

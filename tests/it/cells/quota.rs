@@ -20,34 +20,30 @@ async fn failures(world: &World, reason: &str) -> u32 {
     text.lines().find_map(|l| l.strip_prefix(&line)).map_or(0, |value| value.parse().unwrap())
 }
 
+/// Waits until the Instance on a hub namespace's cell gives this reason for its quota, and as well for not being ready.
+async fn gives(world: &World, hub: &str, expected: &str) {
+    reason(&world.dfw, "Instance", hub, "wd-0", "QuotaGranted", expected).await;
+    let shown = if expected == "QuotaAvailable" { "Available" } else { expected };
+    reason(&world.dfw, "Instance", hub, "wd-0", "Ready", shown).await;
+}
+
 #[test]
 fn every_reason_of_quota_appears_and_disappears() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
-        let told = |hub: &str, expected: &'static str| {
-            let hub = hub.to_owned();
-            async move {
-                reason(&world.dfw, "Instance", &hub, "wd-0", "QuotaGranted", expected).await;
-                let shown = match expected {
-                    "QuotaAvailable" => "Available",
-                    expected => expected,
-                };
-                reason(&world.dfw, "Instance", &hub, "wd-0", "Ready", shown).await
-            }
-        };
         // No such namespace; then nobody looks; then too little; then enough.
         let labels = project(world, "quota-a").await;
         let hub = on_cell(world, labels, "dfw").await;
-        told(&hub, "QuotaNamespaceNotFound").await;
+        gives(world, &hub, "QuotaNamespaceNotFound").await;
         make_namespace(world, "quota-a").await;
-        told(&hub, "QuotaNoBudget").await;
+        gives(world, &hub, "QuotaNoBudget").await;
         apply(&world.project, grant("quota-a", 0)).await;
-        told(&hub, "QuotaExceeded").await;
+        gives(world, &hub, "QuotaExceeded").await;
         let message = reason(&world.dfw, "WorkloadDeployment", &hub, "wd", "ReplicasReady", "QuotaExceeded").await;
         assert!(message.starts_with("1 of 1 desired replicas pending quota"), "{message}");
         apply(&world.project, grant("quota-a", 1)).await;
-        told(&hub, "QuotaAvailable").await;
+        gives(world, &hub, "QuotaAvailable").await;
         delete(&world.dfw, "Namespace", "", &hub).await;
         eventually("the claim is released", || async {
             let left = list(&world.project, "ResourceClaim", "quota-a").await.len();
@@ -68,12 +64,12 @@ fn every_reason_of_quota_appears_and_disappears() {
             let before = failures(world, label).await;
             milo(world).set("quota-b", reach);
             let hub = on_cell(world, labels.clone(), "dfw").await;
-            told(&hub, expected).await;
+            gives(world, &hub, expected).await;
             let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.unwrap();
             assert!(gates(&instance).contains(&"Quota".to_owned()));
             assert!(failures(world, label).await > before, "{label}");
             milo(world).set("quota-b", Reach::Served);
-            told(&hub, "QuotaAvailable").await;
+            gives(world, &hub, "QuotaAvailable").await;
             // All names are the same in this project: the next one needs the claim's name.
             delete(&world.dfw, "Namespace", "", &hub).await;
             eventually("the claim is released", || async {
@@ -82,12 +78,22 @@ fn every_reason_of_quota_appears_and_disappears() {
             })
             .await;
         }
+    });
+}
 
+#[test]
+fn what_cannot_be_asked_and_what_is_called_invalid_is_reported() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let labels = project(world, "quota-d").await;
+        make_namespace(world, "quota-d").await;
+        apply(&world.project, grant("quota-d", 99)).await;
         // A namespace that does not say whose it is, until it does.
         let hub = on_cell(world, json!({}), "dfw").await;
-        told(&hub, "QuotaProjectIDUnresolvable").await;
+        gives(world, &hub, "QuotaProjectIDUnresolvable").await;
         merge(&world.dfw, "Namespace", "", &hub, json!({ "metadata": { "labels": labels } })).await;
-        told(&hub, "QuotaAvailable").await;
+        gives(world, &hub, "QuotaAvailable").await;
         delete(&world.dfw, "Namespace", "", &hub).await;
 
         // What the backend calls invalid.
@@ -101,9 +107,9 @@ fn every_reason_of_quota_appears_and_disappears() {
         .await;
         set_status(&world.project, "ResourceClaim", "quota-c", claim, says("Granted", "False", "ValidationFailed"))
             .await;
-        told(&hub, "ValidationFailed").await;
+        gives(world, &hub, "ValidationFailed").await;
         set_status(&world.project, "ResourceClaim", "quota-c", claim, says("Granted", "True", "QuotaAvailable")).await;
-        told(&hub, "QuotaAvailable").await;
+        gives(world, &hub, "QuotaAvailable").await;
         delete(&world.dfw, "Namespace", "", &hub).await;
     });
 }
@@ -128,8 +134,8 @@ fn claims_of_others_are_waited_for_and_what_is_left_behind_is_found() {
         let hub = on_cell(world, labels, "dfw").await;
         eventually("it says by whom", || async {
             let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("none")?;
-            let told = condition(&instance, "QuotaGranted")["message"].to_string();
-            if told.contains("still held by cell-old") { Ok(()) } else { Err(told) }
+            let message = condition(&instance, "QuotaGranted")["message"].to_string();
+            if message.contains("still held by cell-old") { Ok(()) } else { Err(message) }
         })
         .await;
         delete(&world.project, "ResourceClaim", "quota-e", "instance-wd-0").await;
@@ -180,8 +186,8 @@ fn a_claim_whose_project_is_gone_for_good_is_left_behind_and_reported() {
         // The time of a deletion has whole seconds.
         let held = deleted.elapsed() + Duration::from_secs(1);
         assert!(held > GONE, "it was held for {:?}", deleted.elapsed());
-        let told = list(&world.dfw, "Event", &hub).await;
-        assert_eq!(told.iter().filter(|event| event.data["reason"] == "QuotaClaimOrphaned").count(), 1);
+        let events = list(&world.dfw, "Event", &hub).await;
+        assert_eq!(events.iter().filter(|event| event.data["reason"] == "QuotaClaimOrphaned").count(), 1);
         let text = world.operators[world.of_cell("dfw")].metrics().await.unwrap();
         assert!(text.lines().any(|line| line == "compute_quota_claim_orphaned_total 1"), "{text}");
         delete(&world.dfw, "Namespace", "", &hub).await;

@@ -1,6 +1,7 @@
 //! The whole way on real API servers: project, hub, cells, and back. One testbed for all; each test has a namespace.
 
 mod costs;
+mod edits;
 mod shown;
 
 use std::{collections::BTreeSet, time::Duration};
@@ -76,13 +77,17 @@ fn an_unbound_city_makes_no_deployment_and_is_named() {
         apply(&world.project, workload(&ns, "web", &["dfw", "lhr"], 1)).await;
         let object = eventually("the placement tells", || async {
             let object = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
-            let told = object.data["status"]["placements"][0]["conditions"][0].clone();
-            let message = told["message"].as_str().unwrap_or_default();
-            if told["status"] == "True" && message.contains("lhr") { Ok(object) } else { Err(told.to_string()) }
+            let condition = object.data["status"]["placements"][0]["conditions"][0].clone();
+            let message = condition["message"].as_str().unwrap_or_default();
+            if condition["status"] == "True" && message.contains("lhr") {
+                Ok(object)
+            } else {
+                Err(condition.to_string())
+            }
         })
         .await;
-        let told = &object.data["status"]["placements"][0]["conditions"][0];
-        assert!(told["message"].as_str().unwrap().contains("no LocationBinding"), "{told}");
+        let condition = &object.data["status"]["placements"][0]["conditions"][0];
+        assert!(condition["message"].as_str().unwrap().contains("no LocationBinding"), "{condition}");
         assert!(get(&world.project, "WorkloadDeployment", &ns, "web-p-lhr").await.is_none());
         // Bound later, it is served; bound no longer, what runs is left alone.
         testbed::bed::bind_location(&world.project, "lhr").await.unwrap();
@@ -93,8 +98,8 @@ fn an_unbound_city_makes_no_deployment_and_is_named() {
         delete(&world.project, "LocationBinding", "", "lhr").await;
         eventually("the loss is told", || async {
             let object = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
-            let told = object.data["status"]["placements"][0]["conditions"][0]["message"].to_string();
-            if told.contains("no longer") { Ok(()) } else { Err(told) }
+            let message = object.data["status"]["placements"][0]["conditions"][0]["message"].to_string();
+            if message.contains("no longer") { Ok(()) } else { Err(message) }
         })
         .await;
         assert!(
@@ -152,8 +157,8 @@ fn a_new_template_replaces_every_instance_and_a_broken_one_can_be_mended() {
         apply(&world.project, with("docker.io/library/broken:2")).await;
         eventually("the failure reaches the tenant", || async {
             let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.ok_or("gone")?;
-            let told = condition(&wd, "ReplicasReady");
-            if told["reason"] == "ImageUnavailable" { Ok(()) } else { Err(told.to_string()) }
+            let condition = condition(&wd, "ReplicasReady");
+            if condition["reason"] == "ImageUnavailable" { Ok(()) } else { Err(condition.to_string()) }
         })
         .await;
         let still: BTreeSet<_> = list(&world.dfw, "Instance", &hub).await.iter().map(|i| i.uid()).collect();
@@ -228,89 +233,6 @@ fn a_city_policy_comes_with_the_first_deployment_and_goes_with_the_last() {
 }
 
 #[test]
-fn what_others_put_on_our_objects_survives_and_what_is_ours_is_put_back() {
-    RUNTIME.block_on(async {
-        let visit = shared().await;
-        let world = &*visit;
-        let (ns, hub) = world.namespace("foreign").await;
-        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
-        ready(world, &ns, "web", 1).await;
-        let theirs =
-            json!({ "metadata": { "labels": { "example.com/l": "1" }, "annotations": { "example.com/a": "2" } } });
-        for client in [&world.project, &world.hub] {
-            let namespace = if std::ptr::eq(client, &raw const world.hub) { &hub } else { &ns };
-            merge(client, "WorkloadDeployment", namespace, "web-p-dfw", theirs.clone()).await;
-        }
-        merge(&world.hub, "PropagationPolicy", &hub, "city-dfw", theirs.clone()).await;
-        merge(
-            &world.hub,
-            "WorkloadDeployment",
-            &hub,
-            "web-p-dfw",
-            json!({ "metadata": { "labels": { "topology.datum.net/city-code": "ord" } } }),
-        )
-        .await;
-        merge(
-            &world.hub,
-            "WorkloadDeployment",
-            &hub,
-            "web-p-dfw",
-            json!({ "spec": { "scaleSettings": { "minReplicas": 7 } } }),
-        )
-        .await;
-        apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
-        ready(world, &ns, "web", 2).await;
-        for (client, namespace, kind, name) in [
-            (&world.project, &ns, "WorkloadDeployment", "web-p-dfw"),
-            (&world.hub, &hub, "WorkloadDeployment", "web-p-dfw"),
-            (&world.hub, &hub, "PropagationPolicy", "city-dfw"),
-        ] {
-            let object = get(client, kind, namespace, name).await.unwrap();
-            assert_eq!(object.labels().get("example.com/l").map(String::as_str), Some("1"), "{kind}");
-            assert_eq!(object.annotations().get("example.com/a").map(String::as_str), Some("2"), "{kind}");
-        }
-        let copy = get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.unwrap();
-        assert_eq!(copy.labels()["topology.datum.net/city-code"], "dfw");
-        assert_eq!(copy.data["spec"]["scaleSettings"]["minReplicas"], 2);
-    });
-}
-
-#[test]
-fn what_a_tenant_takes_away_leaves_the_copy_too() {
-    RUNTIME.block_on(async {
-        let visit = shared().await;
-        let world = &*visit;
-        let (ns, hub) = world.namespace("dropped").await;
-        let with = |labels: serde_json::Value| {
-            let mut object = deployment(&ns, "wd", "dfw");
-            object["metadata"]["labels"] = labels;
-            object
-        };
-        let labelled = |key: &'static str, wanted: bool| {
-            let hub = hub.clone();
-            async move {
-                eventually(&format!("label {key} on the cell: {wanted}"), || async {
-                    let copy = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.ok_or("no copy")?;
-                    if copy.labels().contains_key(key) == wanted { Ok(()) } else { Err(format!("{:?}", copy.labels())) }
-                })
-                .await;
-            }
-        };
-        apply(&world.project, with(json!({ "team": "a", "tier": "b" }))).await;
-        labelled("team", true).await;
-        merge(&world.hub, "WorkloadDeployment", &hub, "wd", json!({ "metadata": { "labels": { "theirs": "c" } } }))
-            .await;
-        labelled("theirs", true).await;
-        apply(&world.project, with(json!({ "tier": "b" }))).await;
-        labelled("team", false).await;
-        labelled("theirs", true).await;
-        labelled("tier", true).await;
-        delete(&world.project, "WorkloadDeployment", &ns, "wd").await;
-        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
-    });
-}
-
-#[test]
 fn bad_input_is_reported_on_the_object_and_disturbs_nothing() {
     RUNTIME.block_on(async {
         let visit = shared().await;
@@ -333,10 +255,10 @@ fn bad_input_is_reported_on_the_object_and_disturbs_nothing() {
             apply(&world.project, object).await;
             eventually(word, || async {
                 let object = get(&world.project, "Workload", &ns, &name).await.ok_or("gone")?;
-                let told = condition(&object, "Available");
-                let right =
-                    told["reason"] == "InvalidPlacement" && told["message"].as_str().unwrap_or_default().contains(word);
-                if right { Ok(()) } else { Err(told.to_string()) }
+                let condition = condition(&object, "Available");
+                let right = condition["reason"] == "InvalidPlacement"
+                    && condition["message"].as_str().unwrap_or_default().contains(word);
+                if right { Ok(()) } else { Err(condition.to_string()) }
             })
             .await;
         }
@@ -349,8 +271,8 @@ fn bad_input_is_reported_on_the_object_and_disturbs_nothing() {
         apply(&world.project, workload(&ns, "taken", &["dfw"], 1)).await;
         eventually("the clash is told", || async {
             let object = get(&world.project, "Workload", &ns, "taken").await.ok_or("gone")?;
-            let told = condition(&object, "Available");
-            if told["reason"] == "DeploymentNameTaken" { Ok(()) } else { Err(told.to_string()) }
+            let condition = condition(&object, "Available");
+            if condition["reason"] == "DeploymentNameTaken" { Ok(()) } else { Err(condition.to_string()) }
         })
         .await;
         let theirs = get(&world.project, "WorkloadDeployment", &ns, "taken-p-dfw").await.unwrap();

@@ -122,6 +122,26 @@ async fn quarantined(world: &World, reason: &str) -> u32 {
     text.lines().find_map(|l| l.strip_prefix(&line)).map_or(0, |value| value.parse().unwrap())
 }
 
+/// Labels of Instances that belong nowhere, by why.
+fn misplaced(ns: &str) -> [(&'static str, serde_json::Value); 5] {
+    let cluster = "meta.datumapis.com/upstream-cluster-name";
+    let namespace = "meta.datumapis.com/upstream-namespace";
+    let owner = "compute.datumapis.com/workload-deployment-name";
+    let all = json!({ cluster: "cluster-single", namespace: ns, owner: "known" });
+    let with = |key: &str, value: serde_json::Value| {
+        let mut labels = all.clone();
+        labels[key] = value;
+        labels
+    };
+    [
+        ("unidentifiable", with(cluster, json!(null))),
+        ("missing_namespace_label", with(namespace, json!(null))),
+        ("missing_deployment_name", with(owner, json!(null))),
+        ("project_absent", with(cluster, json!("cluster-nobody"))),
+        ("deployment_absent", with(owner, json!("unknown"))),
+    ]
+}
+
 #[test]
 fn a_hub_instance_that_belongs_nowhere_is_quarantined_and_reported_once() {
     RUNTIME.block_on(async {
@@ -130,22 +150,7 @@ fn a_hub_instance_that_belongs_nowhere_is_quarantined_and_reported_once() {
         let (ns, hub) = world.namespace("aside").await;
         apply(&world.project, deployment(&ns, "known", "lhr")).await; // no cell serves it: only its name matters here
         apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
-        let cluster = "meta.datumapis.com/upstream-cluster-name";
-        let namespace = "meta.datumapis.com/upstream-namespace";
-        let owner = "compute.datumapis.com/workload-deployment-name";
-        let all = json!({ cluster: "cluster-single", namespace: ns, owner: "known" });
-        let with = |key: &str, value: serde_json::Value| {
-            let mut labels = all.clone();
-            labels[key] = value;
-            labels
-        };
-        let cases = [
-            ("unidentifiable", with(cluster, json!(null))),
-            ("missing_namespace_label", with(namespace, json!(null))),
-            ("missing_deployment_name", with(owner, json!(null))),
-            ("project_absent", with(cluster, json!("cluster-nobody"))),
-            ("deployment_absent", with(owner, json!("unknown"))),
-        ];
+        let cases = misplaced(&ns);
         let audits = [Audit::mark(&world.bed.project), Audit::mark(&world.bed.hub)];
         for (reason, labels) in &cases {
             let before = quarantined(world, reason).await;
@@ -163,13 +168,13 @@ fn a_hub_instance_that_belongs_nowhere_is_quarantined_and_reported_once() {
             })
             .await;
         }
-        let told = eventually("each is told", || async {
-            let told = list(&world.hub, "Event", &hub).await;
-            if told.len() >= cases.len() { Ok(told) } else { Err(told.len().to_string()) }
+        let events = eventually("each is told", || async {
+            let events = list(&world.hub, "Event", &hub).await;
+            if events.len() >= cases.len() { Ok(events) } else { Err(events.len().to_string()) }
         })
         .await;
-        assert_eq!(told.len(), cases.len(), "one Event each");
-        assert!(told.iter().all(|event| event.data["reason"] == "Quarantined" && event.data["type"] == "Warning"));
+        assert_eq!(events.len(), cases.len(), "one Event each");
+        assert!(events.iter().all(|event| event.data["reason"] == "Quarantined" && event.data["type"] == "Warning"));
         // What they cost: one Event each, and not a request more.
         let counted = [ns.as_str(), hub.as_str()];
         let is_about_them = |r: &Request| {
@@ -233,8 +238,8 @@ fn nobody_gets_into_a_project_by_naming_it_from_another_namespace() {
         });
         apply(&world.hub, stranger).await;
         eventually("it is told", || async {
-            let told = list(&world.hub, "Event", &elsewhere).await;
-            if told.iter().any(|event| event.data["reason"] == "Quarantined") { Ok(()) } else { Err(String::new()) }
+            let events = list(&world.hub, "Event", &elsewhere).await;
+            if events.iter().any(|event| event.data["reason"] == "Quarantined") { Ok(()) } else { Err(String::new()) }
         })
         .await;
         assert!(get(&world.project, "Instance", &ns, "known-0").await.is_none());

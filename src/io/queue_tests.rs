@@ -1,0 +1,125 @@
+use super::*;
+
+/// A lane and a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Named(&'static str, String);
+
+impl Display for Named {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.0, self.1)
+    }
+}
+
+impl Key for Named {
+    type Lane = &'static str;
+
+    fn lane(&self) -> &'static str {
+        self.0
+    }
+}
+
+fn key(lane: &'static str, name: &str) -> Named {
+    Named(lane, name.to_owned())
+}
+
+#[tokio::test]
+async fn a_key_runs_once_at_a_time_and_again_when_touched_meanwhile() {
+    let queue = Queue::default();
+    queue.add(key("p", "a"));
+    queue.add(key("p", "a"));
+    let running = queue.next().await;
+    assert_eq!(queue.depth(), 0);
+    queue.add(key("p", "a"));
+    assert_eq!(queue.depth(), 0, "not while it runs");
+    queue.finish(running, Outcome::Done);
+    assert_eq!(queue.depth(), 1);
+}
+
+#[tokio::test]
+async fn lanes_are_served_in_turn() {
+    let queue = Queue::default();
+    for n in 0..1000 {
+        queue.add(key("big", &n.to_string()));
+    }
+    queue.add(key("small", "a"));
+    let served = [queue.next().await, queue.next().await];
+    assert!(served.iter().any(|key| key.lane() == "small"), "{served:?}");
+}
+
+#[tokio::test]
+async fn a_silent_lane_keeps_one_worker_waiting_and_no_more() {
+    let queue = Queue::default();
+    for n in 0..20 {
+        queue.add(key("silent", &n.to_string()));
+    }
+    let first = queue.next().await;
+    queue.finish(first, Outcome::Unanswered);
+    let held = queue.next().await;
+    queue.add(key("other", "a"));
+    assert_eq!(queue.next().await.lane(), "other", "19 silent keys wait, and keep nobody from working");
+    assert!(queue.lock().take().is_none());
+    queue.finish(held, Outcome::Done);
+    for _ in 0..LANE_SHARE {
+        assert_eq!(queue.next().await.lane(), "silent", "an answer gives the lane its share back");
+    }
+    assert!(queue.lock().take().is_none(), "and no more than that");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_held_back_longer_and_longer_until_a_success() {
+    let queue = Queue::default();
+    let mut delays = Vec::new();
+    queue.add(key("p", "a"));
+    for _ in 0..12 {
+        let running = queue.next().await;
+        delays.push(queue.finish(running, Outcome::Failed).unwrap());
+        assert_eq!(queue.depth(), 0);
+    }
+    assert!(delays[0] <= BACKOFF_FIRST && delays[11] >= BACKOFF_MAX / 2 && delays[11] <= BACKOFF_MAX, "{delays:?}");
+    let running = queue.next().await;
+    assert_eq!(queue.finish(running, Outcome::Done), None);
+    queue.add(key("p", "a"));
+    let running = queue.next().await;
+    assert!(queue.finish(running, Outcome::Failed).unwrap() <= BACKOFF_FIRST, "success renews patience");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_brings_a_failing_key_forward_without_a_hot_loop() {
+    let queue = Queue::default();
+    queue.add(key("p", "a"));
+    for _ in 0..12 {
+        let running = queue.next().await;
+        queue.finish(running, Outcome::Failed);
+    }
+    let before = Instant::now();
+    queue.add(key("p", "a"));
+    assert_eq!(queue.depth(), 0);
+    let running = queue.next().await;
+    assert!(before.elapsed() <= RETRY_AFTER_EVENT + Duration::from_millis(10));
+    queue.add(key("p", "a"));
+    queue.finish(running, Outcome::Failed);
+    assert_eq!(queue.depth(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recovered_lane_tries_at_once() {
+    let queue = Queue::default();
+    for lane in ["p", "q"] {
+        queue.add(key(lane, "a"));
+        let running = queue.next().await;
+        queue.finish(running, Outcome::Failed);
+    }
+    queue.retry_now(&"p");
+    assert_eq!(queue.depth(), 1);
+    assert_eq!(queue.next().await.lane(), "p");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_overtakes_a_planned_look() {
+    let queue = Queue::default();
+    queue.add(key("p", "a"));
+    let running = queue.next().await;
+    queue.finish(running, Outcome::Again(Duration::from_mins(5)));
+    queue.add(key("p", "a"));
+    assert_eq!(queue.depth(), 1);
+}

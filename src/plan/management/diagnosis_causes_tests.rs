@@ -1,0 +1,216 @@
+//! Each cause, from its evidence.
+
+use super::*;
+
+/// A case: its name, what is changed in the world, the reason and the words that it is told with, and whether it is about data.
+type Cause = (&'static str, fn(&mut World), &'static str, &'static [&'static str], bool);
+
+/// Every one of them is reported from its evidence.
+fn are_reported(cases: &[Cause]) {
+    for &(name, change, reason, words, of_data) in cases {
+        let mut world = world();
+        change(&mut world);
+        let Delivery::Blocked { cause, data, silent, repair } = look(&world) else { panic!("{name}") };
+        let cured = match name {
+            "binding lost (49)" | "work lost (55)" => Some(Repair::Copy),
+            "attached binding lost (50)" => Some(Repair::Companion(Token::secret("db"))),
+            _ => None,
+        };
+        assert_eq!(repair, cured, "{name}");
+        let of_karmada = repair.is_some() || ["policy lost", "sent elsewhere only"].contains(&name);
+        assert_eq!(silent, of_karmada, "{name}");
+        assert_eq!((cause.reason.as_str(), data), (reason, of_data), "{name}: {}", cause.message);
+        for word in words {
+            assert!(cause.message.contains(word), "{name}: {}", cause.message);
+        }
+    }
+}
+
+/// Karmada finds no cluster.
+fn unscheduled(world: &mut World) {
+    let parent = world.bindings.get_mut(PARENT).unwrap();
+    parent.clusters.clear();
+    parent.scheduled = Some(Scheduled {
+        succeeded: false,
+        reason: "NoClusterFit".into(),
+        message: "0/2 clusters are available".into(),
+    });
+}
+
+#[test]
+fn where_a_city_has_no_cluster_for_it_that_is_the_cause() {
+    are_reported(&[
+        (
+            "no cluster (29)",
+            |w| {
+                unscheduled(w);
+                w.clusters.remove("cell-dfw");
+            },
+            "NoClusterForCity",
+            &["topology.datum.net/city-code=dfw", "0/2 clusters"],
+            false,
+        ),
+        (
+            "cluster not ready, new template (30)",
+            |w| {
+                unscheduled(w);
+                w.clusters.get_mut("cell-dfw").unwrap().ready = Err("ClusterNotReachable".into());
+            },
+            "ClusterNotReady",
+            &["Cluster cell-dfw of city dfw", "ClusterNotReachable", "0/2"],
+            false,
+        ),
+        ("not scheduled, another reason", |w| unscheduled(w), "NotScheduled", &["NoClusterFit: 0/2"], false),
+        (
+            "cluster goes away under it (31)",
+            |w| {
+                w.clusters.get_mut("cell-dfw").unwrap().ready = Err("ClusterNotReachable".into());
+            },
+            "ClusterNotReady",
+            &["had all before"],
+            false,
+        ),
+    ]);
+}
+
+#[test]
+fn what_a_cluster_or_a_policy_keeps_from_arriving_is_named() {
+    are_reported(&[
+        (
+            "refused by the cluster (33)",
+            |w| {
+                w.bindings.get_mut(PARENT).unwrap().applied.insert("cell-dfw".into(), Err("already exists".into()));
+            },
+            "NotApplied",
+            &["WorkloadDeployment ns-1/wd is not on Cluster cell-dfw: already exists"],
+            false,
+        ),
+        (
+            "a companion refused (33)",
+            |w| {
+                w.bindings
+                    .get_mut("db-secret")
+                    .unwrap()
+                    .applied
+                    .insert("cell-dfw".into(), Err("already exists".into()));
+            },
+            "NotApplied",
+            &["Secret ns-1/db is not on Cluster cell-dfw: already exists"],
+            true,
+        ),
+        (
+            "claimed by another policy (34)",
+            |w| {
+                w.copy.annotations_mut().insert(annotation::POLICY_NAME.into(), "theirs".into());
+            },
+            "ClaimedByAnotherPolicy",
+            &["PropagationPolicy theirs, not by city-dfw"],
+            false,
+        ),
+        (
+            "claimed by a cluster-wide policy (67)",
+            |w| {
+                w.copy.annotations_mut().remove(annotation::POLICY_NAME);
+                w.copy.annotations_mut().insert(annotation::CLUSTER_POLICY_NAME.into(), "wide".into());
+            },
+            "ClaimedByAnotherPolicy",
+            &["claimed by ClusterPropagationPolicy wide, not by city-dfw"],
+            false,
+        ),
+        (
+            "its binding is claimed by a cluster-wide policy (67)",
+            |w| {
+                w.bindings.get_mut(PARENT).unwrap().cluster_policy = Some("wide".into());
+            },
+            "ClaimedByAnotherPolicy",
+            &["claimed by ClusterPropagationPolicy wide, not by city-dfw"],
+            false,
+        ),
+    ]);
+}
+
+#[test]
+fn what_keeps_data_from_going_along_is_named() {
+    are_reported(&[
+        (
+            "feature off (37)",
+            |w| {
+                let parent = w.bindings.get_mut(PARENT).unwrap();
+                (parent.distributed, parent.dependencies) = (false, None);
+            },
+            "DependenciesNotPropagated",
+            &["feature gate PropagateDeps"],
+            true,
+        ),
+        (
+            "script missing, new binding (38)",
+            |w| {
+                w.bindings.get_mut(PARENT).unwrap().dependencies = None;
+            },
+            "DependenciesNotPropagated",
+            &["does not list Secret/db", "ResourceInterpreterCustomization"],
+            true,
+        ),
+        (
+            "script missing, old binding (38)",
+            |w| {
+                w.bindings.get_mut(PARENT).unwrap().dependencies = Some(vec![Token::config_map("old")]);
+            },
+            "DependenciesNotPropagated",
+            &["does not list Secret/db"],
+            true,
+        ),
+        (
+            "sent elsewhere only",
+            |w| {
+                w.bindings.get_mut("db-secret").unwrap().required_by.clear();
+            },
+            "DependenciesNotPropagated",
+            &["does not send it to cluster cell-dfw"],
+            true,
+        ),
+    ]);
+}
+
+#[test]
+fn what_somebody_has_removed_is_named_and_can_be_repaired() {
+    are_reported(&[
+        (
+            "binding lost (49)",
+            |w| {
+                w.bindings.remove(PARENT);
+            },
+            "BindingMissing",
+            &["ResourceBinding ns-1/wd-workloaddeployment"],
+            false,
+        ),
+        (
+            "work lost (55)",
+            |w| {
+                w.bindings.get_mut(PARENT).unwrap().applied.clear();
+            },
+            "NotApplied",
+            &["has not reported about it"],
+            false,
+        ),
+        (
+            "policy lost",
+            |w| {
+                w.bindings.remove(PARENT);
+                w.policy = false;
+            },
+            "BindingMissing",
+            &["PropagationPolicy ns-1/city-dfw is not there"],
+            false,
+        ),
+        (
+            "attached binding lost (50)",
+            |w| {
+                w.bindings.remove("db-secret");
+            },
+            "BindingMissing",
+            &["ResourceBinding ns-1/db-secret for Secret db"],
+            true,
+        ),
+    ]);
+}

@@ -1,0 +1,85 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn binding(metadata: Value, spec: Value) -> BindingFacts {
+    let mut binding = json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": { "name": "db-secret" },
+        "spec": { "resource": { "kind": "Secret", "name": "db" } },
+    });
+    for (part, more) in [("metadata", metadata), ("spec", spec)] {
+        let fields = more.as_object().unwrap().clone();
+        binding[part].as_object_mut().unwrap().extend(fields);
+    }
+    BindingFacts::of(serde_json::from_value(binding).unwrap())
+}
+
+#[test]
+fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
+    let dfw = CityCode::parse("dfw").unwrap();
+    let claimed = |asked: &str, done: &str| BindingFacts {
+        policy: Some("city-dfw".into()),
+        clusters: vec!["a".into()],
+        placement: Some(asked.into()),
+        scheduled_by: Some(done.into()),
+        ..BindingFacts::default()
+    };
+    let suspension = serde_json::from_value(json!({ "scheduling": true })).unwrap();
+    let orphan = || BindingFacts { policy: None, scheduled_for: Some(dfw.clone()), ..claimed("p", "p") };
+    let on = |places: usize| Some(vec![BTreeSet::from(["a".to_owned()]); places]);
+    let cases = [
+        ("it was done", Some("p"), claimed("p", "p"), on(1)),
+        ("the scheduler has not looked", Some("p"), claimed("p", "q"), None),
+        ("the detector has not", Some("p"), claimed("q", "q"), None),
+        ("somebody keeps it from being scheduled", Some("p"), BindingFacts { suspension, ..claimed("q", "q") }, on(1)),
+        ("there is no policy to ask for anything", None, claimed("q", "q"), on(1)),
+        ("its policy was removed", None, orphan(), on(1)),
+        ("another city's was", None, BindingFacts { scheduled_for: CityCode::parse("ord").ok(), ..orphan() }, on(0)),
+        ("another policy's", Some("p"), BindingFacts { policy: Some("theirs".into()), ..claimed("q", "q") }, on(0)),
+        ("for the whole hub", Some("p"), BindingFacts { cluster_policy: Some("x".into()), ..claimed("q", "q") }, on(0)),
+        ("it goes nowhere", Some("p"), BindingFacts { clusters: vec![], ..claimed("q", "q") }, on(0)),
+        ("it is on its way out", Some("p"), BindingFacts { terminating: true, ..claimed("q", "q") }, on(0)),
+    ];
+    for (what, asked, binding, expected) in cases {
+        assert_eq!(places(&dfw, asked, &[&binding]), expected, "{what}");
+    }
+    assert_eq!(places(&dfw, Some("p"), &[&claimed("p", "p"), &claimed("p", "q")]), None, "one holds up all");
+}
+
+#[test]
+fn a_binding_is_claimed_by_the_one_policy_that_its_marks_name() {
+    let ours = json!({ "annotations": { annotation::POLICY_NAME: "city-dfw" } });
+    let theirs = json!({ "annotations": { annotation::POLICY_NAME: "theirs" } });
+    let by_name = json!({ "annotations": { annotation::CLUSTER_POLICY_NAME: "all" } });
+    let by_id = json!({ "labels": { label::KARMADA_CLUSTER_CLAIM: "1-2" } });
+    let both = json!({
+        "annotations": { annotation::POLICY_NAME: "city-dfw", annotation::CLUSTER_POLICY_NAME: "all" },
+        "labels": { label::KARMADA_CLUSTER_CLAIM: "1-2" },
+    });
+    for (what, marks, cluster_policy, expected) in [
+        ("nobody", json!({}), None, false),
+        ("our policy", ours, None, true),
+        ("another policy", theirs, None, false),
+        ("a cluster policy, by name", by_name, Some("all"), false),
+        ("a cluster policy, by id alone", by_id, Some("1-2"), false),
+        ("both: a cluster policy keeps what it has", both, Some("all"), false),
+    ] {
+        let facts = binding(marks, json!({}));
+        assert_eq!(facts.cluster_policy.as_deref(), cluster_policy, "{what}");
+        assert_eq!(facts.is_claimed_by("city-dfw"), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_binding_that_only_follows_others_has_no_placement() {
+    let applied = json!({ "annotations": { annotation::APPLIED_PLACEMENT: "{}" } });
+    let placement = json!({ "placement": { "clusterAffinity": { "clusterNames": ["a"] } } });
+    for (what, metadata, spec, expected) in [
+        ("attached", json!({}), json!({ "requiredBy": [{ "namespace": "ns", "name": "web" }] }), false),
+        ("null is none", json!({}), json!({ "placement": null }), false),
+        ("placed", json!({}), placement, true),
+        ("was scheduled by one", applied, json!({}), true),
+    ] {
+        assert_eq!(binding(metadata, spec).placed, expected, "{what}");
+    }
+}

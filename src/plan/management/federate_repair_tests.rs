@@ -1,0 +1,116 @@
+//! What a federator says of a loss, and when it repairs it.
+
+use super::*;
+
+/// The Events that a plan sends, by reason.
+fn events(plan: &Decided) -> Vec<String> {
+    let event = |step: &Step<Project, Hub>| match step {
+        Step::Local(Write { op: Op::Create { body, .. }, .. }) => Some(body["reason"].as_str()?.to_owned()),
+        _ => None,
+    };
+    plan.steps.iter().filter_map(event).collect()
+}
+
+/// What a plan has `Federated` say.
+fn federated(plan: &Decided) -> Option<Value> {
+    plan.steps.iter().find_map(|step| match step {
+        Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
+            let conditions = body["status"]["conditions"].as_array()?;
+            conditions.iter().find(|of| of["type"] == condition::FEDERATED).cloned()
+        }
+        _ => None,
+    })
+}
+
+/// A deployment that has no binding, for longer than the grace; `condition` is what `Federated` says of it until now.
+fn unbound(condition: Option<Value>) -> Observed {
+    let mut wd = marked();
+    if let Some(mut condition) = condition {
+        condition["type"] = json!(condition::FEDERATED);
+        condition["lastTransitionTime"] = json!("1970-01-01T00:00:10Z");
+        wd.status = Some(serde_json::from_value(json!({ "conditions": [condition] })).unwrap());
+    }
+    let mut copy = copy_of(&marked());
+    copy.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    let karmada =
+        json!({ "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {} });
+    Observed {
+        karmada: Some(serde_json::from_value(karmada).unwrap()),
+        blocked: Some(Blocked {
+            reason: "BindingMissing".into(),
+            elapsed: Duration::from_secs(6),
+            whole: None,
+            events: Vec::new(),
+            repairs: 0,
+        }),
+        ..observed(&wd, Some("n1"), Some(namespace()), Some(copy))
+    }
+}
+
+fn propagated() -> Value {
+    json!({ "status": "True", "reason": "Propagated", "message": "cell-dfw has what the hub was given" })
+}
+
+#[test]
+fn what_was_never_delivered_is_told_and_not_touched() {
+    let new = unbound(None);
+    let first = plan(&new, NOW);
+    assert_eq!((touches(&first), events(&first)), (0, vec!["BindingMissing".to_owned()]));
+    let federated = federated(&first).unwrap();
+    assert!(federated["message"].as_str().unwrap().contains("it has not been there before"), "{federated}");
+    // A restart later, with all forgotten but what the object says: nothing more happens.
+    let again = plan(&unbound(Some(federated)), NOW);
+    assert_eq!(format!("{:?}", again.steps), "[]");
+    let Next::After(look) = again.next else { panic!("{:?}", again.next) };
+    assert!(look < Duration::from_secs(6), "{look:?}");
+}
+
+#[test]
+fn what_was_delivered_is_touched_also_when_its_loss_has_been_told() {
+    let lost = unbound(Some(propagated()));
+    let first = plan(&lost, NOW);
+    assert_eq!((touches(&first), events(&first)), (1, vec!["BindingMissing".to_owned(), "Repaired".to_owned()]));
+    // A restart later: the condition has told it as a loss.
+    let after = plan(&unbound(federated(&first)), NOW);
+    assert_eq!(touches(&after), 1);
+    // In the same process: one Event is enough, however often it is touched.
+    let mut again = unbound(federated(&first));
+    again.blocked.as_mut().unwrap().repairs = 1;
+    let again = plan(&again, NOW);
+    assert_eq!((touches(&again), events(&again)), (1, Vec::new()));
+}
+
+#[test]
+fn a_copy_that_was_made_anew_was_never_delivered() {
+    let mut anew = unbound(Some(propagated()));
+    let mut copy = (*anew.copy.clone().unwrap()).clone();
+    let later = Timestamp::from_second(60).unwrap();
+    copy.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(later));
+    anew.copy = Some(copy.clone().into());
+    assert_eq!(touches(&plan(&anew, NOW)), 0);
+    // But for one that a cell has reported on, whatever the clocks say.
+    copy.status = Some(WorkloadDeploymentStatus::default());
+    anew.copy = Some(copy.into());
+    assert_eq!(touches(&plan(&anew, NOW)), 1);
+}
+
+#[test]
+fn karmadas_silence_is_one_event_however_many_steps_it_goes_through() {
+    let before = json!({ "status": "False", "reason": "NotScheduled", "message": "" });
+    assert_eq!(events(&plan(&unbound(Some(before)), NOW)), Vec::<String>::new());
+    let mut reported_before = unbound(Some(propagated()));
+    reported_before.blocked.as_mut().unwrap().events = vec!["BindingMissing".into()];
+    assert_eq!(events(&plan(&reported_before, NOW)), ["Repaired"], "it came and went again: told once");
+}
+
+#[test]
+fn where_many_lack_the_same_it_is_said_and_nothing_is_touched_while_one_is_tried() {
+    let mut many = unbound(Some(propagated()));
+    many.repairs = Repairs { others: 250, deployments: 500, trial: Duration::from_secs(3), ..Repairs::default() };
+    let held = plan(&many, NOW);
+    assert_eq!(touches(&held), 0);
+    let message = federated(&held).unwrap()["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("more than 100 others lack the same, repairs are held back"), "{message}");
+    many.repairs.trial = Duration::ZERO;
+    assert_eq!(touches(&plan(&many, NOW)), 1, "the one that is tried");
+}
