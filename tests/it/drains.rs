@@ -213,7 +213,8 @@ impl Stage {
             for place in &self.places {
                 let (here, there) = (self.uids(on, place).await, self.uids(off, place).await);
                 if here.len() != 3 || !there.is_empty() {
-                    return Err(format!("{here:?} {there:?}"));
+                    let how = self.how(place).await;
+                    return Err(format!("{here:?} {there:?}: {how}"));
                 }
                 let policy =
                     get(&self.world.hub, "PropagationPolicy", &place.hub, "city-dfw").await.ok_or("no policy")?;
@@ -233,6 +234,20 @@ impl Stage {
         for place in &self.places {
             ready(&self.world, &place.ns, "web", 1).await;
         }
+    }
+
+    /// What the hub says of one place: where its policy sends the deployment, and what the scheduler has done.
+    async fn how(&self, place: &Place) -> String {
+        let policy = get(&self.world.hub, "PropagationPolicy", &place.hub, "city-dfw").await;
+        let name = format!("{}-workloaddeployment", place.deployment);
+        let binding = get(&self.world.hub, "ResourceBinding", &place.hub, &name).await;
+        let policy = policy.map(|policy| policy.data["spec"]["placement"].to_string());
+        let binding = binding.map(|binding| {
+            let spec = &binding.data["spec"];
+            let applied = binding.annotations().get("policy.karmada.io/applied-placement").cloned();
+            format!("{} {} {applied:?} {}", spec["clusters"], spec["placement"], binding.data["status"])
+        });
+        format!("policy {policy:?}, binding {binding:?}")
     }
 
     /// Serves deployments in the new cell, or no longer.
@@ -329,7 +344,8 @@ async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
 async fn stage(namespaces: usize) -> Stage {
     // Real Karmada takes longer for everything, a good move included.
     let arrival = if std::env::var_os("KARMADA_BIN").is_some() { 30 } else { 10 };
-    let management = format!("timing:\n  drainArrivalSeconds: {arrival}\n  policyPollSeconds: 0.5\n");
+    let management =
+        format!("timing:\n  drainArrivalSeconds: {arrival}\n  drainRetrySeconds: 10\n  policyPollSeconds: 0.5\n");
     let world = alone(Wish { management, ..Wish::default() }).await;
     let mut places = Vec::new();
     for _ in 0..namespaces {

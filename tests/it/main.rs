@@ -25,6 +25,7 @@ mod migration;
 mod one_place;
 mod outages;
 mod projects;
+mod random_kills;
 mod refusals;
 mod repair;
 mod secrets;

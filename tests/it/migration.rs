@@ -83,7 +83,7 @@ pub async fn as_go_left_it(world: &World, places: &[Place]) {
 }
 
 /// Notes each thing that ever stands where the copy in use is, and its absence, from the server's own account of it.
-fn watch_copy(cell: &Client, hub: &str) -> (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>) {
+pub fn watch_copy(cell: &Client, hub: &str) -> (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>) {
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
     let (notes, copies) = (seen.clone(), api(cell, "Secret", hub));
     let note = move |copy: Option<&DynamicObject>| {

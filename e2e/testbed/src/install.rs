@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
 use kube::{
     Client,
@@ -91,8 +91,11 @@ fn binding(role: &str) -> Value {
     })
 }
 
-/// Waits until every definition of this role is served.
+/// Waits until every definition of this role is served, and says so of itself: an API server serves one a while before it
+/// calls it established, and one that starts with a definition that is not yet never calls it so.
 pub(crate) async fn served(client: &Client, role: Role) -> Result<()> {
+    let definition = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&definition));
     let mut kinds = Vec::new();
     for file in role.files() {
         for definition in manifests::documents(&fs::read_to_string(&file)?)? {
@@ -100,14 +103,26 @@ pub(crate) async fn served(client: &Client, role: Role) -> Result<()> {
                 let spec = &definition["spec"];
                 let of = |value: &Value| value.as_str().unwrap_or_default().to_owned();
                 let version = of(&spec["versions"][0]["name"]);
-                kinds.push(GroupVersionKind::gvk(&of(&spec["group"]), &version, &of(&spec["names"]["kind"])));
+                let kind = GroupVersionKind::gvk(&of(&spec["group"]), &version, &of(&spec["names"]["kind"]));
+                kinds.push((of(&definition["metadata"]["name"]), kind));
             }
         }
     }
-    try_join_all(kinds.iter().map(|kind| async move {
+    try_join_all(kinds.iter().map(|(name, kind)| {
+        let (definitions, one) = (definitions.clone(), ListParams::default().limit(1));
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(kind));
-        let one = ListParams::default().limit(1);
-        eventually(&kind.kind, || async { Ok(api.list(&one).await.map(|_| ())?) }).await
+        async move {
+            eventually(&kind.kind, || async {
+                let definition = definitions.get(name).await?;
+                let conditions = definition.data["status"]["conditions"].as_array();
+                let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
+                if !conditions.is_some_and(|all| all.iter().any(is)) {
+                    bail!("{name} is not established")
+                }
+                Ok(api.list(&one).await.map(|_| ())?)
+            })
+            .await
+        }
     }))
     .await
     .map(|_| ())

@@ -89,9 +89,12 @@ pub(super) async fn clusters_ready(hub: &Client, count: usize) -> Result<()> {
     let api: Api<DynamicObject> = Api::all_with(hub.clone(), &ApiResource::from_gvk(&gvk));
     eventually("the clusters", || async {
         let clusters = api.list(&ListParams::default()).await?;
+        // What the scheduler refuses because it is not known to be served yet is not looked at again (fact 66).
         let ready = |c: &DynamicObject| {
-            let conditions = c.data["status"]["conditions"].as_array();
+            let (status, served) = (&c.data["status"], c.data["status"]["apiEnablements"].to_string());
+            let conditions = status["conditions"].as_array();
             conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
+                && ["\"WorkloadDeployment\"", "\"ConfigMap\"", "\"Secret\""].iter().all(|kind| served.contains(kind))
         };
         let ready = clusters.items.iter().filter(|c| ready(c)).count();
         if ready < count {

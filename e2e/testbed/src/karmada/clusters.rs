@@ -14,6 +14,10 @@ use super::{
 
 /// How often clusters are asked whether they are there.
 const PROBE: Duration = Duration::from_millis(500);
+/// Longest wait for one answer of a cluster: a busy machine is no dead one.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How long a cluster may be slower than that before it counts as away. One that refuses the connection is away at once.
+const SLOW: Duration = Duration::from_secs(15);
 /// Taint of a cluster that is not ready.
 const NOT_READY: &str = "cluster.karmada.io/not-ready";
 
@@ -23,8 +27,22 @@ pub(super) struct Health {
     answers: bool,
     /// Since when that has been so.
     since: Instant,
+    /// When it was heard of last, or looked at first.
+    heard: Instant,
     /// Whether it counts as ready.
     ready: bool,
+}
+
+/// What came of asking a cluster.
+enum Answer {
+    /// It serves these of the kinds that matter here, as a Cluster lists them.
+    Serves(Value),
+    /// It is there, and what it serves cannot be read now.
+    Alive,
+    /// It was too slow, or says that it is not ready.
+    Slow,
+    /// Nobody is there.
+    Away,
 }
 
 impl Federation {
@@ -42,15 +60,24 @@ impl Federation {
         for cluster in self.hub.all("Cluster") {
             let name = cluster.name_any();
             let Some(cell) = self.cells.get(&name) else { continue };
-            let serves = probe(cell).await;
-            let (answers, now) = (serves.is_some(), Instant::now());
+            let (answer, now) = (probe(cell).await, Instant::now());
             let threshold = self.controls.failure_threshold();
-            let health = self.health.entry(name).or_insert(Health { answers, since: now, ready: answers });
+            let known = self.health.get(&name);
+            let answers = match answer {
+                Answer::Serves(_) | Answer::Alive => true,
+                Answer::Away => false,
+                Answer::Slow => known.is_some_and(|health| health.answers && health.heard.elapsed() < SLOW),
+            };
+            let health = self.health.entry(name).or_insert(Health { answers, since: now, heard: now, ready: answers });
             if health.answers != answers {
                 (health.answers, health.since) = (answers, now);
             }
+            if !matches!(answer, Answer::Slow) {
+                health.heard = now;
+            }
             health.ready = answers || (health.ready && health.since.elapsed() < threshold);
             let ready = health.ready;
+            let serves = if let Answer::Serves(serves) = answer { Some(serves) } else { None };
             failures.note(self.tell(&cluster, ready, serves).await);
         }
         self.probed = Some(Instant::now());
@@ -94,29 +121,39 @@ impl Federation {
     }
 }
 
-/// What a cluster serves of the kinds that matter here, as a Cluster lists it; nothing when it does not answer.
-async fn probe(cell: &Plane) -> Option<Value> {
-    let ask = async {
-        cell.client().request_text(crate::control_plane::http_get("/readyz").ok()?).await.ok()?;
-        let mut enabled = Vec::new();
-        for (version, path) in
-            [("v1", "/api/v1"), ("compute.datumapis.com/v1alpha", "/apis/compute.datumapis.com/v1alpha")]
-        {
-            let found = cell.client().request_text(crate::control_plane::http_get(path).ok()?).await;
-            let found: Value = found.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
-            let kinds = found["resources"].as_array().into_iter().flatten().map(|kind| &kind["kind"]);
-            let kinds: Vec<Value> = TEMPLATES
-                .into_iter()
-                .filter(|kind| resource(kind).api_version == version && kinds.clone().any(|found| found == kind))
-                .map(|kind| json!({ "kind": kind, "name": resource(kind).plural }))
-                .collect();
-            if !kinds.is_empty() {
-                enabled.push(json!({ "groupVersion": version, "resources": kinds }));
-            }
+/// Asks a cluster whether it is there and what it serves.
+async fn probe(cell: &Plane) -> Answer {
+    match ask(cell, "/readyz").await {
+        Some(Ok(_)) => {}
+        Some(Err(kube::Error::Api(_))) | None => return Answer::Slow,
+        Some(Err(_)) => return Answer::Away,
+    }
+    let mut enabled = Vec::new();
+    for (version, path) in [("v1", "/api/v1"), ("compute.datumapis.com/v1alpha", "/apis/compute.datumapis.com/v1alpha")]
+    {
+        let found: Value = match ask(cell, path).await {
+            Some(Ok(text)) => serde_json::from_str(&text).unwrap_or_default(),
+            Some(Err(kube::Error::Api(status))) if status.code == 404 => Value::Null,
+            // What cannot be read now is served all the same.
+            _ => return Answer::Alive,
+        };
+        let kinds = found["resources"].as_array().into_iter().flatten().map(|kind| &kind["kind"]);
+        let kinds: Vec<Value> = TEMPLATES
+            .into_iter()
+            .filter(|kind| resource(kind).api_version == version && kinds.clone().any(|found| found == kind))
+            .map(|kind| json!({ "kind": kind, "name": resource(kind).plural }))
+            .collect();
+        if !kinds.is_empty() {
+            enabled.push(json!({ "groupVersion": version, "resources": kinds }));
         }
-        Some(json!(enabled))
-    };
-    tokio::time::timeout(Duration::from_secs(1), ask).await.ok().flatten()
+    }
+    Answer::Serves(json!(enabled))
+}
+
+/// One GET; nothing when no answer came in time.
+async fn ask(cell: &Plane, path: &str) -> Option<kube::Result<String>> {
+    let request = crate::control_plane::http_get(path).ok()?;
+    tokio::time::timeout(ANSWER, cell.client().request_text(request)).await.ok()
 }
 
 /// What a Cluster says of itself; nothing before it has said anything.

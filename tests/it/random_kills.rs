@@ -1,0 +1,81 @@
+//! From claims to dependencies with a manager that is killed at random, again and again: which moments that hits, a seed
+//! decides. `SEEDS=10` runs ten of them.
+
+use std::time::Duration;
+
+use crate::{
+    common::{
+        RUNTIME, World,
+        beds::{Wish, alone},
+        binary, eventually,
+        example_app::{Place, SWEEPS},
+        never_within,
+    },
+    migration::{as_go_left_it, migrated, watch_copy},
+};
+use testbed::operator::Operator;
+
+/// Hub namespaces that migrate side by side, so that each kill hits each of them at another step.
+const NAMESPACES: usize = 3;
+/// Kills after which the manager is left in peace.
+const KILLS: usize = 8;
+
+async fn all_migrated(world: &World, places: &[Place]) -> Result<(), String> {
+    for place in places {
+        migrated(world, &place.hub).await?;
+    }
+    Ok(())
+}
+
+/// Kills the manager at random until all is done, and lets it go on then. Returns how often it was killed.
+async fn kill_at_random(world: &mut World, places: &[Place], seed: u64) -> usize {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut kills = 0;
+    while kills < KILLS && all_migrated(world, places).await.is_err() {
+        let mut manager = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
+        // The time it takes to start is part of the draw: it may die before it has read anything.
+        tokio::time::sleep(Duration::from_millis(random.u64(500..4000))).await;
+        manager.process.kill();
+        kills += 1;
+    }
+    world.restart_manager(&[]).await;
+    kills
+}
+
+#[test]
+fn a_migration_with_a_manager_killed_at_random_takes_no_copy_away() {
+    RUNTIME.block_on(async {
+        let seeds: u64 = std::env::var("SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(1);
+        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let mut all = Vec::new();
+        for seed in 0..seeds {
+            world.operators[0].process.kill();
+            let mut places = Vec::new();
+            for _ in 0..NAMESPACES {
+                let (ns, hub) = world.namespace("kills").await;
+                places.push(Place { ns, hub });
+            }
+            as_go_left_it(&world, &places).await;
+            let watched: Vec<_> = places.iter().map(|place| watch_copy(&world.dfw, &place.hub)).collect();
+            for (seen, _) in &watched {
+                eventually("the eye is open", || async {
+                    if seen.lock().unwrap().is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
+                })
+                .await;
+            }
+            let kills = kill_at_random(&mut world, &places, seed).await;
+            eventually("all is by need alone", || all_migrated(&world, &places)).await;
+            eprintln!("seed {seed}: {kills} kills");
+            for (seen, watching) in watched {
+                watching.abort();
+                let seen = seen.lock().unwrap().clone();
+                assert_eq!(seen.len(), 1, "seed {seed}: the copy in use is the same throughout: {seen:?}");
+            }
+            all.extend(places);
+        }
+        // Real Karmada may write back late what was taken off.
+        let settled = Duration::from_secs(if world.bed.stand_in().is_some() { 2 } else { 60 });
+        never_within(settled, "what a claim left comes back", || async { all_migrated(&world, &all).await.err() })
+            .await;
+    });
+}
