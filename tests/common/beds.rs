@@ -3,28 +3,40 @@
 use std::{
     collections::BTreeSet,
     ops::{Deref, DerefMut},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
     time::Duration,
 };
 
+use jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testbed::{Options, bed::bind_location, neighbours::Reach};
+use testbed::{Options, Testbed, bed::bind_location, control_plane::has_much_memory, neighbours::Reach};
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
-use super::{World, api, eventually};
+use super::{World, api, eventually, report};
 
 /// Tests that work on the shared bed at a time. They wait more than they compute; more than this only wait for the
 /// machine.
 const VISITORS: usize = 4;
-/// Beds for those who need one for themselves.
-const EXCLUSIVE: usize = 1;
+/// Beds for those who need one for themselves, where there is memory for them; else there is one.
+const EXCLUSIVE: usize = 2;
 
 /// The cells of the shared bed: the first waits for networks and quota, the others for neither.
 pub const CITIES: [&str; 3] = ["dfw", "ord", "ams"];
+
+/// What tests work on.
+pub trait Bed: Send + 'static {
+    fn bed(&self) -> &Testbed;
+}
+
+impl Bed for World {
+    fn bed(&self) -> &Testbed {
+        &self.bed
+    }
+}
 
 struct Shared {
     bed: Mutex<(usize, Option<Arc<OnceCell<World>>>)>,
@@ -37,6 +49,7 @@ static SHARED: Shared = Shared { bed: Mutex::new((0, None)), turns: Semaphore::c
 pub struct Visit {
     world: Arc<OnceCell<World>>,
     turn: SemaphorePermit<'static>,
+    since: Timestamp,
 }
 
 impl Deref for Visit {
@@ -49,6 +62,9 @@ impl Deref for Visit {
 
 impl Drop for Visit {
     fn drop(&mut self) {
+        if let Some(world) = self.world.get() {
+            report::ended("the shared one", self.since, world.bed());
+        }
         SHARED.leave();
     }
 }
@@ -73,7 +89,7 @@ impl Shared {
 pub async fn shared() -> Visit {
     let world = SHARED.enter();
     let turn = SHARED.turns.acquire().await.unwrap();
-    let visit = Visit { world, turn };
+    let visit = Visit { world, turn, since: Timestamp::now() };
     let options = Options {
         cells: CITIES.map(str::to_owned).into(),
         bare: CITIES[1..].iter().map(|&city| city.to_owned()).collect(),
@@ -88,20 +104,21 @@ pub async fn shared() -> Visit {
 }
 
 /// Beds of one kind, each lent to one test at a time.
-pub struct Lender<T: Send + 'static> {
+pub struct Lender<T: Bed> {
     turns: Semaphore,
     /// How many tests have one or wait for one, and the beds that nobody has.
     stock: Mutex<(usize, Vec<T>)>,
 }
 
 /// A bed that one test has for itself. One on which a test has failed is not lent again.
-pub struct Lent<T: Send + 'static> {
+pub struct Lent<T: Bed> {
     bed: Option<T>,
     lender: &'static Lender<T>,
     turn: Option<SemaphorePermit<'static>>,
+    since: Timestamp,
 }
 
-impl<T: Send> Lender<T> {
+impl<T: Bed> Lender<T> {
     pub const fn new(beds: usize) -> Self {
         Self { turns: Semaphore::const_new(beds), stock: Mutex::new((0, Vec::new())) }
     }
@@ -114,8 +131,9 @@ impl<T: Send> Lender<T> {
     pub async fn lend(&'static self, start: impl AsyncFnOnce() -> T) -> Lent<T> {
         self.stock().0 += 1;
         // Given back whatever happens from here on.
-        let mut lent = Lent { bed: None, lender: self, turn: None };
+        let mut lent = Lent { bed: None, lender: self, turn: None, since: Timestamp::now() };
         lent.turn = Some(self.turns.acquire().await.unwrap());
+        lent.since = Timestamp::now();
         let idle = self.stock().1.pop();
         lent.bed = Some(match idle {
             Some(bed) => bed,
@@ -125,7 +143,7 @@ impl<T: Send> Lender<T> {
     }
 }
 
-impl<T: Send> Deref for Lent<T> {
+impl<T: Bed> Deref for Lent<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -133,14 +151,17 @@ impl<T: Send> Deref for Lent<T> {
     }
 }
 
-impl<T: Send> DerefMut for Lent<T> {
+impl<T: Bed> DerefMut for Lent<T> {
     fn deref_mut(&mut self) -> &mut T {
         self.bed.as_mut().unwrap()
     }
 }
 
-impl<T: Send> Drop for Lent<T> {
+impl<T: Bed> Drop for Lent<T> {
     fn drop(&mut self) {
+        if let Some(bed) = &self.bed {
+            report::ended("one alone", self.since, bed.bed());
+        }
         let mut stock = self.lender.stock();
         stock.0 -= 1;
         if !std::thread::panicking() {
@@ -152,7 +173,7 @@ impl<T: Send> Drop for Lent<T> {
     }
 }
 
-static ALONE: Lender<World> = Lender::new(EXCLUSIVE);
+static ALONE: LazyLock<Lender<World>> = LazyLock::new(|| Lender::new(if has_much_memory() { EXCLUSIVE } else { 1 }));
 
 /// What a test wants of a bed of its own. Nothing said, it is a federation of two cities without networks and quota.
 #[derive(Clone, Debug)]
@@ -236,19 +257,47 @@ impl World {
     /// Takes away what is in namespaces of tests. The namespaces themselves stay: nothing is in them, and the removal of one
     /// costs an API server a hundred requests.
     async fn clear(&self) {
-        let cells: Vec<Client> = self.cells().await;
+        let planes = self.planes().await;
         eventually("nothing is left of an earlier test", || async {
             let mut left = BTreeSet::new();
-            left.extend(sweep(&self.project, &["Workload", "WorkloadDeployment", "Instance", "ResourceClaim"]).await);
-            let on_hub =
-                ["PropagationPolicy", "WorkloadDeployment", "Instance", "ConfigMap", "Secret", "ResourceBinding"];
-            left.extend(sweep(&self.hub, &on_hub).await);
-            for cell in &cells {
-                left.extend(sweep(cell, &["WorkloadDeployment", "Instance", "Secret", "ConfigMap"]).await);
+            for (client, kinds) in &planes {
+                left.extend(sweep(client, kinds).await);
             }
             if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
+    }
+
+    /// Waits until those who work on the bed have taken away what an earlier test has deleted: its last requests must not
+    /// be counted as those of the next.
+    pub async fn settled(&self) {
+        let planes = self.planes().await;
+        eventually("all that an earlier test has deleted is gone", || async {
+            let mut left = Vec::new();
+            for (client, kinds) in &planes {
+                for kind in *kinds {
+                    let of_tests = all(client, kind).await.into_iter().filter(is_of_a_test);
+                    left.extend(of_tests.map(|object| format!("{kind} {}", object.name_any())));
+                }
+            }
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+    }
+
+    /// Each control plane, and the kinds of which something may be left there.
+    async fn planes(&self) -> Vec<(Client, &'static [&'static str])> {
+        const OF_PROJECT: [&str; 4] = ["Workload", "WorkloadDeployment", "Instance", "ResourceClaim"];
+        const OF_HUB: [&str; 6] =
+            ["PropagationPolicy", "WorkloadDeployment", "Instance", "ConfigMap", "Secret", "ResourceBinding"];
+        const OF_CELL: [&str; 4] = ["WorkloadDeployment", "Instance", "Secret", "ConfigMap"];
+        let mut planes: Vec<(Client, &'static [&'static str])> =
+            vec![(self.project.clone(), &OF_PROJECT), (self.hub.clone(), &OF_HUB)];
+        for other in self.bed.others.values() {
+            planes.push((other.client().await.unwrap(), &OF_PROJECT));
+        }
+        planes.extend(self.cells().await.into_iter().map(|cell| (cell, &OF_CELL[..])));
+        planes
     }
 
     /// A client for each cell.
@@ -261,8 +310,9 @@ impl World {
     }
 }
 
-fn is_of_a_test(namespace: &str) -> bool {
-    !["default", "compute-system"].contains(&namespace)
+fn is_of_a_test(object: &DynamicObject) -> bool {
+    let namespace = object.namespace().unwrap_or_default();
+    !["default", "compute-system"].contains(&&*namespace)
         && !["kube-", "karmada-"].iter().any(|prefix| namespace.starts_with(prefix))
 }
 
@@ -274,11 +324,8 @@ async fn all(client: &Client, kind: &str) -> Vec<DynamicObject> {
 async fn sweep(client: &Client, kinds: &[&str]) -> Vec<String> {
     let mut left = Vec::new();
     for kind in kinds {
-        for object in all(client, kind).await {
+        for object in all(client, kind).await.into_iter().filter(is_of_a_test) {
             let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
-            if !is_of_a_test(&namespace) {
-                continue;
-            }
             left.push(format!("{kind} {namespace}/{name}"));
             let here: Api<DynamicObject> = api(client, kind, &namespace);
             let others = |finalizer: &&String| !finalizer.contains("compute.datumapis.com/");

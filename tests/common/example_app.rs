@@ -42,6 +42,7 @@ impl Cut {
             "--enable-management-controllers".to_owned(),
             flag("kubeconfig", self.project.kubeconfig()),
             flag("federation-kubeconfig", self.hub.kubeconfig()),
+            "--zap-log-level=info".to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let config = &world.bed.options().management;

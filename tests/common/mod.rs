@@ -4,6 +4,7 @@
 pub mod beds;
 pub mod example_app;
 pub mod refusal;
+pub mod report;
 
 use std::{
     collections::BTreeMap,
@@ -69,7 +70,10 @@ pub struct World {
     pub ord: Client,
 }
 
+/// Starts a testbed, one after the other: the first is of use while the next one starts.
 pub async fn bed(options: Options) -> Testbed {
+    static STARTING: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _turn = STARTING.lock().await;
     Testbed::start(options, &|text| eprintln!("testbed: {text}")).await.unwrap()
 }
 
@@ -279,10 +283,10 @@ pub async fn eventually_within<T, F: Future<Output = Result<T, String>>>(
         match check().await {
             Ok(value) => return value,
             Err(why) if Instant::now() > deadline => panic!("{what}: not within {patience:?}: {why}"),
-            // Many look at once: the longer it takes, the less often.
+            // Many look at once, and each look costs a server its time: the longer it takes, the less often.
             Err(_) => tokio::time::sleep(pause).await,
         }
-        pause = (pause * 3 / 2).min(Duration::from_millis(250));
+        pause = (pause * 2).min(Duration::from_millis(500));
     }
 }
 
@@ -302,16 +306,17 @@ pub async fn never_within<T: Debug, F: Future<Output = Option<T>>>(
         if let Some(found) = look().await {
             panic!("{what}, after {:?}: {found:?}", began.elapsed());
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
     }
 }
 
-/// A time that the product promises, on a machine as busy as this one is now.
+/// A time that the product promises, on a machine as busy as this one is now. Twice that: how busy it is, the system
+/// tells as the mean of a minute, and not every machine is as fast as the next.
 pub fn promised(within: Duration) -> Duration {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load: f64 = load.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default();
     let cores = std::thread::available_parallelism().map_or(1.0, |n| f64::from(u32::try_from(n.get()).unwrap_or(1)));
-    within.mul_f64((load / cores).max(1.0))
+    within.mul_f64(2.0 * (load / cores).max(1.0))
 }
 
 /// Every Secret and ConfigMap that Karmada brought into a cell's namespace, with its uid.

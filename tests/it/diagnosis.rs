@@ -40,7 +40,7 @@ impl Stage {
                 return told["message"].as_str().unwrap().to_owned();
             }
             assert!(began.elapsed() < told_within(self), "{name} does not say {type_} {reason}, but {told}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Every test of this binary has a thread and waits there for its turn on a bed (see `common::beds`): several share one,
 //! a namespace each; those that break something, or need an operator of their own making, have one for themselves; and
-//! those about many projects have theirs. The beds stand side by side.
+//! those about many projects, and about Karmada alone, have theirs. The beds stand side by side.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 #[path = "../common/mod.rs"]
@@ -19,6 +19,7 @@ mod disruption;
 mod drains;
 mod external_edits;
 mod federation;
+mod karmada_contract;
 mod leadership;
 mod metrics;
 mod migration;

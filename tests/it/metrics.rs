@@ -57,7 +57,7 @@ const METRICS: [(&str, Seen); 27] = [
     ("compute_federation_policies", Served),
     ("compute_federation_migration_refused", Elsewhere(include_str!("migration.rs"))),
     ("compute_federation_bindings_reaped_total", Provoked(BindingWithoutCompanion)),
-    ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects.rs"))),
+    ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects/leaving.rs"))),
     ("compute_federation_mislabelled_clusters", Provoked(LabelLost)),
     ("compute_federation_drains", Elsewhere(include_str!("drains.rs"))),
     ("compute_federation_blocked_deployments", Served),

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 
 use crate::{
     binaries,
-    control_plane::{ControlPlane, Etcd},
+    control_plane::{ControlPlane, Etcd, START_TIMEOUT},
     install::{self, Role},
     karmada::{Flavour, Real, StandIn},
     neighbours::{Milo, Worker},
@@ -112,7 +112,7 @@ impl Testbed {
             Real::check(bin, crds)?;
         }
         let bin = binaries::find(progress)?;
-        let keep = options.dir.is_some();
+        let keep = options.dir.is_some() || std::env::var_os("TESTBED_KEEP").is_some();
         let dir = options.dir.clone().unwrap_or_else(fresh_dir);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
@@ -218,7 +218,7 @@ impl Testbed {
             for cell in self.cells.values() {
                 clients.push((cell.name().to_owned(), cell.client().await?));
             }
-            self.stand_in = Some(StandIn::start(self.hub.client().await?, clients));
+            self.stand_in = Some(StandIn::start(self.hub.client().await?, clients, self.dir.join("karmada.log")));
         }
         Ok(())
     }
@@ -274,6 +274,11 @@ impl Testbed {
         self.stand_in.as_ref()
     }
 
+    /// Whether its folder is still there when it has ended, for somebody to read.
+    pub fn is_kept(&self) -> bool {
+        self.keep
+    }
+
     /// Folder of logs, kubeconfigs and data.
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -301,7 +306,7 @@ impl Testbed {
 
 impl Drop for Testbed {
     fn drop(&mut self) {
-        if !self.keep && std::env::var_os("TESTBED_KEEP").is_none() {
+        if !self.keep {
             let _ = fs::remove_dir_all(&self.dir);
         }
     }
@@ -335,13 +340,15 @@ async fn raise(plane: &mut ControlPlane, role: Role, etcd: &Etcd) -> Result<()> 
     if role == Role::KarmadaHub { Ok(()) } else { plane.start_controllers() }
 }
 
-/// Tries until it works, for a minute.
+/// Tries until it works, as long as a server may take to start.
 pub async fn eventually<T, F: Future<Output = Result<T>>>(what: &str, mut attempt: impl FnMut() -> F) -> Result<T> {
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         match attempt().await {
             Ok(value) => return Ok(value),
-            Err(error) if Instant::now() > deadline => return Err(error.context(format!("{what}: not after a minute"))),
+            Err(error) if Instant::now() > deadline => {
+                return Err(error.context(format!("{what}: not after {START_TIMEOUT:?}")));
+            }
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
     }

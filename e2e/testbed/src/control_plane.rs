@@ -38,6 +38,18 @@ pub fn free_port() -> Result<u16> {
     bail!("no free port between {FIRST} and {}", FIRST + COUNT)
 }
 
+/// How long a server may take to come up, which takes seconds where nothing else runs, and minutes on a small machine on
+/// which everything starts at once.
+pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(4);
+
+/// Whether this machine has memory for many API servers, each of which takes a third of a GiB.
+pub fn has_much_memory() -> bool {
+    const MUCH_KIB: u64 = 14 << 20;
+    let told = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    total.is_some_and(|kib: u64| kib >= MUCH_KIB)
+}
+
 /// etcd, shared by every API server under prefixes of their own.
 #[derive(Debug)]
 pub struct Etcd {
@@ -160,6 +172,9 @@ impl ControlPlane {
                 "--max-mutating-requests-inflight=1500",
                 "--shutdown-delay-duration=0s",
             ]);
+        if has_much_memory() {
+            command.env("GOGC", "200"); // half the work of the garbage collector, for a quarter more of memory
+        }
         self.api_server = Some(Process::spawn(&self.dir, &format!("apiserver-{}", self.name), &mut command)?);
         Ok(())
     }
@@ -177,7 +192,7 @@ impl ControlPlane {
     /// Waits until the API server serves.
     pub async fn wait_ready(&mut self) -> Result<()> {
         let client = self.client().await?;
-        let deadline = Instant::now() + Duration::from_secs(90);
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             let request = http_get("/readyz")?;
             let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
@@ -189,7 +204,11 @@ impl ControlPlane {
                 bail!("kube-apiserver {} ended with {code}:\n{}", self.name, server.tail());
             }
             if Instant::now() > deadline {
-                bail!("kube-apiserver {} is not ready after 90 s; see {}", self.name, server.log().display());
+                bail!(
+                    "kube-apiserver {} is not ready after {START_TIMEOUT:?}; see {}",
+                    self.name,
+                    server.log().display()
+                );
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }

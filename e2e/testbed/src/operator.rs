@@ -16,7 +16,7 @@ use tokio::{
 use crate::{
     bed::Testbed,
     binaries::root,
-    control_plane::{ControlPlane, free_port},
+    control_plane::{ControlPlane, START_TIMEOUT, free_port},
     pki::User,
     process::Process,
 };
@@ -105,6 +105,8 @@ impl Operator {
         // What is given explicitly comes last, and wins.
         let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag));
         let mut all = vec![kubeconfig.as_str()];
+        // Every snapshot and plan in words costs time that nobody has who does not read them.
+        all.extend((!bed.is_kept() && !given("--zap-log-level")).then_some("--zap-log-level=info"));
         all.extend((!given("--federation-kubeconfig")).then_some(hub.as_str()));
         all.extend((!given("--feature-gates")).then_some(gate.as_str()));
         all.extend(args);
@@ -149,7 +151,7 @@ impl Operator {
 
     /// Waits until `/readyz` is content.
     pub async fn wait_ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + Duration::from_mins(1);
+        let deadline = Instant::now() + START_TIMEOUT;
         loop {
             if let Some(code) = self.process.exit_code() {
                 bail!("{} ended with {code}:\n{}", self.process.name(), self.process.tail());

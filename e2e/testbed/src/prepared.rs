@@ -21,7 +21,11 @@ use tokio::{
     time::Instant,
 };
 
-use crate::{binaries, control_plane::Etcd, install::Role};
+use crate::{
+    binaries,
+    control_plane::{Etcd, START_TIMEOUT},
+    install::Role,
+};
 
 /// Keys that belong to one API server, and that each makes for itself. The namespaces of the system are among them, for
 /// Karmada tells clusters apart by the uid of `kube-system`.
@@ -130,7 +134,7 @@ async fn put(etcd: &Etcd, operations: Vec<Value>) -> Result<()> {
 /// Asks etcd by way of its JSON gateway, once it listens.
 async fn post(etcd: &Etcd, path: &str, body: &Value) -> Result<Value> {
     let address = etcd.url.strip_prefix("http://").context("etcd's address")?;
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + START_TIMEOUT;
     let mut stream = loop {
         match TcpStream::connect(address).await {
             Ok(stream) => break stream,

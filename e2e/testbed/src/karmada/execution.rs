@@ -112,7 +112,7 @@ fn retained(current: &Value, manifest: &Value) -> Value {
     }
     for field in content(current) {
         if manifest.get(&field).is_none()
-            && current["kind"] != "Namespace"
+            && manifest["kind"] != "Namespace"
             && let Some(object) = desired.as_object_mut()
         {
             object.remove(&field);

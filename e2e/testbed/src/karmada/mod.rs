@@ -16,6 +16,8 @@ mod works;
 
 use std::{
     collections::{BTreeMap, HashMap},
+    fs::File,
+    io::Write,
     path::PathBuf,
     sync::Arc,
     time::Duration,
@@ -66,7 +68,7 @@ impl Flavour {
 /// on a change of a parent's spec or of a dependency, the binding controller on a change of a binding's spec. What it has
 /// seen it forgets with the process.
 ///
-/// It keeps these facts of its measured behaviour, each of them a test in `tests/karmada_contract`: 1 claims; 2 bindings,
+/// It keeps these facts of its measured behaviour, each of them a test in `tests/it/karmada_contract`: 1 claims; 2 bindings,
 /// their names, owners and finalizers; 3 scheduling, Works, `FullyApplied`; 4 namespaces; 5 marks on the member; 7 labels
 /// and annotations propagate; 8 others' additions survive, our fields are put back; 10 status comes back through the
 /// interpreter's own Lua; 12 deletion does not wait for the member; 13 a policy that goes leaves the object; 15 to 18
@@ -112,11 +114,15 @@ struct Federation {
     controls: Arc<Controls>,
     interpreter: Interpreter,
     probed: Option<tokio::time::Instant>,
+    /// Where failures of passes are written.
+    log: PathBuf,
+    /// The failure that was written last.
+    failed: String,
 }
 
 impl StandIn {
-    /// Starts working on `hub` and the named cells.
-    pub fn start(hub: Client, cells: Vec<(String, Client)>) -> Self {
+    /// Starts working on `hub` and the named cells. What fails is written into `log`.
+    pub fn start(hub: Client, cells: Vec<(String, Client)>, log: PathBuf) -> Self {
         let stop = CancellationToken::new();
         let changed = Arc::new(Notify::new());
         let controls = Arc::new(Controls::default());
@@ -133,6 +139,8 @@ impl StandIn {
             controls: controls.clone(),
             interpreter: Interpreter::default(),
             probed: None,
+            log,
+            failed: String::new(),
         };
         let (stopped, wake) = (stop.clone(), changed.clone());
         tokio::spawn(async move {
@@ -177,24 +185,33 @@ impl StandIn {
 }
 
 impl Federation {
-    /// One pass after every change, and one a second for what no event tells.
+    /// One pass after every change, and one a second for what no event tells; sooner where something has failed.
     async fn run(mut self, changed: Arc<Notify>) {
         self.hub.wait_ready().await;
-        let mut pause = SHORTEST_PAUSE;
+        let mut patience = QUIET;
         loop {
-            let _ = tokio::time::timeout(Duration::from_secs(1), changed.notified()).await;
-            // Any step may lose a race with another writer; the next pass, soon, sees what came of it.
-            match self.pass().await {
-                Ok(()) => pause = SHORTEST_PAUSE,
+            let _ = tokio::time::timeout(patience, changed.notified()).await;
+            // Any step may lose a race with another writer; the next pass, soon, sees what came of it. What fails each time
+            // keeps nothing else waiting.
+            patience = match self.pass().await {
+                Ok(()) => QUIET,
                 Err(error) => {
-                    if std::env::var_os("TESTBED_DEBUG").is_some() {
-                        eprintln!("karmada stand-in: {error:#}");
-                    }
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(500));
-                    changed.notify_one();
+                    self.note(&format!("{error:#}"));
+                    tokio::time::sleep(SHORTEST_PAUSE).await;
+                    if patience == QUIET { SHORTEST_PAUSE } else { (patience * 2).min(LONGEST_PAUSE) }
                 }
-            }
+            };
+        }
+    }
+
+    /// Writes the failure of a pass into the log, unless the pass before failed in the same way.
+    fn note(&mut self, failure: &str) {
+        if self.failed != failure {
+            failure.clone_into(&mut self.failed);
+            let now = k8s_openapi::jiff::Timestamp::now();
+            let written = File::options().create(true).append(true).open(&self.log);
+            // A log that cannot be written is no reason to stop working.
+            let _ = written.and_then(|mut file| writeln!(file, "{now} {failure}"));
         }
     }
 
@@ -217,8 +234,11 @@ impl Federation {
     }
 }
 
-/// First pause after a pass that failed in part; it doubles while passes fail.
+/// How long to wait for a change while nothing fails.
+const QUIET: Duration = Duration::from_secs(1);
+/// First pause after a pass that failed in part; it doubles while passes fail, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 /// What went wrong in a step that goes on with the next object.
 #[derive(Debug, Default)]

@@ -87,7 +87,7 @@ fn fact_37_without_the_feature_gate_nobody_takes_dependencies_up() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let why = "the gate is a flag of its processes, which the testbed starts with it on";
-        let Some(karmada) = hub.stand_in("fact_37", why) else { return };
+        let Some(karmada) = hub.stand_in(why) else { return };
         karmada.propagate_deps(false);
         let ns = hub.deployed().await;
         hub.config(&ns, "data", "v").await;
@@ -186,16 +186,17 @@ impl Script {
     /// Puts another dependency script, or none, into the interpreter. Karmada hears of it by a watch, of which nothing
     /// can be seen; two seconds are given to it.
     async fn replace(hub: &Hub, script: Value) -> Self {
-        let file = std::fs::read_to_string(common::path("config/components/federation/interpreter.yaml")).unwrap();
+        let file =
+            std::fs::read_to_string(crate::common::path("config/components/federation/interpreter.yaml")).unwrap();
         let ours: Value = testbed::manifests::documents(&file).unwrap().remove(0);
         let patch = json!({ "spec": { "customizations": { "dependencyInterpretation": script } } });
         merge(&hub.hub, INTERPRETER.0, "", INTERPRETER.1, patch).await;
-        tokio::time::sleep(WATCHED).await;
+        tokio::time::sleep(ABSENT).await;
         Self(ours)
     }
 
     async fn restore(self, hub: &Hub) {
         merge(&hub.hub, INTERPRETER.0, "", INTERPRETER.1, json!({ "spec": self.0["spec"] })).await;
-        tokio::time::sleep(WATCHED).await;
+        tokio::time::sleep(ABSENT).await;
     }
 }

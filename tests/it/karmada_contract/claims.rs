@@ -140,7 +140,7 @@ fn fact_58_karmada_may_write_what_it_read_before_another_wrote() {
     RUNTIME.block_on(async {
         let hub = hub().await;
         let why = "the order of its writes and ours cannot be forced there; it was seen in two migrations of two";
-        let Some(karmada) = hub.stand_in("fact_58", why) else { return };
+        let Some(karmada) = hub.stand_in(why) else { return };
         let ns = hub.namespace().await;
         hub.config(&ns, "shared", "v").await;
         apply(&hub.hub, claiming(&ns, "dfw", true)).await;

@@ -4,10 +4,8 @@ use std::time::Instant;
 
 use testbed::{audit::Audit, operator::Operator, pki::User};
 
-use super::{
-    common::{binary, workload},
-    *,
-};
+use super::*;
+use crate::common::{binary, workload};
 
 #[test]
 fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {

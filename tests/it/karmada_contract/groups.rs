@@ -119,7 +119,7 @@ fn fact_65_behind_the_second_group_only_that_groups_own_content_moves_anything()
 
 /// Serves an API on a member, or no longer.
 async fn serve_deployments(hub: &Hub, served: bool) {
-    let api = common::api(&hub.dfw, "CustomResourceDefinition", "");
+    let api = crate::common::api(&hub.dfw, "CustomResourceDefinition", "");
     let name = "workloaddeployments.compute.datumapis.com";
     let mut definition = api.get(name).await.unwrap();
     definition.data["spec"]["versions"][0]["served"] = json!(served);

@@ -109,7 +109,7 @@ fn facts_51_53_to_55_57_and_62_what_others_do_by_hand() {
         // 53
         let protect = |value: Value| json!({ "metadata": { "labels": { "resourcetemplate.karmada.io/deletion-protected": value } } });
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", protect(json!("Always"))).await;
-        let refused = common::api(&hub.hub, "WorkloadDeployment", &ns).delete("wd", &kube::api::DeleteParams::default()).await;
+        let refused = crate::common::api(&hub.hub, "WorkloadDeployment", &ns).delete("wd", &kube::api::DeleteParams::default()).await;
         assert!(refused.is_err());
         merge(&hub.hub, "WorkloadDeployment", &ns, "wd", protect(Value::Null)).await;
         // 54
@@ -154,7 +154,7 @@ fn fact_56_a_restart_brings_a_lost_work_back_and_moves_nothing_else() {
     RUNTIME.block_on(async {
         let mut hub = hub().await;
         let why = "the testbed does not restart its processes";
-        if hub.stand_in("fact_56", why).is_none() {
+        if hub.stand_in(why).is_none() {
             return;
         }
         let ns = hub.deployed().await;

@@ -89,7 +89,7 @@ fn fact_10_a_status_comes_back_and_a_fresh_object_has_none() {
         let status = json!({ "status": { "replicas": 3, "currentReplicas": 0, "desiredReplicas": 3, "readyReplicas": 1, "conditions": [
             { "type": "Available", "status": "True", "reason": "R", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" },
         ]}});
-        let api = common::api(&hub.dfw, "WorkloadDeployment", &ns);
+        let api = crate::common::api(&hub.dfw, "WorkloadDeployment", &ns);
         api.patch_status("wd", &kube::api::PatchParams::default(), &kube::api::Patch::Merge(&status)).await.unwrap();
         eventually("it is on the template", || async {
             let template = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.ok_or("gone")?;

@@ -2,10 +2,6 @@
 //! `KARMADA_CRDS` are set. Each test is named after what was measured; the numbers are those of the list of facts that
 //! the stand-in's documentation claims. What can be shown on one of the two alone says on the other that it is skipped,
 //! and why. Whatever must *not* happen is watched for two seconds.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
-
-#[path = "../common/mod.rs"]
-mod common;
 
 mod claims;
 mod dependencies;
@@ -15,15 +11,15 @@ mod operator;
 mod propagation;
 mod unreachable;
 
-use common::{RUNTIME, apply, bed, condition, delete, deployment, eventually, get, list, merge};
+use crate::common::{
+    ABSENT, RUNTIME, apply, bed,
+    beds::{Bed, Lender, Lent},
+    condition, delete, deployment, eventually, get, list, merge, never, skipped,
+};
 use kube::{Client, ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 use std::time::Duration;
 use testbed::{Options, Testbed, karmada::StandIn};
-use tokio::{
-    sync::{Mutex, MutexGuard, OnceCell},
-    time::Instant,
-};
 
 const CITY: &str = "topology.datum.net/city-code";
 const DEPENDENCIES: &str = "compute.datumapis.com/expected-referenced-data";
@@ -36,10 +32,16 @@ struct Hub {
     ord: Client,
 }
 
+impl Bed for Hub {
+    fn bed(&self) -> &Testbed {
+        &self.bed
+    }
+}
+
 /// One test at a time: some take a cluster away.
-async fn hub() -> MutexGuard<'static, Hub> {
-    static HUB: OnceCell<Mutex<Hub>> = OnceCell::const_new();
-    HUB.get_or_init(|| async {
+async fn hub() -> Lent<Hub> {
+    static HUBS: Lender<Hub> = Lender::new(1);
+    HUBS.lend(async || {
         let bed = bed(Options { provider: false, ..Options::default() }).await;
         let client = |name: &'static str| {
             let file =
@@ -47,10 +49,8 @@ async fn hub() -> MutexGuard<'static, Hub> {
             async move { testbed::control_plane::client(&file).await.unwrap() }
         };
         let (hub, dfw, ord) = (client("hub").await, client("dfw").await, client("ord").await);
-        Mutex::new(Hub { bed, hub, dfw, ord })
+        Hub { bed, hub, dfw, ord }
     })
-    .await
-    .lock()
     .await
 }
 
@@ -85,10 +85,10 @@ impl Hub {
     }
 
     /// The stand-in, or word that this test is skipped since real Karmada runs.
-    fn stand_in(&self, test: &str, why: &str) -> Option<&StandIn> {
+    fn stand_in(&self, why: &str) -> Option<&StandIn> {
         let stand_in = self.bed.stand_in();
         if stand_in.is_none() {
-            eprintln!("{test}: skipped on real Karmada: {why}");
+            skipped(why);
         }
         stand_in
     }
@@ -156,20 +156,6 @@ async fn gone(client: &Client, kind: &str, ns: &str, name: &str) {
         }
     })
     .await;
-}
-
-/// How long that which must not happen is watched for.
-const WATCHED: Duration = Duration::from_secs(2);
-
-/// Watches for two seconds, and fails with what `check` finds.
-async fn never<F: Future<Output = Option<String>>>(what: &str, mut check: impl FnMut() -> F) {
-    let end = Instant::now() + WATCHED;
-    while Instant::now() < end {
-        if let Some(found) = check().await {
-            panic!("{what}: {found}");
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
 }
 
 /// It is not there, and does not come.

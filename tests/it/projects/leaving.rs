@@ -1,0 +1,173 @@
+//! Projects that end, in order or all of a sudden.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use http::Method;
+use jiff::Timestamp;
+use kube::api::DeleteParams;
+use testbed::{audit::Audit, gate::Gate};
+
+use super::*;
+use crate::common::{example_app::SWEEPS, merge, never, refusal::Refusal};
+
+/// How long the hub keeps what a vanished project left.
+const GRACE: Duration = Duration::from_secs(6);
+
+#[test]
+fn a_project_deleted_with_deployments_in_it_is_finalised_on_the_hub() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
+        engaged(&world, 3.0).await;
+        let hub = world.namespace_in(&beta, "leaving").await;
+        apply(&beta, workload("leaving", "web", &["dfw"], 1)).await;
+        served(&beta, "leaving", "web-p-dfw").await;
+        // Milo holds a Project by a finalizer until everything in it is gone; its readiness goes first.
+        let projects = api(&alpha, "Project", "");
+        let patch = |patch| Patch::Merge(patch);
+        projects.patch("beta", &PatchParams::default(), &patch(json!({ "metadata": { "finalizers": ["milo/teardown"] } }))).await.unwrap();
+        delete(&alpha, "Project", "", "beta").await;
+        let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False", "reason": "Deleting", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" }] } });
+        projects.patch_status("beta", &PatchParams::default(), &patch(unready)).await.unwrap();
+        delete(&beta, "Namespace", "", "leaving").await;
+        eventually("hub, cell and project are clean", || async {
+            let left = [
+                list(&world.hub, "WorkloadDeployment", &hub).await.len(),
+                list(&world.hub, "PropagationPolicy", &hub).await.len(),
+                list(&world.hub, "Instance", &hub).await.len(),
+                list(&world.dfw, "Instance", &hub).await.len(),
+                usize::from(get(&beta, "Namespace", "", "leaving").await.is_some()),
+            ];
+            if left == [0; 5] { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        assert!(metric(&world, "compute_projects_engaged").await > 2.5, "engaged to the end");
+        projects.patch("beta", &PatchParams::default(), &patch(json!({ "metadata": { "finalizers": [] } }))).await.unwrap();
+        engaged(&world, 2.0).await;
+        // And a project of that name that comes later is a new one.
+        announce(&alpha, "beta").await.unwrap();
+        engaged(&world, 3.0).await;
+        world.namespace_in(&beta, "again").await;
+        apply(&beta, workload("again", "web", &["dfw"], 1)).await;
+        served(&beta, "again", "web-p-dfw").await;
+        empty(&beta, "again").await;
+    });
+}
+
+/// Deletes a namespace that a rule may still protect for a moment.
+async fn delete_once_allowed(client: &Client, namespace: &str) {
+    eventually("it may be deleted", || async {
+        let deleted = api(client, "Namespace", "").delete(namespace, &DeleteParams::default()).await;
+        deleted.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+}
+
+#[test]
+fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        engaged(&world, 3.0).await;
+        world.bed.options_mut().management = format!("{PERIODS}{SWEEPS}  strandedGraceSeconds: {}\n", GRACE.as_secs());
+        let beta = world.bed.others["beta"].client().await.unwrap();
+        let (kept, lost) = (world.namespace_in(&world.project, "kept").await, world.namespace_in(&beta, "lost").await);
+        apply(&world.project, workload("kept", "web", &["dfw"], 1)).await;
+        apply(&beta, workload("lost", "web", &["dfw"], 1)).await;
+        for hub in [&kept, &lost] {
+            eventually("it runs", || async {
+                get(&world.dfw, "Instance", hub, "web-p-dfw-0").await.map(|_| ()).ok_or("not yet".to_owned())
+            })
+            .await;
+        }
+        // One that somebody keeps from going must not keep the other from it.
+        let stuck = world.namespace_in(&beta, "stuck").await;
+        apply(&beta, workload("stuck", "web", &["dfw"], 1)).await;
+        eventually("it is on the hub", || async {
+            get(&world.hub, "WorkloadDeployment", &stuck, "web-p-dfw").await.map(drop).ok_or("not yet".to_owned())
+        })
+        .await;
+        // Karmada itself refuses to let go of the hub namespace until its protection is lifted: the rule is tried on another.
+        apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "probe" } })).await;
+        let unless = format!("!(oldObject.metadata.name in ['{stuck}', 'probe'])");
+        let rule = Refusal { name: "stuck", kind: ("", "namespaces"), operation: "DELETE", unless: &unless };
+        rule.begin_with(&world.hub, || async {
+            let params = DeleteParams { dry_run: true, ..DeleteParams::default() };
+            api(&world.hub, "Namespace", "").delete("probe", &params).await.map(drop)
+        })
+        .await;
+        // Gone while nobody looks: nothing of it is finalised.
+        let on_hub = Audit::mark(&world.bed.hub);
+        world.operators[0].process.kill();
+        delete(&world.project, "Project", "", "beta").await;
+        let gate = Gate::start(world.bed.dir(), &world.bed.hub, &Arc::default()).await.unwrap();
+        gate.hold().next(Method::PATCH, &format!("/namespaces/{lost}"));
+        let before = get(&world.hub, "Namespace", "", &lost).await.unwrap();
+        world.restart_manager(&[&format!("--federation-kubeconfig={}", gate.kubeconfig().display())]).await;
+        let counted = AtomicBool::new(false);
+        let told: Timestamp = eventually("it is told, and counted", || async {
+            // Once it is removed, it is counted no more.
+            if metric(&world, "compute_federation_stranded_namespaces").await > 0.5 {
+                counted.store(true, Ordering::SeqCst);
+            }
+            let told = list(&world.hub, "Event", "default")
+                .await
+                .into_iter()
+                .find(|event| event.data["reason"] == "Stranded" && event.data["regarding"]["name"] == json!(lost))
+                .ok_or("no Event")?;
+            if !counted.load(Ordering::SeqCst) {
+                return Err("not counted".to_owned());
+            }
+            Ok(told.data["eventTime"].as_str().unwrap().parse().unwrap())
+        })
+        .await;
+        // The manager has read the namespace and judged it; now somebody says that it is to stay.
+        gate.hold().caught().await;
+        let pause =
+            |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
+        merge(&world.hub, "Namespace", "", &lost, pause(json!("true"))).await;
+        gate.hold().release();
+        eventually("it says that the namespace stays", || async {
+            let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
+            if log.contains("stranded hub namespace stays for now") { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
+        never("it is touched", || async {
+            let after = get(&world.hub, "Namespace", "", &lost).await.unwrap().metadata;
+            (after.deletion_timestamp.is_some() || after.labels != before.metadata.labels).then_some(after)
+        })
+        .await;
+        merge(&world.hub, "Namespace", "", &lost, pause(Value::Null)).await;
+        for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw)] {
+            eventually(&format!("it is gone from {place}"), || async {
+                let left = get(client, "Namespace", "", &lost).await;
+                if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+            })
+            .await;
+        }
+        assert!(get(&world.hub, "Namespace", "", &stuck).await.is_some());
+        rule.end(&world.hub).await;
+        delete_once_allowed(&world.hub, "probe").await;
+        eventually("the other is gone as well", || async {
+            if get(&world.hub, "Namespace", "", &stuck).await.is_none() { Ok(()) } else { Err("there".to_owned()) }
+        })
+        .await;
+        let asked = on_hub.requests().unwrap();
+        let removal =
+            asked.iter().find(|r| r.verb == "delete" && r.resource == "namespaces" && r.name == lost).unwrap();
+        let warned = removal.at.duration_since(told);
+        assert!(warned.as_secs_f64() > GRACE.as_secs_f64() - 0.1, "removed {warned:?} after it was told");
+        assert!(get(&world.dfw, "Instance", &kept, "web-p-dfw-0").await.is_some(), "the other project's runs on");
+        // As it was before, for whoever comes next.
+        delete(&world.project, "Workload", "kept", "web").await;
+        announce(&world.project, "beta").await.unwrap();
+        PERIODS.clone_into(&mut world.bed.options_mut().management);
+        world.restart_manager(&[]).await;
+        engaged(&world, 3.0).await;
+        for namespace in ["lost", "stuck"] {
+            empty(&beta, namespace).await;
+        }
+    });
+}
