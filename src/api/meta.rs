@@ -44,7 +44,8 @@ pub mod label {
     pub const KARMADA_CLAIM: &str = "propagationpolicy.karmada.io/permanent-id";
     /// On what a ClusterPropagationPolicy has claimed, and on its binding: that policy's own id (fact 67).
     pub const KARMADA_CLUSTER_CLAIM: &str = "clusterpropagationpolicy.karmada.io/permanent-id";
-    /// On city policies: the value is [`super::MANAGED_BY`]. Scopes our watch of policies to our own.
+    /// On city policies: the value is [`super::MANAGED_BY`]. A policy without it that has the name of one is taken over while
+    /// it is needed, and never deleted.
     pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 }
 

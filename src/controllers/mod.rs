@@ -139,12 +139,12 @@ async fn send<P: Plane>(
 }
 
 /// Says at debug level what was known of a key and what was decided on it: enough to decide it once more.
-fn record<O: Serialize, S: std::fmt::Debug, G: std::fmt::Debug>(
+fn record<O: Serialize>(
     controller: &'static str,
     key: &impl Display,
     observed: &O,
     now: Now,
-    plan: &Plan<S, G>,
+    plan: &impl std::fmt::Debug,
 ) {
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;

@@ -1,12 +1,13 @@
 //! "Is it ours": the only place that may answer.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::api::{
-    compute::WorkloadDeployment,
+    compute::{Instance, WorkloadDeployment},
     meta::{self, annotation, label},
+    names::{CityPolicyName, Template},
 };
 
 /// The owner that controls `object`.
@@ -46,6 +47,52 @@ pub fn is_managed<K: Resource>(object: &K) -> bool {
     object.labels().get(label::MANAGED_BY).is_some_and(|by| by == meta::MANAGED_BY)
 }
 
+/// Whether this is a companion: on the hub or a cell, an object of its name without our label is somebody else's.
+pub fn is_companion(meta: &ObjectMeta) -> bool {
+    meta.labels.as_ref().is_some_and(|labels| labels.contains_key(label::REFERENCED_DATA))
+}
+
+/// Whether a binding is one of a companion of ours: claimed by a city policy, or attached to deployments of ours alone.
+/// `parents` are the bindings that need it, by name; without them nobody knows whose it is.
+pub fn is_binding_of_companion(policy: Option<&str>, attached: bool, parents: Option<&[String]>) -> bool {
+    match (policy, parents) {
+        (Some(policy), _) => CityPolicyName::parse(policy).is_some(),
+        (None, Some(parents)) => attached && parents.iter().all(|by| Template::of_binding(by).is_deployment()),
+        (None, None) => false,
+    }
+}
+
+/// Whether we made this Instance in a project: it says where it comes from, and a deployment owns it without control.
+pub fn is_projection(instance: &Instance) -> bool {
+    let owned = |owner: &OwnerReference| owner.kind == "WorkloadDeployment" && owner.controller != Some(true);
+    instance.labels().contains_key(label::UPSTREAM_CLUSTER) && instance.owner_references().iter().any(owned)
+}
+
+/// Whose an object is that cells make outside of themselves, as one cell sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// It carries this cell's uid.
+    ThisCell,
+    /// It carries no uid: made by the Go operator, on this cell or another.
+    Unmarked,
+    /// Another's.
+    Other,
+}
+
+/// The uid of the cell that made an object; none on what the Go operator made.
+pub fn cell_of<K: Resource>(object: &K) -> Option<&String> {
+    object.labels().get(label::CELL_UID)
+}
+
+/// Whose an object is, as the cell with this uid sees it.
+pub fn holder<K: Resource>(object: &K, cell: &str) -> Holder {
+    match cell_of(object) {
+        Some(uid) if uid == cell => Holder::ThisCell,
+        Some(_) => Holder::Other,
+        None => Holder::Unmarked,
+    }
+}
+
 /// Whether a WorkloadDeployment is a project's original that a federator takes care of, not a copy for a cell.
 pub fn is_federated_original(deployment: &WorkloadDeployment) -> bool {
     deployment.annotations().contains_key(annotation::FEDERATION_NAMESPACE)
@@ -66,5 +113,41 @@ mod tests {
     fn karmadas_own_labels_do_not_travel() {
         assert!(may_travel("app") && may_travel("example.com/app") && may_travel("notkarmada.io/x"));
         assert!(!may_travel("karmada.io/managed") && !may_travel("propagationpolicy.karmada.io/permanent-id"));
+    }
+
+    #[test]
+    fn whose_a_binding_is() {
+        let ours = ["web-workloaddeployment".to_owned()];
+        let mixed = ["web-workloaddeployment".to_owned(), "theirs-deployment".to_owned()];
+        for (policy, attached, parents, expected) in [
+            (Some("city-dfw"), false, None, true),
+            (Some("theirs"), true, Some(&ours[..]), false),
+            (None, true, Some(&ours[..]), true),
+            (None, false, Some(&ours[..]), false),
+            (None, true, Some(&mixed[..]), false),
+            (None, true, None, false),
+        ] {
+            let is_ours = is_binding_of_companion(policy, attached, parents);
+            assert_eq!(is_ours, expected, "{policy:?}, attached: {attached}, {parents:?}");
+        }
+    }
+
+    #[test]
+    fn whose_an_object_of_a_cell_is() {
+        let of = |labels: Value| -> Instance {
+            serde_json::from_value(json!({
+                "metadata": { "name": "web-0", "labels": labels },
+                "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] },
+            }))
+            .unwrap()
+        };
+        for (labels, expected) in [
+            (json!({ label::CELL_UID: "here" }), Holder::ThisCell),
+            (json!({ label::CELL_UID: "there" }), Holder::Other),
+            (json!({ label::CELL_UID: "" }), Holder::Other),
+            (json!({}), Holder::Unmarked),
+        ] {
+            assert_eq!(holder(&of(labels.clone()), "here"), expected, "{labels}");
+        }
     }
 }

@@ -152,3 +152,25 @@ fn a_cycle_is_seen() {
         ["a", "b", "c"].map(str::to_owned).into()
     );
 }
+
+/// What tells whose an object is, where it is read.
+const MARKS: [&str; 5] = [
+    "owner_references()",
+    "get(label::MANAGED_BY)",
+    "get(label::CELL_UID)",
+    "contains_key(label::REFERENCED_DATA)",
+    "contains_key(label::UPSTREAM_CLUSTER)",
+];
+
+#[test]
+fn one_module_says_what_is_ours() {
+    let home = root().join("src/plan/ownership.rs");
+    for file in rust_files(&root().join("src")).iter().filter(|file| **file != home) {
+        let code = production(file);
+        for mark in MARKS {
+            assert!(!code.contains(mark), "{}: {mark} is read in src/plan/ownership.rs", file.display());
+        }
+    }
+    let known = production(&home);
+    assert!(MARKS.iter().all(|mark| known.contains(mark)), "the list of marks is not up to date");
+}

@@ -20,9 +20,10 @@ use crate::{
     plan::{
         Cell, Next, Plan, Project, Shared, Step,
         cell::{
-            claim::{Address, Holder, Identity},
+            claim::{Address, Identity},
             quota::{self, Cause, Claim, Observed, Signal, Trouble},
         },
+        ownership::Holder,
     },
     timing::Timing,
 };

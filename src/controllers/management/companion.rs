@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use kube::{ResourceExt, core::ObjectMeta};
+use kube::ResourceExt;
 
 use super::{
     hub_cache::HubCache,
@@ -19,7 +19,7 @@ use super::{
     watches::ManagementWatches,
 };
 use crate::{
-    api::{compute::WorkloadDeployment, meta::label, names, referenced::Token},
+    api::{compute::WorkloadDeployment, names, referenced::Token},
     controllers::{Reconciler, record, send},
     io::{
         Class, Error,
@@ -36,6 +36,7 @@ use crate::{
             phase, residue,
             resolve::{Limits, Source, wants_companions},
         },
+        ownership,
         payload::Payload,
     },
     timing::Timing,
@@ -309,10 +310,7 @@ impl Work<'_> {
             name: self.token.name.clone(),
         };
         let found = self.of.hub.plane.read_metadata(&object).await?;
-        let is_companion = |found: &ObjectMeta| {
-            found.labels.as_ref().is_some_and(|labels| labels.contains_key(label::REFERENCED_DATA))
-        };
-        Ok(found.is_some_and(|found| !is_companion(&found)))
+        Ok(found.is_some_and(|found| !ownership::is_companion(&found)))
     }
 
     /// Notes that the source cannot be copied, and why.

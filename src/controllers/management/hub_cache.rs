@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use kube::ResourceExt;
 
 use super::index::{
-    Index, city_index, claimed_deployment_index, claimed_namespace_index, claimed_place_index, copy_city, held_index,
+    Index, city_index, claimed_deployment_index, claimed_namespace_index, claimed_place_index, held_index,
     held_indices, namespace_index, policies_index, project_index,
 };
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
             guard,
             migration::{self, Consumer},
             projection,
+            triggers::copy_city,
         },
         references::annotated,
     },

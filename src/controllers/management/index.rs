@@ -100,11 +100,6 @@ pub(super) fn policies_index(city: &CityCode) -> Index {
     Index::CityPolicies(city.clone())
 }
 
-/// The city of a hub copy, from the label that its policy selects by.
-pub(super) fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
-    copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
-}
-
 /// How the label of a hub copy spells its city.
 pub(super) fn spelling(copy: &WorkloadDeployment) -> Option<String> {
     copy.labels().get(label::TOPOLOGY_CITY).cloned()

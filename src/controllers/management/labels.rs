@@ -4,13 +4,16 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use kube::ResourceExt;
 
-use super::{hub_cache::HubCache, index::copy_city};
+use super::hub_cache::HubCache;
 use crate::{
     api::names::CityCode,
-    controllers::send,
+    controllers::{record, send},
     io::clock::Now,
     metrics::Metrics,
-    plan::management::labels::{self, Observed},
+    plan::management::{
+        labels::{self, Observed},
+        triggers::copy_city,
+    },
 };
 
 /// Looks for them.
@@ -26,13 +29,15 @@ impl ClusterLabels {
             return;
         }
         let observed = self.observe(reported);
-        let found = labels::mislabelled(&observed);
+        let plan = labels::plan(&observed, now.time);
+        record("cluster-labels", &"every cluster", &observed, now, &plan);
+        let found: BTreeMap<String, CityCode> = plan.signals.iter().cloned().collect();
         self.metrics.mislabelled(found.len());
-        for (cluster, city) in &found {
-            if let Some(event) = labels::report(&observed, cluster, city, now.time) {
-                let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
-                tracing::warn!(cluster, %city, "cluster holds a city without its label");
-            }
+        for event in &plan.steps {
+            let _ = send(&self.hub.plane, event, &self.metrics).await; // a lost Event is no error
+        }
+        for (cluster, city) in found.iter().filter(|(cluster, city)| reported.get(*cluster) != Some(*city)) {
+            tracing::warn!(cluster, %city, "cluster holds a city without its label");
         }
         *reported = found;
     }

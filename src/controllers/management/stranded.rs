@@ -9,7 +9,7 @@ use super::{
     registry::{Discovered, ProjectRegistry},
 };
 use crate::{
-    controllers::{carry_out, is_silence, send, worst},
+    controllers::{carry_out, is_silence, record, send, worst},
     io::{Class, Error, clock::Now},
     metrics::Metrics,
     plan::{
@@ -33,7 +33,7 @@ pub(super) struct StrandedNamespaces {
 }
 
 impl StrandedNamespaces {
-    /// Looks at them self. One whose project is merely not known yet (discovery not read) is none. One that cannot be removed
+    /// Looks at them all. One whose project is merely not known yet (discovery not read) is none. One that cannot be removed
     /// holds up no other: it is looked at again by the next sweep.
     ///
     /// 1. Gathers what the caches know of each namespace, and what was seen of it before.
@@ -50,7 +50,9 @@ impl StrandedNamespaces {
             let before = memory.get(&*key.name).copied();
             let observed = self.observe(&key.name, &facts, before, now.instant);
             let (since, reported) = before.unwrap_or((now.instant, false));
-            match stranded::plan(&observed, now.time) {
+            let decision = stranded::plan(&observed, now.time);
+            record("stranded-namespaces", &key.name, &observed, now, &decision);
+            match decision {
                 Decision::Belongs => continue,
                 Decision::Keep => {}
                 Decision::Report(event) => {

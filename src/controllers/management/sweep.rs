@@ -18,7 +18,7 @@ use crate::{
         meta::label,
         referenced::{SourceKind, Token},
     },
-    controllers::{is_silence, send, worst},
+    controllers::{is_silence, record, send, worst},
     io::{Class, Error, clock::Now, list, store::ObjectKey, watch::Metadata},
     metrics::Metrics,
     plan::{
@@ -177,7 +177,9 @@ impl Sweeper {
             paused: self.sweep.paused,
             ..sweep::Observed::of(token, &binding, self.hub.bindings.get(&key).as_deref())
         };
-        match sweep::judge(&observed) {
+        let verdict = sweep::judge(&observed);
+        record("sweep", &key, &observed, Now::read(), &verdict);
+        match verdict {
             Verdict::Goes => Some((observed.companion, binding)),
             Verdict::Paused => {
                 tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");

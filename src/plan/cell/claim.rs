@@ -10,7 +10,10 @@ use crate::{
         names::ProjectName,
         neighbours::{Consumer, ResourceClaim, ResourceClaimSpec, ResourceRequest},
     },
-    plan::{Object, Project, Write},
+    plan::{
+        Object, Project, Write,
+        ownership::{self, Holder},
+    },
 };
 
 /// Where an Instance's claim lives.
@@ -46,41 +49,28 @@ pub struct Identity {
     pub cluster: String,
 }
 
-/// Whose a claim is, as one cell sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// It carries this cell's uid.
-    ThisCell,
-    /// It carries no uid and this cell's name: made by the Go operator, here or on a cell of the same name. It is ours as
-    /// long as we have its Instance; without it, nothing says whose it is.
-    Unmarked,
-    /// Another's.
-    Other,
-}
-
 impl Identity {
-    /// Whose `claim` is, when its Instance is one of `namespace`.
+    /// Whose `claim` is, when its Instance is one of `namespace`. One without a uid counts when it carries this cell's name:
+    /// made by the Go operator, here or on a cell of the same name. It is ours as long as we have its Instance; without it,
+    /// nothing says whose it is.
     pub fn holder(&self, claim: &ResourceClaim, namespace: &str) -> Holder {
         let is = |key: &str, value: &str| claim.labels().get(key).is_some_and(|v| v == value);
-        if !is(label::INSTANCE_NAMESPACE, namespace) {
-            return Holder::Other;
-        }
-        match claim.labels().get(label::CELL_UID) {
-            Some(uid) if *uid == self.uid => Holder::ThisCell,
-            None if is(label::SOURCE_CLUSTER, &self.cluster) => Holder::Unmarked,
-            _ => Holder::Other,
+        match ownership::holder(claim, &self.uid) {
+            _ if !is(label::INSTANCE_NAMESPACE, namespace) => Holder::Other,
+            Holder::Unmarked if !is(label::SOURCE_CLUSTER, &self.cluster) => Holder::Other,
+            holder => holder,
         }
     }
 
     /// Whether a change of `claim` can be news for an Instance of this cell.
     pub fn concerns(&self, claim: &ResourceClaim) -> bool {
-        claim.labels().get(label::CELL_UID).is_none_or(|uid| *uid == self.uid)
+        ownership::holder(claim, &self.uid) != Holder::Other
     }
 
     /// Whom a claim of another belongs to, for people.
     pub(super) fn describe_other(&self, claim: &ResourceClaim) -> String {
         let cluster = claim.labels().get(label::SOURCE_CLUSTER);
-        match claim.labels().get(label::CELL_UID) {
+        match ownership::cell_of(claim) {
             Some(uid) if cluster.is_some_and(|name| *name == self.cluster) && *uid != self.uid => format!(
                 "another cell that is called {} as well (uid {uid}); discovery.clusterName gives each a name of its own",
                 self.cluster

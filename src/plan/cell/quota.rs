@@ -21,10 +21,11 @@ use crate::{
         Cell, Next, Object, Plan, Project, Shared, Step, Write,
         cell::{
             amounts::{amounts, sorted},
-            claim::{Address, Holder, Identity},
+            claim::{Address, Identity},
         },
         condition::{Verdict, find},
         event::{self, Note, Severity},
+        ownership::Holder,
     },
     timing::Timing,
 };

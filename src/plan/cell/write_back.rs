@@ -18,7 +18,7 @@ use crate::{
     plan::{
         Cell, Hub, Object, Plan, Shared, Step, Write,
         instance_copy::{self, Copy},
-        ownership,
+        ownership::{self, Holder},
     },
 };
 
@@ -84,13 +84,13 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>> {
 /// younger one is another cell's, which got the deployment after us.
 pub fn contest(observed: &Observed, other: &Instance) -> Option<Write<Hub>> {
     let wanted = wanted(observed)?;
-    match other.labels().get(label::CELL_UID) {
-        None => instance_copy::ensure(&wanted.copy, Some(other)),
-        Some(cell) if *cell == observed.cell => None, // the watch brings it
-        Some(_) if other.creation_timestamp() < observed.instance.as_ref()?.creation_timestamp() => {
+    match ownership::holder(other, &observed.cell) {
+        Holder::Unmarked => instance_copy::ensure(&wanted.copy, Some(other)),
+        Holder::Other if other.creation_timestamp() < observed.instance.as_ref()?.creation_timestamp() => {
             Write::delete(other)
         }
-        Some(_) => None,
+        // This cell's is brought by the watch; a younger one of another cell stays.
+        Holder::ThisCell | Holder::Other => None,
     }
 }
 

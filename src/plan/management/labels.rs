@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{
@@ -13,13 +13,13 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Hub, Write,
+        Hub, Plan, Write,
         event::{self, Note, Severity},
     },
 };
 
 /// What is known of the clusters.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Observed {
     /// Of each deployment's copy: its city, and the clusters that hold it.
     pub holders: Vec<(CityCode, Vec<String>)>,
@@ -29,8 +29,17 @@ pub struct Observed {
     pub reported: BTreeMap<String, CityCode>,
 }
 
+/// Decides what is reported of clusters that hold a city without its label. Every one of them is signalled, with the city;
+/// the last by name where it holds several.
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, (String, CityCode)> {
+    let found = mislabelled(observed);
+    let news = found.iter().filter(|(cluster, city)| observed.reported.get(*cluster) != Some(*city));
+    let events = news.map(|(cluster, city)| report(cluster, city, now)).collect();
+    Plan::writes(events).with(found)
+}
+
 /// The clusters that hold a city without its label, and the city; the last by name where a cluster holds several.
-pub fn mislabelled(observed: &Observed) -> BTreeMap<String, CityCode> {
+fn mislabelled(observed: &Observed) -> BTreeMap<String, CityCode> {
     let mut found: BTreeMap<String, CityCode> = BTreeMap::new();
     for (city, clusters) in &observed.holders {
         for cluster in clusters {
@@ -43,11 +52,8 @@ pub fn mislabelled(observed: &Observed) -> BTreeMap<String, CityCode> {
     found
 }
 
-/// Reports on a Cluster that it holds a city without its label, when that is news.
-pub fn report(observed: &Observed, cluster: &str, city: &CityCode, now: Timestamp) -> Option<Write<Hub>> {
-    if observed.reported.get(cluster) == Some(city) {
-        return None;
-    }
+/// Reports on a Cluster that it holds a city without its label.
+fn report(cluster: &str, city: &CityCode, now: Timestamp) -> Write<Hub> {
     let text = format!(
         "the label {} is not {city}, and what runs there of that city stays: put the label back, or annotate the \
          Cluster with {}=true to move the city",
@@ -56,12 +62,15 @@ pub fn report(observed: &Observed, cluster: &str, city: &CityCode, now: Timestam
     );
     let cluster = Cluster::new(cluster, ClusterSpec::default());
     let note = Note { severity: Severity::Warning, reason: Reason::CityLabelLost, action: "Guarding", text: &text };
-    Some(event::on(&cluster, "city-guard", &note, now))
+    event::on(&cluster, "city-guard", &note, now)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::recorded::recorded;
+
+    const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
     fn city(code: &str) -> CityCode {
         CityCode::parse(code).unwrap()
@@ -92,17 +101,25 @@ mod tests {
             };
             let expected = expected.iter().map(|(name, code)| ((*name).to_owned(), city(code))).collect();
             assert_eq!(mislabelled(&observed), expected, "{what}");
+            let (plan, again) = (plan(&observed, NOW), plan(&recorded(&observed), NOW));
+            assert_eq!(format!("{plan:?}"), format!("{again:?}"), "{what}: decided again from its record");
         }
     }
 
     #[test]
     fn it_is_reported_once_for_each_city() {
-        let mut observed = Observed::default();
-        let event = report(&observed, "a", &city("dfw"), Timestamp::UNIX_EPOCH).unwrap();
-        let text = format!("{event:?}");
+        let mut observed = Observed {
+            holders: vec![(city("dfw"), vec!["a".to_owned()])],
+            clusters: [("a".to_owned(), None)].into(),
+            reported: BTreeMap::new(),
+        };
+        let first = plan(&observed, NOW);
+        let text = format!("{:?}", first.steps);
         assert!(text.contains("CityLabelLost") && text.contains("is not dfw, and what runs there"), "{text}");
         observed.reported.insert("a".into(), city("dfw"));
-        assert!(report(&observed, "a", &city("dfw"), Timestamp::UNIX_EPOCH).is_none());
-        assert!(report(&observed, "a", &city("ord"), Timestamp::UNIX_EPOCH).is_some());
+        let again = plan(&observed, NOW);
+        assert!(again.steps.is_empty() && again.signals == first.signals, "{again:?}");
+        observed.reported.insert("a".into(), city("ord"));
+        assert_eq!(plan(&observed, NOW).steps.len(), 1, "another city");
     }
 }

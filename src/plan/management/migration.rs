@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::facts::{BindingFacts, CompanionFacts};
 use crate::api::{
@@ -11,7 +11,7 @@ use crate::api::{
 };
 
 /// A deployment's copy in the hub namespace, and the companions that it expects.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Consumer {
     /// Its name.
     pub deployment: String,
@@ -22,7 +22,7 @@ pub struct Consumer {
 }
 
 /// What one hub namespace shows of the way.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Observed {
     /// Every deployment's copy.
     pub consumers: Vec<Consumer>,

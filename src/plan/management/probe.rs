@@ -48,7 +48,7 @@ pub enum Probe {
 }
 
 /// How much Karmada's answer about one deployment shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Strength {
     /// It needs nothing: that Karmada has asked the interpreter, and no more.
     Nothing,
@@ -71,7 +71,7 @@ impl Strength {
 }
 
 /// One deployment through which Karmada can answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evidence {
     /// How much the answer shows.
     pub strength: Strength,
@@ -107,7 +107,7 @@ pub fn evidence(
 }
 
 /// The policy of a city in a hub namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Asker {
     /// The hub namespace.
     pub namespace: String,
@@ -116,7 +116,7 @@ pub struct Asker {
 }
 
 /// A policy, and what its deployments show.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Which.
     pub policy: Asker,
@@ -195,7 +195,7 @@ struct Nobody {
 }
 
 /// What is seen at one look, for the policy of one city.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// The policy, and what its deployments show.
     pub own: Candidate,

@@ -172,19 +172,11 @@ fn show(observed: &Observed, source: &Instance) -> Result<Option<Write<Project>>
 /// A projection without a source goes, once a live read has shown that the source is gone from the namespace that the
 /// hub keeps for exactly this one.
 fn remove(observed: &Observed) -> Vec<Step<Project, Hub>> {
-    let projection = observed.projection.as_deref().filter(|projection| is_projection(projection));
+    let projection = observed.projection.as_deref().filter(|projection| ownership::is_projection(projection));
     let (Some(projection), Some(facts)) = (projection, &observed.facts) else { return Vec::new() };
     let Some(delete) = Write::delete(projection) else { return Vec::new() };
     let confirm = Write::confirm_absent(Object::named::<Instance>(&names::hub_namespace(&facts.uid), &observed.name));
     vec![Step::Remote(confirm), Step::Local(delete)]
-}
-
-/// Whether we made this object in a project: it says where it comes from, and a deployment owns it without control.
-fn is_projection(instance: &Instance) -> bool {
-    let owned = |o: &k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference| {
-        o.kind == "WorkloadDeployment" && o.controller != Some(true)
-    };
-    instance.labels().contains_key(label::UPSTREAM_CLUSTER) && instance.owner_references().iter().any(owned)
 }
 
 /// Reports on the hub, once, why an Instance is in quarantine.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// What discovery knows of a project.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Existence {
     /// There is such a project, or one that cannot be read.
     Exists,
@@ -35,7 +35,7 @@ pub enum Existence {
 }
 
 /// What is remembered of a namespace that was stranded when it was looked at before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Seen {
     /// How long ago that was first seen.
     pub since: Duration,
@@ -44,7 +44,7 @@ pub struct Seen {
 }
 
 /// Everything that is known of one hub namespace.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
     /// Its name.
     pub namespace: String,
@@ -100,7 +100,7 @@ fn report(observed: &Observed, project: &ProjectName, now: Timestamp) -> Write<H
 }
 
 /// A hub namespace as a live read has just found it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Present {
     /// What it says.
     pub facts: NamespaceFacts,

@@ -1,5 +1,8 @@
 use super::*;
-use crate::{api::meta, plan::Op};
+use crate::{
+    api::meta,
+    plan::{Op, recorded::recorded},
+};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const GRACE: Duration = Duration::from_mins(1);
@@ -63,6 +66,8 @@ fn what_the_caches_say_decides_whether_anybody_looks() {
         change(&mut observed);
         let decision = format!("{:?}", plan(&observed, NOW));
         assert!(decision.starts_with(expected), "{what}: {decision}");
+        let again = format!("{:?}", plan(&recorded(&observed), NOW));
+        assert_eq!(again, decision, "{what}: decided again from its record");
     }
 }
 

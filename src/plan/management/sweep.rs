@@ -3,17 +3,12 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use kube::core::ObjectMeta;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::facts::{BindingFacts, CompanionFacts};
 use crate::{
-    api::{
-        karmada::ResourceBinding,
-        meta::annotation,
-        names::{CityPolicyName, Template},
-        referenced::Token,
-    },
-    plan::{Hub, NamespaceFacts, Object, ObjectVersion, Write},
+    api::{karmada::ResourceBinding, meta::annotation, names::Template, referenced::Token},
+    plan::{Hub, NamespaceFacts, Object, ObjectVersion, Write, ownership},
 };
 
 /// How what is left behind is found, and what becomes of it.
@@ -49,7 +44,7 @@ pub fn companion_of(binding: &str) -> Option<Token> {
 }
 
 /// What is known of one binding whose name speaks of a companion.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct Observed {
     /// The companion that its name speaks of.
@@ -91,11 +86,7 @@ impl Observed {
         if self.namespace.as_ref().is_none_or(|facts| facts.upstream().is_none()) {
             return false;
         }
-        match (&self.policy, &self.parents) {
-            (Some(policy), _) => CityPolicyName::parse(policy).is_some(),
-            (None, Some(parents)) => self.attached && parents.iter().all(|by| Template::of_binding(by).is_deployment()),
-            (None, None) => false,
-        }
+        ownership::is_binding_of_companion(self.policy.as_deref(), self.attached, self.parents.as_deref())
     }
 }
 
@@ -177,6 +168,7 @@ mod tests {
 
     use super::*;
     use crate::api::{karmada::BindingSnapshot, meta::label};
+    use crate::plan::recorded::recorded;
 
     #[test]
     fn a_binding_is_named_after_its_companion() {
@@ -237,6 +229,7 @@ mod tests {
             let mut observed = orphan(json!({ "annotations": { annotation::POLICY_NAME: "city-dfw" } }), None);
             change(&mut observed);
             assert_eq!(judge(&observed), expected, "{what}");
+            assert_eq!(judge(&recorded(&observed)), expected, "{what}: decided again from its record");
         }
     }
 

@@ -148,13 +148,13 @@ fn original(namespace: &str, name: &str) -> HubWork {
 }
 
 /// The city of a hub copy, from the label that its policy selects by.
-fn city_of(copy: &WorkloadDeployment) -> Option<CityCode> {
+pub fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
     copy.labels().get(label::TOPOLOGY_CITY).and_then(|city| CityCode::parse(city).ok())
 }
 
 fn after_copy(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<HubWork> {
     let mut work = BTreeSet::from([original(delta.namespace, delta.name)]);
-    work.extend(delta.both().filter_map(city_of).map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
+    work.extend(delta.both().filter_map(copy_city).map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
     let tokens = |copy: Option<&WorkloadDeployment>| -> BTreeSet<Token> {
         copy.map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA)).into_iter().flatten().collect()
     };
