@@ -6,6 +6,7 @@ mod manifests;
 mod plans;
 mod referenced;
 mod served;
+mod size;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -1,0 +1,82 @@
+//! Files and functions stay short enough to be read at once.
+
+use std::{collections::BTreeMap, fs};
+
+use super::{root, rust_files};
+
+const LINES_OF_A_FILE: usize = 400;
+const LINES_OF_A_FUNCTION: usize = 80;
+
+/// Longer than that, and not to grow: who shortens one takes it off this list.
+const LONG: [(&str, usize); 2] = [
+    ("tests/it/drains.rs", 402),
+    (
+        "tests/it/projects/leaving.rs: what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace",
+        104,
+    ),
+];
+
+/// Every function of a file, with its lines from signature to end. In formatted code that is a brace, indented as the
+/// signature is; for one without a body, in a trait, a semicolon.
+fn functions(text: &str) -> Vec<(&str, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (at, line) in lines.iter().enumerate() {
+        let Some(name) = declared(line) else { continue };
+        let indent = &line[..line.len() - line.trim_start().len()];
+        let ends = |line: &&str| {
+            let Some(rest) = line.strip_prefix(indent).filter(|rest| !rest.starts_with(' ')) else { return false };
+            rest == "}"
+                || rest.ends_with(';')
+                || rest.ends_with("{}")
+                || declared(line).is_some() && rest.ends_with('}')
+        };
+        let length = lines[at..].iter().position(ends).map_or(lines.len() - at, |last| last + 1);
+        found.push((name, length));
+    }
+    found
+}
+
+/// The name of the function whose signature begins on this line.
+fn declared(line: &str) -> Option<&str> {
+    let (modifiers, rest) = line.trim_start().split_once("fn ").filter(|(before, _)| !before.contains("//"))?;
+    let is_modifier = |word: &str| word.starts_with("pub") || ["const", "async"].contains(&word);
+    let name = rest.split(['(', '<']).next()?;
+    modifiers.split_whitespace().all(is_modifier).then_some(name)
+}
+
+/// How long it may be.
+fn at_most(name: &str, limit: usize) -> usize {
+    LONG.iter().find(|(long, _)| *long == name).map_or(limit, |(_, lines)| *lines)
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let mut seen = 0;
+    let mut long = BTreeMap::new();
+    for file in ["src", "tests", "benches"].iter().flat_map(|dir| rust_files(&root().join(dir))) {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.strip_prefix(root()).unwrap().display().to_string();
+        let lines = text.lines().count();
+        if lines > at_most(&name, LINES_OF_A_FILE) {
+            long.insert(name.clone(), lines);
+        }
+        for (function, lines) in functions(&text) {
+            seen += 1;
+            let function = format!("{name}: {function}");
+            if lines > at_most(&function, LINES_OF_A_FUNCTION) {
+                long.insert(function, lines);
+            }
+        }
+    }
+    assert!(seen > 1000, "the reader of functions sees only {seen}: it is broken");
+    assert!(long.is_empty(), "at most {LINES_OF_A_FILE} lines, and {LINES_OF_A_FUNCTION} a function: {long:#?}");
+}
+
+#[test]
+fn a_function_is_measured_from_its_signature_to_its_end() {
+    let text = "trait T {\n    fn a(&self) -> u8;\n    fn b(\n        &self,\n    );\n}\n\
+                pub(super) async fn c() {\n    let x = || {\n        1\n    };\n}\n\
+                impl X {\n    const fn d() {}\n\n    fn e() {\n        if x {\n        }\n    }\n}\n// No fn here\n";
+    assert_eq!(functions(text), [("a", 1), ("b", 3), ("c", 5), ("d", 1), ("e", 4)]);
+}
