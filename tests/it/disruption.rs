@@ -189,7 +189,7 @@ fn what_start_up_waits_for_is_reported_and_is_no_crash() {
             testbed::eventually("location", || testbed::bed::bind_location(&world.project, city)).await.unwrap();
         }
         operator.wait_ready().await.unwrap();
-        assert_eq!(operator.process.stop(Duration::from_secs(10)).await, 0);
+        assert_eq!(operator.process.stop(promised(Duration::from_secs(10))).await, 0);
     });
 }
 

@@ -52,7 +52,7 @@ fn of_two_replicas_one_leads_and_the_other_takes_over() {
         // Asked to end: the Lease is given up, and the next one leads at once.
         let mut next = replica("replica-c");
         next.wait_ready().await.unwrap();
-        assert_eq!(survivor.process.stop(Duration::from_secs(10)).await, 0, "within the grace period");
+        assert_eq!(survivor.process.stop(promised(Duration::from_secs(10))).await, 0, "within the grace period");
         let began = tokio::time::Instant::now();
         eventually("the next one leads", || the_leader(std::slice::from_ref(&next))).await;
         assert!(began.elapsed() < promised(Duration::from_secs(10)), "without waiting for the Lease to run out");

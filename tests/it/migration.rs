@@ -255,7 +255,7 @@ pub fn status(world: &World) -> String {
 fn the_way_back_to_claims_warns_and_the_way_forth_heals() {
     RUNTIME.block_on(async {
         let mut world =
-            alone(Wish { management: "timing:\n  rollbackWarningSeconds: 5\n".into(), ..Wish::default() }).await;
+            alone(Wish { management: "timing:\n  rollbackWarningSeconds: 10\n".into(), ..Wish::default() }).await;
         if world.bed.stand_in().is_none() {
             skip!("it moves policies as the Go operator wrote them; on real Karmada that is done by hand");
         }

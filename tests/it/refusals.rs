@@ -46,8 +46,9 @@ fn a_name_that_an_old_instance_holds_is_waited_for_and_keeps_nothing_else_back()
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
-        let hub = super::cells::on_cell(world, json!({}), "nowhere").await;
-        delete(&world.dfw, "WorkloadDeployment", &hub, "wd").await;
+        let hub = format!("ns-{:016x}", fastrand::u64(..));
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } });
+        apply(&world.dfw, namespace).await;
         let held = |finalizers: Value| {
             json!({
                 "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",

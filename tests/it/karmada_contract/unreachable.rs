@@ -8,7 +8,7 @@ fn facts_30_and_31_a_cluster_that_goes_away_is_ready_for_a_while_and_then_tainte
         let mut hub = hub().await;
         let ns = hub.deployed().await;
         if let Some(karmada) = hub.bed.stand_in() {
-            karmada.failure_threshold(Duration::from_secs(5));
+            karmada.failure_threshold(Duration::from_secs(15));
         }
         let uid = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
         let is_ready = |cluster: &DynamicObject| condition(cluster, "Ready")["status"] == "True";
