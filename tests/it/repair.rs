@@ -21,7 +21,7 @@ fn size(default: usize) -> (usize, bool) {
 
 /// A minute of production in a few seconds. What was never delivered is waited for longer than the stand-in may take to
 /// come back to the one that it failed at: it goes through all others first.
-const SHORT: &str = "timing:\n  deliveryGraceSeconds: 0.5\n  neverDeliveredRepairSeconds: 30\n";
+const SHORT: &str = "timing:\n  deliveryGraceSeconds: 0.5\n  neverDeliveredRepairSeconds: 300\n";
 
 struct Stage {
     world: Lent<World>,
