@@ -74,8 +74,8 @@ fn status(instance: &DynamicObject) -> Option<Value> {
         Some(image) => {
             let why = format!("image {image} cannot be pulled");
             vec![
-                condition(instance, "Programmed", "False", "ImageUnavailable", &why),
-                condition(instance, "Available", "False", "Stopped", "instance is not programmed"),
+                condition(instance, "Programmed", "Unknown", "ProgrammingInProgress", "instance is being programmed"),
+                condition(instance, "Available", "Unknown", "ImageUnavailable", &why),
             ]
         }
     };

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     networks::Networks,
-    replicas::{Observed, instance_names, is_outdated, is_ready},
+    replicas::{Observed, instance_names, is_current, is_outdated, is_ready},
 };
 use crate::{
     api::{
@@ -16,7 +16,7 @@ use crate::{
     },
     plan::{
         Cell, Shared, Write,
-        condition::{Verdict, find, is_true},
+        condition::{Verdict, find},
     },
 };
 
@@ -34,7 +34,6 @@ pub(super) fn plan(
     let count = |what: &dyn Fn(&Instance) -> bool| {
         i32::try_from(observed.instances.iter().filter(|i| what(i)).count()).unwrap_or(i32::MAX)
     };
-    let programmed = |i: &Instance| is_true(conditions(i), condition::PROGRAMMED);
     let ready = count(&is_ready);
     let desired = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
     let worst = worst(observed, networks);
@@ -55,7 +54,7 @@ pub(super) fn plan(
         ],
         location: networks.map_or_else(|| old.location.clone(), |networks| networks.location.clone()),
         replicas: count(&|_| true),
-        current_replicas: count(&|i| !is_outdated(i, hash) && programmed(i)),
+        current_replicas: count(&|i| is_current(i, hash)),
         desired_replicas: desired,
         ready_replicas: ready,
         updated_replicas: count(&|i| !is_outdated(i, hash)),

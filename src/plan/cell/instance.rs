@@ -163,7 +163,7 @@ fn gates(instance: &Instance) -> &[SchedulingGate] {
     instance.spec.controller.as_ref().map_or(&[], |c| &c.scheduling_gates)
 }
 
-/// Ready: no gate left, programmed, available. Of what keeps it from that, the first and worst is reported.
+/// Ready: no gate left, programmed, available. Of what keeps it from that, the worst is reported, and the first of several.
 fn ready(judged: &Judged<'_>, conditions: &[Condition]) -> Verdict {
     let gates = gates(judged.instance);
     if !gates.is_empty() {
@@ -183,8 +183,18 @@ fn ready(judged: &Judged<'_>, conditions: &[Condition]) -> Verdict {
     let programmed = passed(condition::PROGRAMMED, Reason::PendingProgramming);
     match programmed.and_then(|()| passed(condition::AVAILABLE, Reason::Provisioning)) {
         Ok(()) => Verdict::yes(Reason::Available, format!("{} is ready", judged.instance.name_any())),
-        Err(verdict) => verdict,
+        Err(verdict) => {
+            worst(conditions).filter(|worst| worst.reason.rank() > verdict.reason.rank()).unwrap_or(verdict)
+        }
     }
+}
+
+/// The worst that any condition of an Instance says, beyond ordinary progress: a provider that cannot have the image goes
+/// on programming, and says why it does not get anywhere in another condition.
+fn worst(conditions: &[Condition]) -> Option<Verdict> {
+    let bad = conditions.iter().filter(|c| c.type_ != condition::READY && c.status != ConditionStatus::True);
+    let worst = bad.max_by_key(|c| (c.reason().rank(), std::cmp::Reverse(&c.type_)))?;
+    (worst.reason().rank() > 1).then(|| Verdict::no(worst.reason(), worst.message.clone()))
 }
 
 #[cfg(test)]

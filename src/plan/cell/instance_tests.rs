@@ -153,10 +153,52 @@ fn readiness_follows_the_provider_and_reports_its_words() {
             ConditionStatus::True,
             "Available",
         ),
+        // What serves is ready, whatever else is said of it.
+        (
+            json!([
+                condition("Programmed", "True", "Programmed", 1),
+                condition("Available", "True", "Available", 1),
+                condition("Custom", "False", "ConfigurationError", 1),
+            ]),
+            ConditionStatus::True,
+            "Available",
+        ),
     ] {
         let mut object = instance(1, &[], &conditions);
         settle(&mut object);
         assert_eq!((ready_of(&object).status, ready_of(&object).reason.as_str()), (status, reason), "{conditions}");
+    }
+}
+
+/// What a provider says while it tries, and what of it is the Instance's summary.
+#[test]
+fn the_worst_of_all_conditions_is_what_keeps_an_instance_from_being_ready() {
+    const QUOTA: Features = Features { networks: false, quota: true, data: false };
+    let tries = condition("Programmed", "Unknown", "ProgrammingInProgress", 1);
+    let says = |type_: &str, reason: &str| {
+        let mut says = condition(type_, "Unknown", reason, 1);
+        says["message"] = json!(reason.to_lowercase());
+        says
+    };
+    for (others, reason) in [
+        (vec![], "ProgrammingInProgress"),
+        (vec![says("Available", "Starting")], "ProgrammingInProgress"),
+        (vec![says("Available", "Pending")], "ProgrammingInProgress"),
+        (vec![says("Available", "ImageUnavailable")], "ImageUnavailable"),
+        (vec![says("Available", "InstanceCrashing")], "InstanceCrashing"),
+        (vec![says("Available", "ConfigurationError")], "ConfigurationError"),
+        (vec![says("Available", "Stopped"), says("QuotaGranted", "QuotaExceeded")], "QuotaExceeded"),
+        (vec![says("QuotaGranted", "QuotaExceeded"), says("Available", "ImageUnavailable")], "ImageUnavailable"),
+        (vec![says("QuotaGranted", "PendingEvaluation"), says("Ready", "SourceNotFound")], "ProgrammingInProgress"),
+    ] {
+        let conditions: Vec<Value> = [tries.clone()].into_iter().chain(others).collect();
+        let mut object = instance(1, &[], &json!(conditions));
+        let plan = decide(&Judged { instance: &object, features: QUOTA, networks: None, data: None }, NOW);
+        carry_out(&mut object, plan.steps.into_iter().next().unwrap());
+        let ready = ready_of(&object);
+        assert_eq!((ready.status, ready.reason.as_str()), (ConditionStatus::False, reason), "{conditions:?}");
+        let message = if reason == "ProgrammingInProgress" { "m".to_owned() } else { reason.to_lowercase() };
+        assert_eq!(ready.message, message);
     }
 }
 

@@ -29,7 +29,7 @@ fn instance(ordinal: u32, hash: &str, state: &str) -> Shared<Instance> {
         "status": { "conditions": [
             { "type": "Ready", "status": ready, "reason": if state == "crashing" { "InstanceCrashing" } else { "Available" }, "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" },
             { "type": "Programmed", "status": "True", "reason": "Programmed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z" },
-        ]},
+        ], "controller": { "observedTemplateHash": hash } },
     }))
     .unwrap();
     if state == "going" {
@@ -169,6 +169,28 @@ fn counters_and_conditions() {
     same.status = serde_json::from_value(status.clone()).unwrap();
     let all = writes(&same, &[instance(0, &hash, "ready"), instance(1, "j1-old", "crashing")]);
     assert!(all.iter().all(|w| !matches!(w.op, Op::Apply { status: true, .. })), "{all:?}");
+}
+
+#[test]
+fn what_goes_is_not_ready_and_what_the_provider_has_not_seen_is_not_current() {
+    let wd = deployment(3, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let edited = |ordinal, edit: fn(&mut Instance)| {
+        let mut object = (*instance(ordinal, &hash, "ready")).clone();
+        edit(&mut object);
+        Shared::from(object)
+    };
+    let goes = edited(1, |object| {
+        object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    });
+    let unseen = edited(2, |object| object.status.as_mut().unwrap().controller = None);
+    let older = edited(3, |object| {
+        object.status.as_mut().unwrap().controller.as_mut().unwrap().observed_template_hash = "j1-old".into();
+    });
+    let all = writes(&wd, &[instance(0, &hash, "ready"), goes, unseen, older]);
+    let status = status_in(&all);
+    let counts = ["replicas", "readyReplicas", "updatedReplicas", "currentReplicas"].map(|field| &status[field]);
+    assert_eq!(counts, [&json!(4), &json!(3), &json!(4), &json!(2)]);
 }
 
 /// Found by reading: the create was refused with 409 for as long as the old Instance held its finalizer, and neither the

@@ -41,12 +41,20 @@ impl Observed {
     }
 }
 
-/// Whether an Instance serves.
+/// Whether an Instance serves, and goes on serving.
 pub(super) fn is_ready(instance: &Instance) -> bool {
-    instance.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY))
+    let says_ready = instance.status.as_ref().is_some_and(|s| is_true(&s.conditions, condition::READY));
+    says_ready && instance.metadata.deletion_timestamp.is_none()
 }
 
 /// Whether an Instance was made from another template.
 pub(super) fn is_outdated(instance: &Instance, hash: &str) -> bool {
     instance.spec.controller.as_ref().is_none_or(|c| c.template_hash != hash)
+}
+
+/// Whether the provider runs what an Instance is now: it is programmed, and from this very template.
+pub(super) fn is_current(instance: &Instance, hash: &str) -> bool {
+    let Some(status) = &instance.status else { return false };
+    let observed = status.controller.as_ref().map(|controller| controller.observed_template_hash.as_str());
+    !is_outdated(instance, hash) && observed == Some(hash) && is_true(&status.conditions, condition::PROGRAMMED)
 }
