@@ -72,7 +72,7 @@ fn run(config: Config) -> ExitCode {
                 signals.cancel();
             }
         });
-        manager::run(config, stop).await
+        Box::pin(manager::run(config, stop)).await
     });
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -50,6 +50,8 @@ periods! {
     /// How long a deployment must be blocked on its way to the cell before that is reported: bindings, schedules and
     /// copies take their moment.
     delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
+    /// How long a cluster must have been away before nobody knows any more whether what is there is ready.
+    cluster_silence, "clusterSilenceSeconds", Duration::from_mins(2);
     /// How long to wait after the first repair that did not help; later ones wait longer.
     repair_backoff_base, "repairBackoffBaseSeconds", Duration::from_secs(5);
     /// How long what was never delivered is waited for before it counts as lost, beyond what Karmada takes lately.
@@ -120,6 +122,7 @@ mod tests {
     fn production_waits_this_long() {
         let Timing {
             delivery_grace,
+            cluster_silence,
             repair_backoff_base,
             never_delivered_repair,
             source_retry,
@@ -149,6 +152,7 @@ mod tests {
         } = Timing::default();
         for (period, milliseconds) in [
             (delivery_grace, 5_000),
+            (cluster_silence, 120_000),
             (repair_backoff_base, 5_000),
             (never_delivered_repair, 600_000),
             (source_retry, 10_000),

@@ -144,6 +144,8 @@ pub mod manager {
 pub mod condition {
     /// Summary of Workload, placement and WorkloadDeployment; on an Instance written by its provider.
     pub const AVAILABLE: &str = "Available";
+    /// Workload: whether somebody scales it, where it asks for that.
+    pub const AUTOSCALING_READY: &str = "AutoscalingReady";
     /// WorkloadDeployment: all desired replicas are ready.
     pub const REPLICAS_READY: &str = "ReplicasReady";
     /// Instance: summary.

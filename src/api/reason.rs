@@ -214,6 +214,8 @@ reasons! {
     DeploymentNameTaken: Placement, rank 8, stays;
     /// Placement and Workload: the operator may not write a deployment.
     DeploymentForbidden: Placement, rank 8, stays;
+    /// Workload: autoscaling is asked for, which this operator does not do.
+    AutoscalingNotServed: Placement, rank 0, stays;
     /// Event: a ResourceClaim was left behind.
     QuotaClaimOrphaned: Event, rank 0, stays;
     /// Event: something that was removed is made anew.
@@ -240,6 +242,8 @@ reasons! {
     MigrationStep: Event, rank 0, stays;
     /// Event: Karmada on this hub does not bring dependencies, so that policies of the Go operator stay as they are.
     MigrationRefused: Event, rank 0, stays;
+    /// Event: what another field manager owned of an object that is made from another passes to this operator.
+    FieldsTakenOver: Event, rank 0, stays;
     /// Event: no deployment can show whether Karmada brings dependencies, so that policies of the Go operator wait.
     MigrationWaits: Event, rank 0, stays;
 }

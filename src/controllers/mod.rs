@@ -119,6 +119,7 @@ async fn send<P: Plane>(
         Op::Apply { status: false, .. } => "apply",
         Op::Apply { status: true, .. } => "apply_status",
         Op::Merge { .. } => "patch",
+        Op::TakeOver { .. } => "take_over",
         Op::Delete { .. } => "delete",
         Op::ConfirmAbsent => "confirm_absent",
         Op::ConfirmPresent { .. } => "confirm_present",
@@ -128,6 +129,9 @@ async fn send<P: Plane>(
     tracing::debug!(plane = plane.name(), op, object = %write.object, "write");
     metrics.wrote(P::NAME, kind, op);
     let done = plane.execute(write).await;
+    if matches!((&write.op, &done), (Op::TakeOver { .. }, Ok(Some(_)))) {
+        metrics.took_over(P::NAME, kind);
+    }
     match done {
         Err(error) if write.object.kind == Kind::Event => {
             // Whatever an Event says is said in a condition or a metric as well.

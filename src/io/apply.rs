@@ -7,9 +7,13 @@ use kube::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
-use crate::plan::{Kind, Known, Object, ObjectVersion, Op, Plane, Write};
+use crate::plan::{
+    Kind, Known, Object, ObjectVersion, Op, Plane, Write,
+    takeover::{self, Part},
+};
 
 impl<P: Plane> ControlPlane<P> {
     /// Carries out `write`. To delete what is gone already is a success; to delete or patch what has changed since it was
@@ -64,6 +68,13 @@ impl<P: Plane> ControlPlane<P> {
                     patched => patched?,
                 }
             }
+            Op::TakeOver { uid, resource_version, manager, parts } => {
+                let judged = ObjectVersion::new(uid, resource_version);
+                match Box::pin(self.take_over(&api, object, &judged, manager, parts)).await? {
+                    Some(taken) => taken,
+                    None => return Ok(None),
+                }
+            }
             Op::Delete { uid, resource_version } => {
                 self.delete(&api, object, uid, resource_version).await?;
                 return Ok(None);
@@ -82,6 +93,32 @@ impl<P: Plane> ControlPlane<P> {
             }
         };
         Ok(Some(self.feed_back(object, answer)))
+    }
+
+    /// Answers with nothing when the object is gone, or nobody else holds anything of these parts any more.
+    async fn take_over(
+        &self,
+        api: &Api<DynamicObject>,
+        object: &Object,
+        judged: &ObjectVersion,
+        manager: &str,
+        parts: &[Part],
+    ) -> Result<Option<DynamicObject>, Error> {
+        let what = || format!("take over {object} in {}", self.name());
+        let found = match deadline(REQUEST_TIMEOUT, what, api.get_metadata(&object.name)).await {
+            Err(gone) if gone.class() == Class::Gone => return Ok(None),
+            found => found?,
+        };
+        let entries = found.metadata.managed_fields.unwrap_or_default();
+        let Some(entries) = takeover::taken_over(&entries, manager, parts) else { return Ok(None) };
+        let ObjectVersion { uid, resource_version } = judged;
+        let metadata = json!({ "uid": uid, "resourceVersion": resource_version, "managedFields": entries });
+        let params = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        match deadline(REQUEST_TIMEOUT, what, api.patch(&object.name, &params, &patch)).await {
+            Err(gone) if gone.class() == Class::Gone => Ok(None),
+            patched => Ok(Some(patched?)),
+        }
     }
 
     async fn delete(&self, api: &Api<DynamicObject>, object: &Object, uid: &str, version: &str) -> Result<(), Error> {

@@ -78,7 +78,11 @@ impl<P: Plane> ControlPlane<P> {
                 }
                 Ok(None)
             }
-            Op::Apply { .. } | Op::ConfirmAbsent | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. } => {
+            Op::Apply { .. }
+            | Op::TakeOver { .. }
+            | Op::ConfirmAbsent
+            | Op::ConfirmPresent { .. }
+            | Op::ConfirmUnchanged { .. } => {
                 // No plan asks for these; an answer in full would be on its way if one did.
                 Err(Error::Answer { call: format!("{object}"), why: "not a way to treat what is confidential".into() })
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -12,20 +13,25 @@ use super::{
 };
 use crate::{
     api::meta::manager,
-    plan::{Object, diff},
+    plan::{Object, diff, takeover},
 };
 
-/// Drops what no decision reads: every field manager's book-keeping but that of our own applies, which is packed.
+/// Drops what no decision reads: every field manager's book-keeping but that of our own applies, which is packed, and a
+/// trace of others' that hold something which may have to be ours.
 pub(super) fn pruned<K: Resource>(mut object: K) -> K {
     if let Some(entries) = &mut object.meta_mut().managed_fields {
-        entries.retain(|entry| {
-            entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX))
-                && entry.operation.as_deref() == Some("Apply")
-        });
+        let kept = |mut entry: ManagedFieldsEntry| {
+            let own = entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX));
+            if !own || entry.operation.as_deref() != Some("Apply") {
+                return takeover::trace(&entry);
+            }
+            if let Some(fields) = entry.fields_v1.as_mut() {
+                diff::pack(fields);
+            }
+            Some(entry)
+        };
+        *entries = std::mem::take(entries).into_iter().filter_map(kept).collect();
         entries.shrink_to_fit();
-        for fields in entries.iter_mut().filter_map(|entry| entry.fields_v1.as_mut()) {
-            diff::pack(fields);
-        }
     }
     object
 }

@@ -68,6 +68,8 @@ families! {
         "controller_runtime_reconcile_time_seconds", "Length of reconciles";
     depth: Family<Queue, Gauge>, "workqueue_depth", "Keys ready to be reconciled";
     writes: Family<WriteLabels, Counter>, "compute_writes", "Writes sent to API servers";
+    taken_over: Family<Taken, Counter>,
+        "compute_fields_taken_over", "Objects whose fields passed from another field manager to this operator";
     watch_failures: Family<WatchFailure, Counter>, "compute_watch_failures", "Failed attempts to list or watch";
     watch_replaced: Family<Watch, Counter>, "compute_watch_replaced", "Watches replaced because they went silent";
     undecodable: Family<Undecodable, Counter>,
@@ -139,6 +141,12 @@ pub(super) struct WriteLabels {
     pub(super) plane: &'static str,
     pub(super) kind: &'static str,
     pub(super) op: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Taken {
+    pub(super) plane: &'static str,
+    pub(super) kind: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -7,8 +7,8 @@ use std::{sync::Arc, time::Duration};
 use prometheus_client::encoding::text::encode;
 
 use self::families::{
-    BlockedReason, Controller, Families, Namespace, PhaseLabel, Queue, Reason, Reconcile, ReconcileError, State, Turn,
-    Undecodable, Watch, WatchFailure, WriteLabels,
+    BlockedReason, Controller, Families, Namespace, PhaseLabel, Queue, Reason, Reconcile, ReconcileError, State, Taken,
+    Turn, Undecodable, Watch, WatchFailure, WriteLabels,
 };
 
 /// All metrics of the process.
@@ -43,6 +43,11 @@ impl Metrics {
     /// A write was sent.
     pub fn wrote(&self, plane: &'static str, kind: &'static str, op: &'static str) {
         self.0.writes.get_or_create(&WriteLabels { plane, kind, op }).inc();
+    }
+
+    /// What another field manager owned of an object has passed to this operator.
+    pub fn took_over(&self, plane: &'static str, kind: &'static str) {
+        self.0.taken_over.get_or_create(&Taken { plane, kind }).inc();
     }
 
     /// An attempt to list or watch failed.

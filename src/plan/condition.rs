@@ -33,6 +33,11 @@ impl Verdict {
         Self { status: ConditionStatus::False, reason, message: message.into() }
     }
 
+    /// Nobody knows whether it holds.
+    pub fn unknown(reason: Reason, message: impl Into<String>) -> Self {
+        Self { status: ConditionStatus::Unknown, reason, message: message.into() }
+    }
+
     /// The condition to write in place of the one in `old`: its transition time stays unless the status changes.
     pub fn into_condition(self, old: &[Condition], type_: &str, generation: Option<i64>, now: Timestamp) -> Condition {
         let before = find(old, type_).filter(|c| c.status == self.status);

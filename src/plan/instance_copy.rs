@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Write, diff, ownership};
+use super::{Write, diff, ownership, takeover::Part};
 use crate::api::compute::Instance;
 
 /// The copy to have.
@@ -42,6 +42,10 @@ pub fn ensure<P>(copy: &Copy<'_>, live: Option<&Instance>) -> Option<Write<P>> {
         "metadata": { "labels": labels, "ownerReferences": copy.owner },
         "spec": copy.source.spec,
     });
+    // A copy is ours whole: what others wrote, and the source has no more, goes with the apply that follows.
+    if let Some(taken) = live.and_then(|live| Write::take_over(copy.manager, &[Part::Spec, Part::Status], live)) {
+        return Some(taken);
+    }
     let applied = Write::ensure(copy.manager, copy.namespace, &name, fields, live);
     let (None, Some(live)) = (&applied, live) else { return applied };
     // Everything of ours is there. What stands beside it in the spec is not the source's, and an apply would leave it.

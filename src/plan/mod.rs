@@ -19,6 +19,8 @@ pub mod quantity;
 mod recorded;
 pub mod references;
 mod shared;
+pub mod takeover;
+pub mod whole_spec;
 mod write;
 
 pub use kind::{Kind, Known, Object, ObjectVersion};

@@ -5,7 +5,10 @@ use std::{fmt, marker::PhantomData};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{Known, Object, ObjectVersion, diff};
+use super::{
+    Known, Object, ObjectVersion, diff,
+    takeover::{self, Part},
+};
 
 /// A kind of control plane. A write to one does not type-check on another.
 pub trait Plane: Send + Sync + 'static {
@@ -68,6 +71,18 @@ pub enum Op {
         /// Field manager.
         manager: &'static str,
     },
+    /// Makes what others own of these parts ours, in exactly the version that was judged: a live read of who owns what, and
+    /// a JSON merge patch of `metadata.managedFields`.
+    TakeOver {
+        /// Its uid.
+        uid: String,
+        /// Its resourceVersion.
+        resource_version: String,
+        /// Field manager that is to own them.
+        manager: &'static str,
+        /// The parts.
+        parts: &'static [Part],
+    },
     /// DELETE of exactly the object that was judged.
     Delete {
         /// Its uid.
@@ -117,6 +132,13 @@ impl fmt::Debug for Op {
             Self::Merge { body, manager } => {
                 f.debug_struct("Merge").field("body", &shown(body)).field("manager", manager).finish()
             }
+            Self::TakeOver { uid, resource_version, manager, parts } => f
+                .debug_struct("TakeOver")
+                .field("uid", uid)
+                .field("resource_version", resource_version)
+                .field("manager", manager)
+                .field("parts", parts)
+                .finish(),
             Self::Delete { uid, resource_version } => {
                 f.debug_struct("Delete").field("uid", uid).field("resource_version", resource_version).finish()
             }
@@ -227,6 +249,15 @@ impl<P> Write<P> {
         patch["metadata"]["uid"] = json!(version.uid);
         patch["metadata"]["resourceVersion"] = json!(version.resource_version);
         Self::new(object, Op::Merge { body: patch, manager })
+    }
+
+    /// Makes what others own of these parts of `live` ours. `None` when they own nothing of them.
+    pub fn take_over<K: Known>(manager: &'static str, parts: &'static [Part], live: &K) -> Option<Self> {
+        if parts.iter().all(|part| takeover::holders(live, *part).is_empty()) {
+            return None;
+        }
+        let ObjectVersion { uid, resource_version } = ObjectVersion::of(live.meta());
+        Some(Self::new(Object::of(live), Op::TakeOver { uid, resource_version, manager, parts }))
     }
 
     /// Deletes exactly the version of `live` that was judged. `None` when it is on its way out already.

@@ -9,7 +9,9 @@ mod data;
 mod model;
 mod world;
 
+use compute_operator::plan::Kind;
 use proptest::prelude::*;
+use serde_json::Value;
 use world::{Actor, Edit, Vandalism, World};
 
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Vandalism::WriteBack),
         Just(Vandalism::Projection),
         Just(Vandalism::EditProjection),
+        Just(Vandalism::EditDeployment),
+        Just(Vandalism::EditCopy),
     ];
     let edit = prop_oneof![
         (proptest::sample::subsequence(vec![0, 1, 2], 0..=3), 0..4_i32, 0..2_u32)
@@ -60,12 +64,24 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn play(settled: bool, events: &[Event]) -> World {
+/// How a world begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    Empty,
+    Settled,
+    /// Everything runs, and the Go operator's plain updates have written it.
+    OfGo,
+}
+
+fn play(start: Start, events: &[Event]) -> World {
     let mut world = World::new();
-    if settled {
+    if start != Start::Empty {
         // With everything running, on all the data there is, there is more to lose.
         world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 1 });
         world.settle();
+    }
+    if start == Start::OfGo {
+        world.as_go_left_it();
     }
     for event in events {
         match event {
@@ -83,8 +99,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: if std::env::var_os("CONVERGE_CASES").is_some() { 10_000 } else { 400 }, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_history_ends_as_wanted_and_stays_there(settled: bool, events in proptest::collection::vec(event(), 0..60)) {
-        let mut world = play(settled, &events);
+    fn every_history_ends_as_wanted_and_stays_there(
+        start in prop_oneof![Just(Start::Empty), Just(Start::Settled), Just(Start::OfGo)],
+        events in proptest::collection::vec(event(), 0..60),
+    ) {
+        let mut world = play(start, &events);
         world.mend_sources();
         world.settle();
         world.check_end();
@@ -102,6 +121,41 @@ fn death_after_any_write_changes_nothing_of_the_end() {
         world.edit(&Edit::Spec { cities: vec![1], replicas: 1, template: 1 });
         world.run_until_write(n);
         world.edit(&Edit::Delete);
+        world.run_until_write(n);
+        world.settle();
+        world.check_end();
+    }
+}
+
+/// What the Go operator wrote runs on as it is, and follows from then on; wherever the process dies on the way.
+#[test]
+fn what_another_operator_wrote_is_taken_over_once_and_follows() {
+    let mut begun = World::new();
+    begun.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 1 });
+    begun.settle();
+    begun.as_go_left_it();
+    let uids = |world: &World| {
+        let planes = [&world.now.project, &world.now.hub, &world.now.cell];
+        planes.map(|model| {
+            let mut uids = model.uids();
+            uids.retain(|(kind, ..), _| *kind != Kind::Event);
+            uids
+        })
+    };
+    let before = uids(&begun);
+    for n in 0..12 {
+        let mut world = begun.clone();
+        world.run_until_write(n);
+        world.settle();
+        world.check_end();
+        assert_eq!(uids(&world), before, "nothing is made anew");
+        let told = |model: &model::Model| {
+            let events: Vec<Value> = model.all(Kind::Event);
+            events.iter().filter(|event| event["reason"] == "FieldsTakenOver").count()
+        };
+        let told = (told(&world.now.project), told(&world.now.hub));
+        assert!(told.0 <= 1 && told.1 <= 1 && (n > 0 || told == (1, 1)), "dead at {n}, told {told:?}");
+        world.edit(&Edit::Spec { cities: vec![0], replicas: 2, template: 0 });
         world.run_until_write(n);
         world.settle();
         world.check_end();

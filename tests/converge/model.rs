@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use compute_operator::plan::{Kind, Op, Write};
+use compute_operator::plan::{Kind, Op, Write, takeover::Part};
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
@@ -70,6 +70,8 @@ impl Model {
                     false => Err(Refused::Missing),
                 }
             }
+            // Losing an Event is no error.
+            Op::Create { .. } if key.0 == Kind::Event && self.objects.contains_key(&key) => Ok(false),
             Op::Create { .. } if self.objects.contains_key(&key) => Err(Refused::Exists),
             Op::Create { body, .. } => {
                 self.create(key, body.clone());
@@ -84,6 +86,14 @@ impl Model {
                     return Err(Refused::Conflict);
                 }
                 self.merge(&key, body);
+                Ok(true)
+            }
+            Op::TakeOver { uid, resource_version, manager, parts } => {
+                let Some(object) = self.objects.get(&key) else { return Ok(false) };
+                if *uid != object.uid || *resource_version != object.version.to_string() {
+                    return Err(Refused::Conflict);
+                }
+                self.take_over(&key, manager, parts);
                 Ok(true)
             }
             Op::Delete { uid, resource_version } => {
@@ -123,6 +133,10 @@ impl Model {
         if let Some(metadata) = patch.get_mut("metadata").and_then(Value::as_object_mut) {
             metadata.retain(|field, _| field == "labels" || field == "annotations");
         }
+        // Whoever changes a value owns it from then on.
+        for intent in object.intents.values_mut() {
+            disown(intent, &patch);
+        }
         overlay(&mut object.base, &patch);
         object.version = self.version;
         if patch.get("spec").is_some() {
@@ -131,6 +145,52 @@ impl Model {
         if object.deleting && object.finalizers.is_empty() {
             self.remove(key);
         }
+    }
+
+    /// What others wrote of these parts is `manager`'s from now on, and changes nothing.
+    fn take_over(&mut self, key: &Key, manager: &str, parts: &[Part]) {
+        self.version += 1;
+        let Some(object) = self.objects.get_mut(key) else { return };
+        for part in parts {
+            let field = match part {
+                Part::Spec => "spec",
+                Part::Status => "status",
+            };
+            let stands = object.content()[field].clone();
+            if let Some(base) = object.base.as_object_mut() {
+                base.remove(field);
+            }
+            if !stands.is_null() {
+                let own = object.intents.entry((manager.to_owned(), *part == Part::Status)).or_default();
+                own[field] = stands;
+            }
+        }
+        object.version = self.version;
+    }
+
+    /// Somebody else's spec in the place of all that stands there: what it does not have is gone.
+    pub fn put_spec(&mut self, key: &Key, spec: &Value) {
+        self.version += 1;
+        let Some(object) = self.objects.get_mut(key) else { return };
+        for intent in object.intents.values_mut().filter_map(Value::as_object_mut) {
+            intent.remove("spec");
+        }
+        object.base["spec"] = spec.clone();
+        object.version = self.version;
+        object.generation += 1;
+    }
+
+    /// All objects of a kind as another operator's plain updates leave them: everything they say is that operator's.
+    pub fn as_others_wrote(&mut self, kind: Kind) {
+        for (_, object) in self.objects.iter_mut().filter(|((k, _, _), _)| *k == kind) {
+            object.base = object.content();
+            object.intents.clear();
+        }
+    }
+
+    /// The uid of each object.
+    pub fn uids(&self) -> BTreeMap<Key, String> {
+        self.objects.iter().map(|(key, object)| (key.clone(), object.uid.clone())).collect()
     }
 
     pub fn uid(&self, kind: Kind, namespace: &str, name: &str) -> Option<String> {
@@ -249,6 +309,16 @@ impl Object {
                 "generation": self.generation, "finalizers": self.finalizers, "managedFields": managed,
             }}),
         );
+        for (part, subresource) in [("spec", Value::Null), ("status", json!("status"))] {
+            if !self.base[part].is_null() {
+                let fields = json!({ format!("f:{part}"): fields(&self.base[part]) });
+                let entry = json!({
+                    "manager": "manager", "operation": "Update", "subresource": subresource,
+                    "fieldsType": "FieldsV1", "fieldsV1": fields,
+                });
+                object["metadata"]["managedFields"].as_array_mut().unwrap().push(entry);
+            }
+        }
         if self.deleting {
             object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
         }
@@ -276,6 +346,18 @@ fn overlay(under: &mut Value, over: &Value) {
             }
         } else {
             overlay(&mut under[field], value);
+        }
+    }
+}
+
+/// Takes out of `intent` what `patch` says otherwise.
+fn disown(intent: &mut Value, patch: &Value) {
+    let (Some(intent), Some(patch)) = (intent.as_object_mut(), patch.as_object()) else { return };
+    for (field, patch) in patch {
+        match intent.get_mut(field) {
+            Some(own) if own.is_object() && patch.is_object() => disown(own, patch),
+            Some(own) if own != patch && field != "conditions" => drop(intent.remove(field)),
+            _ => {}
         }
     }
 }

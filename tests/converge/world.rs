@@ -92,6 +92,8 @@ pub enum Vandalism {
     WriteBack,
     Projection,
     EditProjection,
+    EditDeployment,
+    EditCopy,
 }
 
 /// A runtime of a size that depends on the template, so that a new template is a new claim.
@@ -99,10 +101,19 @@ fn runtime(template: u32) -> Value {
     let data = [json!({ "configMapRef": { "name": "settings" } }), json!({ "secretRef": { "name": "db" } })];
     let data = &data[..=usize::try_from(template).unwrap()];
     let limits = json!({ "cpu": (template + 1).to_string(), "memory": "1Gi" });
+    let mut resources = json!({ "instanceType": "t" });
+    if template > 0 {
+        resources["requests"] = json!({ "example.com/disk": template.to_string() });
+    }
     json!({
-        "resources": { "instanceType": "t" },
+        "resources": resources,
         "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": data, "resources": { "limits": limits } }] },
     })
+}
+
+/// What somebody writes into a deployment's spec: a field that is not the Workload's, and another number of instances.
+fn by_hand() -> Value {
+    json!({ "replicas": 3, "template": { "spec": { "location": { "name": "the moon" } } } })
 }
 
 #[derive(Clone, Debug, Default)]
@@ -113,6 +124,7 @@ pub struct Planes {
     pub bound: BTreeSet<CityCode>,
 }
 
+#[derive(Clone)]
 pub struct World {
     pub now: Planes,
     /// Earlier states, the latest first: what a stale cache shows.
@@ -140,6 +152,15 @@ impl World {
         world.foreign = world.foreign_state();
         world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 0 });
         world
+    }
+
+    /// Everything that federates as the Go operator's plain updates leave it.
+    pub fn as_go_left_it(&mut self) {
+        for kind in [Kind::WorkloadDeployment, Kind::Instance] {
+            self.now.project.as_others_wrote(kind);
+            self.now.hub.as_others_wrote(kind);
+        }
+        self.foreign = self.foreign_state();
     }
 
     fn foreign_state(&self) -> Vec<String> {
@@ -187,7 +208,7 @@ impl World {
                     "placements": placements,
                 });
                 match self.now.project.objects.contains_key(&key) {
-                    true => self.now.project.merge(&key, &json!({ "spec": spec })),
+                    true => self.now.project.put_spec(&key, &spec),
                     false => self.now.project.create(key, json!({ "spec": spec })),
                 }
             }
@@ -214,6 +235,14 @@ impl World {
             Vandalism::Copy => self.now.hub.delete(&(Kind::WorkloadDeployment, HUB_NS.into(), deployment)),
             Vandalism::WriteBack => self.now.hub.delete(&(Kind::Instance, HUB_NS.into(), instance)),
             Vandalism::Projection => self.now.project.delete(&mine),
+            Vandalism::EditDeployment => {
+                let key = (Kind::WorkloadDeployment, NS.to_owned(), deployment);
+                self.now.project.merge(&key, &json!({ "spec": by_hand() }));
+            }
+            Vandalism::EditCopy => {
+                let key = (Kind::WorkloadDeployment, HUB_NS.to_owned(), deployment);
+                self.now.hub.merge(&key, &json!({ "spec": by_hand() }));
+            }
             Vandalism::EditProjection => {
                 self.now.project.merge(&mine, &json!({ "spec": { "location": { "name": "the moon" } } }));
             }
@@ -276,7 +305,7 @@ impl World {
                 None if claimed => cell.create(key.clone(), body),
                 Some(live) if live.spec != copy.spec || *live.annotations() != annotations => {
                     let labels = copy.labels().clone();
-                    replace(cell, &key, &json!({ "spec": copy.spec }), &labels, &annotations);
+                    replace(cell, &key, &json!(copy.spec), &labels, &annotations);
                 }
                 _ => {}
             }
@@ -363,10 +392,10 @@ impl World {
 fn replace(
     cell: &mut Model,
     key: &crate::model::Key,
-    content: &Value,
+    spec: &Value,
     labels: &std::collections::BTreeMap<String, String>,
     annotations: &std::collections::BTreeMap<String, String>,
 ) {
-    cell.merge(key, content);
+    cell.put_spec(key, spec);
     cell.set_metadata(key, &json!({ "labels": labels, "annotations": annotations }));
 }

@@ -31,4 +31,5 @@ mod refusals;
 mod repair;
 mod secrets;
 mod suites;
+mod takeover;
 mod unnamed_cells;

@@ -35,12 +35,13 @@ enum Provocation {
 use Provocation::{BindingTaken, BindingWithoutCompanion, HubAway, LabelLost, QuotaAway, Stranger};
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 27] = [
+const METRICS: [(&str, Seen); 28] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
     ("workqueue_depth", Served),
     ("compute_writes_total", Served),
+    ("compute_fields_taken_over_total", Elsewhere(include_str!("takeover.rs"))),
     ("compute_watch_failures_total", Provoked(HubAway)),
     ("compute_watch_replaced_total", Elsewhere(include_str!("disruption.rs"))),
     ("compute_undecodable_objects_total", Elsewhere(include_str!("disruption.rs"))),

@@ -230,3 +230,49 @@ fn an_outage_of_hub_and_quota_restarts_nothing_and_leaks_nothing() {
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
     });
 }
+
+/// Waits until this condition of each of these has this status and reason.
+async fn all_say(world: &World, what: &[(&str, String, &str)], ns: &str, status: &str, reason: &str) {
+    for (kind, name, type_) in what {
+        eventually(&format!("{kind} {name}: {type_} is {status}/{reason}"), || async {
+            let object = get(&world.project, kind, ns, name).await.ok_or("not there")?;
+            let told = condition(&object, type_);
+            if told["status"] == status && told["reason"] == reason { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+    }
+}
+
+#[test]
+fn when_a_cell_is_away_for_long_the_tenant_is_told_that_nobody_knows() {
+    RUNTIME.block_on(async {
+        let management = "timing:\n  deliveryGraceSeconds: 0.5\n  clusterSilenceSeconds: 2\n".to_owned();
+        let mut world = alone(Wish { management, ..Wish::default() }).await;
+        let (ns, _) = world.namespace("silent").await;
+        apply(&world.project, workload(&ns, "web", &["ord"], 1)).await;
+        ready(&world, &ns, "web", 1).await;
+        let what = [
+            ("WorkloadDeployment", "web-p-ord".to_owned(), "Available"),
+            ("WorkloadDeployment", "web-p-ord".to_owned(), "ReplicasReady"),
+            ("Workload", "web".to_owned(), "Available"),
+            ("Instance", "web-p-ord-0".to_owned(), "Ready"),
+        ];
+        world.bed.cells.get_mut("ord").unwrap().stop_api_server();
+        all_say(&world, &what, &ns, "Unknown", "ClusterNotReady").await;
+        // A new manager remembers nothing, and takes nothing back.
+        let since = condition(&get(&world.project, "WorkloadDeployment", &ns, "web-p-ord").await.unwrap(), "Available");
+        world.restart_manager(&[]).await;
+        crate::common::never("it was taken back", || async {
+            let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-ord").await.unwrap();
+            let now = condition(&wd, "Available");
+            (now["lastTransitionTime"] != since["lastTransitionTime"]).then_some(now)
+        })
+        .await;
+        let ord = world.bed.cells.get_mut("ord").unwrap();
+        ord.start_api_server().unwrap();
+        ord.wait_ready().await.unwrap();
+        all_say(&world, &what[..1], &ns, "True", "StableInstanceFound").await;
+        all_say(&world, &what[2..3], &ns, "True", "AvailablePlacementFound").await;
+        all_say(&world, &what[3..], &ns, "True", "Available").await;
+    });
+}

@@ -16,6 +16,11 @@ use super::{Condition, InstanceTemplateSpec, LocationReference, ScaleSettings};
     derive = "PartialEq",
     doc = "A Workload in one city.",
     annotation("discovery.miloapis.com/parent-contexts", "Project"),
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Available",
@@ -42,7 +47,8 @@ pub struct WorkloadDeploymentSpec {
     pub template: InstanceTemplateSpec,
     /// How many.
     pub scale_settings: ScaleSettings,
-    /// The number of instances the cell runs; `scaleSettings.minReplicas` when absent.
+    /// The number of instances the cell runs; `scaleSettings.minReplicas` when absent. It follows `minReplicas`, except
+    /// where the scale settings ask for autoscaling: then it begins there, and is left to whoever scales.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,

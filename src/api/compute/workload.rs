@@ -68,6 +68,15 @@ pub struct ScaleSettings {
     pub instance_management_policy: InstanceManagementPolicy,
 }
 
+impl ScaleSettings {
+    /// Whether it asks for a number of instances that changes with their load. This operator does not scale by itself: it
+    /// leaves the number to whoever does.
+    pub fn asks_for_autoscaling(&self) -> bool {
+        self.max_replicas.is_some_and(|max| max > self.min_replicas)
+            || self.metrics.as_ref().is_some_and(|metrics| !metrics.is_empty())
+    }
+}
+
 /// Order of creation and replacement of instances.
 ///
 /// The only known value is `OrderedReady`; the schema has no enum (contract, 1.4), so others are kept as they are

@@ -112,6 +112,7 @@ fn call(op: &Op) -> &'static str {
         Op::Merge { .. } => "patch",
         Op::Delete { .. } => "delete",
         Op::ConfirmAbsent => "confirm absent",
+        Op::TakeOver { .. } => "take over",
         Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. } => "confirm present",
     }
 }

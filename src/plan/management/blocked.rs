@@ -9,6 +9,7 @@ use super::{
     delivery::{Delivery, Karmada, Repair},
     facts::SharedCompanion,
     repair::{self, Decision, Loss, Repairs, Whole},
+    unheard,
 };
 use crate::{
     api::{compute::WorkloadDeployment, meta::annotation, referenced::Token},
@@ -38,6 +39,8 @@ pub(super) struct State<'a> {
     /// Whether it has lacked this for longer than the grace. Each cause has one of its own: while delivery recovers,
     /// others pass by.
     pub reported: bool,
+    /// Whether its cluster has been away for so long that nobody knows whether what is there is ready.
+    pub unheard: bool,
     /// Whether Karmada says nothing about it.
     pub silent: bool,
     /// How often something was repaired since it was delivered last.
@@ -97,16 +100,19 @@ impl<'a> State<'a> {
         let whole = whole.or_else(|| before.and_then(|before| before.whole.clone()));
         let reported = blocker.is_some() && elapsed >= timing.delivery_grace;
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
+        let away = unheard::is_away(*finding);
+        let unheard = away && elapsed >= timing.cluster_silence;
         let lost = if reported { Lost::of(case, elapsed, whole.as_ref()) } else { None };
         let next = match (blocker, &lost) {
             (Some(_), _) if !reported => Next::After(timing.delivery_grace.saturating_sub(elapsed)),
+            (Some(_), _) if away && !unheard => Next::After(timing.cluster_silence.saturating_sub(elapsed)),
             (Some(_), Some(lost)) => Next::After(lost.decision.next),
             // What is silent is looked at ever more rarely; the end of everything else some event reports.
             (Some(_), None) if silent => Next::After(repair::look_again(elapsed, timing, case.spread())),
             (Some(_) | None, _) => Next::Await,
         };
         let repairs = before.map_or(0, |before| before.repairs);
-        Self { blocker: blocker.clone(), reported, silent, repairs, whole, lost, next }
+        Self { blocker: blocker.clone(), reported, unheard, silent, repairs, whole, lost, next }
     }
 
     /// Whether the cell is told why data does not arrive. Of Karmada's silence it is told only once that is repaired: it

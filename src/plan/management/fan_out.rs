@@ -14,12 +14,12 @@ use super::{
 };
 use crate::{
     api::{
-        compute::{Placement, Workload, WorkloadDeployment},
+        compute::{Placement, ScaleSettings, Workload, WorkloadDeployment, WorkloadDeploymentSpec, WorkloadRef},
         meta::{annotation, finalizer, label, manager},
         names::{self, CityCode},
         reason::Reason,
     },
-    plan::{Plan, Project, Shared, Write, condition::Verdict, ownership},
+    plan::{Plan, Project, Shared, Write, condition::Verdict, diff, ownership, whole_spec},
 };
 
 /// Everything that is known about one Workload. All of it is known: the stores behind it are filled.
@@ -60,7 +60,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     let outcomes = placement::outcomes(workload, &observed.named, &observed.bound);
     for (placement, outcome) in workload.spec.placements.iter().zip(&outcomes) {
         for (name, city) in &outcome.desired {
-            writes.extend(ensure_deployment(observed, placement, name, city));
+            writes.extend(ensure_deployment(observed, placement, name, city, now));
         }
     }
     writes.extend(surplus(workload, &ours, &outcomes).filter_map(Write::delete));
@@ -131,25 +131,38 @@ fn surplus<'a>(
         .filter(|wd| !outcomes.iter().any(|outcome| outcome.desired.contains_key(&wd.name_any())))
 }
 
-fn ensure_deployment(observed: &Observed, placement: &Placement, name: &str, city: &City) -> Option<Write<Project>> {
+/// The writes that give a city its deployment. Its spec is made from the Workload alone: what others wrote into it is taken
+/// over first, so that the apply is all there is to a change.
+fn ensure_deployment(
+    observed: &Observed,
+    placement: &Placement,
+    name: &str,
+    city: &City,
+    now: Timestamp,
+) -> Vec<Write<Project>> {
     let workload = &*observed.workload;
     let live = observed.named.get(name).map(|deployment| &**deployment);
     if live.is_some_and(|wd| wd.metadata.deletion_timestamp.is_some()) {
-        return None; // it is made anew when it is gone; its event enqueues the Workload
+        return Vec::new(); // it is made anew when it is gone; its event enqueues the Workload
     }
     let mut template = workload.spec.template.clone();
     template.spec.controller = None; // the cell's to write, never the tenant's
+    let spec = WorkloadDeploymentSpec {
+        workload_ref: WorkloadRef { name: workload.name_any(), uid: workload.uid().unwrap_or_default() },
+        placement_name: placement.name.clone(),
+        city_code: city.written.clone(),
+        template,
+        replicas: Some(replicas(&placement.scale_settings, live)),
+        scale_settings: placement.scale_settings.clone(),
+    };
     let mut fields = json!({
         "metadata": {
             "labels": { label::WORKLOAD_UID: workload.uid() },
             "ownerReferences": ownership::controller_reference(workload),
         },
-        "spec": {
-            "workloadRef": { "name": workload.name_any(), "uid": workload.uid() },
-            "placementName": placement.name,
-            "cityCode": city.written,
-            "template": template,
-            "scaleSettings": placement.scale_settings,
+        "spec": match live {
+            Some(live) => diff::in_standing_form(&json!(live.spec), &json!(spec)),
+            None => json!(spec),
         },
     });
     if let Some(uid) = &observed.namespace_uid {
@@ -158,7 +171,15 @@ fn ensure_deployment(observed: &Observed, placement: &Placement, name: &str, cit
     let namespace = workload.namespace().unwrap_or_default();
     let write = Write::ensure(manager::WORKLOAD, &namespace, name, fields, live);
     // One that somebody has made since we looked is theirs: the next look finds it, and says so.
-    if live.is_none() { write.map(Write::yielding) } else { write }
+    let write = if live.is_none() { write.map(Write::yielding) } else { write };
+    let taken = live.map(|live| whole_spec::take_over(manager::WORKLOAD, "workload", live, now));
+    taken.into_iter().flatten().chain(write).collect()
+}
+
+/// How many instances a deployment is to run. Where autoscaling is asked for, whoever scales decides once it has begun.
+fn replicas(settings: &ScaleSettings, live: Option<&WorkloadDeployment>) -> i32 {
+    let standing = live.and_then(|live| live.spec.replicas).filter(|_| settings.asks_for_autoscaling());
+    standing.unwrap_or(settings.min_replicas)
 }
 
 /// What the federator would otherwise add in a write of its own.

@@ -27,8 +27,9 @@ use crate::{
     plan::{
         Hub, NamespaceFacts, Object, ObjectVersion, Plan, Project, Shared, Step, Write,
         condition::Verdict,
+        diff,
         event::{self, Note, Severity},
-        ownership,
+        ownership, whole_spec,
     },
     timing::Timing,
 };
@@ -130,10 +131,13 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     });
     let hint = hint(&data, finding.as_ref()).filter(|hint| state.is_hinted(copy, hint));
     let annotations = data_annotations(&data, hint.as_deref());
+    let taken = copy.map(|copy| whole_spec::take_over(manager::FEDERATOR, status::CONTROLLER, copy, now));
+    steps.extend(taken.into_iter().flatten().map(Step::Remote));
     steps.extend(ensure_copy(deployment, &city, &namespace, copy, annotations).map(Step::Remote));
     let finding = state.in_full(finding.as_ref());
     let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
-    let said = status::plan(deployment, copy, &data, finding.as_ref(), state.reported, events, now);
+    let lasts = status::Lasts { blocked: state.reported, unheard: state.unheard };
+    let said = status::plan(deployment, copy, &data, finding.as_ref(), lasts, events, now);
     steps.extend(said.writes.into_iter().map(Step::Local));
     let mut signals: Vec<Signal> = blocked(&state).into_iter().chain(said.event.map(Signal::Reported)).collect();
     if let Some(lost) = state.lost.as_ref().filter(|lost| lost.decision.now) {
@@ -225,8 +229,7 @@ fn repair(
     }
     let text = format!("{what} lost what Karmada had made of it on the hub, and was touched to have it made anew");
     let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Repairing", text: &text };
-    let controller = "workload-deployment-federator";
-    steps.push(Step::Local(event::on(&*observed.deployment, controller, &note, now)));
+    steps.push(Step::Local(event::on(&*observed.deployment, status::CONTROLLER, &note, now)));
     steps
 }
 
@@ -312,10 +315,9 @@ fn ensure_copy(
         .insert(label::TOPOLOGY_CITY.into(), standing.unwrap_or_else(|| city.label_value(&deployment.spec.city_code)));
     labels.insert(label::UPSTREAM_NAMESPACE.into(), deployment.namespace().unwrap_or_default());
     annotations.insert(annotation::SOURCE_GENERATION, deployment.metadata.generation.unwrap_or(0).to_string());
-    let fields = json!({
-        "metadata": { "labels": labels, "annotations": annotations },
-        "spec": deployment.spec,
-    });
+    let spec = json!(deployment.spec);
+    let spec = live.map_or_else(|| spec.clone(), |live| diff::in_standing_form(&json!(live.spec), &spec));
+    let fields = json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": spec });
     Write::ensure(manager::FEDERATOR, namespace, &deployment.name_any(), fields, live).or(stale)
 }
 

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::{diagnosis::Delivery, repair, resolve::Data};
+use super::{diagnosis::Delivery, repair, resolve::Data, unheard};
 use crate::{
     api::{
         compute::{Condition, WorkloadDeployment, WorkloadDeploymentStatus},
@@ -16,6 +16,9 @@ use crate::{
         event::{self, Note, Severity},
     },
 };
+
+/// Who reports an Event about a deployment.
+pub(super) const CONTROLLER: &str = "workload-deployment-federator";
 
 /// What is missing of a deployment's delivery, in one word; nothing when all is as it should be.
 pub(super) fn blocker(
@@ -49,17 +52,27 @@ pub(super) struct Said {
     pub event: Option<Reason>,
 }
 
-/// Decides the status of one deployment. What has been missing for a moment only is not `reported`: it is under way.
+/// What has lasted for so long that it is said.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lasts {
+    /// Something is missing of its delivery.
+    pub blocked: bool,
+    /// Its cluster does not answer.
+    pub unheard: bool,
+}
+
+/// Decides the status of one deployment. What has been missing for a moment only is not said: it is under way.
 /// `events` are the reasons that Events have given since it began to lack something.
 pub(super) fn plan(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
     data: &Data,
     finding: Option<&Delivery>,
-    reported: bool,
+    lasts: Lasts,
     events: &[String],
     now: Timestamp,
 ) -> Said {
+    let reported = lasts.blocked;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let report = copy.and_then(|copy| copy.status.as_ref());
@@ -79,10 +92,16 @@ pub(super) fn plan(
     let event = news.map(|news| {
         let note =
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
-        event::on(deployment, "workload-deployment-federator", &note, now)
+        event::on(deployment, CONTROLLER, &note, now)
     });
     let reason = news.map(Condition::reason);
     let mut status = report.map_or_else(|| old.clone(), mirrored);
+    if let Some(unheard) = unheard::verdict(deployment, finding, lasts.unheard) {
+        let readiness = [condition::AVAILABLE, condition::REPLICAS_READY];
+        for said in status.conditions.iter_mut().filter(|said| readiness.contains(&&*said.type_)) {
+            *said = unheard.clone().into_condition(&old.conditions, &said.type_, said.observed_generation, now);
+        }
+    }
     status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
     let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
     if report.is_none() && own.is_empty() {

@@ -26,7 +26,10 @@ pub mod residue;
 pub mod resolve;
 pub mod stranded;
 pub mod sweep;
+#[cfg(test)]
+mod takeover_tests;
 pub mod triggers;
+pub mod unheard;
 pub mod unneeded;
 pub mod whereabouts;
 mod workload_status;

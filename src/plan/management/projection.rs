@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
+use super::unheard;
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
@@ -159,8 +160,9 @@ fn show(observed: &Observed, source: &Instance) -> Result<Option<Write<Project>>
     if leaving && observed.projection.is_none() {
         return Ok(None);
     }
+    let shown = unheard::shown(source, deployment);
     let copy = Copy {
-        source,
+        source: &shown,
         namespace: &observed.namespace,
         labels: BTreeMap::new(),
         owner: ownership::reference(deployment),

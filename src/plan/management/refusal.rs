@@ -62,10 +62,17 @@ impl Refusal {
 }
 
 /// Whether `write` may be sent although these were refused before it. One city does not wait for another. But nothing is
-/// made before the Workload's own finalizer stands, and nothing is taken away while what is to replace it is refused.
+/// made before the Workload's own finalizer stands, nothing is taken away while what is to replace it is refused, and
+/// nothing is told of what was not done.
 pub fn may_follow(write: &Write<Project>, refused: &[Refusal]) -> bool {
     let removes = matches!(write.op, Op::Delete { .. });
-    refused.iter().all(|before| before.object.kind != Kind::Workload && (before.deletion || !removes))
+    let tells_of = |before: &Refusal| {
+        let name = &write.object.name;
+        write.object.kind == Kind::Event && name.strip_prefix(&before.object.name).is_some_and(|at| at.starts_with('.'))
+    };
+    refused
+        .iter()
+        .all(|before| before.object.kind != Kind::Workload && (before.deletion || !removes) && !tells_of(before))
 }
 
 #[cfg(test)]

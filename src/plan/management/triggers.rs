@@ -12,6 +12,7 @@ use super::{
     cluster::ClusterFacts,
     facts::{BindingFacts, CompanionFacts, Phase, Template},
     projection::{self, Claimed},
+    unheard,
 };
 use crate::{
     api::{
@@ -332,7 +333,9 @@ fn after_deployment(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<ProjectWo
     let same = delta.old.zip(delta.new).is_some_and(|(old, new)| asks_for_the_same(old, new));
     work.extend(delta.both().filter(|_| !same).flat_map(companions_of));
     let uid = |deployment: Option<&WorkloadDeployment>| deployment.and_then(|wd| wd.meta().uid.clone());
-    if uid(delta.old) != uid(delta.new) {
+    // Projections show of readiness what is known of their deployment.
+    let unheard = |deployment: Option<&WorkloadDeployment>| deployment.and_then(unheard::standing).cloned();
+    if uid(delta.old) != uid(delta.new) || unheard(delta.old) != unheard(delta.new) {
         work.insert(ProjectWork::Claimants(namespace(), delta.name.to_owned()));
     }
     work

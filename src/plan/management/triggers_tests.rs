@@ -266,6 +266,12 @@ fn what_a_change_in_a_project_concerns() {
     };
     let companion = |token| vec![ProjectWork::Companion(shop(), token)];
     let db = || companion(Token::secret("db"));
+    let mut unheard = wd.clone();
+    unheard.status = serde_json::from_value(json!({ "conditions": [{
+        "type": "Available", "status": "Unknown", "reason": "ClusterNotReady", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]}))
+    .unwrap();
     let claimants = || vec![ProjectWork::Claimants(shop(), "web-p-dfw".into())];
     let (open, opens) = (Some(city("dfw")), None);
     let facts = NamespaceFacts::default();
@@ -286,6 +292,11 @@ fn what_a_change_in_a_project_concerns() {
             "it was replaced",
             ProjectChange::Deployment(within(Some(&wd), Some(&reborn))),
             [always(None), db(), claimants()].concat(),
+        ),
+        (
+            "its cluster is not heard of any more",
+            ProjectChange::Deployment(within(Some(&wd), Some(&unheard))),
+            [always(None), claimants()].concat(),
         ),
         (
             "it is gone: what it was promised, and where it had been, count",

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::{placement::PlacementOutcome, refusal::Refusal};
+use super::{placement::PlacementOutcome, refusal::Refusal, unheard};
 use crate::{
     api::{
         compute::{
@@ -64,8 +64,27 @@ pub(super) fn workload_status(
     status.updated_replicas = sums.updated_replicas;
     let of_none = refused.iter().filter(|refusal| !outcomes.iter().any(|outcome| refusal.is_of(outcome)));
     let verdict = with_refusals(workload_verdict(&verdicts), of_none.copied());
-    status.conditions = vec![verdict.into_condition(&old.conditions, condition::AVAILABLE, generation, now)];
+    let of_scaling = autoscaling(workload).map(|verdict| (condition::AUTOSCALING_READY, verdict));
+    let verdicts = [(condition::AVAILABLE, verdict)].into_iter().chain(of_scaling);
+    status.conditions =
+        verdicts.map(|(type_, verdict)| verdict.into_condition(&old.conditions, type_, generation, now)).collect();
     Write::status(manager::WORKLOAD, &json!(status), workload)
+}
+
+/// What is said to a Workload that asks for autoscaling.
+fn autoscaling(workload: &Workload) -> Option<Verdict> {
+    let asks = workload.spec.placements.iter().filter(|placement| placement.scale_settings.asks_for_autoscaling());
+    let names: Vec<&str> = asks.map(|placement| placement.name.as_str()).collect();
+    (!names.is_empty()).then(|| {
+        Verdict::no(
+            Reason::AutoscalingNotServed,
+            format!(
+                "{}: maxReplicas or metrics ask for autoscaling, and this operator does not scale by itself: each city \
+                 begins with minReplicas, and spec.replicas of its WorkloadDeployment is left to whoever scales it",
+                names.join(", ")
+            ),
+        )
+    })
 }
 
 /// The counters of several deployments, added up.
@@ -125,7 +144,9 @@ fn placement_verdict<'a>(
     let conditions = |wd: &'a WorkloadDeployment| wd.status.as_ref().map_or(&[][..], |s| &s.conditions);
     let available = deployments.clone().filter(|wd| is_true(conditions(wd), condition::AVAILABLE)).count();
     if available > 0 {
-        let text = format!("{available} of {} deployments are available", placement.city_codes.len());
+        let mut text = format!("{available} of {} deployments are available", placement.city_codes.len());
+        let silent = deployments.clone().filter_map(|wd| Some((wd.name_any(), unheard::standing(wd)?)));
+        text.extend(silent.map(|(name, unheard)| format!("; {name}: {}", unheard.message)));
         return Verdict::yes(Reason::AvailableDeploymentFound, notes(text));
     }
     if let Some(reason) = refused.iter().find_map(|refusal| refusal.reason()) {
@@ -136,12 +157,17 @@ fn placement_verdict<'a>(
     }
     // A deployment that never reached its cell has nothing but the hub's word; the cell's own comes first otherwise.
     let types = [condition::AVAILABLE, condition::REFERENCED_DATA_READY, condition::FEDERATED];
+    let deployments_unheard = deployments.clone().any(|wd| unheard::standing(wd).is_some());
     let worst = deployments
         .flat_map(|wd| types.iter().rev().filter_map(move |type_| Some((wd.name_any(), find(conditions(wd), type_)?))))
         .filter(|(_, c)| c.status != ConditionStatus::True)
         .max_by_key(|(name, c)| (c.reason().rank(), std::cmp::Reverse(name.clone())));
     match worst {
-        Some((name, c)) if c.reason().rank() > 1 => Verdict::no(c.reason(), notes(format!("{name}: {}", c.message))),
+        Some((name, c)) if c.reason().rank() > 1 => {
+            let unheard = deployments_unheard && c.reason() == Reason::ClusterNotReady;
+            let status = if unheard { ConditionStatus::Unknown } else { ConditionStatus::False };
+            Verdict { status, reason: c.reason(), message: notes(format!("{name}: {}", c.message)) }
+        }
         Some((name, c)) => Verdict::no(Reason::NoAvailableDeployments, notes(format!("{name}: {}", c.message))),
         None => Verdict::no(Reason::NoAvailableDeployments, notes("no deployment has reported yet".into())),
     }
@@ -182,7 +208,7 @@ fn workload_verdict(placements: &[(&str, Verdict)]) -> Verdict {
                 0 | 1 => Reason::NoAvailablePlacements,
                 _ => verdict.reason.clone(),
             };
-            Verdict::no(reason, format!("{name}: {}", verdict.message))
+            Verdict { status: verdict.status, reason, message: format!("{name}: {}", verdict.message) }
         }
     }
 }

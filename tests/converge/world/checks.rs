@@ -106,5 +106,13 @@ impl World {
         for instance in cell.all::<Instance>(Kind::Instance) {
             assert_eq!(instance.spec.runtime, workload.spec.template.spec.runtime);
         }
+        for name in &deployments {
+            let of =
+                |model: &Model, ns| model.get::<WorkloadDeployment>(Kind::WorkloadDeployment, ns, name).unwrap().spec;
+            let (original, copy, there) = (of(project, NS), of(hub, HUB_NS), of(cell, HUB_NS));
+            assert_eq!(original.template, workload.spec.template, "what the Workload says, and nothing beside it");
+            assert_eq!(original.replicas, Some(replicas));
+            assert_eq!((&original, &original), (&copy, &there));
+        }
     }
 }

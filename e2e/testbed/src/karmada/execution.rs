@@ -25,7 +25,7 @@ impl Federation {
             if work.metadata.deletion_timestamp.is_none() && is_held(&work) {
                 continue;
             }
-            let outcome = execute(cell, cluster, &work).await;
+            let outcome = self.execute(cell, cluster, &work).await;
             failures.note(self.report(&work, outcome).await);
         }
         failures.result()
@@ -50,53 +50,58 @@ impl Federation {
         });
         self.hub.merge_status("Work", work, &json!({ "conditions": [condition] })).await
     }
+
+    async fn execute(&self, cell: &Plane, cluster: &str, work: &DynamicObject) -> Result<()> {
+        let manifest = manifest_of(work);
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let (kind, name) = (text(&manifest["kind"]), text(&manifest["metadata"]["name"]));
+        let namespace = text(&manifest["metadata"]["namespace"]);
+        if work.metadata.deletion_timestamp.is_some() {
+            // Asked of the server: what was made a moment ago may not be in the cache yet.
+            let found = cell.fetch(&kind, &namespace, &name).await?;
+            let ours = found.filter(|o| o.labels().get(MANAGED).is_some() && o.metadata.deletion_timestamp.is_none());
+            if ours.is_some() {
+                cell.delete(&kind, &namespace, &name).await?;
+            }
+            return Ok(());
+        }
+        let Some(live) = cell.get(&kind, &namespace, &name) else {
+            // Not managed, or not seen yet: the server knows.
+            match cell.fetch(&kind, &namespace, &name).await? {
+                Some(found) if found.labels().get(MANAGED).is_none() && kind != "Namespace" => anyhow::bail!(
+                    "resource(kind={kind}, {namespace}/{name}) already exists in the cluster {cluster} and the \
+                     work.karmada.io/conflict-resolution strategy value is empty, Karmada will not manage this resource"
+                ),
+                Some(found) if found.labels().get(MANAGED).is_none() => {
+                    let marks = json!({ "metadata": { "labels": manifest["metadata"]["labels"] } });
+                    return cell.merge(&kind, &found, &marks).await;
+                }
+                Some(_) => return Ok(()),
+                None => return cell.create(&kind, &namespace, &name, manifest.clone()).await,
+            }
+        };
+        if live.metadata.deletion_timestamp.is_some() {
+            return Ok(());
+        }
+        let current = serde_json::to_value(&*live)?;
+        let desired = retained(&current, manifest);
+        // What the script has stay is asked of it only where something would change.
+        if desired == current {
+            return Ok(());
+        }
+        let desired = self.retain(&kind, desired, &current)?;
+        if desired != current {
+            let object: DynamicObject = serde_json::from_value(desired)?;
+            cell.replace(&kind, &object).await.context("failed to update")?;
+        }
+        Ok(())
+    }
 }
 
 /// An error with all its causes: that the network refused is the last of them.
 fn told(error: &anyhow::Error) -> String {
     let chain: Vec<String> = error.chain().map(ToString::to_string).collect();
     chain.join(": ")
-}
-
-async fn execute(cell: &Plane, cluster: &str, work: &DynamicObject) -> Result<()> {
-    let manifest = manifest_of(work);
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, name) = (text(&manifest["kind"]), text(&manifest["metadata"]["name"]));
-    let namespace = text(&manifest["metadata"]["namespace"]);
-    if work.metadata.deletion_timestamp.is_some() {
-        // Asked of the server: what was made a moment ago may not be in the cache yet.
-        let found = cell.fetch(&kind, &namespace, &name).await?;
-        let ours = found.filter(|o| o.labels().get(MANAGED).is_some() && o.metadata.deletion_timestamp.is_none());
-        if ours.is_some() {
-            cell.delete(&kind, &namespace, &name).await?;
-        }
-        return Ok(());
-    }
-    let Some(live) = cell.get(&kind, &namespace, &name) else {
-        // Not managed, or not seen yet: the server knows.
-        match cell.fetch(&kind, &namespace, &name).await? {
-            Some(found) if found.labels().get(MANAGED).is_none() && kind != "Namespace" => anyhow::bail!(
-                "resource(kind={kind}, {namespace}/{name}) already exists in the cluster {cluster} and the \
-                 work.karmada.io/conflict-resolution strategy value is empty, Karmada will not manage this resource"
-            ),
-            Some(found) if found.labels().get(MANAGED).is_none() => {
-                let marks = json!({ "metadata": { "labels": manifest["metadata"]["labels"] } });
-                return cell.merge(&kind, &found, &marks).await;
-            }
-            Some(_) => return Ok(()),
-            None => return cell.create(&kind, &namespace, &name, manifest.clone()).await,
-        }
-    };
-    if live.metadata.deletion_timestamp.is_some() {
-        return Ok(());
-    }
-    let current = serde_json::to_value(&*live)?;
-    let desired = retained(&current, manifest);
-    if desired != current {
-        let object: DynamicObject = serde_json::from_value(desired)?;
-        cell.replace(&kind, &object).await.context("failed to update")?;
-    }
-    Ok(())
 }
 
 /// `current` with the manifest's content put back; others' labels, annotations, finalizers and the status stay (fact 8).

@@ -16,6 +16,7 @@ pub(super) enum Operation {
     Dependencies,
     Reflection,
     Aggregation,
+    Retention,
 }
 
 impl Operation {
@@ -25,6 +26,7 @@ impl Operation {
             Self::Dependencies => ("dependencyInterpretation", "GetDependencies"),
             Self::Reflection => ("statusReflection", "ReflectStatus"),
             Self::Aggregation => ("statusAggregation", "AggregateStatus"),
+            Self::Retention => ("retention", "Retain"),
         }
     }
 }
@@ -56,13 +58,8 @@ impl Federation {
         object: &DynamicObject,
         more: Option<&Value>,
     ) -> Answer {
-        let (name, function) = operation.names();
-        let script = self.hub.all("ResourceInterpreterCustomization").iter().find_map(|customization| {
-            let spec = &customization.data["spec"];
-            let script = spec["customizations"][name]["luaScript"].as_str();
-            script.filter(|_| spec["target"]["kind"] == kind).map(str::to_owned)
-        });
-        let Some(script) = script else { return Answer::NoScript };
+        let (_, function) = operation.names();
+        let Some(script) = self.script(operation, kind) else { return Answer::NoScript };
         let rest = hash(&format!("{script}{}", more.map(ToString::to_string).unwrap_or_default()));
         let question = format!("{}/{rest}", object.resource_version().unwrap_or_default());
         let key = (operation, object.uid().unwrap_or_default());
@@ -78,5 +75,23 @@ impl Federation {
         };
         answers.insert(key, (question, answer.clone()));
         answer
+    }
+
+    /// What a member is to have, once the script has said what stays as it is there.
+    pub(super) fn retain(&self, kind: &str, desired: Value, observed: &Value) -> anyhow::Result<Value> {
+        let (_, function) = Operation::Retention.names();
+        match self.script(Operation::Retention, kind) {
+            Some(script) => lua::call(&script, function, &[&desired, observed]),
+            None => Ok(desired),
+        }
+    }
+
+    fn script(&self, operation: Operation, kind: &str) -> Option<String> {
+        let (name, _) = operation.names();
+        self.hub.all("ResourceInterpreterCustomization").iter().find_map(|customization| {
+            let spec = &customization.data["spec"];
+            let script = spec["customizations"][name]["luaScript"].as_str();
+            script.filter(|_| spec["target"]["kind"] == kind).map(str::to_owned)
+        })
     }
 }

@@ -1,0 +1,222 @@
+//! Specs that are ours whole, whoever wrote them: what the plans of both planes do about it.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use super::{
+    fan_out, federate, placement,
+    refusal::{self, Cause, Refusal},
+    repair::Repairs,
+    resolve,
+};
+use crate::{
+    api::{
+        compute::{Workload, WorkloadDeployment},
+        meta::label,
+        names::{CityCode, ProjectName},
+    },
+    plan::{NamespaceFacts, Op, Project, Shared, Step, Write},
+    timing::Timing,
+};
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn workload(settings: &Value) -> Workload {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "w1", "generation": 3,
+            "finalizers": ["compute.datumapis.com/workload-controller"],
+        },
+        "spec": {
+            "template": { "spec": {
+                "runtime": {
+                    "resources": { "instanceType": "t", "requests": { "cpu": "1000m" } },
+                    "sandbox": { "containers": [{ "name": "c", "image": "i", "args": [] }] },
+                },
+                "networkInterfaces": [],
+            }},
+            "placements": [{ "name": "p", "cityCodes": ["dfw"], "scaleSettings": settings }],
+        },
+    }))
+    .unwrap()
+}
+
+/// Who holds something of the spec of what the Go operator or a hand wrote.
+fn held_by(managers: &[&str]) -> Vec<ManagedFieldsEntry> {
+    let entry =
+        |manager: &&str| ManagedFieldsEntry { manager: Some((*manager).to_owned()), ..ManagedFieldsEntry::default() };
+    managers.iter().map(entry).collect()
+}
+
+fn plan(workload: &Workload, live: Option<&WorkloadDeployment>) -> Vec<Write<Project>> {
+    let named = placement::names(workload).into_iter().filter_map(|name| Some((name, live?.clone().into())));
+    let observed = fan_out::Observed {
+        workload: workload.clone().into(),
+        deployments: live.cloned().into_iter().map(Shared::from).collect(),
+        named: named.collect(),
+        bound: [CityCode::parse("dfw").unwrap()].into(),
+        namespace_uid: Some("n1".into()),
+        networks: None,
+    };
+    fan_out::plan(&observed, NOW).steps
+}
+
+/// The deployment that a Workload makes, as its API server answers.
+fn made(workload: &Workload, edit: impl FnOnce(&mut Value)) -> WorkloadDeployment {
+    let writes = plan(workload, None);
+    let Some(Op::Apply { body, .. }) = writes.first().map(|write| &write.op) else { panic!("{writes:?}") };
+    let mut body = body.clone();
+    body["metadata"]["uid"] = json!("u1");
+    body["metadata"]["resourceVersion"] = json!("5");
+    edit(&mut body);
+    serde_json::from_value(body).unwrap()
+}
+
+/// The operations on deployments, in one word each; Events are told apart by their reason.
+fn words<P>(writes: &[Write<P>]) -> Vec<String> {
+    let word = |write: &Write<P>| match &write.op {
+        Op::Apply { status: false, .. } => "apply".to_owned(),
+        Op::TakeOver { manager, resource_version, .. } => format!("take over as {manager} at {resource_version}"),
+        Op::Create { body, .. } => format!("{}: {}", body["reason"].as_str().unwrap(), body["note"].as_str().unwrap()),
+        _ => String::new(),
+    };
+    writes.iter().map(word).filter(|word| !word.is_empty()).collect()
+}
+
+#[test]
+fn what_others_hold_of_a_deployment_is_taken_over_before_it_is_changed() {
+    let two = workload(&json!({ "minReplicas": 2 }));
+    let mut live = made(&two, |_| ());
+    assert!(words(&plan(&two, Some(&live))).is_empty());
+    live.metadata.managed_fields = Some(held_by(&["manager", "kubectl-edit"]));
+    let told = "FieldsTakenOver: the fields of its spec that kubectl-edit, manager wrote are this operator's from now on, and \
+                follow what it is made from";
+    let taken = ["take over as compute-operator-workload at 5", told];
+    assert_eq!(words(&plan(&two, Some(&live))), taken);
+    let four = workload(&json!({ "minReplicas": 4 }));
+    let writes = plan(&four, Some(&live));
+    assert_eq!(words(&writes), [&taken[..], &["apply"]].concat());
+    let Some(Op::Apply { body, .. }) = writes.last().map(|write| &write.op) else { panic!("{writes:?}") };
+    assert_eq!(body["spec"]["replicas"], 4);
+    live.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    assert!(words(&plan(&four, Some(&live))).is_empty(), "nothing is done to what goes");
+}
+
+#[test]
+fn what_could_not_be_taken_over_is_not_told() {
+    let object = workload(&json!({ "minReplicas": 2 }));
+    let mut live = made(&object, |_| ());
+    live.metadata.managed_fields = Some(held_by(&["manager"]));
+    let writes = plan(&object, Some(&live));
+    let refused = [Refusal::of(&writes[0], Cause::Passing, String::new())];
+    assert_eq!(writes.iter().map(|write| refusal::may_follow(write, &refused)).collect::<Vec<_>>(), [true, false]);
+    assert!(refusal::may_follow(&writes[1], &[]));
+}
+
+#[test]
+fn another_form_of_the_same_is_no_change() {
+    let object = workload(&json!({ "minReplicas": 1 }));
+    let live = made(&object, |body| {
+        let spec = &mut body["spec"]["template"]["spec"];
+        spec["runtime"]["resources"]["requests"]["cpu"] = json!("1");
+        spec["runtime"]["sandbox"]["containers"][0].as_object_mut().unwrap().remove("args");
+        body["spec"]["template"]["metadata"] = json!({});
+    });
+    assert!(words(&plan(&object, Some(&live))).is_empty(), "the Go operator's form stays");
+    let mut more = object.clone();
+    more.spec.template.spec.runtime.sandbox.as_mut().unwrap().containers[0].image = "j".into();
+    let writes = plan(&more, Some(&live));
+    let Some(Op::Apply { body, .. }) = writes.first().map(|write| &write.op) else { panic!("{writes:?}") };
+    let template = &body["spec"]["template"];
+    assert_eq!(template["spec"]["runtime"]["resources"]["requests"]["cpu"], "1", "what is not changed keeps its form");
+    assert_eq!(template["metadata"], json!({}));
+    assert_eq!(template["spec"]["runtime"]["sandbox"]["containers"][0], json!({ "name": "c", "image": "j" }));
+}
+
+#[test]
+fn the_number_of_instances_is_the_workloads_unless_it_asks_for_autoscaling() {
+    let metric = json!([{ "resource": { "name": "cpu", "target": { "averageUtilization": 80 } } }]);
+    for (settings, standing, wanted) in [
+        (json!({ "minReplicas": 2 }), None, 2),
+        (json!({ "minReplicas": 2 }), Some(5), 2),
+        (json!({ "minReplicas": 2, "maxReplicas": 2 }), Some(5), 2),
+        (json!({ "minReplicas": 2, "metrics": [] }), Some(5), 2),
+        (json!({ "minReplicas": 2, "maxReplicas": 9 }), None, 2),
+        (json!({ "minReplicas": 2, "maxReplicas": 9 }), Some(5), 5),
+        (json!({ "minReplicas": 2, "metrics": metric }), Some(5), 5),
+        (json!({ "minReplicas": 2, "maxReplicas": 9 }), Some(1), 1),
+    ] {
+        let object = workload(&settings);
+        let live = made(&object, |body| body["spec"]["replicas"] = json!(standing));
+        let writes = plan(&object, Some(&live));
+        let applied = writes.iter().find_map(|write| match &write.op {
+            Op::Apply { body, status: false, .. } => Some(body["spec"]["replicas"].clone()),
+            _ => None,
+        });
+        let expected = (standing != Some(wanted)).then(|| json!(wanted));
+        assert_eq!(applied, expected, "{settings} with {standing:?} standing");
+        let told = writes.iter().find_map(|write| match &write.op {
+            Op::Apply { body, status: true, .. } => Some(body["status"]["conditions"].to_string()),
+            _ => None,
+        });
+        if let Some(told) = told {
+            assert_eq!(
+                told.contains("AutoscalingNotServed"),
+                object.spec.placements[0].scale_settings.asks_for_autoscaling()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_copy_on_the_hub_is_taken_over_and_carries_the_number_as_it_is() {
+    let object = workload(&json!({ "minReplicas": 2, "maxReplicas": 9 }));
+    let original = made(&object, |body| {
+        body["metadata"]["generation"] = json!(4);
+        body["spec"]["replicas"] = json!(5);
+    });
+    let labels = [
+        (label::UPSTREAM_CLUSTER, "cluster-single"),
+        (label::UPSTREAM_NAMESPACE, "shop"),
+        (label::DELETION_PROTECTED, "Always"),
+    ];
+    let namespace = NamespaceFacts {
+        uid: "h1".into(),
+        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        ..NamespaceFacts::default()
+    };
+    let on_hub = |copy: Option<WorkloadDeployment>| {
+        let observed = federate::Observed {
+            project: ProjectName::single(),
+            deployment: original.clone().into(),
+            namespace_uid: Some("n1".into()),
+            hub_namespace: Some(namespace.clone().into()),
+            copy: copy.map(Shared::from),
+            data: resolve::View::default(),
+            karmada: None,
+            blocked: None,
+            repairs: Repairs::default(),
+            timing: Timing::default(),
+        };
+        let steps = federate::plan(&observed, NOW).steps;
+        let remote =
+            steps.into_iter().filter_map(|step| if let Step::Remote(write) = step { Some(write) } else { None });
+        remote.collect::<Vec<_>>()
+    };
+    let writes = on_hub(None);
+    let Some(Op::Apply { body, .. }) = writes.last().map(|write| &write.op) else { panic!("{writes:?}") };
+    assert_eq!(body["spec"]["replicas"], 5);
+    let mut copy: WorkloadDeployment = serde_json::from_value(body.clone()).unwrap();
+    copy.metadata.uid = Some("c1".into());
+    copy.metadata.resource_version = Some("9".into());
+    assert!(words(&on_hub(Some(copy.clone()))).is_empty());
+    copy.metadata.managed_fields = Some(held_by(&["manager"]));
+    let writes = on_hub(Some(copy.clone()));
+    assert_eq!(words(&writes)[0], "take over as compute-operator-federator at 9");
+    assert_eq!(words(&writes).len(), 2, "{writes:?}");
+    copy.annotations_mut().insert("example.com/theirs".into(), "stays".into());
+    copy.metadata.managed_fields = None;
+    assert!(words(&on_hub(Some(copy))).is_empty(), "others' annotations are theirs");
+}

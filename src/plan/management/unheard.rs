@@ -1,0 +1,130 @@
+//! Deployments whose cluster has not answered for so long that nobody knows what becomes of them.
+//!
+//! What a cell last said stays in the counters. What it said of readiness is no longer known: once the cluster has been away
+//! for [`Timing::cluster_silence`](crate::timing::Timing), that is said on the deployment, and from there on the Workload
+//! and on the projections; until the cluster answers again.
+
+use std::borrow::Cow;
+
+use super::delivery::Delivery;
+use crate::{
+    api::{
+        compute::{Condition, ConditionStatus, Instance, WorkloadDeployment},
+        meta::condition,
+        reason::Reason,
+    },
+    plan::condition::{Verdict, find},
+};
+
+/// What a deployment says while nothing is heard of it.
+pub fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
+    let available = find(&deployment.status.as_ref()?.conditions, condition::AVAILABLE)?;
+    (available.status == ConditionStatus::Unknown && available.reason() == Reason::ClusterNotReady).then_some(available)
+}
+
+/// Whether a finding says that the cluster does not answer.
+pub(super) fn is_away(finding: Option<&Delivery>) -> bool {
+    cause(finding).is_some()
+}
+
+/// What is to be said of readiness in the place of what the cell last said: `lasts` says that the cluster has been away for
+/// long. What is not known, as after a start, changes nothing.
+pub(super) fn verdict(deployment: &WorkloadDeployment, finding: Option<&Delivery>, lasts: bool) -> Option<Verdict> {
+    let before = standing(deployment).map(|stands| Verdict::unknown(Reason::ClusterNotReady, stands.message.clone()));
+    if finding.is_none() {
+        return before;
+    }
+    let cause = cause(finding).filter(|_| lasts || before.is_some())?;
+    let text = format!("nothing is heard of its instances: {}", cause.message);
+    Some(Verdict::unknown(Reason::ClusterNotReady, text))
+}
+
+fn cause(finding: Option<&Delivery>) -> Option<&Verdict> {
+    match finding? {
+        Delivery::Blocked { cause, .. } => Some(cause).filter(|cause| cause.reason == Reason::ClusterNotReady),
+        Delivery::Delivered { .. } => None,
+    }
+}
+
+/// An Instance as its projection shows it: with what is known of its readiness.
+pub(super) fn shown<'a>(source: &'a Instance, deployment: &WorkloadDeployment) -> Cow<'a, Instance> {
+    let Some(unheard) = standing(deployment) else { return Cow::Borrowed(source) };
+    let mut shown = source.clone();
+    let conditions = shown.status.iter_mut().flat_map(|status| &mut status.conditions);
+    for ready in conditions.filter(|c| c.type_ == condition::READY) {
+        *ready = Condition {
+            type_: condition::READY.into(),
+            observed_generation: ready.observed_generation,
+            ..unheard.clone()
+        };
+    }
+    Cow::Owned(shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::compute::{InstanceSpec, WorkloadDeploymentSpec};
+    use serde_json::{Value, json};
+
+    fn deployment(status: &str, reason: &str) -> WorkloadDeployment {
+        let mut wd = WorkloadDeployment::new("wd", WorkloadDeploymentSpec::default());
+        let since = "2026-01-01T00:00:00Z";
+        let available: Value = json!({ "type": "Available", "status": status, "reason": reason, "message": "m", "lastTransitionTime": since });
+        wd.status = serde_json::from_value(json!({ "conditions": [available] })).unwrap();
+        wd
+    }
+
+    fn blocked(reason: Reason) -> Delivery {
+        Delivery::Blocked {
+            cause: Verdict::no(reason, "Cluster c is not ready"),
+            data: false,
+            silent: false,
+            repair: None,
+        }
+    }
+
+    #[test]
+    fn only_a_cluster_that_is_away_for_long_takes_the_word_away_and_any_answer_gives_it_back() {
+        let heard = deployment("True", "StableInstanceFound");
+        let unheard = deployment("Unknown", "ClusterNotReady");
+        let away = blocked(Reason::ClusterNotReady);
+        let delivered = Delivery::Delivered { on: vec!["c".into()], note: None };
+        for (wd, finding, lasts, said) in [
+            (&heard, Some(&away), false, None),
+            (&heard, Some(&away), true, Some("nothing is heard of its instances: Cluster c is not ready")),
+            (&heard, Some(&blocked(Reason::NotApplied)), true, None),
+            (&heard, None, true, None),
+            // It stays over a start of the manager, whose memory begins anew.
+            (&unheard, Some(&away), false, Some("nothing is heard of its instances: Cluster c is not ready")),
+            (&unheard, None, false, Some("m")),
+            (&unheard, Some(&delivered), true, None),
+            (&deployment("Unknown", "Pending"), None, true, None),
+        ] {
+            let verdict = verdict(wd, finding, lasts);
+            assert_eq!(verdict.as_ref().map(|verdict| &*verdict.message), said, "{finding:?}");
+            assert!(verdict.is_none_or(|verdict| verdict.status == ConditionStatus::Unknown));
+        }
+    }
+
+    #[test]
+    fn a_projection_shows_of_readiness_what_is_known() {
+        let mut source = Instance::new("wd-0", InstanceSpec::default());
+        let since = "2026-01-01T00:00:00Z";
+        source.status = serde_json::from_value(json!({ "conditions": [
+            { "type": "Programmed", "status": "True", "reason": "Programmed", "message": "", "lastTransitionTime": since },
+            { "type": "Ready", "status": "True", "reason": "Available", "message": "", "lastTransitionTime": since, "observedGeneration": 3 },
+        ]}))
+        .unwrap();
+        assert_eq!(*shown(&source, &deployment("True", "StableInstanceFound")), source);
+        let shown = shown(&source, &deployment("Unknown", "ClusterNotReady"));
+        let conditions = &shown.status.as_ref().unwrap().conditions;
+        assert_eq!(conditions[0], source.status.as_ref().unwrap().conditions[0]);
+        let ready = &conditions[1];
+        assert_eq!(
+            (&*ready.type_, ready.status, &*ready.reason),
+            ("Ready", ConditionStatus::Unknown, "ClusterNotReady")
+        );
+        assert_eq!((&*ready.message, ready.observed_generation), ("m", Some(3)));
+    }
+}

@@ -1,0 +1,238 @@
+//! Parts of an object that are ours whole, and what others own of them: how it becomes ours.
+//!
+//! The Go operator wrote with plain updates, which leave every field that it wrote to its field manager. An apply removes a
+//! field only when nobody else owns it; so a field of such an object that we apply no more would stay for ever. Ownership
+//! therefore passes to us first, by path and whoever holds it, in one write that changes nothing but `managedFields`. From
+//! then on an apply of ours says all there is, and no write shows half of a change.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use kube::Resource;
+use serde_json::{Map, Value};
+
+use crate::api::meta;
+
+/// A part of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What is wanted.
+    Spec,
+    /// What has come of it.
+    Status,
+}
+
+/// The field of a spec that stays with whoever owns it: we apply it always, so that it is never left behind, and where
+/// somebody else scales it is his.
+const REPLICAS: &str = "f:replicas";
+
+impl Part {
+    const ALL: [Self; 2] = [Self::Spec, Self::Status];
+
+    fn field(self) -> &'static str {
+        match self {
+            Self::Spec => "f:spec",
+            Self::Status => "f:status",
+        }
+    }
+
+    /// Whether an entry speaks of this part: what is said of a status is said through its subresource.
+    fn is_spoken_of_by(self, entry: &ManagedFieldsEntry) -> bool {
+        (entry.subresource.as_deref() == Some("status")) == (self == Self::Status)
+    }
+
+    /// The paths below this part that `entry` holds and that are to be ours.
+    fn held(self, entry: &ManagedFieldsEntry) -> Option<Map<String, Value>> {
+        let fields = &entry.fields_v1.as_ref().filter(|_| self.is_spoken_of_by(entry))?.0;
+        let mut paths = fields.get(self.field())?.as_object()?.clone();
+        paths.remove(REPLICAS);
+        paths.keys().any(|path| path != ".").then_some(paths)
+    }
+
+    /// Takes these paths out of what `entry` holds.
+    fn release(self, entry: &mut ManagedFieldsEntry) {
+        let Some(Value::Object(fields)) = entry.fields_v1.as_mut().map(|fields| &mut fields.0) else { return };
+        let left = fields.get(self.field()).and_then(|below| below.get(REPLICAS)).cloned();
+        fields.remove(self.field());
+        if let Some(replicas) = left {
+            fields.insert(self.field().into(), Map::from_iter([(REPLICAS.into(), replicas)]).into());
+        }
+    }
+
+    /// That entry, when nothing has been applied yet.
+    fn no_apply_yet(self, manager: &str, version: Option<String>) -> ManagedFieldsEntry {
+        ManagedFieldsEntry {
+            manager: Some(manager.into()),
+            operation: Some("Apply".into()),
+            api_version: version,
+            fields_type: Some("FieldsV1".into()),
+            fields_v1: Some(FieldsV1(Value::Object(Map::new()))),
+            subresource: (self == Self::Status).then(|| "status".into()),
+            ..ManagedFieldsEntry::default()
+        }
+    }
+
+    /// Whether this is the entry in which our own applies of this part are booked.
+    fn is_applied_in(self, entry: &ManagedFieldsEntry, manager: &str) -> bool {
+        entry.manager.as_deref() == Some(manager)
+            && entry.operation.as_deref() == Some("Apply")
+            && entry.subresource.as_deref() == (self == Self::Status).then_some("status")
+    }
+}
+
+/// What is kept of another's entry: that it holds something of a spec or a status. What exactly is read again when it is
+/// taken over, which happens once.
+pub fn trace(entry: &ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
+    let holds = Part::ALL.into_iter().any(|part| part.held(entry).is_some());
+    (holds && !is_own(entry)).then(|| ManagedFieldsEntry {
+        manager: entry.manager.clone(),
+        subresource: entry.subresource.clone(),
+        ..ManagedFieldsEntry::default()
+    })
+}
+
+/// Names of the other field managers that hold something of this part.
+pub fn holders<K: Resource>(live: &K, part: Part) -> Vec<String> {
+    let holds = |entry: &&ManagedFieldsEntry| {
+        !is_own(entry) && part.is_spoken_of_by(entry) && (entry.fields_v1.is_none() || part.held(entry).is_some())
+    };
+    let managers = live.meta().managed_fields.iter().flatten().filter(holds);
+    let mut names: Vec<String> = managers.map(|entry| entry.manager.clone().unwrap_or_default()).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The managed fields of an object once `manager` holds all that others hold of these parts. `None` when they hold nothing.
+pub fn taken_over(entries: &[ManagedFieldsEntry], manager: &str, parts: &[Part]) -> Option<Vec<ManagedFieldsEntry>> {
+    let mut entries = entries.to_vec();
+    let mut news = false;
+    for part in parts {
+        let mut paths = Map::new();
+        let mut version = None;
+        for entry in entries.iter_mut().filter(|entry| !is_own(entry)) {
+            let Some(held) = part.held(entry) else { continue };
+            unite(&mut paths, held);
+            version.clone_from(&entry.api_version);
+            part.release(entry);
+        }
+        if paths.is_empty() {
+            continue;
+        }
+        news = true;
+        if !entries.iter().any(|entry| part.is_applied_in(entry, manager)) {
+            entries.push(part.no_apply_yet(manager, version));
+        }
+        let own = entries.iter_mut().filter(|entry| part.is_applied_in(entry, manager));
+        for fields in own.filter_map(|entry| entry.fields_v1.as_mut()?.0.as_object_mut()) {
+            unite(fields, Map::from_iter([(part.field().to_owned(), Value::Object(std::mem::take(&mut paths)))]));
+        }
+    }
+    entries.retain(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0 != Value::Object(Map::new())));
+    news.then_some(entries)
+}
+
+/// What our own managers hold otherwise than by an apply is what an admission plugin put into a write of ours: taken from
+/// it, it would be put in again.
+fn is_own(entry: &ManagedFieldsEntry) -> bool {
+    entry.manager.as_deref().is_some_and(|name| name.starts_with(meta::manager::PREFIX))
+}
+
+fn unite(all: &mut Map<String, Value>, more: Map<String, Value>) {
+    for (path, below) in more {
+        match (all.get_mut(&path), below) {
+            (Some(Value::Object(all)), Value::Object(more)) => unite(all, more),
+            (_, below) => drop(all.insert(path, below)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::compute::{WorkloadDeployment, WorkloadDeploymentSpec};
+    use serde_json::json;
+
+    const ME: &str = "compute-operator-workload";
+
+    #[allow(clippy::needless_pass_by_value)] // reads better where it is called
+    fn entry(manager: &str, operation: &str, subresource: Option<&str>, fields: Value) -> ManagedFieldsEntry {
+        serde_json::from_value(json!({
+            "manager": manager, "operation": operation, "subresource": subresource,
+            "apiVersion": "compute.datumapis.com/v1alpha", "fieldsType": "FieldsV1", "fieldsV1": fields,
+        }))
+        .unwrap()
+    }
+
+    fn fields(entries: &[ManagedFieldsEntry], manager: &str) -> Vec<Value> {
+        let of = entries.iter().filter(|entry| entry.manager.as_deref() == Some(manager));
+        of.map(|entry| entry.fields_v1.as_ref().unwrap().0.clone()).collect()
+    }
+
+    #[test]
+    fn paths_of_the_spec_pass_whoever_holds_them_and_the_rest_stays() {
+        let containers = |paths: Value| json!({ "f:template": { "f:containers": { "k:{\"name\":\"c\"}": paths } } });
+        let mut go = json!({ "f:metadata": { "f:labels": { "f:theirs": {} } }, "f:spec": containers(json!({ ".": {}, "f:env": {} })) });
+        go["f:spec"]["f:replicas"] = json!({});
+        let before = [
+            entry("manager", "Update", None, go),
+            entry("manager", "Update", Some("status"), json!({ "f:status": { "f:replicas": {} } })),
+            entry("kubectl-edit", "Update", None, json!({ "f:spec": { "f:cityCode": {} } })),
+            entry("hand", "Apply", None, json!({ "f:spec": { "f:placementName": {} } })),
+            entry("autoscaler", "Update", Some("scale"), json!({ "f:spec": { "f:replicas": {} } })),
+            entry(
+                ME,
+                "Apply",
+                None,
+                json!({ "f:metadata": { "f:labels": { "f:ours": {} } }, "f:spec": containers(json!({ ".": {}, "f:image": {} })) }),
+            ),
+        ];
+        let after = taken_over(&before, ME, &[Part::Spec]).unwrap();
+        let mut all = containers(json!({ ".": {}, "f:image": {}, "f:env": {} }));
+        all["f:cityCode"] = json!({});
+        all["f:placementName"] = json!({});
+        assert_eq!(fields(&after, ME), [json!({ "f:metadata": { "f:labels": { "f:ours": {} } }, "f:spec": all })]);
+        assert_eq!(
+            fields(&after, "manager"),
+            [
+                json!({ "f:metadata": { "f:labels": { "f:theirs": {} } }, "f:spec": { "f:replicas": {} } }),
+                json!({ "f:status": { "f:replicas": {} } }),
+            ]
+        );
+        assert!(
+            fields(&after, "kubectl-edit").is_empty() && fields(&after, "hand").is_empty(),
+            "nothing is left to them"
+        );
+        assert_eq!(fields(&after, "autoscaler").len(), 1, "who scales goes on scaling");
+        assert_eq!(taken_over(&after, ME, &[Part::Spec]), None, "it happens once");
+    }
+
+    #[test]
+    fn a_status_passes_in_its_own_subresource() {
+        let go = entry("manager", "Update", Some("status"), json!({ "f:status": { "f:conditions": {} } }));
+        let after = taken_over(&[go], ME, &[Part::Spec, Part::Status]).unwrap();
+        assert_eq!(after.len(), 1);
+        let own = &after[0];
+        assert_eq!((own.manager.as_deref(), own.operation.as_deref()), (Some(ME), Some("Apply")));
+        assert_eq!(own.subresource.as_deref(), Some("status"));
+        assert_eq!(own.fields_v1.as_ref().unwrap().0, json!({ "f:status": { "f:conditions": {} } }));
+    }
+
+    #[test]
+    fn a_trace_tells_of_others_and_of_nothing_but_spec_and_status() {
+        let of = |manager: &str, fields: Value| trace(&entry(manager, "Update", None, fields));
+        assert!(of("manager", json!({ "f:spec": { "f:a": {} } })).is_some_and(|trace| trace.fields_v1.is_none()));
+        for (manager, fields) in [
+            ("manager", json!({ "f:metadata": { "f:labels": { "f:a": {} } } })),
+            ("scaler", json!({ "f:spec": { ".": {}, "f:replicas": {} } })),
+            (ME, json!({ "f:spec": { "f:a": {} } })),
+        ] {
+            assert_eq!(of(manager, fields.clone()), None, "{manager} {fields}");
+        }
+        let mut live = WorkloadDeployment::new("web", WorkloadDeploymentSpec::default());
+        live.metadata.managed_fields = Some(vec![
+            of("manager", json!({ "f:spec": { "f:a": {} } })).unwrap(),
+            trace(&entry("karmada", "Update", Some("status"), json!({ "f:status": { "f:a": {} } }))).unwrap(),
+        ]);
+        assert_eq!(holders(&live, Part::Spec), ["manager"]);
+        assert_eq!(holders(&live, Part::Status), ["karmada"]);
+    }
+}
