@@ -22,6 +22,14 @@ fn deployment(edit: impl FnOnce(&mut Value)) -> WorkloadDeployment {
     serde_json::from_value(object).unwrap()
 }
 
+/// Its cluster has been away for long.
+fn unheard(deployment: &mut Value) {
+    deployment["status"] = json!({ "conditions": [{
+        "type": "Available", "status": "Unknown", "reason": "ClusterNotReady", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]});
+}
+
 fn copy(city: &str, expects: &[&str]) -> WorkloadDeployment {
     deployment(|object| {
         object["metadata"]["labels"] = json!({ label::TOPOLOGY_CITY: city });
@@ -266,12 +274,7 @@ fn what_a_change_in_a_project_concerns() {
     };
     let companion = |token| vec![ProjectWork::Companion(shop(), token)];
     let db = || companion(Token::secret("db"));
-    let mut unheard = wd.clone();
-    unheard.status = serde_json::from_value(json!({ "conditions": [{
-        "type": "Available", "status": "Unknown", "reason": "ClusterNotReady", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }]}))
-    .unwrap();
+    let unheard = deployment(unheard);
     let claimants = || vec![ProjectWork::Claimants(shop(), "web-p-dfw".into())];
     let (open, opens) = (Some(city("dfw")), None);
     let facts = NamespaceFacts::default();
