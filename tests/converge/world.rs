@@ -101,10 +101,8 @@ fn runtime(template: u32) -> Value {
     let data = [json!({ "configMapRef": { "name": "settings" } }), json!({ "secretRef": { "name": "db" } })];
     let data = &data[..=usize::try_from(template).unwrap()];
     let limits = json!({ "cpu": (template + 1).to_string(), "memory": "1Gi" });
-    let mut resources = json!({ "instanceType": "t" });
-    if template > 0 {
-        resources["requests"] = json!({ "example.com/disk": template.to_string() });
-    }
+    let disk = (template > 0).then(|| json!({ "example.com/disk": template.to_string() }));
+    let resources = json!({ "instanceType": "t", "requests": disk });
     json!({
         "resources": resources,
         "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": data, "resources": { "limits": limits } }] },

@@ -207,21 +207,24 @@ fn what_the_go_operator_wrote_runs_on_and_follows() {
         after.retain(|what, _| before.contains_key(what) && !what.contains("Instance"));
         assert!(after.iter().all(|(what, uid)| before[what] == *uid), "{after:?}");
 
-        // A hand's edit goes by the same way.
-        let copies = api(&world.hub, "WorkloadDeployment", &hub);
-        let mut copy = copies.get(WD).await.unwrap();
-        copy.data["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] =
-            env(&["BAR", "BAZ", "MINE"]);
-        copy.metadata.managed_fields = None;
-        copies.replace(WD, &by("kubectl-edit"), &copy).await.unwrap();
-        eventually("the hand's edit is gone", || async {
-            let copy = copies.get(WD).await.map_err(|e| e.to_string())?;
-            let right = !copy.data.to_string().contains("MINE") && owners(&copy).len() == 1;
-            if right { Ok(()) } else { Err(format!("{:?}", owners(&copy))) }
-        })
-        .await;
-        arrives(&world, &hub, 3, &["BAR", "BAZ"]).await;
+        a_hands_edit_goes(&world, &hub).await;
     });
+}
+
+/// What somebody writes into the copy goes by the same way.
+async fn a_hands_edit_goes(world: &World, hub: &str) {
+    let copies = api(&world.hub, "WorkloadDeployment", hub);
+    let mut copy = copies.get(WD).await.unwrap();
+    copy.data["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = env(&["BAR", "BAZ", "MINE"]);
+    copy.metadata.managed_fields = None;
+    copies.replace(WD, &by("kubectl-edit"), &copy).await.unwrap();
+    eventually("the hand's edit is gone", || async {
+        let copy = copies.get(WD).await.map_err(|e| e.to_string())?;
+        let right = !copy.data.to_string().contains("MINE") && owners(&copy).len() == 1;
+        if right { Ok(()) } else { Err(format!("{:?}", owners(&copy))) }
+    })
+    .await;
+    arrives(world, hub, 3, &["BAR", "BAZ"]).await;
 }
 
 /// Waits until deployment and copy are the operator's alone, which is told on each and counted; the rest is still others'.

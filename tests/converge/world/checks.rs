@@ -106,7 +106,13 @@ impl World {
         for instance in cell.all::<Instance>(Kind::Instance) {
             assert_eq!(instance.spec.runtime, workload.spec.template.spec.runtime);
         }
-        for name in &deployments {
+        self.check_specs(&deployments, &workload, replicas);
+    }
+
+    /// The specs of deployments, on every plane.
+    fn check_specs(&self, deployments: &BTreeSet<String>, workload: &Workload, replicas: i32) {
+        let Planes { project, hub, cell, .. } = &self.now;
+        for name in deployments {
             let of =
                 |model: &Model, ns| model.get::<WorkloadDeployment>(Kind::WorkloadDeployment, ns, name).unwrap().spec;
             let (original, copy, there) = (of(project, NS), of(hub, HUB_NS), of(cell, HUB_NS));
