@@ -100,7 +100,7 @@ impl World {
             .flat_map(|wd| (0..replicas).map(move |n| names::instance_name(wd, u32::try_from(n).unwrap())));
         assert_eq!(names(cell, Kind::Instance, HUB_NS), instances.collect());
         let total = replicas * i32::try_from(deployments.len()).unwrap();
-        let status = workload.status.unwrap();
+        let status = workload.status.as_ref().unwrap();
         assert_eq!((status.replicas, status.ready_replicas, status.updated_replicas), (total, total, total));
         assert_eq!(status.observed_generation, workload.metadata.generation);
         for instance in cell.all::<Instance>(Kind::Instance) {
