@@ -238,15 +238,11 @@ impl Stage {
 
     /// What the hub says of one place: where its policy sends the deployment, and what the scheduler has done.
     async fn how(&self, place: &Place) -> String {
-        let policy = get(&self.world.hub, "PropagationPolicy", &place.hub, "city-dfw").await;
         let name = format!("{}-workloaddeployment", place.deployment);
+        let policy = get(&self.world.hub, "PropagationPolicy", &place.hub, "city-dfw").await;
         let binding = get(&self.world.hub, "ResourceBinding", &place.hub, &name).await;
         let policy = policy.map(|policy| policy.data["spec"]["placement"].to_string());
-        let binding = binding.map(|binding| {
-            let spec = &binding.data["spec"];
-            let applied = binding.annotations().get("policy.karmada.io/applied-placement").cloned();
-            format!("{} {} {applied:?} {}", spec["clusters"], spec["placement"], binding.data["status"])
-        });
+        let binding = binding.map(|binding| format!("{:?} {}", binding.annotations(), binding.data));
         format!("policy {policy:?}, binding {binding:?}")
     }
 

@@ -7,15 +7,6 @@ use super::{root, rust_files};
 const LINES_OF_A_FILE: usize = 400;
 const LINES_OF_A_FUNCTION: usize = 80;
 
-/// Longer than that, and not to grow: who shortens one takes it off this list.
-const LONG: [(&str, usize); 2] = [
-    ("tests/it/drains.rs", 402),
-    (
-        "tests/it/projects/leaving.rs: what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace",
-        104,
-    ),
-];
-
 /// Every function of a file, with its lines from signature to end. In formatted code that is a brace, indented as the
 /// signature is; for one without a body, in a trait, a semicolon.
 fn functions(text: &str) -> Vec<(&str, usize)> {
@@ -45,11 +36,6 @@ fn declared(line: &str) -> Option<&str> {
     modifiers.split_whitespace().all(is_modifier).then_some(name)
 }
 
-/// How long it may be.
-fn at_most(name: &str, limit: usize) -> usize {
-    LONG.iter().find(|(long, _)| *long == name).map_or(limit, |(_, lines)| *lines)
-}
-
 #[test]
 fn files_and_functions_are_short() {
     let mut seen = 0;
@@ -58,13 +44,13 @@ fn files_and_functions_are_short() {
         let text = fs::read_to_string(&file).unwrap();
         let name = file.strip_prefix(root()).unwrap().display().to_string();
         let lines = text.lines().count();
-        if lines > at_most(&name, LINES_OF_A_FILE) {
+        if lines > LINES_OF_A_FILE {
             long.insert(name.clone(), lines);
         }
         for (function, lines) in functions(&text) {
             seen += 1;
             let function = format!("{name}: {function}");
-            if lines > at_most(&function, LINES_OF_A_FUNCTION) {
+            if lines > LINES_OF_A_FUNCTION {
                 long.insert(function, lines);
             }
         }

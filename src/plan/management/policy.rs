@@ -205,13 +205,16 @@ fn spellings(observed: &Observed) -> BTreeSet<String> {
 }
 
 /// The writes that give the policy this spec. The placement is ours as a whole: what stands there and is not wanted goes,
-/// whoever wrote it, which an apply cannot do. The next look applies the rest.
+/// whoever wrote it, which an apply cannot do. The next look applies the rest; that the policy is ours it says at once, for
+/// by then its last deployment may have gone.
 fn write(observed: &Observed, live: Option<&PropagationPolicy>, spec: &PropagationPolicySpec) -> Vec<Write<Hub>> {
+    let labels = json!({ label::MANAGED_BY: meta::MANAGED_BY });
     if let Some(live) = live.filter(|live| live.spec.placement != spec.placement) {
         let placement = diff::merge_patch(&json!(live.spec.placement), &json!(spec.placement));
-        return vec![Write::amend(manager::CITY_POLICY, json!({ "spec": { "placement": placement } }), live)];
+        let patch = json!({ "metadata": { "labels": labels }, "spec": { "placement": placement } });
+        return vec![Write::amend(manager::CITY_POLICY, patch, live)];
     }
-    let fields = json!({ "metadata": { "labels": { label::MANAGED_BY: meta::MANAGED_BY } }, "spec": spec });
+    let fields = json!({ "metadata": { "labels": labels }, "spec": spec });
     let name = observed.city.policy_name();
     Write::ensure(manager::CITY_POLICY, &observed.namespace, &name, fields, live).into_iter().collect()
 }

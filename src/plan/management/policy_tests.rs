@@ -257,6 +257,16 @@ fn a_plain_policy_gets_its_guard_in_place_and_gives_it_back() {
 }
 
 #[test]
+fn a_policy_of_the_go_operator_is_ours_from_the_first_write_on() {
+    let dfw = dfw();
+    let seen = Observed { wanted: true, place: Some(on(&["cell-dfw"])), guard: true, ..observed(&dfw, Some(&of_go())) };
+    let adopted = after(Some(&of_go()), &plan(&seen, NOW).steps[0]);
+    // The last deployment goes before anybody looks again.
+    let steps = plan(&Observed { wanted: false, ..observed(&dfw, Some(&adopted)) }, NOW).steps;
+    assert!(matches!(steps[..], [Write { op: Op::Delete { .. }, .. }]), "it is not left behind: {steps:?}");
+}
+
+#[test]
 fn nothing_is_sent_anywhere_while_nobody_knows_where_the_city_is() {
     let dfw = dfw();
     for (copies, guard) in [(0, true), (1, true), (1, false)] {

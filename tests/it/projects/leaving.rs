@@ -7,7 +7,10 @@ use std::sync::{
 
 use http::Method;
 use jiff::Timestamp;
-use kube::api::DeleteParams;
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, DynamicObject},
+};
 use testbed::{audit::Audit, gate::Gate};
 
 use super::*;
@@ -66,6 +69,49 @@ async fn delete_once_allowed(client: &Client, namespace: &str) {
     .await;
 }
 
+/// Waits until it is reported and counted that a hub namespace is stranded; returns when it was reported.
+async fn reported_as_stranded(world: &World, namespace: &str) -> Timestamp {
+    let counted = AtomicBool::new(false);
+    eventually("it is told, and counted", || async {
+        // Once it is removed, it is counted no more.
+        if metric(world, "compute_federation_stranded_namespaces").await > 0.5 {
+            counted.store(true, Ordering::SeqCst);
+        }
+        let event = list(&world.hub, "Event", "default")
+            .await
+            .into_iter()
+            .find(|event| event.data["reason"] == "Stranded" && event.data["regarding"]["name"] == json!(namespace))
+            .ok_or("no Event")?;
+        if !counted.load(Ordering::SeqCst) {
+            return Err("not counted".to_owned());
+        }
+        Ok(event.data["eventTime"].as_str().unwrap().parse().unwrap())
+    })
+    .await
+}
+
+/// The manager has been held up on its way to remove this namespace: somebody says that it is to stay, and it does.
+async fn stays_while_paused(world: &World, gate: &Gate, before: &DynamicObject) {
+    let namespace = before.name_any();
+    // The manager has read the namespace and judged it; now somebody says that it is to stay.
+    gate.hold().caught().await;
+    let pause =
+        |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
+    merge(&world.hub, "Namespace", "", &namespace, pause(json!("true"))).await;
+    gate.hold().release();
+    eventually("it says that the namespace stays", || async {
+        let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
+        if log.contains("stranded hub namespace stays for now") { Ok(()) } else { Err("not yet".to_owned()) }
+    })
+    .await;
+    never("it is touched", || async {
+        let after = get(&world.hub, "Namespace", "", &namespace).await.unwrap().metadata;
+        (after.deletion_timestamp.is_some() || after.labels != before.metadata.labels).then_some(after)
+    })
+    .await;
+    merge(&world.hub, "Namespace", "", &namespace, pause(Value::Null)).await;
+}
+
 #[test]
 fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace() {
     RUNTIME.block_on(async {
@@ -106,40 +152,8 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
         gate.hold().next(Method::PATCH, &format!("/namespaces/{lost}"));
         let before = get(&world.hub, "Namespace", "", &lost).await.unwrap();
         world.restart_manager(&[&format!("--federation-kubeconfig={}", gate.kubeconfig().display())]).await;
-        let counted = AtomicBool::new(false);
-        let told: Timestamp = eventually("it is told, and counted", || async {
-            // Once it is removed, it is counted no more.
-            if metric(&world, "compute_federation_stranded_namespaces").await > 0.5 {
-                counted.store(true, Ordering::SeqCst);
-            }
-            let told = list(&world.hub, "Event", "default")
-                .await
-                .into_iter()
-                .find(|event| event.data["reason"] == "Stranded" && event.data["regarding"]["name"] == json!(lost))
-                .ok_or("no Event")?;
-            if !counted.load(Ordering::SeqCst) {
-                return Err("not counted".to_owned());
-            }
-            Ok(told.data["eventTime"].as_str().unwrap().parse().unwrap())
-        })
-        .await;
-        // The manager has read the namespace and judged it; now somebody says that it is to stay.
-        gate.hold().caught().await;
-        let pause =
-            |value: Value| json!({ "metadata": { "annotations": { "compute.datumapis.com/pause-cleanup": value } } });
-        merge(&world.hub, "Namespace", "", &lost, pause(json!("true"))).await;
-        gate.hold().release();
-        eventually("it says that the namespace stays", || async {
-            let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
-            if log.contains("stranded hub namespace stays for now") { Ok(()) } else { Err("not yet".to_owned()) }
-        })
-        .await;
-        never("it is touched", || async {
-            let after = get(&world.hub, "Namespace", "", &lost).await.unwrap().metadata;
-            (after.deletion_timestamp.is_some() || after.labels != before.metadata.labels).then_some(after)
-        })
-        .await;
-        merge(&world.hub, "Namespace", "", &lost, pause(Value::Null)).await;
+        let reported = reported_as_stranded(&world, &lost).await;
+        stays_while_paused(&world, &gate, &before).await;
         for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw)] {
             eventually(&format!("it is gone from {place}"), || async {
                 let left = get(client, "Namespace", "", &lost).await;
@@ -157,7 +171,7 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
         let asked = on_hub.requests().unwrap();
         let removal =
             asked.iter().find(|r| r.verb == "delete" && r.resource == "namespaces" && r.name == lost).unwrap();
-        let warned = removal.at.duration_since(told);
+        let warned = removal.at.duration_since(reported);
         assert!(warned.as_secs_f64() > GRACE.as_secs_f64() - 0.1, "removed {warned:?} after it was told");
         assert!(get(&world.dfw, "Instance", &kept, "web-p-dfw-0").await.is_some(), "the other project's runs on");
         // As it was before, for whoever comes next.
