@@ -37,13 +37,27 @@ async fn uids(cell: &Client, hub: &str) -> BTreeMap<String, String> {
     found
 }
 
-/// Waits until a city's policy guards exactly this cluster.
+/// Waits until a city's policy guards exactly this cluster, and Karmada goes by it: until its scheduler has seen the second
+/// group, the label alone counts.
 async fn guarded(world: &World, hub: &str, cluster: &str) {
     eventually(&format!("dfw is guarded on {cluster}"), || async {
         let policy = get(&world.hub, "PropagationPolicy", hub, "city-dfw").await.ok_or("no policy")?;
-        let placement = &policy.data["spec"]["placement"];
-        let names = |group: usize| placement["clusterAffinities"][group]["clusterNames"] == json!([cluster]);
-        if names(0) && names(1) { Ok(()) } else { Err(placement.to_string()) }
+        let guards = |placement: &Value| {
+            let names = |group: usize| placement["clusterAffinities"][group]["clusterNames"] == json!([cluster]);
+            if names(0) && names(1) { Ok(()) } else { Err(placement.to_string()) }
+        };
+        guards(&policy.data["spec"]["placement"])?;
+        let bindings = list(&world.hub, "ResourceBinding", hub).await;
+        for binding in
+            bindings.iter().filter(|binding| binding.data["spec"]["resource"]["kind"] == "WorkloadDeployment")
+        {
+            let annotation = |key: &str| binding.annotations().get(key);
+            if annotation("propagationpolicy.karmada.io/name").is_some_and(|by| by == "city-dfw") {
+                let applied = annotation("policy.karmada.io/applied-placement").ok_or("not scheduled")?;
+                guards(&serde_json::from_str(applied).map_err(|error| error.to_string())?)?;
+            }
+        }
+        Ok(())
     })
     .await;
 }
