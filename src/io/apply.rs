@@ -110,7 +110,8 @@ impl<P: Plane> ControlPlane<P> {
             found => found?,
         };
         let entries = found.metadata.managed_fields.unwrap_or_default();
-        let Some(entries) = takeover::taken_over(&entries, manager, parts) else { return Ok(None) };
+        let (_, kind, _) = object.kind.gvk();
+        let Some(entries) = takeover::taken_over(kind, &entries, manager, parts) else { return Ok(None) };
         let ObjectVersion { uid, resource_version } = judged;
         let metadata = json!({ "uid": uid, "resourceVersion": resource_version, "managedFields": entries });
         let params = PatchParams { field_manager: Some(manager.into()), ..PatchParams::default() };

@@ -17,13 +17,13 @@ use crate::{
 };
 
 /// Drops what no decision reads: every field manager's book-keeping but that of our own applies, which is packed, and a
-/// trace of others' that hold something which may have to be ours.
-pub(super) fn pruned<K: Resource>(mut object: K) -> K {
+/// trace of others' that hold something which may have to be ours. `kind` is the object's.
+pub(super) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
     if let Some(entries) = &mut object.meta_mut().managed_fields {
         let kept = |mut entry: ManagedFieldsEntry| {
             let own = entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX));
             if !own || entry.operation.as_deref() != Some("Apply") {
-                return takeover::trace(&entry);
+                return takeover::trace(kind, &entry);
             }
             if let Some(fields) = entry.fields_v1.as_mut() {
                 diff::pack(fields);
@@ -51,10 +51,11 @@ where
     I: IndexValue,
 {
     fn wrote(&self, object: Value) {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
         // What we wrote and cannot read back comes by the watch, which reports it.
         if let Ok(object) = serde_json::from_value::<K>(object) {
             let frame = Incoming::<V>::new(&object, None);
-            self.store.wrote(Incoming { value: Some((self.keep)(pruned(object))), ..frame });
+            self.store.wrote(Incoming { value: Some((self.keep)(pruned(&kind, object))), ..frame });
         }
     }
 

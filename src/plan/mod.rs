@@ -18,6 +18,7 @@ pub mod quantity;
 #[cfg(test)]
 mod recorded;
 pub mod references;
+mod schema;
 mod shared;
 pub mod takeover;
 pub mod whole_spec;

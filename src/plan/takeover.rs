@@ -4,11 +4,14 @@
 //! field only when nobody else owns it; so a field of such an object that we apply no more would stay for ever. Ownership
 //! therefore passes to us first, by path and whoever holds it, in one write that changes nothing but `managedFields`. From
 //! then on an apply of ours says all there is, and no write shows half of a change.
+//!
+//! A field that our own definition does not know cannot be in an apply of ours, which would then remove it. Such a field, of
+//! a newer version, stays with whoever holds it.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
-use kube::Resource;
 use serde_json::{Map, Value};
 
+use super::{Known, schema};
 use crate::api::meta;
 
 /// A part of an object.
@@ -40,20 +43,20 @@ impl Part {
     }
 
     /// The paths below this part that `entry` holds and that are to be ours.
-    fn held(self, entry: &ManagedFieldsEntry) -> Option<Map<String, Value>> {
+    fn held(self, kind: &str, entry: &ManagedFieldsEntry) -> Option<Map<String, Value>> {
         let fields = &entry.fields_v1.as_ref().filter(|_| self.is_spoken_of_by(entry))?.0;
-        let mut paths = fields.get(self.field())?.as_object()?.clone();
+        let mut paths = schema::known(kind, self.field(), fields.get(self.field())?.as_object()?);
         paths.remove(REPLICAS);
         paths.keys().any(|path| path != ".").then_some(paths)
     }
 
-    /// Takes these paths out of what `entry` holds.
-    fn release(self, entry: &mut ManagedFieldsEntry) {
+    /// Takes `held` out of what `entry` holds.
+    fn release(self, entry: &mut ManagedFieldsEntry, held: &Map<String, Value>) {
         let Some(Value::Object(fields)) = entry.fields_v1.as_mut().map(|fields| &mut fields.0) else { return };
-        let left = fields.get(self.field()).and_then(|below| below.get(REPLICAS)).cloned();
-        fields.remove(self.field());
-        if let Some(replicas) = left {
-            fields.insert(self.field().into(), Map::from_iter([(REPLICAS.into(), replicas)]).into());
+        let Some(Value::Object(left)) = fields.get_mut(self.field()) else { return };
+        subtract(left, held);
+        if left.is_empty() {
+            fields.remove(self.field());
         }
     }
 
@@ -78,10 +81,10 @@ impl Part {
     }
 }
 
-/// What is kept of another's entry: that it holds something of a spec or a status. What exactly is read again when it is
-/// taken over, which happens once.
-pub fn trace(entry: &ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
-    let holds = Part::ALL.into_iter().any(|part| part.held(entry).is_some());
+/// What is kept of another's entry in an object of this kind: that it holds something of a spec or a status. What exactly is
+/// read again when it is taken over, which happens once.
+pub fn trace(kind: &str, entry: &ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
+    let holds = Part::ALL.into_iter().any(|part| part.held(kind, entry).is_some());
     (holds && !is_own(entry)).then(|| ManagedFieldsEntry {
         manager: entry.manager.clone(),
         subresource: entry.subresource.clone(),
@@ -90,9 +93,10 @@ pub fn trace(entry: &ManagedFieldsEntry) -> Option<ManagedFieldsEntry> {
 }
 
 /// Names of the other field managers that hold something of this part.
-pub fn holders<K: Resource>(live: &K, part: Part) -> Vec<String> {
+pub fn holders<K: Known>(live: &K, part: Part) -> Vec<String> {
+    let (_, kind, _) = K::KIND.gvk();
     let holds = |entry: &&ManagedFieldsEntry| {
-        !is_own(entry) && part.is_spoken_of_by(entry) && (entry.fields_v1.is_none() || part.held(entry).is_some())
+        !is_own(entry) && part.is_spoken_of_by(entry) && (entry.fields_v1.is_none() || part.held(kind, entry).is_some())
     };
     let managers = live.meta().managed_fields.iter().flatten().filter(holds);
     let mut names: Vec<String> = managers.map(|entry| entry.manager.clone().unwrap_or_default()).collect();
@@ -101,18 +105,24 @@ pub fn holders<K: Resource>(live: &K, part: Part) -> Vec<String> {
     names
 }
 
-/// The managed fields of an object once `manager` holds all that others hold of these parts. `None` when they hold nothing.
-pub fn taken_over(entries: &[ManagedFieldsEntry], manager: &str, parts: &[Part]) -> Option<Vec<ManagedFieldsEntry>> {
+/// The managed fields of an object of this kind once `manager` holds all that others hold of these parts, as far as the
+/// kind's definition knows it. `None` when they hold nothing.
+pub fn taken_over(
+    kind: &str,
+    entries: &[ManagedFieldsEntry],
+    manager: &str,
+    parts: &[Part],
+) -> Option<Vec<ManagedFieldsEntry>> {
     let mut entries = entries.to_vec();
     let mut news = false;
     for part in parts {
         let mut paths = Map::new();
         let mut version = None;
         for entry in entries.iter_mut().filter(|entry| !is_own(entry)) {
-            let Some(held) = part.held(entry) else { continue };
+            let Some(held) = part.held(kind, entry) else { continue };
+            part.release(entry, &held);
             unite(&mut paths, held);
             version.clone_from(&entry.api_version);
-            part.release(entry);
         }
         if paths.is_empty() {
             continue;
@@ -145,12 +155,26 @@ fn unite(all: &mut Map<String, Value>, more: Map<String, Value>) {
     }
 }
 
+/// Takes `some` out of `all`, and what is left empty by that.
+fn subtract(all: &mut Map<String, Value>, some: &Map<String, Value>) {
+    for (path, below) in some {
+        if let (Some(Value::Object(left)), Value::Object(below)) = (all.get_mut(path), below) {
+            subtract(left, below);
+            if !left.is_empty() {
+                continue;
+            }
+        }
+        all.remove(path);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::compute::{WorkloadDeployment, WorkloadDeploymentSpec};
     use serde_json::json;
 
+    const WD: &str = "WorkloadDeployment";
     const ME: &str = "compute-operator-workload";
 
     #[allow(clippy::needless_pass_by_value)] // reads better where it is called
@@ -167,9 +191,15 @@ mod tests {
         of.map(|entry| entry.fields_v1.as_ref().unwrap().0.clone()).collect()
     }
 
+    #[allow(clippy::needless_pass_by_value)] // reads better where it is called
+    fn in_runtime(paths: Value) -> Value {
+        json!({ "f:template": { "f:spec": { "f:runtime": paths } } })
+    }
+
     #[test]
     fn paths_of_the_spec_pass_whoever_holds_them_and_the_rest_stays() {
-        let containers = |paths: Value| json!({ "f:template": { "f:containers": { "k:{\"name\":\"c\"}": paths } } });
+        let containers =
+            |paths: Value| in_runtime(json!({ "f:sandbox": { "f:containers": { "k:{\"name\":\"c\"}": paths } } }));
         let mut go = json!({ "f:metadata": { "f:labels": { "f:theirs": {} } }, "f:spec": containers(json!({ ".": {}, "f:env": {} })) });
         go["f:spec"]["f:replicas"] = json!({});
         let before = [
@@ -185,7 +215,7 @@ mod tests {
                 json!({ "f:metadata": { "f:labels": { "f:ours": {} } }, "f:spec": containers(json!({ ".": {}, "f:image": {} })) }),
             ),
         ];
-        let after = taken_over(&before, ME, &[Part::Spec]).unwrap();
+        let after = taken_over(WD, &before, ME, &[Part::Spec]).unwrap();
         let mut all = containers(json!({ ".": {}, "f:image": {}, "f:env": {} }));
         all["f:cityCode"] = json!({});
         all["f:placementName"] = json!({});
@@ -202,13 +232,38 @@ mod tests {
             "nothing is left to them"
         );
         assert_eq!(fields(&after, "autoscaler").len(), 1, "who scales goes on scaling");
-        assert_eq!(taken_over(&after, ME, &[Part::Spec]), None, "it happens once");
+        assert_eq!(taken_over(WD, &after, ME, &[Part::Spec]), None, "it happens once");
+    }
+
+    /// Found by reading: with all paths ours, our next apply removed the fields that our types do not know, and every
+    /// instance was replaced.
+    #[test]
+    fn what_our_definition_does_not_know_stays_with_whoever_holds_it() {
+        let sandbox = |paths: Value| json!({ "f:containers": { "k:{\"name\":\"c\"}": paths } });
+        let go = json!({
+            ".": {}, "f:class": {}, "f:resources": { ".": {}, "f:instanceType": {} },
+            "f:sandbox": sandbox(json!({ ".": {}, "f:image": {}, "f:securityContext": { ".": {}, "f:runAsUser": {} } })),
+        });
+        let before = [entry("manager", "Update", None, json!({ "f:spec": in_runtime(go) }))];
+        let after = taken_over(WD, &before, ME, &[Part::Spec]).unwrap();
+        let ours = json!({
+            ".": {}, "f:resources": { ".": {}, "f:instanceType": {} },
+            "f:sandbox": sandbox(json!({ ".": {}, "f:image": {} })),
+        });
+        assert_eq!(fields(&after, ME), [json!({ "f:spec": in_runtime(ours) })]);
+        let theirs = json!({ "f:class": {}, "f:sandbox": sandbox(json!({ "f:securityContext": { ".": {}, "f:runAsUser": {} } })) });
+        assert_eq!(fields(&after, "manager"), [json!({ "f:spec": in_runtime(theirs) })]);
+        assert_eq!(taken_over(WD, &after, ME, &[Part::Spec]), None, "it happens once");
+        let mut live = WorkloadDeployment::new("web", WorkloadDeploymentSpec::default());
+        live.metadata.managed_fields = Some(after.clone());
+        assert!(holders(&live, Part::Spec).is_empty(), "who holds nothing else is no holder");
+        assert!(after.iter().all(|entry| trace(WD, entry).is_none()));
     }
 
     #[test]
     fn a_status_passes_in_its_own_subresource() {
         let go = entry("manager", "Update", Some("status"), json!({ "f:status": { "f:conditions": {} } }));
-        let after = taken_over(&[go], ME, &[Part::Spec, Part::Status]).unwrap();
+        let after = taken_over(WD, &[go], ME, &[Part::Spec, Part::Status]).unwrap();
         assert_eq!(after.len(), 1);
         let own = &after[0];
         assert_eq!((own.manager.as_deref(), own.operation.as_deref()), (Some(ME), Some("Apply")));
@@ -218,19 +273,23 @@ mod tests {
 
     #[test]
     fn a_trace_tells_of_others_and_of_nothing_but_spec_and_status() {
-        let of = |manager: &str, fields: Value| trace(&entry(manager, "Update", None, fields));
-        assert!(of("manager", json!({ "f:spec": { "f:a": {} } })).is_some_and(|trace| trace.fields_v1.is_none()));
+        let of = |manager: &str, fields: Value| trace(WD, &entry(manager, "Update", None, fields));
+        assert!(
+            of("manager", json!({ "f:spec": { "f:cityCode": {} } })).is_some_and(|trace| trace.fields_v1.is_none())
+        );
         for (manager, fields) in [
             ("manager", json!({ "f:metadata": { "f:labels": { "f:a": {} } } })),
             ("scaler", json!({ "f:spec": { ".": {}, "f:replicas": {} } })),
-            (ME, json!({ "f:spec": { "f:a": {} } })),
+            (ME, json!({ "f:spec": { "f:cityCode": {} } })),
+            ("newer", json!({ "f:spec": in_runtime(json!({ "f:class": {} })) })),
         ] {
             assert_eq!(of(manager, fields.clone()), None, "{manager} {fields}");
         }
         let mut live = WorkloadDeployment::new("web", WorkloadDeploymentSpec::default());
         live.metadata.managed_fields = Some(vec![
-            of("manager", json!({ "f:spec": { "f:a": {} } })).unwrap(),
-            trace(&entry("karmada", "Update", Some("status"), json!({ "f:status": { "f:a": {} } }))).unwrap(),
+            of("manager", json!({ "f:spec": { "f:cityCode": {} } })).unwrap(),
+            trace(WD, &entry("karmada", "Update", Some("status"), json!({ "f:status": { "f:conditions": {} } })))
+                .unwrap(),
         ]);
         assert_eq!(holders(&live, Part::Spec), ["manager"]);
         assert_eq!(holders(&live, Part::Status), ["karmada"]);
