@@ -123,15 +123,15 @@ async fn start_management(
         repair: config.repair,
         timing: config.timing,
     };
-    let hub = ManagementControllers::start(hub, options, health, metrics, stop);
+    let management = ManagementControllers::start(hub, options, health, metrics, stop);
     match &config.discovery {
-        Discovery::Single => hub.engage(&ProjectName::single(), local),
+        Discovery::Single => management.engage(&ProjectName::single(), local),
         Discovery::Milo { discovery, projects, internal } => {
             let projects = Projects::new(load(projects).await?, *internal);
-            hub.discover(connect(discovery).await?, projects, *internal, health, stop);
+            management.discover(connect(discovery).await?, projects, *internal, health, stop);
         }
     }
-    Ok(hub)
+    Ok(management)
 }
 
 async fn start_cell(

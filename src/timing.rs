@@ -79,7 +79,7 @@ periods! {
     quota_no_budget, "quotaNoBudgetSeconds", Duration::from_secs(15);
     /// How long a deleted Instance waits for the release of its ResourceClaim while its quota backend is away.
     quota_claim_release, "quotaClaimReleaseSeconds", Duration::from_hours(2);
-    /// How long it waits when the backend says that the project, or its namespace, is unknown.
+    /// How long it waits when the project is not known: to the backend, or because its namespace does not say which it is.
     quota_project_gone, "quotaProjectGoneSeconds", Duration::from_mins(2);
     /// How long a project's watch of ResourceClaims may take before claims are read one by one.
     quota_watch_patience, "quotaWatchPatienceSeconds", Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! Every label, annotation, finalizer, field manager, condition type, reason and gate, once.
+//! Every label, annotation, finalizer, field manager, condition type and gate, once.
 
 /// API group of our own kinds, and the prefix of most keys below.
 pub const GROUP: &str = "compute.datumapis.com";
@@ -25,11 +25,13 @@ pub mod label {
     pub const PLACEMENT_NAME: &str = "compute.datumapis.com/placement-name";
     /// On hub WorkloadDeployments, Karmada Clusters and location topologies: the city.
     pub const TOPOLOGY_CITY: &str = "topology.datum.net/city-code";
-    /// On hub namespaces: which control plane the namespace mirrors, see [`crate::api::names::ProjectName`].
+    /// On hub namespaces, and so on the cells', on write-backs and on projections: the project, see
+    /// [`crate::api::names::ProjectName`].
     pub const UPSTREAM_CLUSTER: &str = "meta.datumapis.com/upstream-cluster-name";
-    /// On hub namespaces and hub WorkloadDeployments: the project's namespace.
+    /// On hub namespaces, and so on the cells', on hub WorkloadDeployments, on write-backs and on projections: the
+    /// project's namespace.
     pub const UPSTREAM_NAMESPACE: &str = "meta.datumapis.com/upstream-namespace";
-    /// On write-backs and ResourceClaims: uid of the `kube-system` namespace of the cell that made it, so that each cell
+    /// On write-backs and ResourceClaims: uid of the `kube-system` namespace of the cell that made them, so that each cell
     /// removes its own alone.
     pub const CELL_UID: &str = "compute.datumapis.com/cell-uid";
     /// On ResourceClaims: `discovery.clusterName` of the cell that made it.

@@ -185,6 +185,11 @@ pub fn binding_name(kind: &str, name: &str) -> String {
     format!("{name}-{}", kind.to_lowercase())
 }
 
+/// Name of the binding that Karmada makes for the copy of a WorkloadDeployment.
+pub fn deployment_binding(deployment: &str) -> String {
+    binding_name(Template::DEPLOYMENT, deployment)
+}
+
 /// The names of city policies, in both directions.
 #[derive(Debug)]
 pub enum CityPolicyName {}

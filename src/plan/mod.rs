@@ -41,7 +41,8 @@ pub struct Plan<S, G = Infallible> {
     pub steps: Vec<S>,
     /// When to look again without an event.
     pub next: Next,
-    /// What the controller is to remember or to count. None of it changes what the writes do.
+    /// What the controller is to do beside the writes: remember or count something, or first get what the plan lacks (the
+    /// content of a source, a share of the repairs) and ask again, which gives other writes.
     pub signals: Vec<G>,
 }
 

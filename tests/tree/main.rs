@@ -1,8 +1,9 @@
-//! The tree keeps its promises: layers, generated files, manifests, pins.
+//! The tree keeps its promises: layers, generated files, manifests, pages, pins.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod image;
 mod manifests;
+mod pages;
 mod plans;
 mod referenced;
 mod served;

@@ -20,8 +20,9 @@ use crate::{
 const REPAIRS_BEFORE_BACKOFF: u32 = 3;
 /// How many times its length it takes until a lag is forgotten: some are served long after most.
 const LAG_WEARS_OFF: u32 = 4;
-/// What is to come in a time that nobody can name.
-const NEVER: Duration = Duration::from_hours(1);
+/// Where no repairs are allowed at all: how long until the budget may allow one, as plans are told. Long enough to look
+/// again only seldom.
+const NO_BUDGET_WAIT: Duration = Duration::from_hours(1);
 
 /// Of each deployment that is not delivered.
 pub(super) struct BlockedDeployments(Mutex<State>);
@@ -206,7 +207,7 @@ impl State {
         let until = |at: Instant| at.saturating_duration_since(now);
         let mut repairs = Repairs {
             deployments,
-            affordable_in: self.budget.wait(now).unwrap_or(NEVER),
+            affordable_in: self.budget.wait(now).unwrap_or(NO_BUDGET_WAIT),
             karmada_wrote: self.karmada_wrote.map(ago),
             lag: self.lag_at(now),
             ..Repairs::default()

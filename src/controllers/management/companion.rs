@@ -203,7 +203,7 @@ impl Work<'_> {
         let copies = hub.copies.by_index(&namespace_index(namespace));
         let expecting = copies.iter().filter(|copy| companion::expects(copy, self.token)).map(|copy| copy.name_any());
         let needed = expecting.filter_map(|copy| {
-            let parent = names::binding_name("WorkloadDeployment", &copy);
+            let parent = names::deployment_binding(&copy);
             let clusters = hub.binding_of(namespace, &copy).map(|binding| binding.clusters.clone());
             residue::is_needed(&binding, &parent, clusters.as_deref()).then_some(parent)
         });

@@ -55,7 +55,7 @@ fn wanted(facts: Option<&ProjectFacts>, is_there: bool) -> Wanted {
 
 /// Watches projects and engages them, over `projects`, until `stop`.
 pub(super) fn start(
-    engaged: &Arc<ManagementWatches>,
+    management: &Arc<ManagementWatches>,
     discovery: Connection,
     projects: Projects,
     internal: bool,
@@ -64,7 +64,7 @@ pub(super) fn start(
 ) {
     let store: Arc<Store<ProjectFacts>> = Arc::new(Store::new(|_, _| Vec::new()));
     let engagements = Arc::new(Engagements {
-        watches: Arc::downgrade(engaged),
+        watches: Arc::downgrade(management),
         projects,
         health: health.clone(),
         stop: stop.clone(),
@@ -73,12 +73,12 @@ pub(super) fn start(
     store.listen(move |change| engagements.on_project(change));
     let plane = ControlPlane::new("discovery", discovery);
     let kind = if internal { Kind::ProjectControlPlane } else { Kind::Project };
-    engaged.projects.discover(Discovered { plane: plane.clone(), kind, projects: store.clone() });
+    management.projects.discover(Discovered { plane: plane.clone(), kind, projects: store.clone() });
     let watches = Watches {
         plane: &plane,
         health,
-        metrics: &engaged.metrics,
-        timing: engaged.timing,
+        metrics: &management.metrics,
+        timing: management.timing,
         stop,
         tenant: false,
         on_fresh: Arc::new(|| ()),

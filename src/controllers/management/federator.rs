@@ -164,7 +164,7 @@ impl Federator {
     fn observe_karmada(&self, namespace: &str, city: &CityCode, copy: &WorkloadDeployment) -> Karmada {
         let hub = &self.hub;
         let policy = hub.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
-        let parent = names::binding_name("WorkloadDeployment", &copy.name_any());
+        let parent = names::deployment_binding(&copy.name_any());
         let binding = hub.bindings.get(&ObjectKey::new(namespace, &parent));
         let goes_to = binding.as_ref().map_or(&[][..], |binding| &binding.clusters);
         let attached = |token: Token| {

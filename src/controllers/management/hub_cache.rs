@@ -112,7 +112,7 @@ impl HubCache {
 
     /// What Karmada made of a deployment's copy.
     pub(super) fn binding_of(&self, namespace: &str, copy: &str) -> Option<Arc<BindingFacts>> {
-        self.bindings.get(&ObjectKey::new(namespace, &names::binding_name("WorkloadDeployment", copy)))
+        self.bindings.get(&ObjectKey::new(namespace, &names::deployment_binding(copy)))
     }
 
     /// Whether everything is known that federation reads of the hub.

@@ -1,7 +1,8 @@
-//! The values under which the management side's caches find objects beside their names.
+//! The values under which the management side's caches find objects beside their names, and how a deployment's city is read
+//! off it. (Locations alone are found by the plain code of their city.)
 //!
-//! Each is a variant of its own, so that nothing a tenant writes into one (the uid that a deployment gives for its
-//! Workload, say) can be taken for another.
+//! Each kind of value is a variant of its own, so that nothing a tenant writes into one (the uid that a deployment gives
+//! for its Workload, say) can be taken for another.
 
 use kube::ResourceExt;
 
@@ -15,7 +16,7 @@ use crate::{
     plan::management::facts::BindingFacts,
 };
 
-/// One of them.
+/// One value of an index.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Index {
     /// Deployments that name the Workload with this uid as theirs.

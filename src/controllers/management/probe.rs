@@ -99,7 +99,7 @@ impl HubCache {
         let evidence = copies.iter().filter_map(|copy| {
             let name = copy.name_any();
             let expected = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
-            let parent = names::binding_name("WorkloadDeployment", &name);
+            let parent = names::deployment_binding(&name);
             probe::evidence(&policy, &parent, &*self.binding_of(namespace, &name)?, &expected, attached)
         });
         Candidate::of(Asker { namespace: namespace.to_owned(), city: city.clone() }, phase, evidence)

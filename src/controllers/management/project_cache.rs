@@ -35,7 +35,7 @@ pub(super) struct ProjectCache {
     pub(super) deployments: Arc<Store<WorkloadDeployment, Index>>,
     /// The city that each LocationBinding opens; by city.
     pub(super) locations: Arc<Store<Option<CityCode>>>,
-    /// Every namespace, by uid.
+    /// Every namespace, with its uid.
     pub(super) namespaces: Arc<Store<NamespaceFacts>>,
     /// Projections, by [`namespace_index`].
     pub(super) instances: Arc<Store<Instance, Index>>,

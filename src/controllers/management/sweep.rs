@@ -1,6 +1,6 @@
 //! Every few minutes: companions that nobody uses, bindings without their companion, namespaces of projects that are gone,
-//! deployments that are still blocked, and Instances that could not be shown. Events find nearly all of it at once; this finds what was missed, and what
-//! was left when a process died.
+//! deployments that are still blocked, and Instances that could not be shown. Events find nearly all of it at once; this
+//! finds what was missed, and what was left when a process died.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -103,21 +103,22 @@ impl Sweeper {
     async fn collect(&self, kind: SourceKind, reported: &BTreeSet<String>, found: &mut Found) -> Result<(), Error> {
         let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
         self.list(kind.into(), ours, |companion| {
-        let facts = CompanionFacts::of(&companion.metadata);
-        let key = ObjectKey::of(&companion);
-        found.companions.insert((key.namespace.to_string(), Token { kind, name: key.name.to_string() }));
-        if sweep::is_unclaimed(&facts) {
-            if !reported.contains(&facts.uid) {
-                tracing::warn!(companion = %key, kind = kind.as_str(), "companion is kept: its referenced-by is empty, or cannot be read");
+            let facts = CompanionFacts::of(&companion.metadata);
+            let key = ObjectKey::of(&companion);
+            found.companions.insert((key.namespace.to_string(), Token { kind, name: key.name.to_string() }));
+            if sweep::is_unclaimed(&facts) {
+                if !reported.contains(&facts.uid) {
+                    let kind = kind.as_str();
+                    tracing::warn!(companion = %key, kind, "companion is kept: its referenced-by is empty, or cannot be read");
+                }
+                found.unclaimed.insert(facts.uid);
             }
-            found.unclaimed.insert(facts.uid);
-        }
-        let namespace = self.hub.namespaces.get(&ObjectKey::new("", &key.namespace));
-        if !sweep::is_paused(namespace.as_deref(), self.sweep.paused) {
-            self.triggers.enqueue_companion(kind, &key);
-        }
-    })
-    .await
+            let namespace = self.hub.namespaces.get(&ObjectKey::new("", &key.namespace));
+            if !sweep::is_paused(namespace.as_deref(), self.sweep.paused) {
+                self.triggers.enqueue_companion(kind, &key);
+            }
+        })
+        .await
     }
 
     /// Removes bindings whose companion is gone; one that cannot be removed holds up no other.
@@ -147,7 +148,8 @@ impl Sweeper {
                 Err(error) if error.class() == Class::Conflict => {}
                 Err(error) if is_silence(&error) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(binding = ?binding.name, namespace = ?binding.namespace, %error, "binding without its companion cannot be removed");
+                    let ObjectMeta { name, namespace, .. } = &binding;
+                    tracing::warn!(binding = ?name, ?namespace, %error, "binding without its companion cannot be removed");
                     budget.refused();
                     failed.push(error);
                 }

@@ -90,7 +90,7 @@ impl Case {
         let leftovers = self.companion.as_ref().zip(self.binding.as_ref()).and_then(|(companion, binding)| {
             let residue = residue::of(companion, binding, |_| false)?;
             let parents = self.copies.iter().filter(|copy| expects(copy, &token));
-            let parents = parents.map(|copy| names::binding_name("WorkloadDeployment", &copy.name_any()));
+            let parents = parents.map(|copy| names::deployment_binding(&copy.name_any()));
             Some(Leftovers {
                 on_companion: residue.on_companion,
                 on_binding: residue.on_binding.then(|| ObjectVersion::new(&binding.uid, &binding.version)),

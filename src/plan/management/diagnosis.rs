@@ -34,7 +34,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         );
         return blocked(Gap::stated(Reason::ClaimedByAnotherPolicy, text));
     }
-    let binding_name = names::binding_name("WorkloadDeployment", &name);
+    let binding_name = names::deployment_binding(&name);
     let karmada = evidence.karmada;
     let Some(binding) = karmada.binding.as_ref().filter(|binding| !binding.terminating) else {
         let text = if karmada.policy_lives {
@@ -212,7 +212,7 @@ fn claimed_elsewhere(evidence: &Evidence<'_>, expected: &[Token]) -> Option<Note
 
 /// Name of the binding of the deployment's copy.
 fn parent(evidence: &Evidence<'_>) -> String {
-    names::binding_name("WorkloadDeployment", &evidence.copy.name_any())
+    names::deployment_binding(&evidence.copy.name_any())
 }
 
 /// Judges its data where each companion goes to the one city whose policy claims it.

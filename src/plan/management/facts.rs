@@ -1,4 +1,4 @@
-//! What is kept of the hub's objects, as far as a decision depends on them: bindings, companions, clusters, policies.
+//! What is kept of bindings and companions, as far as a decision depends on it, and what of it one deployment sees.
 
 use std::collections::{BTreeMap, BTreeSet};
 

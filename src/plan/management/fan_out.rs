@@ -123,8 +123,12 @@ fn surplus<'a>(
     outcomes: &[PlacementOutcome],
 ) -> impl Iterator<Item = &'a WorkloadDeployment> {
     let placements = &workload.spec.placements;
-    let invalid: BTreeSet<&String> =
-        placements.iter().zip(outcomes).filter(|(_, f)| !f.invalid.is_empty()).map(|(p, _)| &p.name).collect();
+    let invalid: BTreeSet<&String> = placements
+        .iter()
+        .zip(outcomes)
+        .filter(|(_, outcome)| !outcome.invalid.is_empty())
+        .map(|(p, _)| &p.name)
+        .collect();
     ours.iter()
         .copied()
         .filter(move |wd| !invalid.contains(&wd.spec.placement_name))

@@ -36,7 +36,7 @@ pub struct Observed {
 /// Whether every companion is brought to each deployment that expects it by its need (fact 23), so that claims may go.
 pub fn all_delivered_by_dependency(observed: &Observed) -> bool {
     observed.consumers.iter().all(|consumer| {
-        let parent = names::binding_name("WorkloadDeployment", &consumer.deployment);
+        let parent = names::deployment_binding(&consumer.deployment);
         let brought = |token| observed.required_by.get(token).is_some_and(|by| by.contains(&parent));
         consumer.expects.iter().all(brought)
     })

@@ -15,7 +15,7 @@ use crate::{
 /// What a placement's cities come to.
 #[derive(Debug, Default)]
 pub struct PlacementOutcome {
-    /// Deployments to have: name -> placement and city as written.
+    /// Deployments to have: name -> city.
     pub desired: BTreeMap<String, City>,
     /// Cities without a deployment, each with the reason, for the placement's condition.
     pub unavailable: Vec<String>,

@@ -28,7 +28,7 @@ const SHARE: usize = 10;
 /// Longest wait between two looks at a deployment that is blocked, before it is spread.
 const LONGEST_LOOK: Duration = Duration::from_mins(5);
 /// What is said of something that was never delivered. It is what tells it, after a restart, from what was taken away.
-const NEVER: &str = "; it has not been there before: Karmada may not have got to it yet";
+const NOT_THERE_BEFORE: &str = "; it has not been there before: Karmada may not have got to it yet";
 /// What is said of the clusters that have everything.
 const DELIVERED: &str = " has what the hub was given";
 /// How it begins to be said that others lack the same.
@@ -218,7 +218,7 @@ fn is_all_or_many(more: &str) -> bool {
 pub fn reported(cause: &Verdict, delivered_before: bool, repairs: &Repairs) -> Verdict {
     let mut full = cause.clone();
     if !delivered_before {
-        full.message.push_str(NEVER);
+        full.message.push_str(NOT_THERE_BEFORE);
     }
     if repairs.are_many() {
         // By its scale alone: each other number would be another write.

@@ -1,8 +1,8 @@
 //! Which change has whom look again.
 //!
-//! A change says, by itself, what is concerned; who that is by name may have to be looked up (every policy of a namespace,
-//! every user of a companion), which the listeners do. A change that is missed here shows only as something that waits
-//! for the next sweep, or for ever.
+//! A change says, by itself, what it concerns; who that is by name may have to be looked up (every policy of a namespace,
+//! every user of a companion), which the triggers of the controllers do when they put keys into queues. A change that is
+//! missed here shows only as something that waits for the next sweep, or for ever.
 
 use std::collections::BTreeSet;
 
@@ -114,7 +114,7 @@ pub enum HubWork {
     Clusters,
 }
 
-/// What concerns a change on the hub.
+/// What a change on the hub concerns.
 pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
     match change {
         HubChange::Copy(delta) => after_copy(delta),
@@ -291,7 +291,7 @@ pub enum ProjectWork {
     Projection(String, String),
 }
 
-/// What concerns a change in a project.
+/// What a change in a project concerns.
 pub fn after_project(change: &ProjectChange<'_>) -> BTreeSet<ProjectWork> {
     let owned = |namespace: &str, name: &str| (namespace.to_owned(), name.to_owned());
     match change {

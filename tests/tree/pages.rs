@@ -1,0 +1,124 @@
+//! What the pages for people name is there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use compute_operator::timing::Timing;
+
+use super::root;
+
+/// Directories of the tree that pages name files of, from its root.
+const TREES: [&str; 7] = ["benches/", "config/", "crds/", "docs/", "e2e/", "src/", "tests/"];
+
+/// Layers whose files pages name without the `src/` before them.
+const LAYERS: [&str; 4] = ["api/", "controllers/", "io/", "plan/"];
+
+/// `README.md`, and every page under `docs` and `e2e`.
+fn pages() -> Vec<PathBuf> {
+    fn under(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                under(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "md") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = vec![root().join("README.md")];
+    for dir in ["docs", "e2e"] {
+        under(&root().join(dir), &mut found);
+    }
+    found
+}
+
+/// The files and directories that a page names in code spans, from the root of the tree.
+fn paths_named(page: &str) -> BTreeSet<String> {
+    let spans = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let words = spans.flat_map(str::split_whitespace).map(|word| word.trim_end_matches("/**").trim_end_matches('/'));
+    let named = words.filter_map(|word| {
+        let begins = |with: &str| word.starts_with(with) || format!("{word}/") == with;
+        if TREES.iter().any(|tree| begins(tree)) {
+            return Some(word.to_owned());
+        }
+        LAYERS.iter().any(|layer| word.starts_with(layer)).then(|| format!("src/{word}"))
+    });
+    named.collect()
+}
+
+/// The modules of the operator whose log lines a page shows, as paths below `src` without an ending.
+fn modules_named(page: &str) -> impl Iterator<Item = String> {
+    let from = page.split("compute_operator::").skip(1);
+    let paths = from.filter_map(|from| from.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')).next());
+    paths.map(|path| path.trim_end_matches(':').replace("::", "/"))
+}
+
+/// What a page links to beside it; other sites and places within a page left out.
+fn links(page: &str) -> impl Iterator<Item = &str> {
+    let targets = page.split("](").skip(1).filter_map(|from| from.split(')').next());
+    let files = targets.filter(|target| !target.contains("://")).filter_map(|target| target.split('#').next());
+    files.filter(|target| !target.is_empty())
+}
+
+#[test]
+fn every_path_that_a_page_names_exists() {
+    let mut seen = 0;
+    for file in pages() {
+        let page = fs::read_to_string(&file).unwrap();
+        let name = file.strip_prefix(root()).unwrap().display();
+        for path in paths_named(&page) {
+            assert!(root().join(&path).exists(), "{name}: there is no {path}");
+            seen += 1;
+        }
+        for module in modules_named(&page) {
+            let files = [format!("src/{module}.rs"), format!("src/{module}/mod.rs")];
+            assert!(files.iter().any(|file| root().join(file).exists()), "{name}: there is no module {module}");
+            seen += 1;
+        }
+        for link in links(&page) {
+            assert!(file.parent().unwrap().join(link).exists(), "{name}: there is no {link} to link to");
+            seen += 1;
+        }
+    }
+    assert!(seen > 60, "the reader of pages sees only {seen}: it is broken");
+}
+
+#[test]
+fn paths_modules_and_links_are_found() {
+    let page =
+        "`tests/it/cells/`, src/none.rs and `kubectl apply -f crds/`\n`plan/a.rs` | `src/plan/**` `planned` `a/b`\n";
+    assert_eq!(paths_named(page), ["tests/it/cells", "crds", "src/plan/a.rs", "src/plan"].map(str::to_owned).into());
+    let page = "INFO compute_operator::io::queue: said";
+    assert_eq!(modules_named(page).collect::<Vec<_>>(), ["io/queue"]);
+    let page = "[a](b.md) [c](https://d/e) [f](g.md#h) [i](#j)";
+    assert_eq!(links(page).collect::<Vec<_>>(), ["b.md", "g.md"]);
+}
+
+#[test]
+fn the_readme_has_a_row_for_every_file_of_the_integration_tests() {
+    let named = paths_named(&fs::read_to_string(root().join("README.md")).unwrap());
+    let entries = fs::read_dir(root().join("tests/it")).unwrap();
+    let stands = entries.map(|entry| format!("tests/it/{}", entry.unwrap().file_name().to_str().unwrap()));
+    let missing: Vec<String> = stands.filter(|file| file != "tests/it/main.rs" && !named.contains(file)).collect();
+    assert!(missing.is_empty(), "README.md does not say what these are for: {missing:?}");
+}
+
+#[test]
+fn the_page_of_settings_has_every_waiting_period_with_its_default() {
+    let page = fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| `timing."));
+    let mut listed = Vec::new();
+    for row in rows {
+        let columns: Vec<&str> = row.split('|').map(|column| column.trim().trim_matches('`')).collect();
+        let [key, default, _, meaning, _] = columns[..] else { panic!("{row}") };
+        let seconds: f64 = default.parse().unwrap_or_else(|_| panic!("{key}: {default:?} is no number of seconds"));
+        let timing = Timing::with(&BTreeMap::from([(key.to_owned(), seconds)])).unwrap();
+        assert_eq!(timing, Timing::default(), "{key}: {default} is not its default");
+        assert!(!meaning.is_empty(), "{key}: what is it?");
+        listed.push(key);
+    }
+    assert_eq!(listed, Timing::KEYS, "docs/configuration.md lists them in the order of src/timing.rs");
+}
