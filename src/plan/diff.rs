@@ -24,7 +24,14 @@ pub fn status_differs<K: Resource + Serialize>(fields: &Value, live: &K, manager
 
 /// What `manager` applied through one subresource says nothing of what it applied through another.
 fn differs_in<K: Resource + Serialize>(subresource: Option<&str>, fields: &Value, live: &K, manager: &str) -> bool {
-    let Ok(object) = serde_json::to_value(live) else { return true };
+    let Ok(mut object) = serde_json::to_value(live) else { return true };
+    if !contains_finalizers(&object, fields) {
+        return true;
+    }
+    // They have been compared, and are no list like the others.
+    if let Some(finalizers) = fields.pointer("/metadata/finalizers") {
+        object["metadata"]["finalizers"] = finalizers.clone();
+    }
     if !contains(&object, fields) {
         return true;
     }
@@ -59,24 +66,47 @@ pub fn merge_patch(live: &Value, wanted: &Value) -> Value {
 /// `wanted` in the form that stands where both mean the same: what is empty counts as absent, and a quantity by its value.
 /// Another form of the same is worth no write, and none may look like a change to whoever hashes what stands.
 pub fn in_standing_form(live: &Value, wanted: &Value) -> Value {
-    formed(live, wanted, false)
+    formed(live, wanted, Members::Fields)
 }
 
-fn formed(live: &Value, wanted: &Value, quantities: bool) -> Value {
+/// What the members of an object are.
+#[derive(Clone, Copy, PartialEq)]
+enum Members {
+    /// Fields of a schema.
+    Fields,
+    /// Strings by keys of a user's choice: that a key is there says something, whatever its value.
+    Strings,
+    /// Quantities by such keys.
+    Quantities,
+}
+
+impl Members {
+    /// What the members of the member `name` are, of an object that has these.
+    fn of(self, name: &str) -> Self {
+        match name {
+            _ if self != Self::Fields => self,
+            "limits" | "requests" => Self::Quantities,
+            "labels" | "annotations" | "matchLabels" => Self::Strings,
+            _ => Self::Fields,
+        }
+    }
+}
+
+fn formed(live: &Value, wanted: &Value, members: Members) -> Value {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
-            let standing = live.iter().filter(|(field, live)| is_nothing(live) && !wanted.contains_key(*field));
-            let mut formed_fields: Map<String, Value> =
-                standing.map(|(field, live)| (field.clone(), live.clone())).collect();
-            for (field, wanted) in wanted {
-                let quantities = quantities || ["limits", "requests"].contains(&field.as_str());
-                match live.get(field) {
-                    Some(live) => drop(formed_fields.insert(field.clone(), formed(live, wanted, quantities))),
+            let is_nothing = |value: &Value| members == Members::Fields && is_nothing(value);
+            let standing = live.iter().filter(|(name, live)| is_nothing(live) && !wanted.contains_key(*name));
+            let mut formed_members: Map<String, Value> =
+                standing.map(|(name, live)| (name.clone(), live.clone())).collect();
+            for (name, wanted) in wanted {
+                match live.get(name) {
+                    Some(live) => drop(formed_members.insert(name.clone(), formed(live, wanted, members.of(name)))),
                     None if is_nothing(wanted) => {}
-                    None => drop(formed_fields.insert(field.clone(), wanted.clone())),
+                    None => drop(formed_members.insert(name.clone(), wanted.clone())),
                 }
             }
-            formed_fields.into()
+            formed_members.into()
         }
         (Value::Array(live), Value::Array(wanted)) => {
             let named = |list: &[Value]| list.iter().all(|entry| entry["name"].is_string());
@@ -87,11 +117,11 @@ fn formed(live: &Value, wanted: &Value, quantities: bool) -> Value {
             let entries = wanted.iter().enumerate();
             entries
                 .map(|(index, wanted)| {
-                    peer(index, wanted).map_or_else(|| wanted.clone(), |live| formed(live, wanted, quantities))
+                    peer(index, wanted).map_or_else(|| wanted.clone(), |live| formed(live, wanted, members))
                 })
                 .collect()
         }
-        (Value::String(live), Value::String(wanted)) if quantities => {
+        (Value::String(live), Value::String(wanted)) if members == Members::Quantities => {
             let value = |text: &String| quantity::thousandths(&Quantity(text.clone()));
             let same = value(live).is_some() && value(live) == value(wanted);
             Value::String(if same { live.clone() } else { wanted.clone() })
@@ -121,31 +151,43 @@ fn contains(live: &Value, wanted: &Value) -> bool {
             // Empty and absent mean the same once the object has been through a typed reader.
             None => is_empty(wanted),
         }),
+        // One value, which has one owner: nothing in it is anybody else's.
         (Value::Array(live), Value::Array(wanted)) => {
-            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| contains(l, w))
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| contains(l, w) && contains(w, l))
         }
         (live, wanted) => live == wanted,
     }
 }
 
-/// Whether the value `live` of a field has everything that `wanted` has. Lists that our schemas and Kubernetes' own declare associative may hold
-/// others' entries beside ours; every other list is one value.
+/// Whether the value `live` of a field has everything that `wanted` has. Lists that our schemas and Kubernetes' own declare
+/// associative may hold others' entries beside ours; every other list is one value.
 fn contains_field(field: &str, live: &Value, wanted: &Value) -> bool {
-    let key = match field {
-        "ownerReferences" => "uid",
-        "conditions" => "type",
-        "containers" | "env" | "ports" | "volumes" | "schedulingGates" => "name",
-        "finalizers" => "",
-        _ => return contains(live, wanted),
+    let (Some(key), Some(live_list), Some(wanted_list)) = (key(field), live.as_array(), wanted.as_array()) else {
+        return contains(live, wanted);
     };
-    match (live.as_array(), wanted.as_array()) {
-        (Some(live), Some(wanted)) if key.is_empty() => wanted.iter().all(|w| live.contains(w)),
-        // An ingress rule's ports have no name: those lists are atomic.
-        (Some(live), Some(wanted)) if wanted.iter().all(|w| w.get(key).is_some()) => {
-            wanted.iter().all(|w| live.iter().any(|l| l.get(key) == w.get(key) && contains(l, w)))
-        }
-        _ => contains(live, wanted),
+    // An ingress rule's ports have no name: those lists are atomic.
+    if wanted_list.iter().any(|wanted| wanted.get(key).is_none()) {
+        return contains(live, wanted);
     }
+    wanted_list.iter().all(|w| live_list.iter().any(|l| l.get(key) == w.get(key) && contains(l, w)))
+}
+
+/// The field by which the entries of an associative list are told apart.
+fn key(list: &str) -> Option<&'static str> {
+    match list {
+        "ownerReferences" => Some("uid"),
+        "conditions" => Some("type"),
+        "containers" | "env" | "ports" | "volumes" | "schedulingGates" => Some("name"),
+        _ => None,
+    }
+}
+
+/// Whether `live` has every finalizer that `wanted` has. Those of an object are a set, which others add to; those of a
+/// template inside it are one value.
+fn contains_finalizers(live: &Value, wanted: &Value) -> bool {
+    let finalizers = |object: &Value| object.pointer("/metadata/finalizers").and_then(Value::as_array).cloned();
+    let live = finalizers(live).unwrap_or_default();
+    finalizers(wanted).iter().flatten().all(|finalizer| live.contains(finalizer))
 }
 
 fn is_empty(value: &Value) -> bool {
@@ -178,134 +220,5 @@ fn entry<'a>(list: &'a Value, key: &str) -> Option<&'a Value> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kube::core::DynamicObject;
-    use serde_json::json;
-
-    const ME: &str = "compute-operator-x";
-
-    fn live(mut object: Value, owned: &Value) -> DynamicObject {
-        object["apiVersion"] = json!("v1");
-        object["kind"] = json!("Thing");
-        object["metadata"]["managedFields"] = json!([
-            { "manager": "somebody", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": { "f:other": {} } },
-            { "manager": ME, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1", "fieldsV1": { "f:status": { "f:gone": {} } } },
-            { "manager": ME, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": owned },
-        ]);
-        serde_json::from_value(object).unwrap()
-    }
-
-    #[test]
-    fn what_others_added_is_no_difference() {
-        let wanted = json!({ "metadata": { "labels": { "a": "1" }, "finalizers": ["ours"] }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
-        let object = live(
-            json!({
-                "metadata": { "labels": { "a": "1", "theirs": "2" }, "finalizers": ["theirs", "ours"] },
-                "spec": { "containers": [{ "name": "other" }, { "name": "c", "image": "i", "pull": "Always" }], "defaulted": true },
-            }),
-            &json!({ "f:metadata": { "f:labels": { "f:a": {} }, "f:finalizers": { "v:\"ours\"": {} } }, "f:spec": { "f:containers": { "k:{\"name\":\"c\"}": { ".": {}, "f:name": {}, "f:image": {} } } } }),
-        );
-        assert!(!differs(&wanted, &object, ME));
-    }
-
-    #[test]
-    fn missing_changed_or_no_longer_wanted_is_a_difference() {
-        let owned = json!({ "f:metadata": { "f:labels": { "f:a": {}, "f:b": {} } }, "f:spec": { "f:list": { "k:{\"type\":\"T\"}": { "f:type": {} } } } });
-        let object = live(
-            json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x", "y"] } }),
-            &owned,
-        );
-        let same = json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } });
-        assert!(!differs(&same, &object, ME));
-        for (what, wanted) in [
-            (
-                "value",
-                json!({ "metadata": { "labels": { "a": "9", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } }),
-            ),
-            (
-                "new key",
-                json!({ "metadata": { "labels": { "a": "1", "b": "2", "c": "3" } }, "spec": { "list": [{ "type": "T" }] } }),
-            ),
-            ("dropped label", json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "list": [{ "type": "T" }] } })),
-            ("dropped entry", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [] } })),
-            (
-                "new entry",
-                json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }, { "type": "U" }] } }),
-            ),
-            (
-                "order",
-                json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["y", "x"] } }),
-            ),
-            (
-                "shorter",
-                json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x"] } }),
-            ),
-        ] {
-            assert!(differs(&wanted, &object, ME), "{what}");
-        }
-    }
-
-    #[test]
-    fn what_means_the_same_stays_in_the_form_that_stands() {
-        let container = |more: Value| {
-            let mut container = json!({ "name": "c", "image": "i" });
-            container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-            json!({ "metadata": {}, "containers": [container] })
-        };
-        for (live, wanted) in [
-            (json!({ "args": [], "resources": {} }), json!({})),
-            (json!({}), json!({ "args": [], "resources": {}, "prefix": "" })),
-            (
-                json!({ "resources": { "limits": { "cpu": "1", "memory": "1Gi" } } }),
-                json!({ "resources": { "limits": { "cpu": "1000m", "memory": "1024Mi" } } }),
-            ),
-            (
-                json!({ "env": [{ "name": "A" }, { "name": "B", "value": "2" }] }),
-                json!({ "env": [{ "name": "A", "value": "" }, { "name": "B", "value": "2" }] }),
-            ),
-        ] {
-            let (live, wanted) = (container(live), container(wanted));
-            assert_eq!(in_standing_form(&live, &wanted), live, "{wanted}");
-        }
-        for (live, wanted) in [
-            (json!({ "env": [{ "name": "A", "value": "1" }, { "name": "B" }] }), json!({ "env": [{ "name": "B" }] })),
-            (json!({ "env": [{ "name": "A", "value": "1" }] }), json!({})),
-            (json!({ "env": [{ "name": "A", "value": "1" }] }), json!({ "env": [{ "name": "A", "value": "" }] })),
-            (json!({ "args": ["1"] }), json!({ "args": ["1000m"] })),
-            (
-                json!({ "resources": { "limits": { "cpu": "1" } } }),
-                json!({ "resources": { "limits": { "cpu": "2" } } }),
-            ),
-            (json!({ "command": ["a", "b"] }), json!({ "command": ["b", "a"] })),
-        ] {
-            let (live, wanted) = (container(live), container(wanted));
-            assert_eq!(in_standing_form(&live, &wanted), wanted, "{live}");
-        }
-    }
-
-    #[test]
-    fn packed_it_says_the_same() {
-        let mut object = live(
-            json!({ "status": { "gone": 1 }, "spec": { "a": 1 } }),
-            &json!({ "f:spec": { "f:a": {}, "f:b": {} } }),
-        );
-        let before = object.clone();
-        for entry in object.metadata.managed_fields.iter_mut().flatten() {
-            pack(entry.fields_v1.as_mut().unwrap());
-        }
-        assert_ne!(object, before);
-        for wanted in [json!({ "spec": { "a": 1 } }), json!({ "spec": { "a": 1, "b": {} } })] {
-            assert_eq!(differs(&wanted, &object, ME), differs(&wanted, &before, ME), "{wanted}");
-        }
-        assert_eq!(status_differs(&json!({}), &object, ME), status_differs(&json!({}), &before, ME));
-        assert!(differs(&json!({ "spec": { "a": 1 } }), &object, ME), "`b` is to go");
-    }
-
-    #[test]
-    fn spec_and_status_are_owned_apart() {
-        let object = live(json!({ "status": { "gone": 1, "kept": 2 } }), &json!({}));
-        assert!(status_differs(&json!({ "status": { "kept": 2 } }), &object, ME), "`gone` is to go");
-        assert!(!differs(&json!({ "status": { "kept": 2 } }), &object, ME));
-    }
-}
+#[path = "diff_tests.rs"]
+mod tests;

@@ -1,0 +1,204 @@
+use super::*;
+use crate::api::compute::{Instance, PlacementStatus, Workload, WorkloadDeployment};
+use kube::{CustomResourceExt, core::DynamicObject};
+use serde_json::json;
+
+const ME: &str = "compute-operator-x";
+
+fn live(mut object: Value, owned: &Value) -> DynamicObject {
+    object["apiVersion"] = json!("v1");
+    object["kind"] = json!("Thing");
+    object["metadata"]["managedFields"] = json!([
+        { "manager": "somebody", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": { "f:other": {} } },
+        { "manager": ME, "operation": "Apply", "subresource": "status", "fieldsType": "FieldsV1", "fieldsV1": { "f:status": { "f:gone": {} } } },
+        { "manager": ME, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": owned },
+    ]);
+    serde_json::from_value(object).unwrap()
+}
+
+#[test]
+fn what_others_added_is_no_difference() {
+    let wanted = json!({ "metadata": { "labels": { "a": "1" }, "finalizers": ["ours"] }, "spec": { "containers": [{ "name": "c", "image": "i" }] } });
+    let object = live(
+        json!({
+            "metadata": { "labels": { "a": "1", "theirs": "2" }, "finalizers": ["theirs", "ours"] },
+            "spec": { "containers": [{ "name": "other" }, { "name": "c", "image": "i", "pull": "Always" }], "defaulted": true },
+        }),
+        &json!({ "f:metadata": { "f:labels": { "f:a": {} }, "f:finalizers": { "v:\"ours\"": {} } }, "f:spec": { "f:containers": { "k:{\"name\":\"c\"}": { ".": {}, "f:name": {}, "f:image": {} } } } }),
+    );
+    assert!(!differs(&wanted, &object, ME));
+}
+
+#[test]
+fn what_no_schema_declares_associative_is_equal_as_a_whole() {
+    let of = |port: Value, more: Value| {
+        let mut interface = json!({ "network": { "name": "n" } });
+        if !more.is_null() {
+            interface["networkPolicy"] = json!({ "ingress": [{ "ports": [port], "from": more }] });
+        }
+        json!({ "spec": { "networkInterfaces": [interface], "containers": [{ "name": "c", "envFrom": [{ "prefix": "p" }] }] } })
+    };
+    let range = || of(json!({ "port": 80, "endPort": 90 }), json!([{ "ipBlock": { "cidr": "10.0.0.0/8" } }]));
+    let owned = json!({ "f:spec": { "f:networkInterfaces": {} } });
+    let (mut open, mut theirs) = (range(), range());
+    open["spec"]["networkInterfaces"][0]["networkPolicy"]["ingress"][0]["from"] = json!([]);
+    theirs["spec"]["containers"][0]["envFrom"][0] = json!({});
+    let closed = of(json!({ "port": 80 }), json!([{ "ipBlock": { "cidr": "10.0.0.0/8" } }]));
+    let bare = of(Value::Null, Value::Null);
+    for (what, live, wanted) in [
+        ("a policy that goes", range(), bare),
+        ("the end of a range that goes", range(), closed),
+        ("peers that go", range(), open),
+        ("a member of an element inside an associative list", range(), theirs),
+    ] {
+        assert!(differs(&wanted, &self::live(live.clone(), &owned), ME), "{what}");
+        assert!(!differs(&wanted, &self::live(wanted.clone(), &owned), ME), "{what}: applied");
+    }
+    // Empty and absent mean the same inside them as well.
+    let mut empty = range();
+    empty["spec"]["networkInterfaces"][0]["networkPolicy"]["ingress"][0]["ports"][0]["more"] = json!([]);
+    assert!(!differs(&range(), &self::live(empty, &owned), ME));
+    // Those of an object are a set, and those that its template has are one value.
+    let finalizers = |list: Value| json!({ "spec": { "template": { "metadata": { "finalizers": list } } } });
+    assert!(differs(&finalizers(json!(["a"])), &self::live(finalizers(json!(["a", "b"])), &json!({})), ME));
+}
+
+/// A default that the server puts into an element of an atomic list would make each apply differ from what stands.
+#[test]
+fn lists_are_compared_as_the_schemas_declare_them() {
+    fn walk(schema: &Value, path: &str, lists: &mut Vec<(String, Value)>) {
+        for (field, below) in schema["properties"].as_object().into_iter().flatten() {
+            let path = format!("{path}.{field}");
+            if below["type"] == "array" {
+                lists.push((path.clone(), below.clone()));
+                walk(&below["items"], &path, lists);
+            }
+            walk(below, &path, lists);
+        }
+    }
+    fn has_default(schema: &Value) -> bool {
+        match schema {
+            Value::Object(map) => map.contains_key("default") || map.values().any(has_default),
+            _ => false,
+        }
+    }
+    for crd in [Workload::crd(), WorkloadDeployment::crd(), Instance::crd()] {
+        let crd = json!(crd);
+        let mut lists = Vec::new();
+        walk(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut lists);
+        assert!(lists.len() > 20, "{}", lists.len());
+        for (path, list) in lists {
+            let field = path.rsplit('.').next().unwrap();
+            if list["x-kubernetes-list-type"] == "map" {
+                assert_eq!(list["x-kubernetes-list-map-keys"], json!([key(field)]), "{path}");
+                continue;
+            }
+            // Nobody applies the placements of a spec; those of a status are written with all counters.
+            let written_whole = [".spec.placements", ".status.placements"].contains(&&*path);
+            assert!(written_whole || !has_default(&list["items"]), "{path}");
+            let required = list["items"]["required"].as_array();
+            let named = required.is_some_and(|fields| fields.iter().any(|field| field == "name"));
+            assert!(key(field).is_none() || !named, "{path}");
+        }
+    }
+    let placement = json!(PlacementStatus::default());
+    let counters = ["replicas", "currentReplicas", "desiredReplicas", "readyReplicas", "updatedReplicas"];
+    assert!(counters.iter().all(|counter| placement[counter] == 0), "{placement}");
+}
+
+#[test]
+fn missing_changed_or_no_longer_wanted_is_a_difference() {
+    let owned = json!({ "f:metadata": { "f:labels": { "f:a": {}, "f:b": {} } }, "f:spec": { "f:list": { "k:{\"type\":\"T\"}": { "f:type": {} } } } });
+    let object = live(
+        json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x", "y"] } }),
+        &owned,
+    );
+    let same = json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } });
+    assert!(!differs(&same, &object, ME));
+    for (what, wanted) in [
+        ("value", json!({ "metadata": { "labels": { "a": "9", "b": "2" } }, "spec": { "list": [{ "type": "T" }] } })),
+        (
+            "new key",
+            json!({ "metadata": { "labels": { "a": "1", "b": "2", "c": "3" } }, "spec": { "list": [{ "type": "T" }] } }),
+        ),
+        ("dropped label", json!({ "metadata": { "labels": { "a": "1" } }, "spec": { "list": [{ "type": "T" }] } })),
+        ("dropped entry", json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [] } })),
+        (
+            "new entry",
+            json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }, { "type": "U" }] } }),
+        ),
+        (
+            "order",
+            json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["y", "x"] } }),
+        ),
+        (
+            "shorter",
+            json!({ "metadata": { "labels": { "a": "1", "b": "2" } }, "spec": { "list": [{ "type": "T" }], "args": ["x"] } }),
+        ),
+    ] {
+        assert!(differs(&wanted, &object, ME), "{what}");
+    }
+}
+
+#[test]
+fn what_means_the_same_stays_in_the_form_that_stands() {
+    let container = |more: Value| {
+        let mut container = json!({ "name": "c", "image": "i" });
+        container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "metadata": {}, "containers": [container] })
+    };
+    for (live, wanted) in [
+        (json!({ "args": [], "resources": {} }), json!({})),
+        (json!({}), json!({ "args": [], "resources": {}, "prefix": "" })),
+        (
+            json!({ "resources": { "limits": { "cpu": "1", "memory": "1Gi" } } }),
+            json!({ "resources": { "limits": { "cpu": "1000m", "memory": "1024Mi" } } }),
+        ),
+        (
+            json!({ "env": [{ "name": "A" }, { "name": "B", "value": "2" }] }),
+            json!({ "env": [{ "name": "A", "value": "" }, { "name": "B", "value": "2" }] }),
+        ),
+    ] {
+        let (live, wanted) = (container(live), container(wanted));
+        assert_eq!(in_standing_form(&live, &wanted), live, "{wanted}");
+    }
+    for (live, wanted) in [
+        (json!({ "env": [{ "name": "A", "value": "1" }, { "name": "B" }] }), json!({ "env": [{ "name": "B" }] })),
+        (json!({ "env": [{ "name": "A", "value": "1" }] }), json!({})),
+        (json!({ "env": [{ "name": "A", "value": "1" }] }), json!({ "env": [{ "name": "A", "value": "" }] })),
+        (json!({ "args": ["1"] }), json!({ "args": ["1000m"] })),
+        (json!({ "resources": { "limits": { "cpu": "1" } } }), json!({ "resources": { "limits": { "cpu": "2" } } })),
+        (json!({ "command": ["a", "b"] }), json!({ "command": ["b", "a"] })),
+        // That a label is there is what it says, whatever its value.
+        (json!({ "labels": { "a": "" } }), json!({ "labels": {} })),
+        (json!({ "labels": { "b": "1" } }), json!({ "labels": { "a": "", "b": "1" } })),
+        (json!({ "matchLabels": { "a": "" } }), json!({ "matchLabels": { "b": "" } })),
+        (json!({ "annotations": { "limits": "1" } }), json!({ "annotations": { "limits": "1000m" } })),
+    ] {
+        let (live, wanted) = (container(live), container(wanted));
+        assert_eq!(in_standing_form(&live, &wanted), wanted, "{live}");
+    }
+}
+
+#[test]
+fn packed_it_says_the_same() {
+    let mut object =
+        live(json!({ "status": { "gone": 1 }, "spec": { "a": 1 } }), &json!({ "f:spec": { "f:a": {}, "f:b": {} } }));
+    let before = object.clone();
+    for entry in object.metadata.managed_fields.iter_mut().flatten() {
+        pack(entry.fields_v1.as_mut().unwrap());
+    }
+    assert_ne!(object, before);
+    for wanted in [json!({ "spec": { "a": 1 } }), json!({ "spec": { "a": 1, "b": {} } })] {
+        assert_eq!(differs(&wanted, &object, ME), differs(&wanted, &before, ME), "{wanted}");
+    }
+    assert_eq!(status_differs(&json!({}), &object, ME), status_differs(&json!({}), &before, ME));
+    assert!(differs(&json!({ "spec": { "a": 1 } }), &object, ME), "`b` is to go");
+}
+
+#[test]
+fn spec_and_status_are_owned_apart() {
+    let object = live(json!({ "status": { "gone": 1, "kept": 2 } }), &json!({}));
+    assert!(status_differs(&json!({ "status": { "kept": 2 } }), &object, ME), "`gone` is to go");
+    assert!(!differs(&json!({ "status": { "kept": 2 } }), &object, ME));
+}
