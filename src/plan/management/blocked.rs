@@ -126,10 +126,11 @@ impl<'a> State<'a> {
     /// The finding, with all that is known of what was lost.
     pub(super) fn in_full(&self, finding: Option<&Delivery>) -> Option<Delivery> {
         match (finding, &self.lost) {
-            (Some(Delivery::Blocked { data, silent, repair, .. }), Some(lost)) => Some(Delivery::Blocked {
+            (Some(Delivery::Blocked { data, silent, heard, repair, .. }), Some(lost)) => Some(Delivery::Blocked {
                 cause: lost.cause.clone(),
                 data: *data,
                 silent: *silent,
+                heard: *heard,
                 repair: repair.clone(),
             }),
             (finding, _) => finding.cloned(),

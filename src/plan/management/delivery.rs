@@ -63,6 +63,8 @@ pub enum Delivery {
         data: bool,
         /// Whether Karmada has not said a word about it: it may simply not have got there yet.
         silent: bool,
+        /// Whether some cluster has the deployment all the same, and answers: what is said of its readiness is heard.
+        heard: bool,
         /// What Karmada makes anew once it is repaired, when it may be that something was removed that it does not miss
         /// by itself.
         repair: Option<Repair>,
@@ -105,9 +107,14 @@ impl Gap {
         Self { cause: Verdict::no(reason, text), silent: true, repair }
     }
 
-    /// As what keeps a deployment, or its data.
-    pub(super) fn of(self, data: bool) -> Delivery {
-        Delivery::Blocked { cause: self.cause, data, silent: self.silent, repair: self.repair }
+    /// As what keeps a deployment.
+    pub(super) fn of_deployment(self, heard: bool) -> Delivery {
+        Delivery::Blocked { cause: self.cause, data: false, silent: self.silent, heard, repair: self.repair }
+    }
+
+    /// As what keeps the data of a deployment that every one of its clusters has.
+    pub(super) fn of_data(self) -> Delivery {
+        Delivery::Blocked { cause: self.cause, data: true, silent: self.silent, heard: true, repair: self.repair }
     }
 }
 

@@ -25,7 +25,8 @@ use crate::{
 pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let copy = evidence.copy;
     let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
-    let blocked = |gap: Gap| gap.of(false);
+    let heard = is_heard(evidence.karmada);
+    let blocked = |gap: Gap| gap.of_deployment(heard);
     let own_policy = evidence.city.policy_name();
     if let Some(other) = other_policy(evidence, &own_policy) {
         let text = format!(
@@ -65,6 +66,17 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         }
         other => other,
     }
+}
+
+/// Whether some cluster has the deployment, and answers.
+fn is_heard(karmada: &Karmada) -> bool {
+    let binding = karmada.binding.as_ref().filter(|binding| !binding.terminating);
+    binding.is_some_and(|binding| {
+        binding.clusters.iter().any(|name| {
+            let answers = karmada.clusters.get(name).is_some_and(|cluster| cluster.ready.is_ok());
+            answers && binding.applied.get(name) == Some(&Ok(()))
+        })
+    })
 }
 
 /// The policy that claims the deployment in the place of its city's, by kind and name. A ClusterPropagationPolicy that has
@@ -129,11 +141,11 @@ fn diagnose_dependencies(
         } else {
             Gap::stated(Reason::DependenciesNotPropagated, text)
         };
-        return gap.of(true);
+        return gap.of_data();
     }
     for token in expected {
         if let Some(gap) = not_attached(evidence, binding, namespace, token) {
-            return gap.of(true);
+            return gap.of_data();
         }
     }
     Delivery::Delivered { on: binding.clusters.clone(), note: claimed_elsewhere(evidence, expected) }
@@ -229,7 +241,7 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
             "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
              cities has to follow its deployments: compute-operator migration status says what keeps it from that"
         );
-        return Gap::stated(Reason::ClaimedByAnotherPolicy, text).of(true);
+        return Gap::stated(Reason::ClaimedByAnotherPolicy, text).of_data();
     }
     Delivery::Delivered { on: binding.clusters.clone(), note: None }
 }

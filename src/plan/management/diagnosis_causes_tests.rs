@@ -10,7 +10,7 @@ fn are_reported(cases: &[Cause]) {
     for &(name, change, reason, words, of_data) in cases {
         let mut world = world();
         change(&mut world);
-        let Delivery::Blocked { cause, data, silent, repair } = look(&world) else { panic!("{name}") };
+        let Delivery::Blocked { cause, data, silent, repair, .. } = look(&world) else { panic!("{name}") };
         let cured = match name {
             "binding lost (49)" | "work lost (55)" => Some(Repair::Copy),
             "attached binding lost (50)" => Some(Repair::Companion(Token::secret("db"))),

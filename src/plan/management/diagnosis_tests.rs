@@ -164,6 +164,37 @@ fn silence_is_told_from_words() {
     assert!(!cause.message.contains("PropagateDeps"), "nobody knows that it is a setting: {}", cause.message);
 }
 
+/// A city of the Go operator may be on several clusters: one that is away does not silence another that serves.
+#[test]
+fn a_deployment_is_heard_as_long_as_one_of_its_clusters_has_it_and_answers() {
+    let away = |world: &mut World, name: &str| {
+        world.clusters.get_mut(name).unwrap().ready = Err("ClusterNotReachable".into());
+    };
+    let heard = |world: &World| match look(world) {
+        Delivery::Blocked { cause, heard, .. } => (cause.reason.to_string(), heard),
+        delivered @ Delivery::Delivered { .. } => panic!("{delivered:?}"),
+    };
+    let mut two = world();
+    two.clusters.insert("cell-dfw-2".into(), ClusterFacts::labelled("dfw"));
+    let parent = two.bindings.get_mut(PARENT).unwrap();
+    parent.clusters.push("cell-dfw-2".into());
+    parent.applied.insert("cell-dfw-2".into(), Ok(()));
+    away(&mut two, "cell-dfw");
+    assert_eq!(heard(&two), ("ClusterNotReady".into(), true));
+    let mut unapplied = World { bindings: two.bindings.clone(), clusters: two.clusters.clone(), ..world() };
+    unapplied.bindings.get_mut(PARENT).unwrap().applied.insert("cell-dfw-2".into(), Err("no".into()));
+    assert_eq!(heard(&unapplied), ("ClusterNotReady".into(), false), "the other one does not have it");
+    away(&mut two, "cell-dfw-2");
+    assert_eq!(heard(&two), ("ClusterNotReady".into(), false));
+    let mut lost = world();
+    lost.bindings.get_mut("db-secret").unwrap().applied.clear();
+    assert_eq!(heard(&lost), ("NotApplied".into(), true), "only its data is missing");
+    lost.bindings.get_mut(PARENT).unwrap().applied.clear();
+    assert_eq!(heard(&lost), ("NotApplied".into(), false));
+    lost.bindings.remove(PARENT);
+    assert_eq!(heard(&lost), ("BindingMissing".into(), false));
+}
+
 #[test]
 #[allow(clippy::type_complexity)]
 fn what_somebody_has_suspended_is_told_and_not_repaired() {
@@ -197,7 +228,7 @@ fn what_somebody_has_suspended_is_told_and_not_repaired() {
                 continue; // it follows others, and is not scheduled
             }
             change(facts);
-            let Delivery::Blocked { cause, data: of_data, silent, repair } = look(&world) else { panic!("{name}") };
+            let Delivery::Blocked { cause, data: of_data, silent, repair, .. } = look(&world) else { panic!("{name}") };
             assert_eq!((cause.reason.as_str(), of_data), (reason, data), "{name}: {}", cause.message);
             let suspended = reason == "PropagationSuspended";
             assert_eq!((silent, repair.is_none()), (!suspended, suspended), "{name}");

@@ -22,27 +22,30 @@ pub fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
     (available.status == ConditionStatus::Unknown && available.reason() == Reason::ClusterNotReady).then_some(available)
 }
 
-/// Whether a finding says that the cluster does not answer.
+/// Whether a finding says that no cluster that is to have the deployment answers.
 pub(super) fn is_away(finding: Option<&Delivery>) -> bool {
-    cause(finding).is_some()
+    finding.is_some_and(|finding| unanswered(finding).is_some())
 }
 
 /// What is to be said of readiness in the place of what the cell last said: `lasts` says that the cluster has been away for
-/// long. What is not known, as after a start, changes nothing.
+/// long. Once said it stays until something is heard again: what else keeps the deployment from being delivered, such as
+/// the end of the Cluster's own object, brings no word of its instances, nor does what is not known, as after a start.
 pub(super) fn verdict(deployment: &WorkloadDeployment, finding: Option<&Delivery>, lasts: bool) -> Option<Verdict> {
     let before = standing(deployment).map(|stands| Verdict::unknown(Reason::ClusterNotReady, stands.message.clone()));
-    if finding.is_none() {
-        return before;
+    let Some(finding) = finding else { return before };
+    let is_heard = matches!(finding, Delivery::Delivered { .. } | Delivery::Blocked { heard: true, .. });
+    if is_heard {
+        return None;
     }
-    let cause = cause(finding).filter(|_| lasts || before.is_some())?;
+    let Some(cause) = unanswered(finding).filter(|_| lasts || before.is_some()) else { return before };
     let text = format!("nothing is heard of its instances: {}", cause.message);
     Some(Verdict::unknown(Reason::ClusterNotReady, text))
 }
 
-fn cause(finding: Option<&Delivery>) -> Option<&Verdict> {
-    match finding? {
-        Delivery::Blocked { cause, .. } => Some(cause).filter(|cause| cause.reason == Reason::ClusterNotReady),
-        Delivery::Delivered { .. } => None,
+fn unanswered(finding: &Delivery) -> Option<&Verdict> {
+    match finding {
+        Delivery::Blocked { cause, heard: false, .. } if cause.reason == Reason::ClusterNotReady => Some(cause),
+        Delivery::Blocked { .. } | Delivery::Delivered { .. } => None,
     }
 }
 
@@ -75,29 +78,34 @@ mod tests {
         wd
     }
 
-    fn blocked(reason: Reason) -> Delivery {
-        Delivery::Blocked {
-            cause: Verdict::no(reason, "Cluster c is not ready"),
-            data: false,
-            silent: false,
-            repair: None,
-        }
+    fn blocked(reason: Reason, heard: bool) -> Delivery {
+        let cause = Verdict::no(reason, "Cluster c is not ready");
+        Delivery::Blocked { cause, data: false, silent: false, heard, repair: None }
     }
 
     #[test]
-    fn only_a_cluster_that_is_away_for_long_takes_the_word_away_and_any_answer_gives_it_back() {
+    fn only_a_cluster_that_is_away_for_long_takes_the_word_away_and_only_an_answer_gives_it_back() {
         let heard = deployment("True", "StableInstanceFound");
         let unheard = deployment("Unknown", "ClusterNotReady");
-        let away = blocked(Reason::ClusterNotReady);
+        let away = blocked(Reason::ClusterNotReady, false);
+        let in_part = blocked(Reason::ClusterNotReady, true);
         let delivered = Delivery::Delivered { on: vec!["c".into()], note: None };
         for (wd, finding, lasts, said) in [
             (&heard, Some(&away), false, None),
             (&heard, Some(&away), true, Some("nothing is heard of its instances: Cluster c is not ready")),
-            (&heard, Some(&blocked(Reason::NotApplied)), true, None),
+            (&heard, Some(&in_part), true, None),
+            (&heard, Some(&blocked(Reason::NotApplied, false)), true, None),
             (&heard, None, true, None),
             // It stays over a start of the manager, whose memory begins anew.
             (&unheard, Some(&away), false, Some("nothing is heard of its instances: Cluster c is not ready")),
             (&unheard, None, false, Some("m")),
+            // What else keeps it from being delivered says nothing of its instances.
+            (&unheard, Some(&blocked(Reason::NotApplied, false)), true, Some("m")),
+            (&unheard, Some(&blocked(Reason::BindingMissing, false)), false, Some("m")),
+            (&unheard, Some(&blocked(Reason::NotScheduled, false)), false, Some("m")),
+            (&unheard, Some(&blocked(Reason::NoClusterForCity, false)), false, Some("m")),
+            (&unheard, Some(&blocked(Reason::DependenciesNotPropagated, true)), false, None),
+            (&unheard, Some(&in_part), true, None),
             (&unheard, Some(&delivered), true, None),
             (&deployment("Unknown", "Pending"), None, true, None),
         ] {
