@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
@@ -82,6 +83,8 @@ pub(super) struct Case<'a> {
     pub repairs: &'a Repairs,
     /// How long to wait for what.
     pub timing: &'a Timing,
+    /// When it is decided.
+    pub now: Timestamp,
 }
 
 impl Case<'_> {
@@ -101,11 +104,12 @@ impl<'a> State<'a> {
         let reported = blocker.is_some() && elapsed >= timing.delivery_grace;
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
         let away = unheard::is_away(*finding);
-        let unheard = away && elapsed >= timing.cluster_silence;
+        let away_for = unheard::away_for(case.deployment, elapsed, case.now);
+        let unheard = away && away_for >= timing.cluster_silence;
         let lost = if reported { Lost::of(case, elapsed, whole.as_ref()) } else { None };
         let next = match (blocker, &lost) {
             (Some(_), _) if !reported => Next::After(timing.delivery_grace.saturating_sub(elapsed)),
-            (Some(_), _) if away && !unheard => Next::After(timing.cluster_silence.saturating_sub(elapsed)),
+            (Some(_), _) if away && !unheard => Next::After(timing.cluster_silence.saturating_sub(away_for)),
             (Some(_), Some(lost)) => Next::After(lost.decision.next),
             // What is silent is looked at ever more rarely; the end of everything else some event reports.
             (Some(_), None) if silent => Next::After(repair::look_again(elapsed, timing, case.spread())),

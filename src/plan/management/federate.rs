@@ -128,6 +128,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         before: observed.blocked.as_ref(),
         repairs: &observed.repairs,
         timing: &observed.timing,
+        now,
     });
     let hint = hint(&data, finding.as_ref()).filter(|hint| state.is_hinted(copy, hint));
     let annotations = data_annotations(&data, hint.as_deref());

@@ -4,7 +4,9 @@
 //! for [`Timing::cluster_silence`](crate::timing::Timing), that is said on the deployment, and from there on the Workload
 //! and on the projections; until the cluster answers again.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
+
+use jiff::Timestamp;
 
 use super::delivery::Delivery;
 use crate::{
@@ -25,6 +27,16 @@ pub fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
 /// Whether a finding says that no cluster that is to have the deployment answers.
 pub(super) fn is_away(finding: Option<&Delivery>) -> bool {
     finding.is_some_and(|finding| unanswered(finding).is_some())
+}
+
+/// For how long a cluster has been away that is away: as it is remembered, or, by a manager that was started since, as the
+/// deployment says.
+pub(super) fn away_for(deployment: &WorkloadDeployment, remembered: Duration, now: Timestamp) -> Duration {
+    let conditions = deployment.status.as_ref().map(|status| &status.conditions[..]).unwrap_or_default();
+    let said = find(conditions, condition::FEDERATED)
+        .filter(|said| said.status == ConditionStatus::False && said.reason() == Reason::ClusterNotReady);
+    let since = said.and_then(|said| Duration::try_from(now.duration_since(said.last_transition_time.0)).ok());
+    since.map_or(remembered, |since| since.max(remembered))
 }
 
 /// What is to be said of readiness in the place of what the cell last said: `lasts` says that the cluster has been away for
@@ -113,6 +125,30 @@ mod tests {
             assert_eq!(verdict.as_ref().map(|verdict| &*verdict.message), said, "{finding:?}");
             assert!(verdict.is_none_or(|verdict| verdict.status == ConditionStatus::Unknown));
         }
+    }
+
+    #[test]
+    fn a_start_of_the_manager_does_not_begin_the_wait_anew() {
+        let federated = |status: &str, reason: &str| {
+            let mut wd = deployment("True", "StableInstanceFound");
+            let since = "2026-01-01T00:00:00Z";
+            let federated = json!({ "type": "Federated", "status": status, "reason": reason, "message": "", "lastTransitionTime": since });
+            wd.status.as_mut().unwrap().conditions.push(serde_json::from_value(federated).unwrap());
+            wd
+        };
+        let seconds = Duration::from_secs;
+        let now: Timestamp = "2026-01-01T00:01:40Z".parse().unwrap();
+        for (wd, remembered, of_all) in [
+            (federated("False", "ClusterNotReady"), 0, 100),
+            (federated("False", "ClusterNotReady"), 130, 130),
+            (federated("False", "NotApplied"), 5, 5),
+            (federated("True", "Propagated"), 5, 5),
+            (deployment("True", "StableInstanceFound"), 5, 5),
+        ] {
+            assert_eq!(away_for(&wd, seconds(remembered), now), seconds(of_all));
+        }
+        let before = "2025-12-31T00:00:00Z".parse().unwrap();
+        assert_eq!(away_for(&federated("False", "ClusterNotReady"), seconds(5), before), seconds(5), "clocks differ");
     }
 
     #[test]
