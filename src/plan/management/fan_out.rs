@@ -180,10 +180,13 @@ fn ensure_deployment(
     taken.into_iter().flatten().chain(write).collect()
 }
 
-/// How many instances a deployment is to run. Where autoscaling is asked for, whoever scales decides once it has begun.
+/// How many instances a deployment is to run. Where autoscaling is asked for, whoever scales decides once it has begun,
+/// within the bounds that the Workload sets. The interpreter on the hub says the same of a cell's number.
 fn replicas(settings: &ScaleSettings, live: Option<&WorkloadDeployment>) -> i32 {
     let standing = live.and_then(|live| live.spec.replicas).filter(|_| settings.asks_for_autoscaling());
-    standing.unwrap_or(settings.min_replicas)
+    let least = settings.min_replicas;
+    let most = settings.max_replicas.map_or(i32::MAX, |most| most.max(least));
+    standing.map_or(least, |standing| standing.clamp(least, most))
 }
 
 /// What the federator would otherwise add in a write of its own.

@@ -80,7 +80,8 @@ fn autoscaling(workload: &Workload) -> Option<Verdict> {
             Reason::AutoscalingNotServed,
             format!(
                 "{}: maxReplicas or metrics ask for autoscaling, and this operator does not scale by itself: each city \
-                 begins with minReplicas, and spec.replicas of its WorkloadDeployment is left to whoever scales it",
+                 begins with minReplicas, and spec.replicas of its WorkloadDeployment in the cell is left to whoever scales \
+                 it there, from minReplicas to maxReplicas",
                 names.join(", ")
             ),
         )

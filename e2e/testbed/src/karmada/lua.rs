@@ -38,6 +38,35 @@ mod tests {
         assert_eq!(status, object["status"]);
     }
 
+    /// Found by reading: a number above which `minReplicas` was raised stood in the cell for ever.
+    #[test]
+    fn a_cells_number_of_instances_is_kept_within_the_bounds_where_autoscaling_is_asked_for() {
+        let customization = include_str!("../../../../config/components/federation/interpreter.yaml");
+        let customization: Value = serde_saphyr::from_str(customization).unwrap();
+        let script = customization["spec"]["customizations"]["retention"]["luaScript"].as_str().unwrap();
+        let metrics = json!([{ "resource": { "name": "cpu" } }]);
+        for (settings, in_cell, kept) in [
+            (json!({ "minReplicas": 2 }), json!(5), 3),
+            (json!({ "minReplicas": 2, "maxReplicas": 2 }), json!(5), 3),
+            (json!({ "minReplicas": 2, "maxReplicas": 9 }), json!(5), 5),
+            (json!({ "minReplicas": 2, "maxReplicas": 9 }), json!(1), 2),
+            (json!({ "minReplicas": 2, "maxReplicas": 9 }), json!(12), 9),
+            (json!({ "minReplicas": 2, "maxReplicas": 9 }), json!(null), 3),
+            (json!({ "minReplicas": 2, "metrics": metrics }), json!(1), 2),
+            (json!({ "minReplicas": 2, "metrics": metrics }), json!(50), 50),
+            (json!({ "minReplicas": 2, "maxReplicas": 1, "metrics": metrics }), json!(5), 2),
+            (json!({ "maxReplicas": 9 }), json!(0), 0),
+            (json!(null), json!(5), 3),
+        ] {
+            let desired = json!({ "spec": { "replicas": 3, "scaleSettings": settings } });
+            let observed = json!({ "spec": { "replicas": in_cell } });
+            let retained = call(script, "Retain", &[&desired, &observed]).unwrap();
+            assert_eq!(retained["spec"]["replicas"], kept, "{settings} with {in_cell} in the cell");
+        }
+        let desired = json!({ "spec": { "replicas": 3, "scaleSettings": { "minReplicas": 2, "maxReplicas": 9 } } });
+        assert_eq!(call(script, "Retain", &[&desired, &json!({})]).unwrap()["spec"]["replicas"], 3);
+    }
+
     #[test]
     fn there_is_no_gsub() {
         assert!(call("function F() return string.gsub('a', 'a', 'b') end", "F", &[]).is_err());
