@@ -82,8 +82,23 @@ pub async fn as_go_left_it(world: &World, places: &[Place]) {
     }
 }
 
+/// What stood where a copy in use is, by uid, and the task that notes it.
+pub type Watched = (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>);
+
+/// Watches the copy in use of each of these places, in dfw, from now on.
+pub async fn watch_copies(world: &World, places: &[Place]) -> Vec<Watched> {
+    let watched: Vec<Watched> = places.iter().map(|place| watch_copy(&world.dfw, &place.hub)).collect();
+    for (seen, _) in &watched {
+        eventually("the eye is open", || async {
+            if seen.lock().unwrap().is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
+        })
+        .await;
+    }
+    watched
+}
+
 /// Notes each thing that ever stands where the copy in use is, and its absence, from the server's own account of it.
-pub fn watch_copy(cell: &Client, hub: &str) -> (Arc<Mutex<BTreeMap<String, String>>>, tokio::task::JoinHandle<()>) {
+fn watch_copy(cell: &Client, hub: &str) -> Watched {
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
     let (notes, copies) = (seen.clone(), api(cell, "Secret", hub));
     let note = move |copy: Option<&DynamicObject>| {
@@ -174,13 +189,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
             places.push(Place { ns, hub });
         }
         as_go_left_it(&world, &places).await;
-        let watched: Vec<_> = places.iter().map(|place| watch_copy(&world.dfw, &place.hub)).collect();
-        for (seen, _) in &watched {
-            eventually("the eye is open", || async {
-                if seen.lock().unwrap().is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
-            })
-            .await;
-        }
+        let watched = watch_copies(&world, &places).await;
         let places = cut.budgets(places);
         let mut dying = cut.start(&world).await;
         let is_done = |place: Place| {
@@ -221,12 +230,9 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
         world.operators[0].process.kill();
         let (ns, hub) = world.namespace("naive").await;
         // The same eye notices what the naive way does: everything in one step (fact 25).
-        as_go_left_it(&world, &[Place { ns, hub: hub.clone() }]).await;
-        let (seen, watching) = watch_copy(&world.dfw, &hub);
-        eventually("the eye is open", || async {
-            if seen.lock().unwrap().is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
-        })
-        .await;
+        let naive = [Place { ns, hub: hub.clone() }];
+        as_go_left_it(&world, &naive).await;
+        let (seen, watching) = watch_copies(&world, &naive).await.remove(0);
         for city in ["dfw", "ord"] {
             let mut policy = of_go(&hub, city);
             policy["spec"]["propagateDeps"] = json!(true);

@@ -11,7 +11,7 @@ use crate::{
         example_app::{Place, SWEEPS},
         never_within,
     },
-    migration::{as_go_left_it, migrated, watch_copy},
+    migration::{as_go_left_it, migrated, watch_copies},
 };
 use testbed::operator::Operator;
 
@@ -56,13 +56,7 @@ fn a_migration_with_a_manager_killed_at_random_takes_no_copy_away() {
                 places.push(Place { ns, hub });
             }
             as_go_left_it(&world, &places).await;
-            let watched: Vec<_> = places.iter().map(|place| watch_copy(&world.dfw, &place.hub)).collect();
-            for (seen, _) in &watched {
-                eventually("the eye is open", || async {
-                    if seen.lock().unwrap().is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
-                })
-                .await;
-            }
+            let watched = watch_copies(&world, &places).await;
             let kills = kill_at_random(&mut world, &places, seed).await;
             eventually("all is by need alone", || all_migrated(&world, &places)).await;
             eprintln!("seed {seed}: {kills} kills");

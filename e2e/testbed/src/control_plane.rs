@@ -45,8 +45,8 @@ pub(crate) const START_TIMEOUT: Duration = Duration::from_mins(4);
 /// Whether this machine has memory for many API servers, each of which takes a third of a GiB.
 pub fn has_much_memory() -> bool {
     const MUCH_KIB: u64 = 14 << 20;
-    let told = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let total = told.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
     total.is_some_and(|kib: u64| kib >= MUCH_KIB)
 }
 

@@ -4,9 +4,11 @@ use std::{fs, path::PathBuf};
 
 use anyhow::{Context, Result, bail};
 use futures::future::try_join_all;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Client,
     api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    runtime::{conditions::is_crd_established, wait::Condition},
 };
 use serde_json::{Value, json};
 
@@ -94,8 +96,7 @@ fn binding(role: &str) -> Value {
 /// Waits until every definition of this role is served, and says so of itself: an API server serves one a while before it
 /// calls it established, and one that starts with a definition that is not yet never calls it so.
 pub(crate) async fn served(client: &Client, role: Role) -> Result<()> {
-    let definition = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let definitions: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&definition));
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let mut kinds = Vec::new();
     for file in role.files() {
         for definition in manifests::documents(&fs::read_to_string(&file)?)? {
@@ -113,10 +114,7 @@ pub(crate) async fn served(client: &Client, role: Role) -> Result<()> {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(kind));
         async move {
             eventually(&kind.kind, || async {
-                let definition = definitions.get(name).await?;
-                let conditions = definition.data["status"]["conditions"].as_array();
-                let is = |c: &Value| c["type"] == "Established" && c["status"] == "True";
-                if !conditions.is_some_and(|all| all.iter().any(is)) {
+                if !is_crd_established().matches_object(definitions.get_opt(name).await?.as_ref()) {
                     bail!("{name} is not established")
                 }
                 Ok(api.list(&one).await.map(|_| ())?)

@@ -133,8 +133,8 @@ impl Parts {
     fn policy(&self) -> CityPolicy {
         let Self { options, metrics, hub, projects, moves, triggers, .. } = self.clone();
         let Options { propagation, city_guard, timing, .. } = options;
-        let (its_hub, its_metrics) = (hub.clone(), metrics.clone());
-        let prober = Prober { hub: its_hub, triggers, metrics: its_metrics, timing, memory: Mutex::default() };
+        let memory = Mutex::default();
+        let prober = Prober { hub: hub.clone(), triggers, metrics: metrics.clone(), timing, memory };
         let memory = PolicyMemory::default();
         CityPolicy { hub, projects, moves, prober, memory, propagation, city_guard, timing, metrics }
     }

@@ -11,7 +11,7 @@ use kube::{
 use serde_json::json;
 
 use super::eventually;
-use crate::{binaries, control_plane::ControlPlane, manifests, pki::User};
+use crate::{binaries, control_plane::ControlPlane, karmada::TEMPLATES, manifests, pki::User};
 
 /// Label by which policies find a city's cluster.
 const CITY: &str = "topology.datum.net/city-code";
@@ -94,7 +94,7 @@ pub(super) async fn clusters_ready(hub: &Client, count: usize) -> Result<()> {
             let (status, served) = (&c.data["status"], c.data["status"]["apiEnablements"].to_string());
             let conditions = status["conditions"].as_array();
             conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
-                && ["\"WorkloadDeployment\"", "\"ConfigMap\"", "\"Secret\""].iter().all(|kind| served.contains(kind))
+                && TEMPLATES.iter().all(|kind| served.contains(&format!("{kind:?}")))
         };
         let ready = clusters.items.iter().filter(|c| ready(c)).count();
         if ready < count {

@@ -28,7 +28,7 @@ const MANAGER: &str = "karmada-stand-in";
 const CALL: Duration = Duration::from_secs(2);
 
 /// Kinds of templates: what policies may select and dependencies may be.
-pub(super) const TEMPLATES: [&str; 3] = ["WorkloadDeployment", "ConfigMap", "Secret"];
+pub(crate) const TEMPLATES: [&str; 3] = ["WorkloadDeployment", "ConfigMap", "Secret"];
 
 /// A control plane with caches of the kinds that matter there.
 pub(super) struct Plane {

@@ -45,6 +45,17 @@ enum Answer {
     Away,
 }
 
+impl Answer {
+    /// Whether a cluster that was known like this until now is there.
+    fn is_there(&self, known: Option<&Health>, now: Instant) -> bool {
+        match self {
+            Self::Serves(_) | Self::Alive => true,
+            Self::Away => false,
+            Self::Slow => known.is_some_and(|health| health.answers && now.duration_since(health.heard) < SLOW),
+        }
+    }
+}
+
 impl Federation {
     /// Whether a cluster counts as ready: it does for a while after it has gone away (fact 31).
     pub(super) fn counts_as_ready(&self, cluster: &str) -> bool {
@@ -62,12 +73,7 @@ impl Federation {
             let Some(cell) = self.cells.get(&name) else { continue };
             let (answer, now) = (probe(cell).await, Instant::now());
             let threshold = self.controls.failure_threshold();
-            let known = self.health.get(&name);
-            let answers = match answer {
-                Answer::Serves(_) | Answer::Alive => true,
-                Answer::Away => false,
-                Answer::Slow => known.is_some_and(|health| health.answers && health.heard.elapsed() < SLOW),
-            };
+            let answers = answer.is_there(self.health.get(&name), now);
             let health = self.health.entry(name).or_insert(Health { answers, since: now, heard: now, ready: answers });
             if health.answers != answers {
                 (health.answers, health.since) = (answers, now);
@@ -160,4 +166,27 @@ async fn ask(cell: &Plane, path: &str) -> Option<kube::Result<String>> {
 fn is_ready(cluster: &DynamicObject) -> Option<bool> {
     let conditions = cluster.data["status"]["conditions"].as_array()?;
     Some(conditions.iter().find(|condition| condition["type"] == "Ready")?["status"] == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_that_is_slow_is_there_for_a_while_if_it_was() {
+        let now = Instant::now();
+        let known = |answers: bool| Health { answers, since: now, heard: now, ready: answers };
+        let (soon, late) = (now + SLOW / 2, now + SLOW);
+        for (answer, known, at, is_there) in [
+            (Answer::Serves(Value::Null), None, now, true),
+            (Answer::Alive, Some(known(false)), late, true),
+            (Answer::Away, Some(known(true)), soon, false),
+            (Answer::Slow, None, now, false),
+            (Answer::Slow, Some(known(false)), soon, false),
+            (Answer::Slow, Some(known(true)), soon, true),
+            (Answer::Slow, Some(known(true)), late, false),
+        ] {
+            assert_eq!(answer.is_there(known.as_ref(), at), is_there);
+        }
+    }
 }

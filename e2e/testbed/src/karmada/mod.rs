@@ -28,6 +28,7 @@ use kube::Client;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub(crate) use cache::TEMPLATES;
 pub use real::Real;
 
 use self::{
@@ -86,7 +87,8 @@ impl Flavour {
 /// Simplified: 2 the distributor's finalizer comes with the binding, where Karmada adds it once the script has answered;
 /// 24 what a policy selects no more keeps the claim each time, where Karmada takes it off unless another policy was
 /// quicker; 25 where all is changed at once, copies are made anew each time; 31 the window lasts 2 s unless a test makes
-/// it longer, and a cluster that is back is ready at once; 38 a script that comes back is asked by itself, where Karmada
+/// it longer, a cluster that is slow to answer counts as there for 15 s, one whose APIs cannot be read keeps those that it
+/// had, where Karmada lists what it could read, and one that is back is ready at once; 38 a script that comes back is asked by itself, where Karmada
 /// asks it when a template is touched; 39 is tried again after half a second at most; 43 a selector's namespace is filled
 /// in a moment after the policy is written. It does not keep 6, 14, 44 and 45 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for).
 #[derive(Debug)]
