@@ -5,6 +5,7 @@ pub mod beds;
 pub mod example_app;
 pub mod refusal;
 pub mod report;
+pub mod skipping;
 
 use std::{
     collections::BTreeMap,
@@ -39,18 +40,7 @@ macro_rules! skip {
 
 #[allow(unused_imports)] // not every binary has a test that cannot run everywhere
 pub(crate) use skip;
-
-/// What [`skip!`] says.
-pub fn skipped(why: &str) {
-    use std::{
-        io::Write,
-        sync::atomic::{AtomicU32, Ordering},
-    };
-    static SKIPPED: AtomicU32 = AtomicU32::new(0);
-    let nth = SKIPPED.fetch_add(1, Ordering::Relaxed) + 1;
-    let thread = std::thread::current();
-    let _ = writeln!(std::io::stderr(), "*skipped* ({nth} so far) {}: {why}", thread.name().unwrap_or_default());
-}
+pub use skipping::skipped;
 
 /// One runtime for all tests of a binary: what a testbed runs in the background must outlive each single test.
 pub static RUNTIME: LazyLock<Runtime> =

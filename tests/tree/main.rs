@@ -3,11 +3,14 @@
 
 mod image;
 mod manifests;
+mod monitoring;
 mod pages;
 mod plans;
 mod referenced;
 mod served;
 mod size;
+#[path = "../common/skipping.rs"]
+mod skipping;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

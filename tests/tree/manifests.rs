@@ -1,6 +1,6 @@
 //! The manifests: every overlay renders, says what it is for, and is accepted by the parser of our own flags and files.
 
-use std::{collections::BTreeMap, fs, process::Command};
+use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
 use compute_operator::config::{Config, Discovery, Flags};
 use serde_json::Value;
@@ -17,11 +17,51 @@ pub fn overlays() -> Vec<String> {
 
 /// The YAML of an overlay, by kubectl's kustomize.
 pub fn rendered(overlay: &str) -> String {
+    kustomize(&root().join("config/overlays").join(overlay))
+}
+
+fn kustomize(dir: &Path) -> String {
     let kubectl = testbed::binaries::find(&|text| eprintln!("testbed: {text}")).unwrap().join("kubectl");
-    let out =
-        Command::new(kubectl).arg("kustomize").arg(root().join("config/overlays").join(overlay)).output().unwrap();
-    assert!(out.status.success(), "{overlay}: {}", String::from_utf8_lossy(&out.stderr));
+    let out = Command::new(kubectl).arg("kustomize").arg(dir).output().unwrap();
+    assert!(out.status.success(), "{}: {}", dir.display(), String::from_utf8_lossy(&out.stderr));
     String::from_utf8(out.stdout).unwrap()
+}
+
+/// Components that no overlay has, since not every cluster can take them; each with an overlay that it goes with.
+pub const OPTIONAL: [(&str, &str); 4] = [
+    ("networking", "cell"),
+    ("service-monitor", "single-project"),
+    ("alerts", "single-project"),
+    ("dashboards", "single-project"),
+];
+
+/// The YAML of an overlay with a component more, as a platform's own kustomization adds it.
+pub fn rendered_with(component: &str, overlay: &str) -> String {
+    let dir = testbed::binaries::cache().join(format!("run-{}-with-{component}", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let dir = dir.canonicalize().unwrap();
+    // Kustomize takes relative paths alone.
+    let up = "../".repeat(dir.components().count() - 1);
+    let config = format!("{up}{}/config", root().canonicalize().unwrap().display().to_string().trim_start_matches('/'));
+    let text = format!(
+        "namespace: compute-system\nresources: [{config}/overlays/{overlay}]\ncomponents: [{config}/components/{component}]\n"
+    );
+    fs::write(dir.join("kustomization.yaml"), text).unwrap();
+    let text = kustomize(&dir);
+    fs::remove_dir_all(&dir).unwrap();
+    text
+}
+
+#[test]
+fn every_component_is_of_an_overlay_or_named_as_one_to_add() {
+    let overlays = overlays().into_iter().map(|name| root().join("config/overlays").join(name));
+    let texts: Vec<String> = overlays.map(|dir| fs::read_to_string(dir.join("kustomization.yaml")).unwrap()).collect();
+    for entry in fs::read_dir(root().join("config/components")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let used = texts.iter().any(|text| text.contains(&format!("- ../../components/{name}\n")));
+        let added = OPTIONAL.iter().any(|(component, _)| *component == name);
+        assert!(used != added, "{name}: used by an overlay: {used}, to be added: {added}");
+    }
 }
 
 /// The objects of an overlay.

@@ -15,11 +15,11 @@ use testbed::{
 };
 
 use super::{
-    manifests::{overlays, rendered},
+    manifests::{OPTIONAL, overlays, rendered, rendered_with},
     root,
 };
 
-/// An API server that knows the kinds of our neighbours and of Karmada.
+/// An API server that knows the kinds of our neighbours, of Karmada and of the Prometheus operator.
 struct Server {
     // Dropped in this order.
     plane: ControlPlane,
@@ -40,7 +40,7 @@ impl Server {
         plane.start_api_server().unwrap();
         plane.wait_ready().await.unwrap();
         let client = plane.client().await.unwrap();
-        for file in ["neighbours", "karmada"] {
+        for file in ["neighbours", "karmada", "monitoring"] {
             let text = fs::read_to_string(root().join(format!("e2e/testbed/crds/{file}.yaml"))).unwrap();
             manifests::apply(&client, &text).await.unwrap();
         }
@@ -83,8 +83,9 @@ async fn an_api_server_takes_the_definitions_and_every_overlay() {
     server.kubectl(&[&["wait", "--for=condition=Established"], &established[..]].concat(), "").unwrap();
     server.kubectl(&["create", "namespace", "compute-system"], "").unwrap();
     let strict = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-"];
-    for overlay in overlays() {
-        let text = rendered(&overlay);
+    let added =
+        OPTIONAL.map(|(component, overlay)| (format!("{overlay} with {component}"), rendered_with(component, overlay)));
+    for (overlay, text) in overlays().into_iter().map(|overlay| (overlay.clone(), rendered(&overlay))).chain(added) {
         let wanted = text.lines().filter(|line| line.starts_with("kind: ")).count();
         let said = server.kubectl(&strict, &text).unwrap_or_else(|why| panic!("{overlay}: {why}"));
         let taken = said.lines().filter(|line| line.ends_with("serverside-applied (server dry run)")).count();

@@ -7,6 +7,7 @@ pub mod bed;
 pub mod binaries;
 pub mod chainsaw;
 pub mod control_plane;
+pub mod dashboard;
 pub mod gate;
 mod install;
 pub mod karmada;

@@ -1,4 +1,4 @@
-//! `cargo testbed up`, `down`, `status`, `e2e`: a federation to play with, usable by kubectl.
+//! `cargo testbed up`, `down`, `status`, `e2e`: a federation to play with, usable by kubectl. `board` writes a file.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use rustix::process::Signal;
 use testbed::{
-    Options, Testbed, binaries, chainsaw,
+    Options, Testbed, binaries, chainsaw, dashboard,
     karmada::Flavour,
     operator::{self, Operator},
     process::{is_alive, signal},
@@ -44,6 +44,8 @@ enum Verb {
         #[arg(last = true)]
         chainsaw: Vec<String>,
     },
+    /// Write the Grafana board anew
+    Board,
     /// Serve in the foreground; `up` starts this
     #[command(hide = true)]
     Serve(Wanted),
@@ -117,6 +119,7 @@ async fn main() -> ExitCode {
         Verb::Up(wanted) => up(&wanted).await,
         Verb::Down => down().await,
         Verb::Status => return status(),
+        Verb::Board => fs::write(binaries::root().join(dashboard::FILE), dashboard::text()).map_err(Into::into),
         Verb::Serve(wanted) => serve(&wanted).await,
         Verb::E2e { wanted, chainsaw } => return e2e(wanted, &chainsaw).await.unwrap_or_else(complain),
     };

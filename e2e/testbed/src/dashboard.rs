@@ -1,0 +1,287 @@
+//! The Grafana board of the manager, made from one table.
+
+use serde_json::{Value, json};
+
+/// Where the board stands, from the repository's root.
+pub const FILE: &str = "config/components/dashboards/compute-manager.json";
+
+/// Columns of Grafana's grid.
+const WIDTH: usize = 24;
+/// Panels beside each other.
+const BESIDE: usize = 3;
+/// Rows of the grid that a panel takes.
+const HEIGHT: usize = 8;
+
+/// A panel: its title, what it shows, the unit of its values as Grafana calls it, and its queries, each with its legend.
+type Panel = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// Rows of the board, each with its panels. `$job`, `$namespace` and `$pod` are chosen at the top of the board.
+const ROWS: [(&str, &[Panel]); 6] = [
+    ("Waiting and broken", WAITING),
+    ("Referenced data", DATA),
+    ("Cities and migration", CITIES),
+    ("Quota", QUOTA),
+    ("Work", WORK),
+    ("Watches and processes", PROCESSES),
+];
+
+const WAITING: &[Panel] = &[
+    (
+        "Deployments kept from their city",
+        "By reason; the condition Federated of each says more",
+        "short",
+        &[("sum by (reason) (compute_federation_blocked_deployments{$target})", "{{reason}}")],
+    ),
+    (
+        "Repairs",
+        "Templates touched because their binding or Work on the hub was removed",
+        "short",
+        &[("sum(increase(compute_federation_repairs_total{$target}[$__rate_interval]))", "repairs")],
+    ),
+    (
+        "Left behind on the hub",
+        "Namespaces of vanished projects, Instances without a place in a project, policies that gave up waiting",
+        "short",
+        &[
+            ("sum(compute_federation_stranded_namespaces{$target})", "stranded namespaces"),
+            ("sum by (reason) (compute_federation_quarantined_objects{$target})", "quarantined: {{reason}}"),
+            (
+                "sum(increase(compute_federation_guard_given_up_total{$target}[$__rate_interval]))",
+                "policies that gave up",
+            ),
+            (
+                "sum(increase(compute_federation_bindings_reaped_total{$target}[$__rate_interval]))",
+                "bindings without companion, removed",
+            ),
+        ],
+    ),
+];
+
+const DATA: &[Panel] = &[
+    (
+        "Companions in the cells",
+        "Copies of ConfigMaps and Secrets that deployments of each cell expect, and those that are there",
+        "short",
+        &[
+            ("sum by (pod) (compute_referenced_data_companions_expected{$target})", "{{pod}} expected"),
+            ("sum by (pod) (compute_referenced_data_companions_present{$target})", "{{pod}} present"),
+        ],
+    ),
+    (
+        "How long Instances waited for their data",
+        "Median and 99th percentile over all cells",
+        "s",
+        &[
+            (
+                "histogram_quantile(0.5, sum by (le) (rate(compute_referenced_data_gate_wait_seconds_bucket{$target}[$__rate_interval])))",
+                "median",
+            ),
+            (
+                "histogram_quantile(0.99, sum by (le) (rate(compute_referenced_data_gate_wait_seconds_bucket{$target}[$__rate_interval])))",
+                "99 %",
+            ),
+        ],
+    ),
+    (
+        "ReferencedDataReady changes",
+        "Instances whose condition ReferencedDataReady got another reason",
+        "short",
+        &[(
+            "sum by (to_reason) (increase(compute_referenced_data_condition_transitions_total{$target}[$__rate_interval]))",
+            "to {{to_reason}}",
+        )],
+    ),
+];
+
+const CITIES: &[Panel] = &[
+    (
+        "Cities that are to leave a cluster",
+        "Drains by state, and clusters that hold a city without its label",
+        "short",
+        &[
+            ("sum by (state) (compute_federation_drains{$target})", "drain {{state}}"),
+            ("sum(compute_federation_mislabelled_clusters{$target})", "mislabelled clusters"),
+        ],
+    ),
+    (
+        "City policies",
+        "By how far they are on their way from claims to dependencies; refused is 1 while Karmada does not bring those",
+        "short",
+        &[
+            ("sum by (phase) (compute_federation_policies{$target})", "{{phase}}"),
+            ("max(compute_federation_migration_refused{$target})", "refused"),
+        ],
+    ),
+    (
+        "Taken over",
+        "Objects whose fields passed from another field manager to this operator",
+        "short",
+        &[(
+            "sum by (plane, kind) (increase(compute_fields_taken_over_total{$target}[$__rate_interval]))",
+            "{{plane}} {{kind}}",
+        )],
+    ),
+];
+
+const QUOTA: &[Panel] = &[
+    (
+        "Looks that gave no answer",
+        "By reason; Instances wait meanwhile",
+        "short",
+        &[("sum by (reason) (increase(compute_quota_eval_failures_total{$target}[$__rate_interval]))", "{{reason}}")],
+    ),
+    (
+        "Claims left behind",
+        "ResourceClaims whose project could not be reached when their Instance went",
+        "short",
+        &[("sum(increase(compute_quota_claim_orphaned_total{$target}[$__rate_interval]))", "orphaned")],
+    ),
+    (
+        "Quota counted",
+        "1 where Instances wait for quota",
+        "short",
+        &[("max by (pod) (compute_quota_enforcement_enabled{$target})", "{{pod}}")],
+    ),
+];
+
+const WORK: &[Panel] = &[
+    (
+        "Reconciles",
+        "A second, by controller",
+        "ops",
+        &[(
+            "sum by (controller) (rate(controller_runtime_reconcile_total{$target}[$__rate_interval]))",
+            "{{controller}}",
+        )],
+    ),
+    (
+        "Failed reconciles",
+        "A second, by controller and class of the error",
+        "ops",
+        &[(
+            "sum by (controller, class) (rate(controller_runtime_reconcile_errors_total{$target}[$__rate_interval]))",
+            "{{controller}} {{class}}",
+        )],
+    ),
+    (
+        "Length of reconciles",
+        "99th percentile by controller",
+        "s",
+        &[(
+            "histogram_quantile(0.99, sum by (le, controller) (rate(controller_runtime_reconcile_time_seconds_bucket{$target}[$__rate_interval])))",
+            "{{controller}}",
+        )],
+    ),
+    (
+        "Keys ready to be reconciled",
+        "By queue; the highest of all pods",
+        "short",
+        &[("max by (name) (workqueue_depth{$target})", "{{name}}")],
+    ),
+    (
+        "Writes",
+        "A second, by control plane and kind; nothing is written while nothing changes",
+        "ops",
+        &[("sum by (plane, kind) (rate(compute_writes_total{$target}[$__rate_interval]))", "{{plane}} {{kind}}")],
+    ),
+];
+
+const PROCESSES: &[Panel] = &[
+    (
+        "Failing watches",
+        "Failed attempts a second, and watches replaced because they went silent",
+        "ops",
+        &[
+            (
+                "sum by (resource, class) (rate(compute_watch_failures_total{$target}[$__rate_interval]))",
+                "{{resource}} {{class}}",
+            ),
+            (
+                "sum by (resource) (rate(compute_watch_replaced_total{$target}[$__rate_interval]))",
+                "{{resource}} replaced",
+            ),
+        ],
+    ),
+    (
+        "Objects that cannot be read",
+        "Skipped, by kind",
+        "short",
+        &[("sum by (kind) (increase(compute_undecodable_objects_total{$target}[$__rate_interval]))", "{{kind}}")],
+    ),
+    (
+        "Leaders and projects",
+        "Which replica leads, and how many projects it watches",
+        "short",
+        &[
+            ("max by (pod) (leader_election_master_status{$target})", "{{pod}} leads"),
+            ("sum(compute_projects_engaged{$target})", "projects"),
+        ],
+    ),
+];
+
+/// The labels that every query selects by.
+const TARGET: &str = "job=~\"$job\",namespace=~\"$namespace\",pod=~\"$pod\"";
+
+/// The board, as Grafana imports it.
+pub fn text() -> String {
+    let mut panels = Vec::new();
+    let mut at = 0;
+    for (title, row) in ROWS {
+        panels.push(json!({
+            "id": panels.len() + 1, "type": "row", "title": title, "collapsed": false, "panels": [],
+            "gridPos": { "h": 1, "w": WIDTH, "x": 0, "y": at },
+        }));
+        at += 1;
+        for (nth, panel) in row.iter().enumerate() {
+            let (x, y) = (nth % BESIDE * (WIDTH / BESIDE), at + nth / BESIDE * HEIGHT);
+            panels.push(series(panel, panels.len() + 1, x, y));
+        }
+        at += row.len().div_ceil(BESIDE) * HEIGHT;
+    }
+    let board = json!({
+        "uid": "compute-manager", "title": "Compute / Manager", "tags": ["compute"], "schemaVersion": 39,
+        "editable": false, "graphTooltip": 1, "refresh": "30s", "timezone": "utc",
+        "time": { "from": "now-6h", "to": "now" },
+        "templating": { "list": [
+            { "name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus" },
+            variable("job", "label_values(leader_election_master_status, job)"),
+            variable("namespace", "label_values(leader_election_master_status{job=~\"$job\"}, namespace)"),
+            variable("pod", "label_values(leader_election_master_status{job=~\"$job\",namespace=~\"$namespace\"}, pod)"),
+        ] },
+        "panels": panels,
+    });
+    format!("{board:#}\n")
+}
+
+fn datasource() -> Value {
+    json!({ "type": "prometheus", "uid": "${datasource}" })
+}
+
+fn variable(name: &str, query: &str) -> Value {
+    json!({
+        "name": name, "type": "query", "datasource": datasource(), "query": query, "refresh": 2,
+        "includeAll": true, "multi": true, "current": { "text": "All", "value": "$__all" },
+    })
+}
+
+fn series((title, description, unit, queries): &Panel, id: usize, x: usize, y: usize) -> Value {
+    let names = ('A'..='Z').map(String::from);
+    let targets: Vec<Value> = queries
+        .iter()
+        .zip(names)
+        .map(|((query, legend), name)| {
+            let expr = query.replace("$target", TARGET);
+            json!({ "refId": name, "datasource": datasource(), "expr": expr, "legendFormat": legend })
+        })
+        .collect();
+    json!({
+        "id": id, "type": "timeseries", "title": title, "description": description, "datasource": datasource(),
+        "gridPos": { "h": HEIGHT, "w": WIDTH / BESIDE, "x": x, "y": y },
+        "fieldConfig": { "defaults": { "unit": unit, "min": 0 }, "overrides": [] },
+        "options": {
+            "legend": { "displayMode": "list", "placement": "bottom" },
+            "tooltip": { "mode": "multi", "sort": "desc" },
+        },
+        "targets": targets,
+    })
+}

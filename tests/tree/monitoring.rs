@@ -1,0 +1,197 @@
+//! What watches the manager: alerts with their runbooks and unit tests, and the board, over metrics that are there.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use serde_json::Value;
+
+use super::{root, skipping::skipped};
+
+/// Names of ours begin with one of these; the others in an expression are functions, labels and Prometheus' own.
+const FAMILIES: [&str; 7] =
+    ["compute_", "controller_runtime_", "workqueue_", "leader_election_", "rest_client_", "process_", "certificate_"];
+
+/// Every series that the manager may tell, read off the table of `src/metrics/families.rs`.
+fn series() -> BTreeSet<String> {
+    let source = fs::read_to_string(root().join("src/metrics/families.rs")).unwrap();
+    let table = source.split("\nfamilies! {").nth(1).unwrap().split("\n}").next().unwrap();
+    let mut told = BTreeSet::new();
+    for row in table.split(";\n").filter(|row| row.contains('"')) {
+        let (kind, name) = (row.split_once(':').unwrap().1, row.split('"').nth(1).unwrap());
+        let endings: &[&str] = match kind.split('"').next().unwrap() {
+            histogram if histogram.contains("Histogram") => &["_bucket", "_sum", "_count"],
+            counter if counter.contains("Counter") => &["_total"],
+            _ => &[""],
+        };
+        told.extend(endings.iter().map(|ending| format!("{name}{ending}")));
+    }
+    assert!(told.len() > 30, "the reader of the table sees only {}: it is broken", told.len());
+    told
+}
+
+/// Names of ours in an expression.
+fn named(expression: &str) -> impl Iterator<Item = &str> {
+    let words = expression.split(|c: char| !(c.is_alphanumeric() || c == '_'));
+    words.filter(|word| FAMILIES.iter().any(|family| word.starts_with(family)))
+}
+
+fn documents(file: &str) -> Vec<Value> {
+    testbed::manifests::documents(&fs::read_to_string(root().join(file)).unwrap()).unwrap()
+}
+
+/// The groups of rules, as Prometheus reads them.
+fn groups() -> Value {
+    let [rule] = &documents("config/components/alerts/rules.yaml")[..] else { panic!("one PrometheusRule") };
+    rule["spec"].clone()
+}
+
+fn alerts() -> Vec<Value> {
+    let groups = groups();
+    let rules = groups["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
+    rules.cloned().collect()
+}
+
+#[test]
+fn every_alert_asks_for_what_is_told_and_has_a_runbook_that_knows_it() {
+    let series = series();
+    let mut seen = BTreeSet::new();
+    for alert in alerts() {
+        let name = alert["alert"].as_str().unwrap().to_owned();
+        let expression = alert["expr"].as_str().unwrap();
+        for metric in named(expression) {
+            assert!(series.contains(metric), "{name}: nobody tells {metric}");
+        }
+        assert!(
+            expression.contains("job=\"compute-metrics\""),
+            "{name}: other programs have metrics of these names too"
+        );
+        assert!(["critical", "warning"].contains(&alert["labels"]["severity"].as_str().unwrap()), "{name}");
+        for text in ["summary", "description"] {
+            assert!(alert["annotations"][text].as_str().is_some_and(|text| !text.is_empty()), "{name}: no {text}");
+        }
+        let runbook = alert["annotations"]["runbook_url"].as_str().unwrap();
+        let page = fs::read_to_string(root().join(runbook)).unwrap_or_else(|_| panic!("{name}: there is no {runbook}"));
+        assert!(page.contains(&format!("`{name}`")), "{runbook} does not say that it is for {name}");
+        let list = fs::read_to_string(root().join("docs/runbooks/README.md")).unwrap();
+        assert!(list.contains(&format!("`{name}`")), "docs/runbooks/README.md does not list {name}");
+        assert!(seen.insert(name.clone()), "{name} stands twice");
+    }
+    assert!(seen.len() > 15);
+}
+
+#[test]
+fn every_alert_is_provoked_in_a_unit_test() {
+    let [tests] = &documents("tests/alerts/rules_test.yaml")[..] else { panic!("one document") };
+    let expected = tests.to_string();
+    for alert in alerts() {
+        let name = alert["alert"].as_str().unwrap();
+        assert!(expected.contains(&format!("alertname=\\\"{name}\\\"")), "no unit test has {name} fire");
+    }
+}
+
+/// promtool, by `PROMTOOL` or on the `PATH`.
+fn promtool() -> Option<PathBuf> {
+    let program = std::env::var_os("PROMTOOL").map_or_else(|| PathBuf::from("promtool"), PathBuf::from);
+    Command::new(&program).arg("--version").output().is_ok_and(|out| out.status.success()).then_some(program)
+}
+
+fn run(program: &Path, args: &[&str], dir: &Path) -> Result<(), String> {
+    let out = Command::new(program).args(args).current_dir(dir).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    if out.status.success() { Ok(()) } else { Err(said) }
+}
+
+#[test]
+fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
+    let Some(promtool) = promtool() else {
+        skipped("promtool is not on the PATH, and PROMTOOL does not name it; Debian's package prometheus has it");
+        return;
+    };
+    let dir = testbed::binaries::cache().join(format!("run-{}-promtool", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    // JSON is YAML.
+    fs::write(dir.join("rules.yaml"), groups().to_string()).unwrap();
+    let tests = fs::read_to_string(root().join("tests/alerts/rules_test.yaml")).unwrap();
+    fs::write(dir.join("rules_test.yaml"), &tests).unwrap();
+    // The check itself notices an alert that does not fire.
+    fs::write(dir.join("wrong_test.yaml"), tests.replace("alertname=\"ComputeNoLeader\"", "alertname=\"Other\""))
+        .unwrap();
+    let checked = run(&promtool, &["check", "rules", "rules.yaml"], &dir);
+    let tested = run(&promtool, &["test", "rules", "rules_test.yaml"], &dir);
+    let wrong = run(&promtool, &["test", "rules", "wrong_test.yaml"], &dir);
+    fs::remove_dir_all(&dir).unwrap();
+    checked.unwrap();
+    tested.unwrap();
+    assert!(wrong.unwrap_err().contains("ComputeNoLeader"));
+}
+
+fn board() -> Value {
+    serde_json::from_str(&testbed::dashboard::text()).unwrap()
+}
+
+#[test]
+fn the_board_is_what_its_table_generates() {
+    let stands = fs::read_to_string(root().join(testbed::dashboard::FILE)).unwrap_or_default();
+    assert!(stands == testbed::dashboard::text(), "run `cargo testbed board` and commit what it writes");
+}
+
+#[test]
+fn the_board_shows_every_metric_and_no_other() {
+    let series = series();
+    let mut shown = BTreeSet::new();
+    for panel in board()["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            for metric in named(query) {
+                assert!(series.contains(metric), "{}: nobody tells {metric}", panel["title"]);
+                shown.insert(metric.to_owned());
+            }
+            assert!(query.contains("job=~\"$job\""), "{query}: other programs have metrics of these names too");
+            assert!(!query.contains("$target"), "{query}");
+            // A counter is shown as a rate, and a label in a legend is one that the query keeps.
+            assert_eq!(
+                query.contains("_total{"),
+                query.contains("increase(") || query.contains("rate(") && !query.contains("_bucket{"),
+                "{query}"
+            );
+            let legend = target["legendFormat"].as_str().unwrap();
+            for label in legend.split("{{").skip(1).map(|rest| rest.split("}}").next().unwrap()) {
+                let kept = query.split("by (").nth(1).and_then(|rest| rest.split(')').next()).unwrap_or_default();
+                assert!(kept.split(", ").any(|kept| kept == label), "{query}: {label} is not kept");
+            }
+        }
+    }
+    // Of a histogram one series stands for all.
+    let of =
+        |name: &str| name.trim_end_matches("_bucket").trim_end_matches("_sum").trim_end_matches("_count").to_owned();
+    let (shown, told): (BTreeSet<_>, BTreeSet<_>) =
+        (shown.iter().map(|name| of(name)).collect(), series.iter().map(|name| of(name)).collect());
+    assert_eq!(shown, told);
+}
+
+#[test]
+fn panels_of_the_board_have_words_a_unit_and_a_place_of_their_own() {
+    let board = board();
+    let (mut ids, mut titles, mut places) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    for panel in board["panels"].as_array().unwrap() {
+        let title = panel["title"].as_str().unwrap();
+        assert!(ids.insert(panel["id"].as_u64().unwrap()) && titles.insert(title), "{title} stands twice");
+        let at = |key: &str| panel["gridPos"][key].as_u64().unwrap();
+        for x in at("x")..at("x") + at("w") {
+            assert!(x < 24, "{title} is beyond the edge");
+            for y in at("y")..at("y") + at("h") {
+                assert!(places.insert((x, y)), "{title} covers another panel");
+            }
+        }
+        if panel["type"] == "row" {
+            continue;
+        }
+        assert!(panel["description"].as_str().is_some_and(|text| !text.is_empty()), "{title}");
+        assert!(["short", "s", "ops"].contains(&panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap()), "{title}");
+        assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+    }
+}
