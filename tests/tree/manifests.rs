@@ -20,7 +20,8 @@ pub fn rendered(overlay: &str) -> String {
     kustomize(&root().join("config/overlays").join(overlay))
 }
 
-fn kustomize(dir: &Path) -> String {
+/// The YAML of a folder with a kustomization.
+pub fn kustomize(dir: &Path) -> String {
     let kubectl = testbed::binaries::find(&|text| eprintln!("testbed: {text}")).unwrap().join("kubectl");
     let out = Command::new(kubectl).arg("kustomize").arg(dir).output().unwrap();
     assert!(out.status.success(), "{}: {}", dir.display(), String::from_utf8_lossy(&out.stderr));

@@ -15,7 +15,7 @@ use testbed::{
 };
 
 use super::{
-    manifests::{OPTIONAL, overlays, rendered, rendered_with},
+    manifests::{OPTIONAL, kustomize, overlays, rendered, rendered_with},
     root,
 };
 
@@ -85,7 +85,10 @@ async fn an_api_server_takes_the_definitions_and_every_overlay() {
     let strict = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-"];
     let added =
         OPTIONAL.map(|(component, overlay)| (format!("{overlay} with {component}"), rendered_with(component, overlay)));
-    for (overlay, text) in overlays().into_iter().map(|overlay| (overlay.clone(), rendered(&overlay))).chain(added) {
+    let on_kind = ["management", "cell"].map(|overlay| format!("e2e/kind/overlays/{overlay}"));
+    let on_kind = on_kind.map(|dir| (dir.clone(), kustomize(&root().join(dir))));
+    let stand = overlays().into_iter().map(|overlay| (overlay.clone(), rendered(&overlay)));
+    for (overlay, text) in stand.chain(added).chain(on_kind) {
         let wanted = text.lines().filter(|line| line.starts_with("kind: ")).count();
         let said = server.kubectl(&strict, &text).unwrap_or_else(|why| panic!("{overlay}: {why}"));
         let taken = said.lines().filter(|line| line.ends_with("serverside-applied (server dry run)")).count();

