@@ -24,11 +24,11 @@ use crate::{
         feed::Feed,
         health::Health,
         queue::{Key, Outcome, Queue},
-        store::{Cache, IndexValue, Store},
+        store::{Cache, Change, IndexValue, Store},
         watch::{Metadata, PAGE_SIZE, Watch, Watched},
     },
     metrics::Metrics,
-    plan::{Kind, Known, NamespaceFacts, Next, ObjectVersion, Op, Plan, Plane, Step, Write},
+    plan::{Delta, Kind, Known, NamespaceFacts, Next, ObjectVersion, Op, Plan, Plane, Step, Write},
     timing::Timing,
 };
 
@@ -240,6 +240,12 @@ fn with<T>(weak: &Weak<T>, act: impl FnOnce(&Arc<T>)) {
     if let Some(strong) = weak.upgrade() {
         act(&strong);
     }
+}
+
+/// A change in a cache as plans take it.
+fn delta<'a, V>(change: &'a Change<'_, V>) -> Delta<'a, V> {
+    let (old, new) = (change.old.map(AsRef::as_ref), change.new.map(AsRef::as_ref));
+    Delta { namespace: &change.key.namespace, name: &change.key.name, old, new }
 }
 
 /// What is kept of a namespace that a watch brings.

@@ -77,13 +77,6 @@ pub struct Change<'a, V> {
     pub new: Option<&'a Arc<V>>,
 }
 
-impl<V> Change<'_, V> {
-    /// Whatever is known of it, the newest first.
-    pub fn any(&self) -> Option<&Arc<V>> {
-        self.new.or(self.old)
-    }
-}
-
 /// Where a watch puts what it brings.
 pub trait Cache<V>: Send + Sync {
     /// Whether anything is kept of the object with this key; what is not, is dropped at once.

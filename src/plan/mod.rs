@@ -5,6 +5,7 @@
 
 pub mod cell;
 pub mod condition;
+mod delta;
 pub mod diff;
 pub mod event;
 pub mod hash;
@@ -24,6 +25,7 @@ pub mod takeover;
 pub mod whole_spec;
 mod write;
 
+pub use delta::Delta;
 pub use kind::{Kind, Known, Object, ObjectVersion};
 pub use namespace::NamespaceFacts;
 pub use shared::Shared;

@@ -6,6 +6,7 @@ mod deployment;
 mod identity;
 mod index;
 mod instance;
+mod listeners;
 mod locations;
 mod networks;
 mod quota;

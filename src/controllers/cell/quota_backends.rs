@@ -7,17 +7,12 @@ use std::{
     time::Instant,
 };
 
-use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
 
 use super::caches::Caches;
 use crate::{
-    api::{
-        meta::label,
-        names::{self, ProjectName},
-        neighbours::ResourceClaim,
-    },
-    controllers::{Watches, with},
+    api::{meta::label, names::ProjectName, neighbours::ResourceClaim},
+    controllers::{Watches, delta, with},
     io::{
         clients::{ControlPlane, Projects},
         health::Health,
@@ -28,8 +23,9 @@ use crate::{
     plan::{
         self,
         cell::{
-            claim::Identity,
+            claim::{self, Identity},
             quota::{Cause, Trouble},
+            triggers,
         },
     },
     timing::Timing,
@@ -196,25 +192,17 @@ impl QuotaBackends {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
         let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) else { return };
         let Some(backend) = self.known(&project) else { return };
-        for claim in backend.claims.values() {
-            let of = claim.labels().get(label::INSTANCE_NAMESPACE).is_some_and(|of| of == namespace);
-            let name = claim.name_any();
-            if let Some(instance) = names::claimant_of(&name).filter(|_| of) {
-                self.queue.add(QuotaKey::new(&project, ObjectKey::new(namespace, instance)));
-            }
+        let claims = backend.claims.values();
+        for (_, name) in claims.iter().filter_map(|claim| claim::instance_of(claim)).filter(|(of, _)| of == namespace) {
+            self.queue.add(QuotaKey::new(&project, ObjectKey::new(namespace, &name)));
         }
     }
 
     /// A claim changed: the Instance that it is for is looked at.
     fn on_claim(&self, project: &ProjectName, change: &Change<'_, ResourceClaim>) {
-        let Some(claim) = change.any() else { return };
-        if self.identity().is_some_and(|cell| !cell.concerns(claim)) {
-            return;
-        }
-        let namespace = claim.labels().get(label::INSTANCE_NAMESPACE);
-        let name = names::claimant_of(&change.key.name);
-        if let (Some(namespace), Some(name)) = (namespace, name) {
-            self.queue.add(QuotaKey::new(project, ObjectKey::new(namespace, name)));
+        let concerned = triggers::after_quota_claim(self.identity().as_ref(), &delta(change));
+        if let Some((namespace, name)) = concerned {
+            self.queue.add(QuotaKey::new(project, ObjectKey::new(&namespace, &name)));
         }
     }
 }

@@ -1,38 +1,30 @@
-//! Which change of a cell's objects enqueues whom.
+//! Puts keys into the queues: what a change concerns, its plan says; who that is by name is looked up here.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Weak},
-};
+use std::{collections::BTreeSet, sync::Arc};
 
 use kube::ResourceExt;
 
-use super::{caches::Caches, index::Index, networks::Networks, quota_backends::QuotaBackends, write_back::Copies};
+use super::{caches::Caches, index::Index, quota_backends::QuotaBackends, write_back::Copies};
 use crate::{
-    api::{
-        compute::{Instance, WorkloadDeployment},
-        meta::annotation,
-        names,
-        referenced::{SourceKind, Token},
-    },
-    controllers::with,
-    io::{
-        queue::Queue,
-        store::{Change, ObjectKey},
-    },
+    api::{meta::annotation, referenced::Token},
+    io::{queue::Queue, store::ObjectKey},
     metrics::Metrics,
-    plan::{NamespaceFacts, ownership, references::annotated},
+    plan::{
+        cell::triggers::{self, Change, Work},
+        ownership,
+        references::annotated,
+    },
 };
 
-/// The queues of a cell, and what decides which keys a change puts into them.
+/// The queues of a cell, and who looks up by name whom a change concerns.
 pub(super) struct Triggers {
-    caches: Arc<Caches>,
+    pub(super) caches: Arc<Caches>,
     pub(super) deployments: Arc<Queue<ObjectKey>>,
     pub(super) instances: Arc<Queue<ObjectKey>>,
     /// With the quota feature.
     quota: Option<Arc<QuotaBackends>>,
     /// With a hub to write back to.
-    copies: Option<Arc<Copies>>,
+    pub(super) copies: Option<Arc<Copies>>,
     metrics: Metrics,
 }
 
@@ -46,72 +38,45 @@ impl Triggers {
         Self { caches, deployments: Arc::default(), instances: Arc::default(), quota, copies, metrics }
     }
 
-    /// Listens to every cache, for as long as `self` lives.
-    pub(super) fn listen(self: &Arc<Self>) {
-        let weak = Arc::downgrade(self);
-        self.caches.deployments.listen(move |change| with(&weak, |triggers| triggers.on_deployment(change)));
-        let weak = Arc::downgrade(self);
-        self.caches.instances.listen(move |change| with(&weak, |triggers| triggers.on_instance(change)));
-        let weak = Arc::downgrade(self);
-        self.caches.namespaces.listen(move |change| with(&weak, |triggers| triggers.on_namespace(change)));
-        let weak = Arc::downgrade(self);
-        self.caches.instances.listen_readable(move |namespace| {
-            with(&weak, |triggers| triggers.on_readable_instances(namespace));
-        });
-        if let Some(copies) = &self.copies {
-            let weak = Arc::downgrade(self);
-            copies.store.listen_readable(move |namespace| {
-                with(&weak, |triggers| triggers.enqueue_copies_in(namespace));
-            });
+    /// What a change concerns.
+    pub(super) fn after(&self, change: &Change<'_>) {
+        for work in triggers::after(change) {
+            self.enqueue(work);
         }
-        if let Some(companions) = &self.caches.companions {
-            for kind in SourceKind::ALL {
-                let weak = Arc::downgrade(self);
-                companions.of(kind).listen(move |change| with(&weak, |triggers| triggers.on_companion(kind, change)));
+    }
+
+    /// Work that a change brings.
+    fn enqueue(&self, work: Work) {
+        match work {
+            Work::Deployment(namespace, name) => self.deployments.add(ObjectKey::new(&namespace, &name)),
+            Work::Deployments(namespace) => {
+                for key in self.caches.deployments.keys_by_index(&Index::namespace(&namespace)) {
+                    self.deployments.add(key);
+                }
             }
-        }
-        if let Some(networks) = &self.caches.networks {
-            self.listen_to_networks(networks);
-        }
-    }
-
-    fn listen_to_networks(self: &Arc<Self>, networks: &Networks) {
-        let weak = Arc::downgrade(self);
-        networks.bindings.listen(move |change| {
-            let owners = change.old.into_iter().chain(change.new).filter_map(|b| ownership::controller_of(b.as_ref()));
-            with(&weak, |triggers| {
-                owners.for_each(|owner| triggers.enqueue_deployment(&change.key.namespace, &owner.name));
-            });
-        });
-        let weak = Arc::downgrade(self);
-        networks.contexts.listen(move |change| {
-            with(&weak, |triggers| triggers.enqueue_users_of_context(&change.key.namespace, &change.key.name));
-        });
-        let weak = Arc::downgrade(self);
-        networks.claims.listen(move |change| {
-            let context = change.any().map(|claim| claim.spec.network_context.name.clone());
-            with(&weak, |triggers| {
-                triggers.enqueue_users_of_context(&change.key.namespace, &context.unwrap_or_default());
-            });
-        });
-        let weak = Arc::downgrade(self);
-        networks.subnets.listen(move |change| {
-            let context = change.any().map(|subnet| subnet.spec.network_context.name.clone());
-            with(&weak, |triggers| {
-                triggers.enqueue_users_of_context(&change.key.namespace, &context.unwrap_or_default());
-            });
-        });
-        let weak: Weak<Self> = Arc::downgrade(self);
-        networks.locations.listen(move || with(&weak, |triggers| triggers.enqueue_everything()));
-    }
-
-    /// A deployment and each of its Instances.
-    fn enqueue_deployment(&self, namespace: &str, name: &str) {
-        self.deployments.add(ObjectKey::new(namespace, name));
-        let Some(deployment) = self.caches.deployments.get(&ObjectKey::new(namespace, name)) else { return };
-        let controlled = Index::ControlledBy(deployment.uid().unwrap_or_default());
-        for instance in self.caches.instances.keys_by_index(&controlled) {
-            self.enqueue_instance(&instance);
+            Work::Instance(namespace, name) => self.enqueue_instance(&ObjectKey::new(&namespace, &name)),
+            Work::Instances(namespace) => self.enqueue_instances_by(&Index::namespace(&namespace)),
+            Work::InstancesOf(namespace, name) => self.enqueue_instances_of(&ObjectKey::new(&namespace, &name)),
+            Work::Users(namespace, token) => self.enqueue_instances_by(&Index::Needs(namespace, token)),
+            Work::UsersOfContext(namespace, context) => self.enqueue_users_of_context(namespace, context),
+            Work::Copy(namespace, name) => {
+                if let Some(copies) = &self.copies {
+                    copies.queue.add(ObjectKey::new(&namespace, &name));
+                }
+            }
+            Work::Copies(namespace) => self.enqueue_copies_in(&namespace),
+            Work::QuotaClaims(namespace) => {
+                if let Some(quota) = &self.quota {
+                    quota.enqueue_claims_for(&namespace);
+                }
+            }
+            Work::QuotaUse(namespace) => {
+                if let Some(quota) = &self.quota {
+                    quota.retire_unused(&namespace);
+                }
+            }
+            Work::CompanionCount(namespace) => self.count_companions(&namespace),
+            Work::Everything => self.enqueue_everything(),
         }
     }
 
@@ -126,20 +91,36 @@ impl Triggers {
         }
     }
 
-    /// Every Instance.
-    pub(super) fn enqueue_instances(&self) {
-        for instance in self.caches.instances.keys() {
+    /// Everything that is done for the Instances under this index value.
+    fn enqueue_instances_by(&self, index: &Index) {
+        for instance in self.caches.instances.keys_by_index(index) {
             self.enqueue_instance(&instance);
         }
     }
 
-    /// Deployments with a binding to a context.
-    fn enqueue_users_of_context(&self, namespace: &str, context: &str) {
+    /// Everything that is done for the Instances that a deployment controls.
+    fn enqueue_instances_of(&self, deployment: &ObjectKey) {
+        if let Some(deployment) = self.caches.deployments.get(deployment) {
+            self.enqueue_instances_by(&Index::ControlledBy(deployment.uid().unwrap_or_default()));
+        }
+    }
+
+    /// Deployments with a binding to a context, and their Instances.
+    fn enqueue_users_of_context(&self, namespace: String, context: String) {
         let Some(networks) = &self.caches.networks else { return };
-        for binding in networks.bindings.by_index(&Index::Context(namespace.to_owned(), context.to_owned())) {
+        for binding in networks.bindings.by_index(&Index::Context(namespace, context)) {
             if let Some(owner) = ownership::controller_of(binding.as_ref()) {
-                self.enqueue_deployment(&binding.namespace().unwrap_or_default(), &owner.name);
+                let deployment = ObjectKey::new(&binding.namespace().unwrap_or_default(), &owner.name);
+                self.deployments.add(deployment.clone());
+                self.enqueue_instances_of(&deployment);
             }
+        }
+    }
+
+    /// Every Instance.
+    pub(super) fn enqueue_instances(&self) {
+        for instance in self.caches.instances.keys() {
+            self.enqueue_instance(&instance);
         }
     }
 
@@ -164,75 +145,13 @@ impl Triggers {
         }
     }
 
-    fn on_deployment(&self, change: &Change<'_, WorkloadDeployment>) {
-        self.deployments.add(change.key.clone());
-        // Instances read nothing of a deployment's status.
-        let same = change.old.zip(change.new).is_some_and(|(old, new)| {
-            old.metadata.generation == new.metadata.generation && old.metadata.annotations == new.metadata.annotations
-        });
-        if !same {
-            self.count_companions(&change.key.namespace);
-            self.enqueue_deployment(&change.key.namespace, &change.key.name);
-        }
-    }
-
-    fn on_instance(&self, change: &Change<'_, Instance>) {
-        self.enqueue_instance(change.key);
-        if let Some(owner) = change.any().and_then(|instance| ownership::controller_of(instance.as_ref())) {
-            self.deployments.add(ObjectKey::new(&change.key.namespace, &owner.name));
-        }
-        // One that has another owner, or lost it, may have stood in the way of what a deployment is to have.
-        if let (None, Some(deployment)) = (change.new, names::deployment_of_instance(&change.key.name)) {
-            self.deployments.add(ObjectKey::new(&change.key.namespace, deployment));
-        }
-        if let (None, Some(quota)) = (change.new, &self.quota) {
-            quota.retire_unused(&change.key.namespace);
-        }
-    }
-
-    /// Every Instance of a namespace can be read again: whoever waited for that is looked at, also for Instances that
-    /// went meanwhile.
-    fn on_readable_instances(&self, namespace: &str) {
-        for key in self.caches.deployments.keys_by_index(&Index::namespace(namespace)) {
-            self.deployments.add(key);
-        }
-        for instance in self.caches.instances_in(namespace) {
-            self.enqueue_instance(&instance);
-        }
-        self.enqueue_copies_in(namespace);
-        if let Some(quota) = &self.quota {
-            quota.enqueue_claims_for(namespace);
-        }
-    }
-
-    /// The write-back of every Instance of a namespace, and of every copy that may have lost its Instance.
+    /// The copy of every Instance of a namespace, and every copy there that may have lost its Instance.
     fn enqueue_copies_in(&self, namespace: &str) {
         let Some(copies) = &self.copies else { return };
         let there = copies.store.keys().into_iter().filter(|copy| &*copy.namespace == namespace);
         for key in self.caches.instances_in(namespace).into_iter().chain(there) {
             copies.queue.add(key);
         }
-    }
-
-    fn on_namespace(&self, change: &Change<'_, NamespaceFacts>) {
-        if change.old != change.new {
-            for instance in self.caches.instances_in(&change.key.name) {
-                self.enqueue_instance(&instance);
-            }
-        }
-    }
-
-    /// A companion came or went: those who need it are looked at, and nobody else.
-    fn on_companion(&self, kind: SourceKind, change: &Change<'_, bool>) {
-        if change.old == change.new {
-            return;
-        }
-        let token = Token { kind, name: change.key.name.to_string() };
-        let needs = Index::Needs(change.key.namespace.to_string(), token);
-        for instance in self.caches.instances.keys_by_index(&needs) {
-            self.enqueue_instance(&instance);
-        }
-        self.count_companions(&change.key.namespace);
     }
 
     /// Keeps the gauges of a namespace.

@@ -35,8 +35,6 @@ impl Copies {
 
     /// Starts the watch of the hub: of the copies that carry the uid of this cell.
     pub(super) fn start(&self, cell: &str, scope: &Scope) {
-        let queue = self.queue.clone();
-        self.store.listen(move |change| queue.add(change.key.clone()));
         let selector = format!("{}={cell}", label::CELL_UID);
         scope.watches(&self.hub).written::<Instance, _>(&selector, |i| i, &self.store);
     }

@@ -5,20 +5,10 @@ use std::sync::{Arc, Weak};
 use super::{project_cache::ProjectCache, triggers::Triggers};
 use crate::{
     api::referenced::{SourceKind, Token},
-    controllers::with,
+    controllers::{delta, with},
     io::{clock::Now, store::Change},
-    plan::management::triggers::{Delta, HubChange, ProjectChange},
+    plan::management::triggers::{HubChange, ProjectChange},
 };
-
-/// A change as plans take it.
-fn delta<'a, V>(change: &'a Change<'_, V>) -> Delta<'a, V> {
-    Delta {
-        namespace: &change.key.namespace,
-        name: &change.key.name,
-        old: change.old.map(AsRef::as_ref),
-        new: change.new.map(AsRef::as_ref),
-    }
-}
 
 impl Triggers {
     /// Hears of every change on the hub.

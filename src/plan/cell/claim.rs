@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::{
     api::{
         meta::{label, manager},
-        names::ProjectName,
+        names::{self, ProjectName},
         neighbours::{Consumer, ResourceClaim, ResourceClaimSpec, ResourceRequest},
     },
     plan::{
@@ -38,6 +38,12 @@ impl Address {
             (_, None) => Err(format!("the cell's namespace has no label {}", label::UPSTREAM_NAMESPACE)),
         }
     }
+}
+
+/// The Instance that a claim is for, by the cell's namespace and by name; nothing where it is for none.
+pub fn instance_of(claim: &ResourceClaim) -> Option<(String, String)> {
+    let namespace = claim.labels().get(label::INSTANCE_NAMESPACE)?;
+    Some((namespace.clone(), names::claimant_of(&claim.name_any())?.to_owned()))
 }
 
 /// Who a cell is on its claims.

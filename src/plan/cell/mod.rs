@@ -9,6 +9,7 @@ pub mod instances;
 pub mod networks;
 pub mod quota;
 mod replicas;
+pub mod triggers;
 pub mod write_back;
 
 #[cfg(test)]

@@ -23,30 +23,10 @@ use crate::{
         referenced::{SourceKind, Token},
     },
     plan::{
-        NamespaceFacts, ownership,
+        Delta, NamespaceFacts, ownership,
         references::{annotated, references},
     },
 };
-
-/// One object before and after.
-#[derive(Debug)]
-pub struct Delta<'a, V> {
-    /// Its namespace; empty when cluster-scoped.
-    pub namespace: &'a str,
-    /// Its name.
-    pub name: &'a str,
-    /// What was known before.
-    pub old: Option<&'a V>,
-    /// What is known now.
-    pub new: Option<&'a V>,
-}
-
-impl<V> Delta<'_, V> {
-    /// Both, as far as they are known: what a label pointed at before is concerned as well.
-    fn both(&self) -> impl Iterator<Item = &V> {
-        self.old.into_iter().chain(self.new)
-    }
-}
 
 /// What changed on the hub.
 #[derive(Debug)]
@@ -131,7 +111,7 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
         }
         HubChange::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
         HubChange::Namespace(delta) => {
-            let mirrored = delta.new.or(delta.old).and_then(NamespaceFacts::upstream);
+            let mirrored = delta.newest().and_then(NamespaceFacts::upstream);
             mirrored.map(|(project, namespace)| HubWork::Mirrored(project, namespace.to_owned())).into_iter().collect()
         }
         HubChange::Instance(delta) => after_instance(delta),
@@ -214,7 +194,7 @@ fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
             work.insert(original(delta.namespace, &name));
         }
     }
-    if let Some(Template::Companion(token)) = delta.new.or(delta.old).map(|binding| &binding.template) {
+    if let Some(Template::Companion(token)) = delta.newest().map(|binding| &binding.template) {
         work.insert(HubWork::Companion(delta.namespace.to_owned(), token.clone()));
         work.insert(HubWork::Users(delta.namespace.to_owned(), token.clone()));
     }
