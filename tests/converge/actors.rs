@@ -17,11 +17,11 @@ use compute_operator::{
     },
     plan::{
         Kind, NamespaceFacts, Object, Shared, Step,
-        cell::{claim, instance, instances, quota, write_back},
+        cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
             companion::{self, FormerUser, Observed, Reading, User},
             facts::SharedCompanion,
-            fan_out, federate, guard, policy, probe, projection,
+            fan_out, federate, guard, orphan, policy, probe, projection,
             refusal::{self, Cause, Refusal},
             repair::Repairs,
             resolve::{self, Limits},
@@ -181,7 +181,8 @@ impl World {
             if seen.project.objects.contains_key(&(Kind::WorkloadDeployment, NS.into(), copy.name_any())) {
                 continue;
             }
-            self.carry_out([Place::Project, Place::Hub], federate::plan_orphan(NS, "n1", &copy).steps, left);
+            let observed = orphan::Observed { namespace: NS.into(), namespace_uid: "n1".into(), copy: copy.into() };
+            self.carry_out([Place::Project, Place::Hub], orphan::plan(&observed, NOW).steps, left);
         }
     }
 
@@ -298,7 +299,9 @@ impl World {
         for claim in seen.project.all::<ResourceClaim>(Kind::ResourceClaim) {
             let name = claim.name_any().replace("instance-", "");
             if !seen.cell.objects.contains_key(&(Kind::Instance, HUB_NS.into(), name.clone())) {
-                self.carry_out([Place::Cell, Place::Project], quota::reclaim(&claim, &cell, HUB_NS, &name).steps, left);
+                let instance = Object::named::<Instance>(HUB_NS, &name);
+                let observed = reclaim::Observed { claim: claim.into(), cell: cell.clone(), instance };
+                self.carry_out([Place::Cell, Place::Project], reclaim::plan(&observed, NOW).steps, left);
             }
         }
     }
@@ -346,6 +349,8 @@ impl World {
                 namespace_labels: labels.clone(),
                 cell: CLUSTER.into(),
                 copy: copy.map(Shared::from),
+                rival: write_back::Rival::Unread,
+                timing: Timing::default(),
             };
             self.carry_out([Place::Cell, Place::Hub], write_back::plan(&observed, NOW).steps, left);
         }
@@ -361,7 +366,7 @@ impl World {
             let deployment: Option<WorkloadDeployment> =
                 claimed.and_then(|claimed| seen.project.get(Kind::WorkloadDeployment, NS, &claimed.deployment));
             let projection: Option<Instance> = seen.project.get(Kind::Instance, NS, &name);
-            let plan = projection::plan(&projection::Observed {
+            let observed = projection::Observed {
                 namespace: NS.into(),
                 name,
                 facts: Some(facts.clone()),
@@ -369,8 +374,8 @@ impl World {
                 foreign: Vec::new(),
                 deployment: deployment.map(Shared::from),
                 projection: projection.map(Shared::from),
-            });
-            self.carry_out([Place::Project, Place::Hub], plan.steps, left);
+            };
+            self.carry_out([Place::Project, Place::Hub], projection::plan(&observed, NOW).steps, left);
         }
     }
 }

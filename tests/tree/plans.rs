@@ -37,8 +37,14 @@ fn snapshots_are_plain_data() {
 
 /// Where a controller may read the clock: the loop around every reconcile, those that tick, and where an
 /// event is noted that no loop announces.
-const CLOCKS: [&str; 5] =
-    ["mod.rs", "management/clusters.rs", "management/sweep.rs", "management/listeners.rs", "management/watches.rs"];
+const CLOCKS: [&str; 6] = [
+    "mod.rs",
+    "cell/locations.rs",
+    "management/clusters.rs",
+    "management/sweep.rs",
+    "management/listeners.rs",
+    "management/watches.rs",
+];
 
 #[test]
 fn controllers_are_given_the_time() {
@@ -50,6 +56,47 @@ fn controllers_are_given_the_time() {
             assert!(CLOCKS.contains(&&*name) || !code.contains(word), "{name}: {word}");
         }
     }
+}
+
+/// Every function of a file whose name is `plan`, or begins so: its signature.
+fn plans(code: &str) -> Vec<String> {
+    let starts = code.match_indices("pub fn plan").map(|(at, _)| &code[at..]);
+    starts.map(|from| from.split('{').next().unwrap().split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[test]
+fn every_plan_has_one_signature() {
+    let mut seen = 0;
+    for file in rust_files(&root().join("src/plan")) {
+        for signature in plans(&production(&file)) {
+            let times =
+                ["now", "_now", "_"].map(|time| format!("pub fn plan(observed: &Observed, {time}: Timestamp) -> "));
+            let decides = times.iter().find_map(|begin| signature.strip_prefix(begin));
+            let decides = decides.is_some_and(|decides| decides == "Decided" || decides.starts_with("Plan<"));
+            assert!(decides, "{}: {signature}", file.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 14, "the reader of plans sees only {seen}: it is broken");
+}
+
+/// The modules whose `plan` a file asks.
+fn planners(code: &str) -> BTreeSet<String> {
+    let before = code.match_indices("::plan(").map(|(at, _)| &code[..at]);
+    before.map(|text| text.rsplit(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_decision_can_be_read_in_the_debug_log_and_made_again() {
+    let mut seen = 0;
+    for file in rust_files(&root().join("src/controllers")) {
+        let code = production(&file);
+        let asked = planners(&code);
+        let recorded = code.matches(" record(").count();
+        assert!(recorded >= asked.len(), "{}: {recorded} records of {asked:?}", file.display());
+        seen += asked.len();
+    }
+    assert!(seen > 14, "the reader of controllers sees only {seen}: it is broken");
 }
 
 /// The modules that a file names after `path`.

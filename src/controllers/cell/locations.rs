@@ -1,8 +1,11 @@
 //! Where a cell is: the caches of its Locations and LocationBindings.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use kube::ResourceExt;
@@ -14,40 +17,25 @@ use crate::{
         names::CityCode,
         neighbours::{Location, LocationBinding},
     },
+    controllers::record,
     io::{
         Error, REQUEST_TIMEOUT,
         clients::ControlPlane,
+        clock::Now,
         deadline,
         store::{ObjectKey, Store},
     },
-    plan::{self, cell::networks},
+    plan::{
+        self, Next,
+        cell::{
+            locations::{self, Observed, Signal, Source},
+            networks,
+        },
+    },
 };
 
 /// What serves both kinds.
 const GROUP_VERSION: &str = "networking.datumapis.com/v1alpha";
-
-/// How many times longer to wait between two looks for a definition that is missing beside one that is watched: most
-/// cells never get the other.
-const PATIENCE_BESIDE_ANOTHER: u32 = 12;
-
-/// The two kinds that say where a cell is. A cell has either, or both.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Locations,
-    LocationBindings,
-}
-
-impl Source {
-    const ALL: [Self; 2] = [Self::Locations, Self::LocationBindings];
-
-    /// The kind's plural.
-    fn plural(self) -> &'static str {
-        match self {
-            Self::Locations => "locations",
-            Self::LocationBindings => "locationbindings",
-        }
-    }
-}
 
 /// A location, by the one thing that is looked for.
 pub(super) struct Place {
@@ -93,7 +81,7 @@ impl Locations {
         }
     }
 
-    fn watched(&self) -> Vec<Source> {
+    fn watched(&self) -> BTreeSet<Source> {
         Source::ALL.into_iter().filter(|source| self.of(*source).watched.load(Ordering::Acquire)).collect()
     }
 
@@ -104,37 +92,28 @@ impl Locations {
     }
 
     /// Watches each kind from when the cell serves it; ends when both are watched.
-    ///
-    /// A definition that is not installed must not keep the cell from being ready, so that one kind is enough. The other
-    /// may be installed on any later day.
     pub(super) async fn run(&self, plane: &ControlPlane<plan::Cell>, scope: &Scope) {
         let entry = scope.health.watch("locations in cell".into());
         loop {
             entry.trying();
-            let found = served(plane).await;
-            for source in to_watch(found.as_ref().map_or(&[], Vec::as_slice), &self.watched()) {
-                self.watch(source, plane, scope);
-            }
-            let retry = scope.timing.network_retry;
-            let pause = match (self.watched().len(), found) {
-                (2, _) => return, // the entry goes, the watches have their own
-                (1, found) => {
-                    entry.synced();
-                    if let Err(error) = found {
-                        tracing::debug!(%error, "cannot look for the other kind of location");
+            let served = served(plane).await.map_err(|error| error.to_string());
+            let observed = Observed { served, watched: self.watched(), retry: scope.timing.network_retry };
+            let now = Now::read();
+            let plan = locations::plan(&observed, now.time);
+            record("locations", &"this cell", &observed, now, &plan);
+            for signal in &plan.signals {
+                match signal {
+                    Signal::Watch(source) => self.watch(*source, plane, scope),
+                    Signal::Found => entry.synced(),
+                    Signal::Missing(why) => {
+                        entry.failed(why);
                     }
-                    retry * PATIENCE_BESIDE_ANOTHER
                 }
-                (_, Ok(_)) => {
-                    entry.failed("neither CRD locations.networking.datumapis.com nor locationbindings.networking.datumapis.com is installed in cell");
-                    retry
-                }
-                (_, Err(error)) => {
-                    entry.failed(&error.to_string());
-                    retry
-                }
-            };
-            tokio::time::sleep(pause).await;
+            }
+            match plan.next {
+                Next::Await => return, // the entry goes, the watches have their own
+                Next::After(pause) => tokio::time::sleep(pause).await,
+            }
         }
     }
 
@@ -167,12 +146,6 @@ impl Locations {
     }
 }
 
-/// The kinds that are served and not watched yet.
-fn to_watch(served: &[String], watched: &[Source]) -> Vec<Source> {
-    let is_served = |source: &Source| served.iter().any(|plural| plural == source.plural());
-    Source::ALL.into_iter().filter(|source| is_served(source) && !watched.contains(source)).collect()
-}
-
 /// The plurals that the cell serves beside its locations; none when it does not know the group.
 async fn served(plane: &ControlPlane<plan::Cell>) -> Result<Vec<String>, Error> {
     let client = plane.connection().client();
@@ -181,27 +154,5 @@ async fn served(plane: &ControlPlane<plan::Cell>) -> Result<Vec<String>, Error> 
         Ok(list) => Ok(list.resources.into_iter().map(|resource| resource.name).collect()),
         Err(error) if error.missing().is_some() => Ok(Vec::new()),
         Err(error) => Err(error),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Found by reading: once one kind was watched the other never was, however late it was installed.
-    #[test]
-    fn each_kind_is_watched_once_it_is_served() {
-        use Source::{LocationBindings, Locations};
-        for (served, watched, expected) in [
-            (&["subnets"][..], &[][..], vec![]),
-            (&["locations"], &[], vec![Locations]),
-            (&["locations", "locationbindings"], &[], vec![Locations, LocationBindings]),
-            (&["locations", "locationbindings"], &[Locations], vec![LocationBindings]),
-            (&["locations", "locationbindings"], &[LocationBindings], vec![Locations]),
-            (&["locations"], &[Locations], vec![]),
-        ] {
-            let served: Vec<String> = served.iter().map(|plural| (*plural).to_owned()).collect();
-            assert_eq!(to_watch(&served, watched), expected, "{served:?} beside {watched:?}");
-        }
     }
 }

@@ -18,10 +18,11 @@ use crate::{
     },
     metrics::Metrics,
     plan::{
-        Cell, Next, Plan, Project, Shared, Step,
+        Cell, Next, Object, Plan, Project, Shared, Step,
         cell::{
             claim::{Address, Identity},
             quota::{self, Cause, Claim, Observed, Signal, Trouble},
+            reclaim,
         },
         ownership::Holder,
     },
@@ -60,7 +61,7 @@ impl Reconciler for QuotaController {
         }
         let address = Address::from_labels(&caches.labels_of(&key.instance.namespace));
         let Some(instance) = caches.instances.get(&key.instance) else {
-            return self.reclaim(&cell, key, address.ok()).await;
+            return self.reclaim(cell, key, address.ok(), now).await;
         };
         // One that goes may have lost its owner already, and still has a claim to let go of.
         if instance.metadata.deletion_timestamp.is_none() && caches.owner(&instance).is_none() {
@@ -178,14 +179,17 @@ impl QuotaController {
     }
 
     /// A claim whose Instance is gone, left behind when its backend was away for too long.
-    async fn reclaim(&self, cell: &Identity, key: &QuotaKey, address: Option<Address>) -> Result<Next, Error> {
+    async fn reclaim(&self, cell: Identity, key: &QuotaKey, address: Option<Address>, now: Now) -> Result<Next, Error> {
         let Some(address) = address else { return Ok(Next::Await) };
         let Some(backend) = self.backends.known(&address.project) else { return Ok(Next::Await) };
         let name = names::resource_claim_name(&key.instance.name);
         let Some(claim) = backend.claims.get(&ObjectKey::new(&address.namespace, &name)) else {
             return Ok(Next::Await);
         };
-        let plan = quota::reclaim(&claim, cell, &key.instance.namespace, &key.instance.name);
+        let instance = Object::named::<Instance>(&key.instance.namespace, &key.instance.name);
+        let observed = reclaim::Observed { claim: claim.into(), cell, instance };
+        let plan = reclaim::plan(&observed, now.time);
+        record("quota-reclaim", key, &observed, now, &plan);
         Ok(carry_out(&self.caches.plane, &backend.plane, &plan, &self.metrics).await?)
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{caches::Caches, scope::Scope};
 use crate::{
     api::{compute::Instance, meta::label},
-    controllers::{Reconciler, carry_out, record, send},
+    controllers::{Reconciler, carry_out, record},
     io::{
         Class, Error,
         clients::ControlPlane,
@@ -15,21 +15,21 @@ use crate::{
     },
     metrics::Metrics,
     plan::{
-        self, Next, Object, Op, Shared, Step,
-        cell::write_back::{self, Observed},
+        Cell, Hub, Next, Object, Plan, Shared, Step,
+        cell::write_back::{self, Observed, Rival, Signal},
     },
     timing::Timing,
 };
 
 /// The hub, and the copies there that this cell wrote.
 pub(super) struct Copies {
-    pub(super) hub: ControlPlane<plan::Hub>,
+    pub(super) hub: ControlPlane<Hub>,
     pub(super) store: Arc<Store<Instance>>,
     pub(super) queue: Arc<Queue<ObjectKey>>,
 }
 
 impl Copies {
-    pub(super) fn new(hub: ControlPlane<plan::Hub>) -> Self {
+    pub(super) fn new(hub: ControlPlane<Hub>) -> Self {
         Self { hub, store: Arc::new(Store::new(|_, _| Vec::new())), queue: Arc::default() }
     }
 
@@ -56,25 +56,32 @@ impl Reconciler for WriteBackController {
     ///    knows who it is.
     /// 2. Plan: the next write that brings the copy nearer to the Instance.
     /// 3. Write, behind the live reads that the plan demands.
-    /// 4. Where a new copy finds another in its place, decide who gives way.
+    /// 4. Where a new copy finds another in its place, read that one, and decide who gives way.
     async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
-        let Some(observed) = self.observe(key) else { return Ok(Next::Await) };
-        let plan = write_back::plan(&observed, now.time);
-        record(Self::NAME, key, &observed, now, &plan);
-        let done = carry_out(&self.caches.plane, &self.copies.hub, &plan, &self.metrics).await;
+        let Some(mut observed) = self.observe(key) else { return Ok(Next::Await) };
+        let hub = &self.copies.hub;
+        let plan = decide(key, &observed, now);
+        let done = carry_out(&self.caches.plane, hub, &plan, &self.metrics).await;
         match done.map_err(Error::from) {
             // Nobody on the hub would own the copy: a deployment on its way out, or a hub that was built anew.
             // Karmada reports the cell's deployment of a new owner, which enqueues the Instance again.
             Err(gone) if gone.class() == Class::Gone => Ok(Next::Await),
-            Err(Error::StillThere(_)) if is_new(&plan.steps) => self.contest(&observed).await,
+            // A copy is there that the watch of our own does not show.
+            Err(Error::StillThere(_)) if plan.signals.contains(&Signal::Creates) => {
+                let other = hub.read::<Instance>(&observed.object.namespace, &observed.object.name).await?;
+                observed.rival = other.map_or(Rival::Absent, |other| Rival::Present(other.into()));
+                let plan = decide(key, &observed, now);
+                Ok(carry_out(&self.caches.plane, hub, &plan, &self.metrics).await?)
+            }
             done => done,
         }
     }
 }
 
-/// Whether a plan was to make a copy that this cell has not.
-fn is_new<N, F>(steps: &[Step<N, F>]) -> bool {
-    steps.iter().any(|step| matches!(step, Step::Remote(write) if matches!(write.op, Op::ConfirmPresent { .. })))
+fn decide(key: &ObjectKey, observed: &Observed, now: Now) -> Plan<Step<Cell, Hub>, Signal> {
+    let plan = write_back::plan(observed, now.time);
+    record(WriteBackController::NAME, key, observed, now, &plan);
+    plan
 }
 
 impl WriteBackController {
@@ -95,20 +102,8 @@ impl WriteBackController {
             namespace_labels: caches.labels_of(&key.namespace),
             cell: cell.clone(),
             copy: copies.get(key).map(Shared::from),
+            rival: Rival::Unread,
+            timing: self.timing,
         })
-    }
-
-    /// A copy is there that the watch of our own does not show.
-    async fn contest(&self, observed: &Observed) -> Result<Next, Error> {
-        let hub = &self.copies.hub;
-        let recreate = Next::After(self.timing.write_back_recreate);
-        let object = &observed.object;
-        let Some(other) = hub.read::<Instance>(&object.namespace, &object.name).await? else { return Ok(recreate) };
-        let Some(write) = write_back::contest(observed, &other) else {
-            tracing::debug!(%object, "the hub's copy is another cell's");
-            return Ok(Next::After(self.timing.write_back_contested));
-        };
-        send(hub, &write, &self.metrics).await?;
-        Ok(recreate)
     }
 }

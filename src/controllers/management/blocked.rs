@@ -1,112 +1,39 @@
-//! What keeps deployments from being delivered, on the whole hub: since when, what was repaired for it, how many lack the
-//! same, and what Karmada is seen to do meanwhile.
+//! What keeps deployments from being delivered, for all workers at once.
 
 use std::{
-    collections::BTreeMap,
     sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use super::{budget::Budget, queues::ProjectKey};
+use super::queues::ProjectKey;
 use crate::{
     api::names::ProjectName,
     plan::management::{
+        backlog::{self, Backlog},
         federate::{self, Signal},
-        repair::{Limits, Repairs, Whole},
+        repair::{Limits, Repairs},
     },
 };
 
-/// Repairs after which the wait for the next begins to grow.
-const REPAIRS_BEFORE_BACKOFF: u32 = 3;
-/// How many times its length it takes until a lag is forgotten: some are served long after most.
-const LAG_WEARS_OFF: u32 = 4;
-/// Where no repairs are allowed at all: how long until the budget may allow one, as plans are told. Long enough to look
-/// again only seldom.
-const NO_BUDGET_WAIT: Duration = Duration::from_hours(1);
-
-/// Of each deployment that is not delivered.
-pub(super) struct BlockedDeployments(Mutex<State>);
-
-struct State {
-    all: BTreeMap<ProjectKey, Blocked>,
-    /// How many are blocked, by reason.
-    by_reason: BTreeMap<String, usize>,
-    /// By reason, the deployment that was repaired last and is still blocked for it.
-    trials: BTreeMap<String, Trial>,
-    budget: Budget,
-    /// How long Karmada took for something that it was silent about, and when that ended.
-    lag: Option<(Duration, Instant)>,
-    /// When Karmada was last seen to write to a binding.
-    karmada_wrote: Option<Instant>,
-}
-
-struct Blocked {
-    /// What blocks it, in one word.
-    reason: String,
-    /// Whether Karmada says nothing about it.
-    silent: bool,
-    since: Instant,
-    /// What was delivered before.
-    whole: Option<Whole>,
-    /// The reasons that Events have given.
-    events: Vec<String>,
-    /// When it was repaired last, so that Karmada makes anew what is missing, and how often in vain.
-    repaired: Option<Instant>,
-    vain: u32,
-    /// How often it was repaired at all.
-    repairs: u32,
-}
-
-struct Trial {
-    key: ProjectKey,
-    at: Instant,
-    /// How many trials before it have not helped.
-    vain: u32,
-}
-
 /// What came of a note.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Noted {
-    /// How many are blocked now, for each reason that has changed.
-    pub(super) counts: Vec<(String, usize)>,
-    /// A deployment that is missing what the last repair has just brought another: its turn may have come.
-    pub(super) next: Option<ProjectKey>,
-}
+pub(super) type Noted = backlog::Noted<ProjectKey>;
 
-/// The wait after so many repairs in vain.
-fn backoff(base: Duration, vain: u32) -> Duration {
-    // Several hands may be at work; only what is repaired in vain again and again is left alone for longer.
-    base * 2_u32.pow(vain.saturating_sub(REPAIRS_BEFORE_BACKOFF).min(6))
-}
+/// Every deployment that is not delivered.
+pub(super) struct BlockedDeployments(Mutex<Backlog<ProjectKey>>);
 
 impl BlockedDeployments {
     pub(super) fn new(limits: Limits) -> Self {
-        Self(Mutex::new(State {
-            all: BTreeMap::new(),
-            by_reason: BTreeMap::new(),
-            trials: BTreeMap::new(),
-            budget: Budget::new(limits),
-            lag: None,
-            karmada_wrote: None,
-        }))
+        Self(Mutex::new(Backlog::new(limits)))
     }
 
     /// Every deployment that is not delivered.
     pub(super) fn keys(&self) -> Vec<ProjectKey> {
-        self.lock().all.keys().cloned().collect()
+        self.lock().keys()
     }
 
     /// What keeps a deployment from being delivered.
     pub(super) fn of(&self, key: &ProjectKey, now: Instant) -> Option<federate::Blocked> {
-        let state = self.lock();
-        let blocked = state.all.get(key)?;
-        Some(federate::Blocked {
-            reason: blocked.reason.clone(),
-            elapsed: now.saturating_duration_since(blocked.since),
-            whole: blocked.whole.clone(),
-            events: blocked.events.clone(),
-            repairs: blocked.repairs,
-        })
+        self.lock().of(key, now)
     }
 
     /// What is known of repairs, for one deployment among so many, with the wait that follows a repair.
@@ -125,143 +52,25 @@ impl BlockedDeployments {
         base: Duration,
         now: Instant,
     ) -> Result<(), Repairs> {
-        let mut state = self.lock();
-        let known = state.repairs(key, deployments, base, now);
-        let waits = !known.again_in.is_zero() || known.are_many() && !known.trial.is_zero();
-        let state = &mut *state;
-        let Some(blocked) = state.all.get_mut(key).filter(|_| !waits && state.budget.take(now)) else {
-            return Err(known);
-        };
-        let before = state.trials.get(&blocked.reason);
-        let trial = Trial { key: key.clone(), at: now, vain: before.map_or(0, |trial| trial.vain + 1) };
-        state.trials.insert(blocked.reason.clone(), trial);
-        (blocked.repaired, blocked.vain, blocked.repairs) = (Some(now), blocked.vain + 1, blocked.repairs + 1);
-        Ok(())
+        self.lock().take(key, deployments, base, now)
     }
 
-    /// Notes what a plan has signalled of a deployment. Once nothing blocks it, all is forgotten. Another reason begins
-    /// anew: the last repair has moved something, and was not in vain.
+    /// Notes what a plan has signalled of a deployment.
     pub(super) fn note(&self, key: &ProjectKey, signals: &[Signal], now: Instant) -> Noted {
-        let blocker = signals.iter().find_map(|signal| match signal {
-            Signal::Blocked { reason, silent, whole } => Some((reason, *silent, whole)),
-            Signal::Reported(_) | Signal::Repaired => None,
-        });
-        let mut state = self.lock();
-        let Some((reason, silent, whole)) = blocker else { return state.forget(key, now) };
-        let mut noted = Noted::default();
-        if let Some(known) = state.all.get(key).filter(|known| known.reason != *reason) {
-            let left = known.reason.clone();
-            noted = state.leaves(key, &left, now);
-        }
-        let is_new = state.all.get(key).is_none_or(|known| known.reason != *reason);
-        if is_new {
-            let count = state.by_reason.entry(reason.clone()).or_default();
-            *count += 1;
-            noted.counts.push((reason.clone(), *count));
-        }
-        let new = || Blocked {
-            reason: reason.clone(),
-            silent,
-            since: now,
-            whole: None,
-            events: Vec::new(),
-            repaired: None,
-            vain: 0,
-            repairs: 0,
-        };
-        let known = state.all.entry(key.clone()).or_insert_with(new);
-        if known.reason != *reason {
-            (known.reason, known.since) = (reason.clone(), now);
-            known.vain = known.vain.min(REPAIRS_BEFORE_BACKOFF);
-        }
-        known.silent = silent;
-        known.whole = whole.clone().or(known.whole.take());
-        let given = signals.iter().filter_map(|signal| match signal {
-            Signal::Reported(reason) => Some(reason.to_string()),
-            Signal::Blocked { .. } | Signal::Repaired => None,
-        });
-        known.events.extend(given);
-        noted
+        self.lock().note(key, signals, now)
     }
 
-    /// A project is let go.
+    /// A project is let go. Says how many are blocked now, for each reason that has changed.
     pub(super) fn forget_project(&self, project: &ProjectName, now: Instant) -> Vec<(String, usize)> {
-        let mut state = self.lock();
-        let keys: Vec<ProjectKey> = state.all.keys().filter(|key| key.project == *project).cloned().collect();
-        keys.iter().flat_map(|key| state.forget(key, now).counts).collect()
+        self.lock().forget_where(|key| key.project == *project, now)
     }
 
     /// Karmada has written to a binding.
     pub(super) fn karmada_wrote(&self, now: Instant) {
-        self.lock().karmada_wrote = Some(now);
+        self.lock().karmada_wrote(now);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Backlog<ProjectKey>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-impl State {
-    fn repairs(&self, key: &ProjectKey, deployments: usize, base: Duration, now: Instant) -> Repairs {
-        let ago = |at: Instant| now.saturating_duration_since(at);
-        let until = |at: Instant| at.saturating_duration_since(now);
-        let mut repairs = Repairs {
-            deployments,
-            affordable_in: self.budget.wait(now).unwrap_or(NO_BUDGET_WAIT),
-            karmada_wrote: self.karmada_wrote.map(ago),
-            lag: self.lag_at(now),
-            ..Repairs::default()
-        };
-        if let Some(blocked) = self.all.get(key) {
-            repairs.others = self.by_reason.get(&blocked.reason).map_or(0, |count| count.saturating_sub(1));
-            repairs.again_in = blocked.repaired.map_or(Duration::ZERO, |at| until(at + backoff(base, blocked.vain)));
-            let trial = self.trials.get(&blocked.reason);
-            repairs.trial = trial.map_or(Duration::ZERO, |trial| until(trial.at + backoff(base, trial.vain)));
-        }
-        repairs
-    }
-
-    /// How long Karmada lately took. It wears off: what was slow a while ago may not be any more.
-    fn lag_at(&self, now: Instant) -> Duration {
-        self.lag
-            .map_or(Duration::ZERO, |(lag, at)| lag.saturating_sub(now.saturating_duration_since(at) / LAG_WEARS_OFF))
-    }
-
-    fn forget(&mut self, key: &ProjectKey, now: Instant) -> Noted {
-        let Some(reason) = self.all.get(key).map(|blocked| blocked.reason.clone()) else { return Noted::default() };
-        let noted = self.leaves(key, &reason, now);
-        self.all.remove(key);
-        noted
-    }
-
-    /// A deployment is no longer blocked for this reason.
-    fn leaves(&mut self, key: &ProjectKey, reason: &str, now: Instant) -> Noted {
-        let count = self.by_reason.get_mut(reason).map_or(0, |count| {
-            *count = count.saturating_sub(1);
-            *count
-        });
-        if count == 0 {
-            self.by_reason.remove(reason);
-        }
-        let mut noted = Noted { counts: vec![(reason.to_owned(), count)], next: None };
-        let Some(blocked) = self.all.get(key) else { return noted };
-        if blocked.silent && blocked.repairs == 0 {
-            let took = now.saturating_duration_since(blocked.since);
-            self.lag = (took >= self.lag_at(now)).then_some((took, now)).or(self.lag);
-        }
-        if self.trials.get(reason).is_some_and(|trial| trial.key == *key) {
-            self.trials.remove(reason);
-            let waits = |(other, blocked): &(&ProjectKey, &Blocked)| {
-                *other != key && blocked.reason == reason && blocked.repaired.is_none()
-            };
-            // One that is known to have been delivered, if there is any.
-            let waiting = self.all.iter().filter(waits);
-            noted.next = waiting.max_by_key(|(_, blocked)| blocked.whole.is_some()).map(|(other, _)| other.clone());
-        }
-        noted
-    }
-}
-
-#[cfg(test)]
-#[path = "blocked_tests.rs"]
-mod tests;

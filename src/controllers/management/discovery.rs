@@ -9,7 +9,7 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    registry::{Discovered, ProjectFacts, ProjectRegistry},
+    registry::{Discovered, ProjectRegistry},
     watches::ManagementWatches,
 };
 use crate::{
@@ -24,34 +24,16 @@ use crate::{
         queue::backoff,
         store::{Change, ObjectKey, Store},
     },
-    plan::Kind,
+    plan::{
+        Kind,
+        management::engagement::{self, Decision, Observed, ProjectFacts},
+    },
 };
 
 /// First wait before a project that could not be connected is tried again.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// Longest wait between two attempts.
 const RETRY_LONGEST: Duration = Duration::from_mins(1);
-
-/// What a project's state asks for.
-#[derive(Debug, PartialEq, Eq)]
-enum Wanted {
-    Engaged,
-    Gone,
-    /// Whatever it is now.
-    AsItIs,
-}
-
-/// A project is worked on from when it is ready until it is gone: one that is on its way out still has deployments to
-/// be finalised, and one whose readiness flickers must not lose what is known of it. One that is there and cannot be read
-/// is not gone: its watch reports it, and it stays as it is.
-fn wanted(facts: Option<&ProjectFacts>, is_there: bool) -> Wanted {
-    match facts {
-        None if is_there => Wanted::AsItIs,
-        None => Wanted::Gone,
-        Some(facts) if facts.ready || facts.terminating => Wanted::Engaged,
-        Some(_) => Wanted::AsItIs,
-    }
-}
 
 /// Watches projects and engages them, over `projects`, until `stop`.
 pub(super) fn start(
@@ -113,14 +95,14 @@ impl Engagements {
 
     /// Does what a project's state asks for. One that cannot be connected is tried again until it can, or is gone.
     fn look(self: &Arc<Self>, name: &ProjectName, facts: Option<&ProjectFacts>) {
-        with(&self.watches, |watches| match wanted(facts, is_there(&watches.projects, name)) {
-            Wanted::Gone => watches.disengage(name),
-            Wanted::Engaged if !watches.projects.is_engaged(name) => {
+        with(&self.watches, |watches| match decide(&watches.projects, name, facts) {
+            Decision::Disengage => watches.disengage(name),
+            Decision::Engage => {
                 if let Err(problem) = self.engage(watches, name) {
                     self.retry(name, problem);
                 }
             }
-            Wanted::Engaged | Wanted::AsItIs => {}
+            Decision::Stay => {}
         });
     }
 
@@ -163,8 +145,7 @@ impl Engagements {
     fn again(&self, name: &ProjectName) -> Option<Result<(), String>> {
         let watches = self.watches.upgrade()?;
         let facts = watches.projects.discovered()?.projects.get(&ObjectKey::new("", name.as_str()));
-        let is_wanted = wanted(facts.as_deref(), is_there(&watches.projects, name)) == Wanted::Engaged;
-        (is_wanted && !watches.projects.is_engaged(name)).then(|| self.engage(&watches, name))
+        (decide(&watches.projects, name, facts.as_deref()) == Decision::Engage).then(|| self.engage(&watches, name))
     }
 
     fn retried(&self) -> MutexGuard<'_, BTreeSet<ProjectName>> {
@@ -172,10 +153,11 @@ impl Engagements {
     }
 }
 
-/// Whether a project is there, be it readable or not.
-fn is_there(projects: &ProjectRegistry, name: &ProjectName) -> bool {
+/// What becomes of a project that says this.
+fn decide(projects: &ProjectRegistry, name: &ProjectName, facts: Option<&ProjectFacts>) -> Decision {
     let key = ObjectKey::new("", name.as_str());
-    projects.discovered().is_some_and(|discovered| discovered.projects.contains(&key))
+    let is_there = projects.discovered().is_some_and(|discovered| discovered.projects.contains(&key));
+    engagement::decide(&Observed { facts: facts.copied(), is_there, engaged: projects.is_engaged(name) })
 }
 
 #[cfg(test)]
@@ -188,20 +170,6 @@ mod tests {
         plan::management::{policy::Propagation, repair, resolve::Limits, sweep::Sweep},
         timing::Timing,
     };
-
-    #[test]
-    fn a_project_is_engaged_from_ready_to_gone() {
-        let facts = |ready, terminating| ProjectFacts { ready, terminating };
-        for (state, is_there, expected) in [
-            (Some(facts(true, false)), true, Wanted::Engaged),
-            (Some(facts(false, false)), true, Wanted::AsItIs),
-            (Some(facts(false, true)), true, Wanted::Engaged),
-            (None, false, Wanted::Gone),
-            (None, true, Wanted::AsItIs),
-        ] {
-            assert_eq!(wanted(state.as_ref(), is_there), expected, "{state:?}, there: {is_there}");
-        }
-    }
 
     /// Found by reading: it was logged once, and not tried again before its Project changed.
     #[tokio::test(start_paused = true)]

@@ -24,6 +24,7 @@ use crate::{
             diagnosis::Karmada,
             facts::{AttachedBinding, Phase, SharedCompanion},
             federate::{self, Observed, Signal},
+            orphan,
             resolve::{self, Limits, View},
         },
         ownership,
@@ -62,7 +63,7 @@ impl Reconciler for Federator {
         }
         let Some(deployment) = project.deployments.get(&key.object) else {
             self.note(key, &[], now);
-            return self.remove_orphan(&project, key).await;
+            return self.remove_orphan(&project, key, now).await;
         };
         let mut observed = self.observe(&project, key, deployment, now);
         let mut plan = federate::plan(&observed, now.time);
@@ -95,14 +96,17 @@ impl Federator {
     }
 
     /// The copy of a deployment that is gone, if there is one.
-    async fn remove_orphan(&self, project: &ProjectCache, key: &ProjectKey) -> Result<Next, Error> {
+    async fn remove_orphan(&self, project: &ProjectCache, key: &ProjectKey, now: Now) -> Result<Next, Error> {
         let hub = &self.hub;
         let known = !project.deployments.has_unreadable(&key.object.namespace);
         let Some(uid) = project.namespace_uid(&key.object.namespace).filter(|_| known) else { return Ok(Next::Await) };
         let Some(copy) = hub.copies.get(&ObjectKey::new(&names::hub_namespace(&uid), &key.object.name)) else {
             return Ok(Next::Await);
         };
-        let plan = federate::plan_orphan(&key.object.namespace, &uid, &copy);
+        let namespace = key.object.namespace.to_string();
+        let observed = orphan::Observed { namespace, namespace_uid: uid, copy: copy.into() };
+        let plan = orphan::plan(&observed, now.time);
+        record("orphaned-copy", key, &observed, now, &plan);
         Ok(carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await?)
     }
 

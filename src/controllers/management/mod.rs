@@ -1,7 +1,6 @@
 //! The management controllers: over a set of project control planes that changes while running, and one hub.
 
 mod blocked;
-mod budget;
 mod clusters;
 mod companion;
 mod discovery;

@@ -51,7 +51,7 @@ impl CityMoves {
             self.remember(BTreeMap::new());
             return Next::Await;
         }
-        let plan = moves::plan(&observed, &self.timing, now.time);
+        let plan = moves::plan(&observed, now.time);
         record("city-moves", &"every city", &observed, now, &plan);
         let after: BTreeMap<CityCode, Move> = plan.signals.iter().cloned().collect();
         let count = |state| after.values().filter(|of| of.state() == state).count();
@@ -94,7 +94,7 @@ impl CityMoves {
         let clusters: BTreeMap<String, ClusterFacts> = keys.iter().filter_map(facts).collect();
         let leaving: Vec<&String> =
             clusters.iter().filter(|(_, facts)| facts.is_leaving()).map(|(name, _)| name).collect();
-        let mut observed = Observed { before, ..Observed::default() };
+        let mut observed = Observed { before, timing: self.timing, ..Observed::default() };
         if !leaving.is_empty() || !observed.before.is_empty() || !self.moves.are_known() {
             let mut cities: BTreeSet<CityCode> = BTreeSet::new();
             // What a policy sends elsewhere is followed also when nothing is left where it came from.

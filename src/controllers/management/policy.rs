@@ -140,7 +140,7 @@ impl CityPolicy {
         let moving = phase.filter(|phase| *phase != Phase::Dependencies);
         match moving {
             Some(phase) if self.propagation == Propagation::Dependencies && self.hub.knows_karmada() => {
-                self.prober.ask(namespace, city, phase, now.instant)
+                self.prober.ask(namespace, city, phase, now)
             }
             _ => Probe::Elsewhere,
         }

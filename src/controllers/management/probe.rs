@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use kube::ResourceExt;
@@ -15,12 +15,13 @@ use crate::{
         names::{self, CityCode, CityPolicyName},
         referenced::Token,
     },
-    io::store::ObjectKey,
+    controllers::record,
+    io::{clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
         management::{
             facts::Phase,
-            probe::{self, Asker, Candidate, Observed, Probe, State},
+            probe::{self, Asker, Candidate, Observed, Probe, Signal, State},
         },
         references::annotated,
     },
@@ -33,25 +34,33 @@ pub(super) struct Prober {
     pub(super) triggers: Arc<Triggers>,
     pub(super) metrics: Metrics,
     pub(super) timing: Timing,
-    pub(super) memory: Mutex<State>,
+    pub(super) memory: Mutex<Remembered>,
 }
 
 impl Prober {
     /// What is known of it, for the policy of one city. The first to see the answer has all others look.
-    pub(super) fn ask(&self, namespace: &str, city: &CityCode, phase: Phase, now: Instant) -> Probe {
-        let timing = self.timing;
-        let mut state = self.lock();
+    pub(super) fn ask(&self, namespace: &str, city: &CityCode, phase: Phase, now: Now) -> Probe {
+        let mut memory = self.lock();
+        let state = memory.at(now.instant);
         if state.has_passed() {
             return Probe::Passed;
         }
-        let due = state.is_election_due(now, timing.probe_election_ttl);
         let observed = Observed {
             own: self.hub.candidate(namespace, city, phase),
-            candidates: due.then(|| self.hub.candidates()),
+            candidates: state.is_election_due(self.timing.probe_election_ttl).then(|| self.hub.candidates()),
+            timeout: self.timing.probe_timeout,
+            state,
         };
-        let (next, probe) = probe::look(std::mem::take(&mut *state), &observed, timing.probe_timeout, now);
-        *state = next;
-        drop(state);
+        let plan = probe::plan(&observed, now.time);
+        record("propagation-probe", &format!("{namespace}/{city}"), &observed, now, &plan);
+        let mut probe = Probe::Elsewhere;
+        for signal in plan.signals {
+            match signal {
+                Signal::Known(known) => probe = known,
+                Signal::Remember(state) => *memory = Remembered { state, at: Some(now.instant) },
+            }
+        }
+        drop(memory);
         if probe == Probe::Passed {
             self.metrics.migration_refused(false);
             self.triggers.enqueue_policies();
@@ -61,19 +70,33 @@ impl Prober {
 
     /// It has been reported that Karmada does not answer.
     pub(super) fn refused(&self) {
-        let mut state = self.lock();
-        *state = std::mem::take(&mut *state).refused();
-        self.metrics.migration_refused(!state.has_passed());
+        let mut memory = self.lock();
+        memory.state = std::mem::take(&mut memory.state).refused();
+        self.metrics.migration_refused(!memory.state.has_passed());
     }
 
     /// It has been reported that nobody can be asked.
     pub(super) fn nobody_to_ask_reported(&self) {
-        let mut state = self.lock();
-        *state = std::mem::take(&mut *state).nobody_reported();
+        let mut memory = self.lock();
+        memory.state = std::mem::take(&mut memory.state).nobody_reported();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Remembered> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is remembered from one look to the next, as it was at the last.
+#[derive(Default)]
+pub(super) struct Remembered {
+    state: State,
+    at: Option<Instant>,
+}
+
+impl Remembered {
+    /// As it is now.
+    fn at(&self, now: Instant) -> State {
+        self.state.clone().after(self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at)))
     }
 }
 

@@ -53,7 +53,7 @@ impl Reconciler for Projector {
             return Ok(Next::Await);
         }
         let Some(observed) = self.observe(&project, &place.object) else { return Ok(Next::Await) };
-        let plan = projection::plan(&observed);
+        let plan = projection::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         let mut next = plan.next;
         for misplaced in &plan.signals {

@@ -12,15 +12,14 @@ use crate::{
         clients::ControlPlane,
         store::{ObjectKey, Store},
     },
-    plan::{self, Kind, management::stranded::Existence},
+    plan::{
+        self, Kind,
+        management::{
+            engagement::{self, Discovery, ProjectFacts},
+            stranded::Existence,
+        },
+    },
 };
-
-/// What is kept of a project where projects are discovered.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct ProjectFacts {
-    pub(super) ready: bool,
-    pub(super) terminating: bool,
-}
 
 /// Where it is known which projects exist.
 pub(super) struct Discovered {
@@ -75,14 +74,12 @@ impl ProjectRegistry {
 
     /// Whether a project exists, as far as discovery knows; one that cannot be read does.
     pub(super) fn existence(&self, name: &ProjectName) -> Existence {
-        if self.is_engaged(name) {
-            return Existence::Exists;
-        }
-        match self.discovered() {
-            Some(discovered) if discovered.projects.contains(&ObjectKey::new("", name.as_str())) => Existence::Exists,
-            Some(discovered) if discovered.projects.is_live() => Existence::Absent,
-            _ => Existence::Unknown,
-        }
+        let discovery = self.discovered().map(|discovered| Discovery {
+            kind: discovered.kind,
+            has_it: discovered.projects.contains(&ObjectKey::new("", name.as_str())),
+            live: discovered.projects.is_live(),
+        });
+        engagement::existence(self.is_engaged(name), discovery)
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ProjectName, Arc<ProjectCache>>> {

@@ -9,13 +9,13 @@ use super::{
     registry::{Discovered, ProjectRegistry},
 };
 use crate::{
-    controllers::{carry_out, is_silence, record, send, worst},
+    controllers::{carry_out, is_silence, record, worst},
     io::{Class, Error, clock::Now},
     metrics::Metrics,
     plan::{
         NamespaceFacts, Object, ObjectVersion,
         management::{
-            stranded::{self, Decision, Existence, Observed, Present, Removal, Seen},
+            stranded::{self, Decided, Existence, Observed, Present, Seen, Signal},
             sweep::Sweep,
         },
     },
@@ -37,35 +37,34 @@ impl StrandedNamespaces {
     /// holds up no other: it is looked at again by the next sweep.
     ///
     /// 1. Gathers what the caches know of each namespace, and what was seen of it before.
-    /// 2. Has the plan judge it, and reports it when it says so.
-    /// 3. Reads one that is due as it is at present, and removes it as far as the plan still agrees.
+    /// 2. Decides, and reports it when the plan says so.
+    /// 3. Reads one that is due as it is at present, decides once more, and removes it as far as the plan still agrees.
     ///
     /// # Errors
     /// The worst of what was refused; nothing more was tried once the hub, or discovery, did not answer.
     pub(super) async fn look(&self, memory: &mut Stranded, now: Now) -> Result<(), Error> {
         let mut stranded = Stranded::new();
         let mut failed = Vec::new();
+        // Where projects are not discovered, nobody knows of any that it does not exist.
+        let Some(discovered) = self.projects.discovered() else { return Ok(()) };
         for key in self.hub.namespaces.keys() {
             let Some(facts) = self.hub.namespaces.get(&key) else { continue };
             let before = memory.get(&*key.name).copied();
             let observed = self.observe(&key.name, &facts, before, now.instant);
-            let (since, reported) = before.unwrap_or((now.instant, false));
-            let decision = stranded::plan(&observed, now.time);
-            record("stranded-namespaces", &key.name, &observed, now, &decision);
-            match decision {
-                Decision::Belongs => continue,
-                Decision::Keep => {}
-                Decision::Report(event) => {
-                    memory.insert(key.name.to_string(), (since, reported));
-                    let project = facts.upstream().map(|(project, _)| project.to_string()).unwrap_or_default();
-                    tracing::warn!(namespace = %key.name, project, "hub namespace is stranded");
-                    send(&self.hub.plane, &event, &self.metrics).await?;
-                    memory.insert(key.name.to_string(), (since, true));
-                    stranded.insert(key.name.to_string(), (since, true));
-                    continue;
-                }
-                Decision::Look if failed.iter().any(is_silence) => {}
-                Decision::Look => match self.remove(&observed).await {
+            let plan = decide(&observed, now);
+            if !plan.signals.contains(&Signal::Stranded) {
+                continue;
+            }
+            let (since, mut reported) = before.unwrap_or((now.instant, false));
+            if plan.signals.contains(&Signal::Reported) {
+                memory.insert(key.name.to_string(), (since, reported));
+                let project = facts.upstream().map(|(project, _)| project.to_string()).unwrap_or_default();
+                tracing::warn!(namespace = %key.name, project, "hub namespace is stranded");
+                carry_out(&self.hub.plane, &discovered.plane, &plan, &self.metrics).await?;
+                reported = true;
+                memory.insert(key.name.to_string(), (since, reported));
+            } else if plan.signals.contains(&Signal::Read) && !failed.iter().any(is_silence) {
+                match self.remove(discovered, observed, now).await {
                     Ok(()) => {}
                     // It has changed since it was read, or its project is there after all: the next look sees.
                     Err(error) if error.class() == Class::Conflict => {
@@ -75,7 +74,7 @@ impl StrandedNamespaces {
                         tracing::warn!(namespace = %key.name, %error, "stranded hub namespace cannot be removed");
                         failed.push(error);
                     }
-                },
+                }
             }
             stranded.insert(key.name.to_string(), (since, reported));
         }
@@ -99,35 +98,39 @@ impl StrandedNamespaces {
             seen: before.map(|(since, reported)| Seen { since: now.duration_since(since), reported }),
             grace: self.sweep.stranded_grace,
             paused: self.sweep.paused,
+            present: None,
         }
     }
 
     /// Removes a hub namespace that is due, as far as its present state allows. It is read anew before each write.
-    async fn remove(&self, observed: &Observed) -> Result<(), Error> {
-        let Some(Discovered { plane: discovery, kind, .. }) = self.projects.discovered() else { return Ok(()) };
-        let name = &observed.namespace;
-        let object = Object::named::<Namespace>("", name);
+    async fn remove(&self, discovered: &Discovered, mut observed: Observed, now: Now) -> Result<(), Error> {
+        let object = Object::named::<Namespace>("", &observed.namespace);
         let hub = &self.hub.plane;
         // Once for the protection, and once for the namespace.
         for _ in 0..2 {
             let Some(live) = hub.read_metadata(&object).await? else { return Ok(()) };
             let version = ObjectVersion::of(&live);
-            let present = Present { facts: NamespaceFacts::of(live), version };
-            match stranded::remove(observed, &present, *kind) {
-                Removal::Stays(why) => {
-                    tracing::info!(namespace = name, why, "stranded hub namespace stays for now");
-                    return Ok(());
+            observed.present = Some(Present { facts: NamespaceFacts::of(live), version });
+            let plan = decide(&observed, now);
+            carry_out(hub, &discovered.plane, &plan, &self.metrics).await?;
+            let namespace = &observed.namespace;
+            for signal in &plan.signals {
+                match signal {
+                    Signal::Stays(why) => tracing::info!(namespace, why, "stranded hub namespace stays for now"),
+                    Signal::Removed => tracing::warn!(namespace, "stranded hub namespace is removed"),
+                    Signal::Stranded | Signal::Reported | Signal::Read => {}
                 }
-                Removal::Lift(plan) => {
-                    carry_out(hub, discovery, &plan, &self.metrics).await?;
-                }
-                Removal::Delete(plan) => {
-                    carry_out(hub, discovery, &plan, &self.metrics).await?;
-                    tracing::warn!(namespace = name, "stranded hub namespace is removed");
-                    return Ok(());
-                }
+            }
+            if !plan.signals.contains(&Signal::Read) {
+                break;
             }
         }
         Ok(())
     }
+}
+
+fn decide(observed: &Observed, now: Now) -> Decided {
+    let plan = stranded::plan(observed, now.time);
+    record("stranded-namespaces", &observed.namespace, observed, now, &plan);
+    plan
 }

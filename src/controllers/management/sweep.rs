@@ -22,10 +22,10 @@ use crate::{
     io::{Class, Error, clock::Now, list, store::ObjectKey, watch::Metadata},
     metrics::Metrics,
     plan::{
-        Kind,
+        Hub, Kind, Object, Write,
         management::{
             facts::CompanionFacts,
-            sweep::{self, Budget, Sweep, Verdict},
+            sweep::{self, Budget, Observed, Signal, Sweep},
         },
     },
 };
@@ -125,7 +125,7 @@ impl Sweeper {
     async fn reap(&self, companions: &BTreeSet<(String, Token)>) -> Result<(), Error> {
         let mut orphans = Vec::new();
         self.list(Kind::ResourceBinding, ListParams::default(), |binding| {
-            orphans.extend(self.orphan(companions, binding.metadata));
+            orphans.extend(self.orphan(companions, &binding.metadata));
         })
         .await?;
         let limit = self.sweep.max_bindings;
@@ -138,18 +138,17 @@ impl Sweeper {
         }
         let mut budget = Budget::of(limit);
         let mut failed = Vec::new();
-        for (token, binding) in orphans {
+        for (binding, removal) in orphans {
             if budget.is_spent() {
                 break;
             }
-            match self.remove(&token, &binding).await {
+            match self.remove(&binding, &removal).await {
                 Ok(()) => budget.removed(),
                 // The companion is there after all, or the binding has changed: the next sweep sees.
                 Err(error) if error.class() == Class::Conflict => {}
                 Err(error) if is_silence(&error) => return Err(error),
                 Err(error) => {
-                    let ObjectMeta { name, namespace, .. } = &binding;
-                    tracing::warn!(binding = ?name, ?namespace, %error, "binding without its companion cannot be removed");
+                    tracing::warn!(%binding, %error, "binding without its companion cannot be removed");
                     budget.refused();
                     failed.push(error);
                 }
@@ -159,36 +158,36 @@ impl Sweeper {
     }
 
     /// Removes one binding whose companion is gone.
-    async fn remove(&self, companion: &Token, binding: &ObjectMeta) -> Result<(), Error> {
-        let namespace = binding.namespace.as_deref().unwrap_or_default();
-        for write in sweep::reap(namespace, binding, companion) {
-            send(&self.hub.plane, &write, &self.metrics).await?;
+    async fn remove(&self, binding: &Object, removal: &[Write<Hub>]) -> Result<(), Error> {
+        for write in removal {
+            send(&self.hub.plane, write, &self.metrics).await?;
         }
         self.metrics.reaped();
-        tracing::info!(namespace, binding = ?binding.name, "binding without its companion is removed");
+        tracing::info!(%binding, "binding without its companion is removed");
         Ok(())
     }
 
-    /// The companion that a binding of ours has lost; nothing when it has not, or is none of ours, or clean-up is paused.
-    fn orphan(&self, companions: &BTreeSet<(String, Token)>, binding: ObjectMeta) -> Option<(Token, ObjectMeta)> {
+    /// A binding that goes, and the writes that remove it; nothing when it stays.
+    fn orphan(
+        &self,
+        companions: &BTreeSet<(String, Token)>,
+        binding: &ObjectMeta,
+    ) -> Option<(Object, Vec<Write<Hub>>)> {
         let key = ObjectKey::new(binding.namespace.as_deref()?, binding.name.as_deref()?);
         let token = sweep::companion_of(&key.name)?;
-        let observed = sweep::Observed {
+        let observed = Observed {
             companion_exists: companions.contains(&(key.namespace.to_string(), token.clone())),
             namespace: self.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).map(|facts| (*facts).clone()),
             paused: self.sweep.paused,
-            ..sweep::Observed::of(token, &binding, self.hub.bindings.get(&key).as_deref())
+            ..Observed::of(token, binding, self.hub.bindings.get(&key).as_deref())
         };
-        let verdict = sweep::judge(&observed);
-        record("sweep", &key, &observed, Now::read(), &verdict);
-        match verdict {
-            Verdict::Goes => Some((observed.companion, binding)),
-            Verdict::Paused => {
-                tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");
-                None
-            }
-            Verdict::Stays => None,
+        let now = Now::read();
+        let plan = sweep::plan(&observed, now.time);
+        record("sweep", &key, &observed, now, &plan);
+        if plan.signals.contains(&Signal::Paused) {
+            tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");
         }
+        (!plan.steps.is_empty()).then_some((observed.binding, plan.steps))
     }
 
     /// The metadata of all objects of a kind on the hub.

@@ -290,22 +290,6 @@ fn await_backend(
     }
 }
 
-/// A claim of this cell whose Instance is gone: released once a live read has shown that it is. One that does not carry
-/// this cell's uid may be another's whose Instance lives there, under the same name.
-pub fn reclaim(
-    claim: &ResourceClaim,
-    cell: &Identity,
-    namespace: &str,
-    instance: &str,
-) -> Plan<Step<Cell, Project>, Signal> {
-    if cell.holder(claim, namespace) != Holder::ThisCell {
-        return Plan::nothing();
-    }
-    let Some(delete) = Write::delete(claim) else { return Plan::nothing() };
-    let confirm = Write::confirm_absent(Object::named::<Instance>(namespace, instance));
-    Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)])
-}
-
 /// Lets an Instance go whose claim nobody can release any more, and says so.
 fn orphan(
     instance: &Instance,

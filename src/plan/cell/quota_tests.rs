@@ -1,7 +1,7 @@
 use super::*;
 use crate::{
     api::{meta::label, names::ProjectName},
-    plan::Op,
+    plan::{Op, cell::reclaim, recorded::recorded},
 };
 use serde_json::Value;
 
@@ -49,6 +49,15 @@ fn claim(edit: impl FnOnce(&mut Value)) -> Claim {
     });
     edit(&mut object);
     Claim::Present(serde_json::from_value(object).unwrap())
+}
+
+/// The writes for a claim whose Instance is gone.
+fn reclaim(claim: Shared<ResourceClaim>) -> Vec<Step<Cell, Project>> {
+    let instance = Object::named::<Instance>("ns-1", "wd-0");
+    let observed = reclaim::Observed { claim, cell: cell(), instance };
+    let (decided, again) = (reclaim::plan(&observed, at(0)), reclaim::plan(&recorded(&observed), at(0)));
+    assert_eq!(format!("{decided:?}"), format!("{again:?}"), "decided again from its record");
+    decided.steps
 }
 
 fn granted(status: &str, reason: &str) -> Value {
@@ -246,7 +255,7 @@ fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance
         let wanted = if given_up { release } else { "patch Instance" };
         assert_eq!(reported(&decide(&leaving, of(), 1)).1, [wanted], "{name}");
         let Claim::Present(claim) = of() else { panic!() };
-        assert_eq!(!reclaim(&claim, &cell(), "ns-1", "wd-0").steps.is_empty(), reclaimed, "{name}");
+        assert_eq!(!reclaim(claim).is_empty(), reclaimed, "{name}");
     }
 }
 
@@ -350,7 +359,7 @@ fn a_namespace_says_where_quota_is() {
 fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
     let steps = |claim: Claim| {
         let Claim::Present(claim) = claim else { panic!() };
-        reclaim(&claim, &cell(), "ns-1", "wd-0").steps
+        reclaim(claim)
     };
     let all = steps(claim(|_| ()));
     let [Step::Local(confirm), Step::Remote(delete)] = &all[..] else { panic!("{all:?}") };

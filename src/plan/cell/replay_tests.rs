@@ -152,7 +152,7 @@ fn a_write_back_is_planned_as_recorded() {
             "meta.datumapis.com/upstream-cluster-name": "cluster-shop",
             "meta.datumapis.com/upstream-namespace": "default",
         },
-        "cell": "u", "copy": null,
+        "cell": "u", "copy": null, "rival": "Unread", "timing": Timing::default(),
     });
     let plan = replay::<write_back::Observed, _, _>(recorded, write_back::plan);
     assert_eq!(plan.steps.len(), 3, "its owner, its place, then itself: {plan:?}");

@@ -16,10 +16,11 @@ use crate::{
         meta::{GROUP, VERSION, annotation, label, manager},
     },
     plan::{
-        Cell, Hub, Object, Plan, Shared, Step, Write,
+        Cell, Hub, Next, Object, Plan, Shared, Step, Write,
         instance_copy::{self, Copy},
         ownership::{self, Holder},
     },
+    timing::Timing,
 };
 
 /// What every Instance must say of itself before it is copied.
@@ -48,10 +49,32 @@ pub struct Observed {
     pub cell: String,
     /// The copy, when this cell wrote it.
     pub copy: Option<Shared<Instance>>,
+    /// Whether another copy is where a new one is to be.
+    pub rival: Rival,
+    /// How long to wait for what.
+    pub timing: Timing,
+}
+
+/// Another copy in the place of one that is to be made.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Rival {
+    /// Nobody has looked: the writes fail when there is one.
+    Unread,
+    /// A live read has just found none.
+    Absent,
+    /// A live read has just found this one.
+    Present(Shared<Instance>),
+}
+
+/// What the controller is to know beside the writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The writes make a new copy. When they find another in its place, that is to be read, and judged by one more look.
+    Creates,
 }
 
 /// Decides the writes for one Instance's copy; nothing of it depends on the time.
-pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>> {
+pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> {
     let object = &observed.object;
     let copy = observed.copy.as_deref();
     let Some(wanted) = wanted(observed) else {
@@ -67,6 +90,17 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>> {
     if copy.is_some() {
         return Plan::writes(vec![Step::Remote(write)]);
     }
+    let (recreate, contested) = (observed.timing.write_back_recreate, observed.timing.write_back_contested);
+    match &observed.rival {
+        Rival::Unread => {}
+        Rival::Absent => return Plan::until(Vec::new(), Next::After(recreate)),
+        Rival::Present(other) => {
+            return match contest(observed, &wanted, other) {
+                Some(write) => Plan::until(vec![Step::Remote(write)], Next::After(recreate)),
+                None => Plan::until(Vec::new(), Next::After(contested)),
+            };
+        }
+    }
     // A copy whose owner is gone would be collected and made anew, for ever; and one that is there already is not of
     // our making.
     Plan::writes(vec![
@@ -77,13 +111,13 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>> {
         Step::Remote(Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name))),
         Step::Remote(write),
     ])
+    .with([Signal::Creates])
 }
 
 /// What to do about a copy that this cell has not written: it is taken over when nobody's name is on it (the Go
 /// operator wrote it), and gives way when it is older than our Instance (the city moved here). Else it stays: a
 /// younger one is another cell's, which got the deployment after us.
-pub fn contest(observed: &Observed, other: &Instance) -> Option<Write<Hub>> {
-    let wanted = wanted(observed)?;
+fn contest(observed: &Observed, wanted: &Wanted<'_>, other: &Instance) -> Option<Write<Hub>> {
     match ownership::holder(other, &observed.cell) {
         Holder::Unmarked => instance_copy::ensure(&wanted.copy, Some(other)),
         Holder::Other if other.creation_timestamp() < observed.instance.as_ref()?.creation_timestamp() => {

@@ -1,6 +1,8 @@
 use super::*;
-use crate::plan::Op;
+use crate::plan::{Op, recorded::recorded};
 use serde_json::Value;
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
     let mut labels: BTreeMap<&str, &str> = DEMANDED.iter().map(|key| (*key, "x")).collect();
@@ -53,11 +55,13 @@ impl Seen {
             namespace_labels: self.labels.clone(),
             cell: "cell-a".into(),
             copy: self.copy.clone().map(Shared::from),
+            rival: Rival::Unread,
+            timing: Timing::default(),
         })
     }
 
     fn steps(&self) -> Vec<Step<Cell, Hub>> {
-        self.with(|observed| plan(observed, Timestamp::UNIX_EPOCH).steps)
+        self.with(|observed| plan(observed, NOW).steps)
     }
 
     /// The copy as the hub would hold it.
@@ -131,7 +135,19 @@ fn a_copy_that_is_not_ours_is_adopted_taken_over_or_left() {
     let contest = |edit: &dyn Fn(&mut Instance)| {
         let mut other = seen.written();
         edit(&mut other);
-        seen.with(|observed| super::contest(observed, &other)).map(|write| write.op)
+        let mut decided = seen.with(|observed| {
+            let observed = Observed { rival: Rival::Present(other.into()), ..observed.clone() };
+            let (decided, again) = (plan(&observed, NOW), plan(&recorded(&observed), NOW));
+            assert_eq!(format!("{decided:?}"), format!("{again:?}"), "decided again from its record");
+            decided
+        });
+        let timing = Timing::default();
+        let soon = if decided.steps.is_empty() { timing.write_back_contested } else { timing.write_back_recreate };
+        assert_eq!((decided.next, decided.signals), (Next::After(soon), vec![]));
+        decided.steps.pop().map(|step| match step {
+            Step::Remote(write) => write.op,
+            Step::Local(write) => panic!("{write:?}"),
+        })
     };
     let at = |text: &str| Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(text.parse().unwrap()));
     let by = |other: &mut Instance, cell: &str, text: &str| {
@@ -146,4 +162,6 @@ fn a_copy_that_is_not_ours_is_adopted_taken_over_or_left() {
     );
     assert_eq!(contest(&|o| by(o, "cell-b", "2026-01-01T00:00:15Z")), None, "the city moved there");
     assert_eq!(contest(&|o| by(o, "cell-a", "2026-01-01T00:00:05Z")), None, "our own, not seen yet");
+    let gone = seen.with(|observed| plan(&Observed { rival: Rival::Absent, ..observed.clone() }, NOW));
+    assert!(gone.steps.is_empty() && gone.next == Next::After(Timing::default().write_back_recreate), "{gone:?}");
 }

@@ -183,20 +183,6 @@ fn delete(observed: &Observed) -> Decided {
     ])
 }
 
-/// A copy whose original is gone: a request of ours that was under way while the original was let go has made it anew.
-///
-/// Only within a project namespace that still is the very one the hub namespace was named after: of another one (a
-/// project rebuilt, a kubeconfig gone astray) the absence of an original says nothing. The live read comes first.
-pub fn plan_orphan(namespace: &str, namespace_uid: &str, copy: &WorkloadDeployment) -> Plan<Step<Project, Hub>> {
-    let same = copy.namespace().as_deref() == Some(&*names::hub_namespace(namespace_uid));
-    if !same || !ownership::is_hub_copy_from(copy, namespace) {
-        return Plan::nothing();
-    }
-    let Some(delete) = Write::<Hub>::delete(copy) else { return Plan::nothing() };
-    let confirm = Write::<Project>::confirm_absent(Object::named::<WorkloadDeployment>(namespace, &copy.name_any()));
-    Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)])
-}
-
 /// Writes to what Karmada has lost the binding or Work of, so that it makes them anew; a deletion that is under way is left
 /// alone.
 fn repair(

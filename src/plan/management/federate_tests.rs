@@ -3,7 +3,7 @@ use std::time::Duration;
 use super::*;
 use crate::{
     api::referenced::Token,
-    plan::{Next, Op, recorded::recorded},
+    plan::{Next, Op, management::orphan, recorded::recorded},
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -263,14 +263,20 @@ fn a_city_that_cannot_be_one_is_reported() {
 /// Found by the generated histories: a write under way while the original was let go strands the copy.
 #[test]
 fn a_copy_whose_original_is_gone_goes_after_a_live_read() {
-    let copy = copy_of(&marked());
-    let all = plan_orphan("shop", "n1", &copy).steps;
+    let decide = |namespace: &str, uid: &str| {
+        let (namespace, namespace_uid) = (namespace.to_owned(), uid.to_owned());
+        let observed = orphan::Observed { namespace, namespace_uid, copy: copy_of(&marked()).into() };
+        let (decided, again) = (orphan::plan(&observed, NOW), orphan::plan(&recorded(&observed), NOW));
+        assert_eq!(format!("{decided:?}"), format!("{again:?}"), "decided again from its record");
+        decided.steps
+    };
+    let all = decide("shop", "n1");
     assert!(matches!(
         &all[..],
         [Step::Local(Write { op: Op::ConfirmAbsent, .. }), Step::Remote(Write { op: Op::Delete { uid, .. }, .. })] if uid == "c1"
     ));
-    assert!(plan_orphan("shop", "another-namespace-of-that-name", &copy).steps.is_empty());
-    assert!(plan_orphan("other", "n1", &copy).steps.is_empty());
+    assert!(decide("shop", "another-namespace-of-that-name").is_empty());
+    assert!(decide("other", "n1").is_empty());
 }
 
 /// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.

@@ -1,11 +1,14 @@
 //! What the management controllers decide: from a Workload to its copies on the hub, and back.
 
+pub mod backlog;
 mod blocked;
+mod budget;
 pub mod city;
 pub mod cluster;
 pub mod companion;
 mod delivery;
 pub mod diagnosis;
+pub mod engagement;
 pub mod facts;
 pub mod fan_out;
 pub mod federate;
@@ -14,6 +17,7 @@ pub mod guard;
 pub mod labels;
 pub mod migration;
 pub mod moves;
+pub mod orphan;
 pub mod phase;
 pub mod placement;
 pub mod policy;

@@ -43,10 +43,13 @@ pub struct Observed {
     pub cities: BTreeMap<CityCode, BTreeMap<String, Whereabouts>>,
     /// What the last look decided.
     pub before: BTreeMap<CityCode, Move>,
+    /// How long to wait for what.
+    pub timing: Timing,
 }
 
 /// Decides how every move goes on. What is remembered for the next look comes as a signal, one for each city.
-pub fn plan(observed: &Observed, timing: &Timing, now: Timestamp) -> Plan<Write<Hub>, (CityCode, Move)> {
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, (CityCode, Move)> {
+    let timing = &observed.timing;
     let mut plan = Plan::nothing();
     for (city, namespaces) in &observed.cities {
         let before = observed.before.get(city);

@@ -43,9 +43,10 @@ impl World {
             clusters: self.clusters.clone(),
             cities: [(dfw(), self.namespaces.clone())].into(),
             before: self.moves.clone(),
+            timing: Timing::default(),
         };
-        let plan = plan(&observed, &Timing::default(), self.now);
-        let again = super::plan(&recorded(&observed), &Timing::default(), self.now);
+        let plan = plan(&observed, self.now);
+        let again = super::plan(&recorded(&observed), self.now);
         assert_eq!(format!("{plan:?}"), format!("{again:?}"));
         self.moves = plan.signals.into_iter().collect();
         assert_eq!(plan.next == Next::Await, self.moves.is_empty(), "what moves is looked at again");

@@ -6,19 +6,19 @@
 //! asked, and no answer that shows less counts as long as there are any. One that gets no answer makes way for the next;
 //! a few ask in the end, not all, since what Karmada does to those that ask is what is not known yet.
 
-use std::{
-    collections::BTreeMap,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
     facts::{BindingFacts, Phase},
     residue,
 };
-use crate::api::{names::CityCode, referenced::Token};
+use crate::{
+    api::{names::CityCode, referenced::Token},
+    plan::{Hub, Plan, Write},
+};
 
 /// Policies that ask on one hub, at most: enough to get around one that is stuck for reasons of its own.
 const ASKERS: usize = 3;
@@ -144,38 +144,38 @@ impl Candidate {
 }
 
 /// Who asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Elected {
     asker: Asker,
-    /// Since when.
-    at: Instant,
-    /// Since when a binding of it asks without an answer.
-    unanswered: Option<Instant>,
+    /// For how long.
+    elected_for: Duration,
+    /// How long a binding of it has asked without an answer.
+    unanswered_for: Option<Duration>,
 }
 
 impl Elected {
     /// Whether it has had its time: it has asked and been reported, or did not even come to ask.
-    fn is_spent(&self, reported: bool, timeout: Duration, now: Instant) -> bool {
-        let longer = |since: Instant, than: Duration| now.saturating_duration_since(since) > than;
-        match self.unanswered {
-            Some(since) => reported && longer(since, timeout),
-            None => longer(self.at, timeout * 2),
+    fn is_spent(&self, reported: bool, timeout: Duration) -> bool {
+        match self.unanswered_for {
+            Some(asked) => reported && asked > timeout,
+            None => self.elected_for > timeout * 2,
         }
     }
 }
 
-/// What is remembered from one look to the next.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What is remembered from one look to the next. Times are given as how long ago something was.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Karmada has answered.
     passed: bool,
-    /// When it was last looked at who may ask.
-    looked: Option<Instant>,
+    /// How long ago it was looked at who may ask.
+    looked: Option<Duration>,
     /// How much an answer has to show.
     required: Option<Strength>,
     /// Who asks.
     elected: Option<Elected>,
     /// How often each has asked in vain.
+    #[serde(with = "pairs")]
     in_vain: BTreeMap<Asker, u32>,
     /// It has been reported that there is no answer.
     reported: bool,
@@ -183,13 +183,27 @@ pub struct State {
     nobody: Option<Nobody>,
 }
 
+/// A map in a record as a list of pairs: its keys are no strings.
+mod pairs {
+    use super::{Asker, BTreeMap};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<Asker, u32>, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<BTreeMap<Asker, u32>, D::Error> {
+        Ok(Vec::deserialize(from)?.into_iter().collect())
+    }
+}
+
 /// That nobody can be asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Nobody {
     /// Who says so: the first of those that wait.
     teller: Asker,
-    /// Since when.
-    since: Instant,
+    /// For how long.
+    waited_for: Duration,
     /// Whether it has been reported.
     reported: bool,
 }
@@ -197,10 +211,23 @@ struct Nobody {
 /// What is seen at one look, for the policy of one city.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
+    /// What is remembered.
+    pub state: State,
     /// The policy, and what its deployments show.
     pub own: Candidate,
     /// Every policy of the hub. Only gathered when [`State::is_election_due`].
     pub candidates: Option<Vec<Candidate>>,
+    /// How long Karmada may take to answer one policy.
+    pub timeout: Duration,
+}
+
+/// What the controller is to go by beside the writes, of which there are none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// What is known, for the policy of this city.
+    Known(Probe),
+    /// What is to be remembered until the next look.
+    Remember(State),
 }
 
 impl State {
@@ -211,8 +238,21 @@ impl State {
 
     /// Whether it is to be chosen anew who asks. Every policy that waits comes by, and choosing goes over them all, so a
     /// choice stands for `ttl`.
-    pub fn is_election_due(&self, now: Instant, ttl: Duration) -> bool {
-        !self.passed && self.looked.is_none_or(|at| now.saturating_duration_since(at) > ttl)
+    pub fn is_election_due(&self, ttl: Duration) -> bool {
+        !self.passed && self.looked.is_none_or(|ago| ago > ttl)
+    }
+
+    /// The same, when so much time has passed.
+    #[must_use]
+    pub fn after(mut self, passed: Duration) -> Self {
+        let elected = self.elected.as_mut();
+        let times = elected.map(|elected| (Some(&mut elected.elected_for), elected.unanswered_for.as_mut()));
+        let (elected_for, unanswered_for) = times.unwrap_or_default();
+        let waited_for = self.nobody.as_mut().map(|nobody| &mut nobody.waited_for);
+        for time in [self.looked.as_mut(), elected_for, unanswered_for, waited_for].into_iter().flatten() {
+            *time += passed;
+        }
+        self
     }
 
     /// It has been reported that Karmada does not answer.
@@ -228,8 +268,8 @@ impl State {
     }
 
     /// Looks at every policy: whether one of them shows enough, and who asks from now on.
-    fn elect(&mut self, candidates: &[Candidate], timeout: Duration, now: Instant) {
-        self.looked = Some(now);
+    fn elect(&mut self, candidates: &[Candidate], timeout: Duration) {
+        self.looked = Some(Duration::ZERO);
         let waits = |candidate: &&Candidate| candidate.phase != Phase::Dependencies;
         self.required = candidates.iter().filter(waits).filter_map(|candidate| candidate.can_show).max();
         // Where nobody can be asked, those that have no question may answer it; not by needing nothing.
@@ -242,7 +282,7 @@ impl State {
             .collect();
         let spent = self.elected.take_if(|elected| {
             let still = eligible.iter().any(|candidate| candidate.policy == elected.asker);
-            !still || elected.is_spent(self.reported, timeout, now)
+            !still || elected.is_spent(self.reported, timeout)
         });
         if let Some(spent) = spent {
             *self.in_vain.entry(spent.asker).or_default() += 1;
@@ -254,47 +294,53 @@ impl State {
             }
             let tried = |candidate: &Candidate| self.in_vain.get(&candidate.policy).copied().unwrap_or_default();
             let first = eligible.iter().min_by_key(|c| (tried(c), c.phase == Phase::Claims, &c.policy));
-            self.elected = first.map(|first| Elected { asker: first.policy.clone(), at: now, unanswered: None });
+            self.elected = first.map(|first| {
+                let asker = first.policy.clone();
+                Elected { asker, elected_for: Duration::ZERO, unanswered_for: None }
+            });
         }
         let first = candidates.iter().filter(waits).map(|candidate| &candidate.policy).min();
         self.nobody = first.filter(|_| self.elected.is_none()).map(|teller| {
             let before = self.nobody.as_ref();
             Nobody {
                 teller: teller.clone(),
-                since: before.map_or(now, |nobody| nobody.since),
+                waited_for: before.map_or(Duration::ZERO, |nobody| nobody.waited_for),
                 reported: before.is_some_and(|nobody| nobody.reported),
             }
         });
     }
 }
 
-/// What the policy of one city is to make of it, and what is to be remembered. `timeout`: how long Karmada may take to
-/// answer one policy.
-pub fn look(state: State, observed: &Observed, timeout: Duration, now: Instant) -> (State, Probe) {
-    let mut state = state;
+/// Decides what the policy of one city is to make of it, and what is to be remembered; nothing of it depends on the time
+/// of day.
+pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Hub>, Signal> {
+    let mut state = observed.state.clone();
+    let probe = look(&mut state, observed);
+    Plan::nothing().with([Signal::Known(probe), Signal::Remember(state)])
+}
+
+fn look(state: &mut State, observed: &Observed) -> Probe {
     if state.passed {
-        return (state, Probe::Passed);
+        return Probe::Passed;
     }
     if let Some(candidates) = &observed.candidates {
-        state.elect(candidates, timeout, now);
+        state.elect(candidates, observed.timeout);
     }
     state.passed |= state.required.is_some() && observed.own.answered >= state.required;
     if state.passed {
-        return (state, Probe::Passed);
+        return Probe::Passed;
     }
     let reported = state.reported;
-    let waited = |since: Instant| now.saturating_duration_since(since);
-    let probe = match (&mut state.elected, &state.nobody) {
+    match (&mut state.elected, &state.nobody) {
         (Some(elected), _) if elected.asker == observed.own.policy => {
-            elected.unanswered = if observed.own.asks { elected.unanswered.or(Some(now)) } else { None };
-            Probe::Here { unanswered_for: elected.unanswered.map_or(Duration::ZERO, waited), reported }
+            elected.unanswered_for = observed.own.asks.then(|| elected.unanswered_for.unwrap_or_default());
+            Probe::Here { unanswered_for: elected.unanswered_for.unwrap_or_default(), reported }
         }
         (None, Some(nobody)) if nobody.teller == observed.own.policy => {
-            Probe::Nobody { waited_for: waited(nobody.since), reported: nobody.reported }
+            Probe::Nobody { waited_for: nobody.waited_for, reported: nobody.reported }
         }
         _ => Probe::Elsewhere,
-    };
-    (state, probe)
+    }
 }
 
 #[cfg(test)]

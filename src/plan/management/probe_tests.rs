@@ -5,13 +5,13 @@ use super::{
 };
 use crate::{
     api::karmada::{BindingSnapshot, TargetCluster},
-    plan::management::facts::Scheduled,
-    timing::some_moment,
+    plan::{management::facts::Scheduled, recorded::recorded},
 };
 
 /// What is done to a binding.
 type Change = fn(&mut BindingFacts);
 
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn asker(namespace: &str) -> Asker {
@@ -26,10 +26,24 @@ fn answered(candidate: Candidate) -> Candidate {
     Candidate { asks: true, answered: candidate.can_show, ..candidate }
 }
 
+/// One look of `own`, which sees `candidates`.
+fn look(state: State, own: Candidate, candidates: Option<Vec<Candidate>>) -> (State, Probe) {
+    let observed = Observed { state, own, candidates, timeout: TIMEOUT };
+    let (decided, again) = (plan(&observed, NOW), plan(&recorded(&observed), NOW));
+    assert_eq!(format!("{decided:?}"), format!("{again:?}"), "decided again from its record");
+    assert!(decided.steps.is_empty());
+    let [Signal::Known(probe), Signal::Remember(state)] = &decided.signals[..] else { panic!("{decided:?}") };
+    (state.clone(), *probe)
+}
+
 /// One look of the first of `all`, which sees them all.
-fn see(state: State, all: &[Candidate], now: Instant) -> (State, Probe) {
-    let observed = Observed { own: all[0].clone(), candidates: Some(all.to_vec()) };
-    look(state, &observed, TIMEOUT, now)
+fn see(state: State, all: &[Candidate]) -> (State, Probe) {
+    look(state, all[0].clone(), Some(all.to_vec()))
+}
+
+/// The same, when so many seconds have passed.
+fn later(state: State, seconds: u64) -> State {
+    state.after(Duration::from_secs(seconds))
 }
 
 /// Who asks, of these.
@@ -66,7 +80,7 @@ fn whoever_shows_most_asks_first_and_then_who_asks_already() {
         ),
     ];
     for (what, candidates, expected) in cases {
-        let (state, probe) = see(State::default(), &candidates, some_moment());
+        let (state, probe) = see(State::default(), &candidates);
         assert_eq!(elected(&state), expected, "{what}");
         let nobody = expected.is_none() && candidates[0].phase != Dependencies;
         assert_eq!(matches!(probe, Probe::Nobody { .. }), nobody, "{what}");
@@ -106,53 +120,48 @@ fn only_an_answer_that_shows_as_much_as_can_be_asked_counts() {
             true,
         ),
     ] {
-        let (state, probe) = see(State::default(), &candidates, some_moment());
+        let (state, probe) = see(State::default(), &candidates);
         assert_eq!((state.has_passed(), probe == Probe::Passed), (expected, expected), "{what}");
     }
     // The one that asks sees its own answer without looking at all the others.
-    let (state, _) = see(State::default(), &[candidate("ns-1", Both, Some(Single))], some_moment());
+    let (state, _) = see(State::default(), &[candidate("ns-1", Both, Some(Single))]);
     let own = answered(candidate("ns-1", Both, Some(Single)));
-    let (state, probe) = look(state, &Observed { own, candidates: None }, TIMEOUT, some_moment());
+    let (state, probe) = look(state, own, None);
     assert!(state.has_passed() && probe == Probe::Passed);
 }
 
 #[test]
 fn the_one_who_asks_counts_from_when_its_binding_asks() {
-    let start = some_moment();
-    let at = |seconds| start + Duration::from_secs(seconds);
     let ttl = Duration::from_secs(1);
     let here = |seconds, reported| Probe::Here { unanswered_for: Duration::from_secs(seconds), reported };
     let (claims, both) = (candidate("ns-1", Claims, Some(Single)), candidate("ns-1", Both, Some(Single)));
-    let own = |own: &Candidate| Observed { own: own.clone(), candidates: None };
     let state = State::default();
-    assert!(state.is_election_due(start, ttl), "nobody is chosen yet");
-    let (state, probe) = see(state, std::slice::from_ref(&claims), at(0));
+    assert!(state.is_election_due(ttl), "nobody is chosen yet");
+    let (state, probe) = see(state, std::slice::from_ref(&claims));
     assert_eq!(probe, here(0, false), "chosen, but no binding of it asks yet");
-    assert!(!state.is_election_due(at(1), ttl) && state.is_election_due(at(2), ttl));
-    let (state, _) = look(state, &own(&both), TIMEOUT, at(1));
-    let (state, probe) = see(state, std::slice::from_ref(&both), at(9));
+    assert!(!later(state.clone(), 1).is_election_due(ttl) && later(state.clone(), 2).is_election_due(ttl));
+    let (state, _) = look(later(state, 1), both.clone(), None);
+    let (state, probe) = see(later(state, 8), std::slice::from_ref(&both));
     assert_eq!(probe, here(8, false), "choosing the same again starts nothing anew");
-    let (state, probe) = look(state.refused(), &own(&both), TIMEOUT, at(10));
+    let (state, probe) = look(later(state.refused(), 1), both, None);
     assert_eq!(probe, here(9, true), "reported once");
-    let (_, probe) = look(state, &own(&claims), TIMEOUT, at(11));
+    let (_, probe) = look(later(state, 1), claims, None);
     assert_eq!(probe, here(0, true), "the binding asks no more, and with it goes the question");
 }
 
 #[test]
 fn whoever_gets_no_answer_makes_way_and_a_few_ask_at_most() {
-    let mut now = some_moment();
     let mut all: Vec<Candidate> = (1..=5).map(|n| candidate(&format!("ns-{n}"), Claims, Some(Single))).collect();
     let mut state = State::default();
     let mut order = Vec::new();
     for _ in 0..7 {
-        (state, _) = see(state, &all, now);
+        (state, _) = see(state, &all);
         let asks = elected(&state).unwrap().to_owned();
         let turn = all.iter_mut().find(|c| c.policy.namespace == asks).unwrap();
         (turn.phase, turn.asks) = (Both, true);
-        let own = Observed { own: turn.clone(), candidates: None };
-        (state, _) = look(state, &own, TIMEOUT, now);
-        now += TIMEOUT + Duration::from_secs(1);
-        let unreported = see(state.clone(), &all, now).0;
+        (state, _) = look(state, turn.clone(), None);
+        state = state.after(TIMEOUT + Duration::from_secs(1));
+        let unreported = see(state.clone(), &all).0;
         assert!(state.reported || elected(&unreported) == Some(&*asks), "not before it was reported once");
         state = state.refused();
         order.push(asks);
@@ -161,33 +170,31 @@ fn whoever_gets_no_answer_makes_way_and_a_few_ask_at_most() {
     // One whose binding never comes to ask makes way as well.
     let stuck = [candidate("ns-1", Both, Some(Single)), candidate("ns-2", Claims, Some(Single))];
     let stuck = stuck.map(|candidate| Candidate { asks: false, ..candidate });
-    let (state, _) = see(State::default(), &stuck, now);
+    let (state, _) = see(State::default(), &stuck);
     assert_eq!(elected(&state), Some("ns-1"));
-    let (state, _) = see(state, &stuck, now + TIMEOUT * 3);
+    let (state, _) = see(state.after(TIMEOUT * 3), &stuck);
     assert_eq!(elected(&state), Some("ns-2"));
     // And so does one through which no answer can come any more.
     let gone = [candidate("ns-2", Claims, None), candidate("ns-3", Claims, Some(Single))];
-    assert_eq!(elected(&see(state, &gone, now + TIMEOUT * 3).0), Some("ns-3"));
+    assert_eq!(elected(&see(state, &gone).0), Some("ns-3"));
 }
 
 #[test]
 fn that_nobody_can_be_asked_counts_until_somebody_can() {
-    let start = some_moment();
-    let at = |seconds| start + Duration::from_secs(seconds);
     let nobody = |seconds, reported| Probe::Nobody { waited_for: Duration::from_secs(seconds), reported };
     let (deaf, able) = (candidate("ns-1", Claims, None), candidate("ns-1", Claims, Some(Single)));
-    let (state, probe) = see(State::default(), std::slice::from_ref(&deaf), at(0));
+    let (state, probe) = see(State::default(), std::slice::from_ref(&deaf));
     assert_eq!(probe, nobody(0, false));
-    let (state, probe) = see(state, std::slice::from_ref(&deaf), at(7));
+    let (state, probe) = see(later(state, 7), std::slice::from_ref(&deaf));
     assert_eq!(probe, nobody(7, false));
-    let (state, probe) = see(state.nobody_reported(), std::slice::from_ref(&deaf), at(8));
+    let (state, probe) = see(later(state.nobody_reported(), 1), std::slice::from_ref(&deaf));
     assert_eq!(probe, nobody(8, true), "once");
-    let (state, probe) = see(state, std::slice::from_ref(&able), at(9));
+    let (state, probe) = see(later(state, 1), std::slice::from_ref(&able));
     assert!(matches!(probe, Probe::Here { .. }));
-    let (_, probe) = see(state, std::slice::from_ref(&deaf), at(10));
+    let (_, probe) = see(later(state, 1), std::slice::from_ref(&deaf));
     assert_eq!(probe, nobody(0, false), "it begins anew");
     let two = [candidate("ns-2", Claims, None), deaf];
-    assert_eq!(see(State::default(), &two, at(11)).1, Probe::Elsewhere, "one of them says so");
+    assert_eq!(see(State::default(), &two).1, Probe::Elsewhere, "one of them says so");
 }
 
 #[test]

@@ -132,8 +132,9 @@ pub struct Misplaced {
     pub why: Quarantine,
 }
 
-/// Decides the writes for one place, and says who of those that claim it cannot be shown there.
-pub fn plan(observed: &Observed) -> Plan<Step<Project, Hub>, Misplaced> {
+/// Decides the writes for one place, and says who of those that claim it cannot be shown there; nothing of it depends on
+/// the time.
+pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Project, Hub>, Misplaced> {
     let foreign = observed.foreign.iter().map(|instance| (instance, Quarantine::Unidentifiable));
     let (steps, misplaced) = match &observed.source {
         None => (remove(observed), None),

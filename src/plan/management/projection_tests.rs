@@ -50,8 +50,8 @@ fn observed(
 
 /// The steps for one place, or why what belongs there cannot be shown.
 fn decide(observed: &Observed) -> Result<Vec<Step<Project, Hub>>, Quarantine> {
-    let decided = plan(observed);
-    let again = plan(&recorded(observed));
+    let decided = plan(observed, Timestamp::UNIX_EPOCH);
+    let again = plan(&recorded(observed), Timestamp::UNIX_EPOCH);
     assert_eq!(format!("{again:?}"), format!("{decided:?}"), "decided again from its record");
     match &decided.signals[..] {
         [] => Ok(decided.steps),
@@ -132,7 +132,7 @@ fn what_claims_a_place_of_another_is_named_and_disturbs_nobody() {
     let (own, thief) = (instance(|_| ()), instance(|o| o["metadata"]["namespace"] = json!("ns-evil")));
     for (source, steps) in [(Some(&own), 1), (None, 0)] {
         let foreign = vec![thief.clone().into()];
-        let plan = plan(&Observed { foreign, ..observed(source, Some(&deployment()), None) });
+        let plan = plan(&Observed { foreign, ..observed(source, Some(&deployment()), None) }, Timestamp::UNIX_EPOCH);
         assert_eq!(plan.steps.len(), steps);
         let [Misplaced { instance, why: Quarantine::Unidentifiable }] = &plan.signals[..] else { panic!("{plan:?}") };
         assert_eq!(instance.namespace().as_deref(), Some("ns-evil"));

@@ -30,8 +30,8 @@ pub enum Existence {
     Exists,
     /// Nobody knows: discovery does not follow the projects at present, or there is none to ask.
     Unknown,
-    /// There is no such project.
-    Absent,
+    /// There is no such project, which would be one of this kind.
+    Absent(Kind),
 }
 
 /// What is remembered of a namespace that was stranded when it was looked at before.
@@ -58,32 +58,59 @@ pub struct Observed {
     pub grace: Option<Duration>,
     /// Whether sweeps delete nothing at all.
     pub paused: bool,
+    /// The namespace as a live read has just found it; only read once it is due.
+    pub present: Option<Present>,
 }
 
-/// What is to be done about one hub namespace.
-#[derive(Debug)]
-pub enum Decision {
-    /// It is not stranded, or nobody knows: what was remembered of it counts no more.
-    Belongs,
-    /// It is stranded, and stays for now.
-    Keep,
-    /// It is stranded, and that is reported. Nothing is removed on one look.
-    Report(Write<Hub>),
-    /// It may be due: the namespace is to be read as it is at present, and [`remove`] says what follows.
-    Look,
+/// A hub namespace as a live read has just found it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Present {
+    /// What it says.
+    pub facts: NamespaceFacts,
+    /// Which version of it says so.
+    pub version: ObjectVersion,
 }
 
-/// Decides about one hub namespace by what the caches know.
-pub fn plan(observed: &Observed, now: Timestamp) -> Decision {
-    let Some((project, _)) = observed.facts.upstream() else { return Decision::Belongs };
-    if observed.facts.terminating || observed.project != Existence::Absent {
-        return Decision::Belongs;
+/// What the controller is to remember or to do beside the writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// It is stranded. Of one that is not, or of which nobody knows, nothing is remembered.
+    Stranded,
+    /// That is reported by the writes. Nothing is removed on one look.
+    Reported,
+    /// The namespace is to be read, and to be judged by its present state: it is due, or its protection has just been
+    /// lifted.
+    Read,
+    /// It stays: it is not the one that was judged, or says something else by now.
+    Stays(&'static str),
+    /// It goes with these writes.
+    Removed,
+}
+
+/// What is decided about one hub namespace.
+pub type Decided = Plan<Step<Hub, Discovery>, Signal>;
+
+/// Decides about one hub namespace: by what the caches know, and once it is due by its present state.
+pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
+    let (Some((project, _)), Existence::Absent(kind)) = (observed.facts.upstream(), observed.project) else {
+        return Plan::nothing();
+    };
+    if observed.facts.terminating {
+        return Plan::nothing();
     }
+    let stranded = |plan: Decided| plan.with([Signal::Stranded]);
     let Some(seen) = observed.seen.filter(|seen| seen.reported) else {
-        return Decision::Report(report(observed, &project, now));
+        let event = Step::Local(report(observed, &project, now));
+        return stranded(Plan::writes(vec![event])).with([Signal::Reported]);
     };
     let due = observed.grace.is_some_and(|grace| seen.since >= grace);
-    if due && !observed.paused && !observed.facts.paused { Decision::Look } else { Decision::Keep }
+    if !due || observed.paused || observed.facts.paused {
+        return stranded(Plan::nothing());
+    }
+    stranded(match &observed.present {
+        Some(present) => remove(observed, present, kind),
+        None => Plan::nothing().with([Signal::Read]),
+    })
 }
 
 fn report(observed: &Observed, project: &ProjectName, now: Timestamp) -> Write<Hub> {
@@ -99,51 +126,34 @@ fn report(observed: &Observed, project: &ProjectName, now: Timestamp) -> Write<H
     event::on(&namespace, "sweep", &note, now)
 }
 
-/// A hub namespace as a live read has just found it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Present {
-    /// What it says.
-    pub facts: NamespaceFacts,
-    /// Which version of it says so.
-    pub version: ObjectVersion,
-}
-
-/// What is to be done about a namespace that is due.
-#[derive(Debug)]
-pub enum Removal {
-    /// It stays: it is not the one that was judged, or says something else by now.
-    Stays(&'static str),
-    /// Its protection is lifted first (fact 53); then it is to be read and judged anew.
-    Lift(Plan<Step<Hub, Discovery>>),
-    /// It goes.
-    Delete(Plan<Step<Hub, Discovery>>),
-}
-
-/// Decides about a namespace that [`plan`] found due, by its present state. `kind`: what a project is where projects are
+/// Removes a namespace that is due, as far as its present state allows. `kind`: what a project is where projects are
 /// discovered.
-pub fn remove(observed: &Observed, present: &Present, kind: Kind) -> Removal {
+fn remove(observed: &Observed, present: &Present, kind: Kind) -> Decided {
+    let stays = |why| Plan::nothing().with([Signal::Stays(why)]);
     let facts = &present.facts;
     let Some((project, _)) = facts.upstream().filter(|_| facts.uid == observed.facts.uid) else {
-        return Removal::Stays("it is another one by now");
+        return stays("it is another one by now");
     };
     if facts.upstream() != observed.facts.upstream() {
-        return Removal::Stays("it mirrors another project by now");
+        return stays("it mirrors another project by now");
     }
     if facts.terminating {
-        return Removal::Stays("it is on its way out");
+        return stays("it is on its way out");
     }
     if facts.paused {
-        return Removal::Stays("clean-up is paused there");
+        return stays("clean-up is paused there");
     }
     let project = Object { kind, namespace: String::new(), name: project.to_string() };
     let absent = Step::Remote(Write::confirm_absent(project));
     let object = Object::named::<Namespace>("", &observed.namespace);
     if facts.labels.contains_key(label::DELETION_PROTECTED) {
+        // The protection goes first (fact 53); its removal is a new version, which is judged anew.
         let patch = json!({ "metadata": { "labels": { label::DELETION_PROTECTED: null } } });
         let lift = Write::amend_version(manager::FEDERATOR, object, patch, &present.version);
-        return Removal::Lift(Plan::writes(vec![absent, Step::Local(lift)]));
+        return Plan::writes(vec![absent, Step::Local(lift)]).with([Signal::Read]);
     }
-    Removal::Delete(Plan::writes(vec![absent, Step::Local(Write::delete_version(object, present.version.clone()))]))
+    let delete = Write::delete_version(object, present.version.clone());
+    Plan::writes(vec![absent, Step::Local(delete)]).with([Signal::Removed])
 }
 
 #[cfg(test)]

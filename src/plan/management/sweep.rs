@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use jiff::Timestamp;
 use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{BindingFacts, CompanionFacts};
 use crate::{
     api::{karmada::ResourceBinding, meta::annotation, names::Template, referenced::Token},
-    plan::{Hub, NamespaceFacts, Object, ObjectVersion, Write, ownership},
+    plan::{Hub, NamespaceFacts, Object, ObjectVersion, Plan, Write, ownership},
 };
 
 /// How what is left behind is found, and what becomes of it.
@@ -47,6 +48,10 @@ pub fn companion_of(binding: &str) -> Option<Token> {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct Observed {
+    /// The binding.
+    pub binding: Object,
+    /// Its version.
+    pub version: ObjectVersion,
     /// The companion that its name speaks of.
     pub companion: Token,
     /// Whether that was there when companions were listed.
@@ -69,7 +74,10 @@ impl Observed {
     /// From the metadata of a binding whose name speaks of `companion`, and what the watch knows of its content.
     pub fn of(companion: Token, meta: &ObjectMeta, facts: Option<&BindingFacts>) -> Self {
         let annotations = meta.annotations.as_ref();
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
         Self {
+            binding: Object::named::<ResourceBinding>(namespace.unwrap_or_default(), name.unwrap_or_default()),
+            version: ObjectVersion::of(meta),
             companion,
             companion_exists: false,
             policy: annotations.and_then(|all| all.get(annotation::POLICY_NAME)).cloned(),
@@ -90,23 +98,26 @@ impl Observed {
     }
 }
 
-/// What becomes of a binding.
+/// What the controller is to say of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It has its companion, or is none of ours.
-    Stays,
+pub enum Signal {
     /// Its companion is gone, and it stays because clean-up is paused.
     Paused,
-    /// Its companion is gone: it goes, by [`reap`].
-    Goes,
 }
 
-/// Decides about one binding.
-pub fn judge(observed: &Observed) -> Verdict {
+/// Decides about one binding. One that has lost its companion goes, once a live read has found no companion; nothing of
+/// it depends on the time.
+pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Hub>, Signal> {
     if observed.companion_exists || observed.terminating || !observed.is_ours() {
-        return Verdict::Stays;
+        return Plan::nothing();
     }
-    if is_paused(observed.namespace.as_ref(), observed.paused) { Verdict::Paused } else { Verdict::Goes }
+    if is_paused(observed.namespace.as_ref(), observed.paused) {
+        return Plan::nothing().with([Signal::Paused]);
+    }
+    let Token { kind, name } = observed.companion.clone();
+    let companion = Object { kind: kind.into(), namespace: observed.binding.namespace.clone(), name };
+    let delete = Write::delete_version(observed.binding.clone(), observed.version.clone());
+    Plan::writes(vec![Write::confirm_absent(companion), delete])
 }
 
 /// Whether a sweep leaves alone what is in a namespace. `paused`: whether it leaves everything alone.
@@ -149,26 +160,31 @@ impl Budget {
     }
 }
 
-/// The writes that remove a binding without its companion: the live read that finds no companion comes first.
-pub fn reap(namespace: &str, binding: &ObjectMeta, companion: &Token) -> [Write<Hub>; 2] {
-    let object = Object::named::<ResourceBinding>(namespace, binding.name.as_deref().unwrap_or_default());
-    [
-        Write::confirm_absent(Object {
-            kind: companion.kind.into(),
-            namespace: namespace.into(),
-            name: companion.name.clone(),
-        }),
-        Write::delete_version(object, ObjectVersion::of(binding)),
-    ]
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
     use crate::api::{karmada::BindingSnapshot, meta::label};
-    use crate::plan::recorded::recorded;
+    use crate::plan::{Op, recorded::recorded};
+
+    /// What becomes of a binding.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Verdict {
+        Stays,
+        Paused,
+        Goes,
+    }
+
+    fn judge(observed: &Observed) -> Verdict {
+        let plan = plan(observed, Timestamp::UNIX_EPOCH);
+        match (&plan.steps[..], &plan.signals[..]) {
+            ([], []) => Verdict::Stays,
+            ([], [Signal::Paused]) => Verdict::Paused,
+            ([_, _], []) => Verdict::Goes,
+            _ => panic!("{plan:?}"),
+        }
+    }
 
     #[test]
     fn a_binding_is_named_after_its_companion() {
@@ -211,6 +227,19 @@ mod tests {
         ] {
             assert_eq!(judge(&orphan(meta, facts.as_ref())), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn exactly_what_was_judged_goes_once_a_live_read_has_found_no_companion() {
+        let meta = json!({
+            "namespace": "ns-1", "name": "db-secret", "uid": "b", "resourceVersion": "7",
+            "annotations": { annotation::POLICY_NAME: "city-dfw" },
+        });
+        let steps = plan(&orphan(meta, None), Timestamp::UNIX_EPOCH).steps;
+        let [confirm, delete] = &steps[..] else { panic!("{steps:?}") };
+        assert_eq!((&confirm.op, confirm.object.to_string()), (&Op::ConfirmAbsent, "Secret ns-1/db".to_owned()));
+        assert_eq!(delete.op, Op::Delete { uid: "b".into(), resource_version: "7".into() });
+        assert_eq!(delete.object.to_string(), "ResourceBinding ns-1/db-secret");
     }
 
     #[test]

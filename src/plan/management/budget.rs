@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::plan::management::repair::Limits;
+use super::repair::Limits;
 
 /// So many at once, and then one by one as time passes.
 #[derive(Clone, Copy, Debug)]
