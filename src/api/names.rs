@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::referenced::{SourceKind, Token};
+use super::referenced::{DataRef, SourceKind};
 
 /// Longest value of a label; a WorkloadDeployment's name is one on each of its Instances.
 pub const MAX_LABEL: usize = 63;
@@ -232,7 +232,7 @@ pub enum Template {
     /// The copy of a WorkloadDeployment, by name.
     Deployment(String),
     /// A companion.
-    Companion(Token),
+    Companion(DataRef),
     /// Something that is not of our making.
     #[default]
     Foreign,
@@ -247,7 +247,7 @@ impl Template {
             return Self::Deployment(name);
         }
         let source = SourceKind::ALL.into_iter().find(|source| source.as_str() == kind);
-        source.map_or(Self::Foreign, |kind| Self::Companion(Token { kind, name }))
+        source.map_or(Self::Foreign, |kind| Self::Companion(DataRef { kind, name }))
     }
 
     /// The template that a binding's name speaks of.
@@ -256,11 +256,11 @@ impl Template {
         if let Some(name) = named(Self::DEPLOYMENT) {
             return Self::Deployment(name.to_owned());
         }
-        let mut tokens = SourceKind::ALL.into_iter().filter_map(|kind| {
-            let token = Token { kind, name: named(kind.as_str())?.to_owned() };
-            token.is_valid().then_some(token)
+        let mut data_refs = SourceKind::ALL.into_iter().filter_map(|kind| {
+            let data_ref = DataRef { kind, name: named(kind.as_str())?.to_owned() };
+            data_ref.is_valid().then_some(data_ref)
         });
-        tokens.next().map_or(Self::Foreign, Self::Companion)
+        data_refs.next().map_or(Self::Foreign, Self::Companion)
     }
 
     /// Whether it is the copy of a WorkloadDeployment.
@@ -332,8 +332,8 @@ mod tests {
         assert_eq!((claimant_of(&resource_claim_name("web-0")), claimant_of("web-0")), (Some("web-0"), None));
         for (kind, template) in [
             ("WorkloadDeployment", Template::Deployment("web".into())),
-            ("ConfigMap", Template::Companion(Token::config_map("web"))),
-            ("Secret", Template::Companion(Token::secret("web"))),
+            ("ConfigMap", Template::Companion(DataRef::config_map("web"))),
+            ("Secret", Template::Companion(DataRef::secret("web"))),
         ] {
             assert_eq!(Template::of_binding(&binding_name(kind, "web")), template);
             assert_eq!(Template::of(kind, "web".into()), template);

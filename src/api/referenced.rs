@@ -72,14 +72,14 @@ impl<T> PerKind<T> {
 /// It serialises as `Kind/name`, and only what an API server would take as a name is read back.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Token {
+pub struct DataRef {
     /// Its kind.
     pub kind: SourceKind,
     /// Its name.
     pub name: String,
 }
 
-impl Token {
+impl DataRef {
     /// A ConfigMap.
     pub fn config_map(name: &str) -> Self {
         Self { kind: SourceKind::ConfigMap, name: name.into() }
@@ -102,7 +102,7 @@ impl Token {
     }
 }
 
-impl TryFrom<String> for Token {
+impl TryFrom<String> for DataRef {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -110,37 +110,37 @@ impl TryFrom<String> for Token {
     }
 }
 
-impl From<Token> for String {
-    fn from(token: Token) -> Self {
-        token.to_string()
+impl From<DataRef> for String {
+    fn from(data_ref: DataRef) -> Self {
+        data_ref.to_string()
     }
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for DataRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.kind.as_str(), self.name)
     }
 }
 
-impl FromStr for Token {
+impl FromStr for DataRef {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
         let (kind, name) = text.split_once('/').ok_or(())?;
         let kind = SourceKind::ALL.into_iter().find(|k| k.as_str() == kind).ok_or(())?;
-        let token = Self { kind, name: name.into() };
-        if token.is_valid() { Ok(token) } else { Err(()) }
+        let data_ref = Self { kind, name: name.into() };
+        if data_ref.is_valid() { Ok(data_ref) } else { Err(()) }
     }
 }
 
-/// The value of an annotation that lists tokens, sorted and distinct.
-pub fn to_annotation<'a>(tokens: impl IntoIterator<Item = &'a Token>) -> String {
-    let sorted: std::collections::BTreeSet<&Token> = tokens.into_iter().collect();
+/// The value of an annotation that lists references to data, sorted and distinct.
+pub fn to_annotation<'a>(data_refs: impl IntoIterator<Item = &'a DataRef>) -> String {
+    let sorted: std::collections::BTreeSet<&DataRef> = data_refs.into_iter().collect();
     serde_json::json!(sorted.iter().map(ToString::to_string).collect::<Vec<_>>()).to_string()
 }
 
-/// The tokens in the value of an annotation. What is none is left out; a text that is no list of texts has none.
-pub fn from_annotation(text: &str) -> Vec<Token> {
+/// The references in the value of an annotation. What is none is left out; a text that is no list of texts has none.
+pub fn from_annotation(text: &str) -> Vec<DataRef> {
     let list: Vec<String> = serde_json::from_str(text).unwrap_or_default();
     list.iter().filter_map(|text| text.parse().ok()).collect()
 }
@@ -159,18 +159,19 @@ mod tests {
     }
 
     #[test]
-    fn tokens_sort_configmaps_first_and_survive_the_annotation() {
-        let tokens = [Token::secret("a"), Token::config_map("z"), Token::config_map("b.c"), Token::secret("a")];
-        let text = to_annotation(&tokens);
+    fn references_sort_configmaps_first_and_survive_the_annotation() {
+        let data_refs =
+            [DataRef::secret("a"), DataRef::config_map("z"), DataRef::config_map("b.c"), DataRef::secret("a")];
+        let text = to_annotation(&data_refs);
         assert_eq!(text, r#"["ConfigMap/b.c","ConfigMap/z","Secret/a"]"#);
         assert_eq!(to_annotation(&from_annotation(&text)), text);
     }
 
     #[test]
-    fn what_is_no_token_is_left_out() {
+    fn what_is_no_reference_is_left_out() {
         assert!(from_annotation("not json").is_empty());
         assert!(from_annotation(r#"{"a":1}"#).is_empty());
         let odd = r#"["Pod/a","ConfigMap","Secret/../x","Secret/","Secret/A","Secret/-a","Secret/a..b","Secret/ok"]"#;
-        assert_eq!(from_annotation(odd), [Token::secret("ok")]);
+        assert_eq!(from_annotation(odd), [DataRef::secret("ok")]);
     }
 }

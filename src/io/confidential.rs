@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
 use crate::{
-    api::referenced::Token,
+    api::referenced::DataRef,
     plan::{Object, ObjectVersion, Op, Plane, payload::Payload},
 };
 
@@ -24,17 +24,17 @@ impl<P: Plane> ControlPlane<P> {
     pub async fn read_payload(
         &self,
         namespace: &str,
-        token: &Token,
+        data_ref: &DataRef,
     ) -> Result<Option<(ObjectVersion, Payload)>, Error> {
-        let object = Object { kind: token.kind.into(), namespace: namespace.into(), name: token.name.clone() };
+        let object = Object { kind: data_ref.kind.into(), namespace: namespace.into(), name: data_ref.name.clone() };
         let what = || format!("get {object} in {}", self.name());
         let request = requests(&object)
             .get(&object.name, &kube::api::GetParams::default())
             .map_err(|e| Error::Answer { call: what(), why: e.to_string() })?;
         match self.call(&object, "get", request).await {
-            Ok(text) => Payload::parse(token.kind, text.as_bytes())
+            Ok(text) => Payload::parse(data_ref.kind, text.as_bytes())
                 .map(Some)
-                .ok_or_else(|| Error::Answer { call: what(), why: format!("it is no {}", token.kind.as_str()) }),
+                .ok_or_else(|| Error::Answer { call: what(), why: format!("it is no {}", data_ref.kind.as_str()) }),
             Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(None),
             Err(error) => Err(error),
         }

@@ -207,7 +207,7 @@ where
             if let Ok(Some(Err(_)) | None) = tokio::time::timeout(self.timing.watch_proof, stream.as_mut().peek()).await
             {
                 return match stream.try_next().await {
-                    Err(source) => Err(self.lost(Lost::Broken(source))),
+                    Err(source) => Err(self.error_of(WatchEnd::Broken(source))),
                     Ok(_) => Ok(End::Closed),
                 };
             }
@@ -219,7 +219,8 @@ where
         entry.fine();
         self.cache.set_live(true);
         loop {
-            let Some(event) = next(&mut stream, self.timing.watch_silence).await.map_err(|error| self.lost(error))?
+            let Some(event) =
+                next(&mut stream, self.timing.watch_silence).await.map_err(|error| self.error_of(error))?
             else {
                 return Ok(End::Closed);
             };
@@ -249,13 +250,13 @@ where
         }
     }
 
-    fn lost(&self, lost: Lost) -> Error {
-        match lost {
-            Lost::Silent => {
+    fn error_of(&self, end: WatchEnd) -> Error {
+        match end {
+            WatchEnd::Silent => {
                 self.metrics.watch_replaced(W::plural(&self.kind).as_ref());
                 Error::Deadline { call: self.call("watch"), after: self.timing.watch_silence }
             }
-            Lost::Broken(source) => Error::Api { call: self.call("watch"), source: Box::new(source) },
+            WatchEnd::Broken(source) => Error::Api { call: self.call("watch"), source: Box::new(source) },
         }
     }
 
@@ -287,7 +288,7 @@ enum End {
 }
 
 /// How a watch call was lost.
-enum Lost {
+enum WatchEnd {
     Silent,
     Broken(kube::Error),
 }
@@ -295,8 +296,8 @@ enum Lost {
 async fn next<W>(
     stream: &mut (impl Stream<Item = kube::Result<WatchEvent<W>>> + Unpin),
     silence: Duration,
-) -> Result<Option<WatchEvent<W>>, Lost> {
-    tokio::time::timeout(silence, stream.try_next()).await.map_err(|_| Lost::Silent)?.map_err(Lost::Broken)
+) -> Result<Option<WatchEvent<W>>, WatchEnd> {
+    tokio::time::timeout(silence, stream.try_next()).await.map_err(|_| WatchEnd::Silent)?.map_err(WatchEnd::Broken)
 }
 
 fn number(version: Option<&str>) -> u64 {

@@ -6,14 +6,14 @@ use kube::ResourceExt;
 
 use crate::api::{
     compute::{InstanceSpec, SandboxContainer, WorkloadDeployment},
-    referenced::{self, Token},
+    referenced::{self, DataRef},
 };
 
 /// One ConfigMap or Secret that an Instance uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
     /// Which.
-    pub token: Token,
+    pub data_ref: DataRef,
     /// Whether every field that asks for it can do without.
     pub optional: bool,
     /// The fields that ask, for people: `container web: env DB_PASSWORD`.
@@ -28,34 +28,37 @@ pub fn references(spec: &InstanceSpec) -> Vec<Reference> {
             found.container(container);
         }
         for secret in sandbox.image_pull_secrets.iter().flatten() {
-            found.add(Token::secret(&secret.name), None, "imagePullSecrets".into());
+            found.add(DataRef::secret(&secret.name), None, "imagePullSecrets".into());
         }
     }
     for volume in spec.volumes.iter().flatten() {
         if let Some(source) = &volume.config_map {
-            found.add(Token::config_map(&source.name), source.optional, format!("volume {}", volume.name));
+            found.add(DataRef::config_map(&source.name), source.optional, format!("volume {}", volume.name));
         }
         if let Some(source) = &volume.secret {
             let name = source.secret_name.as_deref().unwrap_or_default();
-            found.add(Token::secret(name), source.optional, format!("volume {}", volume.name));
+            found.add(DataRef::secret(name), source.optional, format!("volume {}", volume.name));
         }
     }
     found.0.into_values().collect()
 }
 
-/// The tokens in one of a deployment's annotations.
-pub fn annotated(deployment: &WorkloadDeployment, key: &str) -> Vec<Token> {
+/// The references to data in one of a deployment's annotations.
+pub fn annotated(deployment: &WorkloadDeployment, key: &str) -> Vec<DataRef> {
     deployment.annotations().get(key).map(|text| referenced::from_annotation(text)).unwrap_or_default()
 }
 
 #[derive(Default)]
-struct Found(BTreeMap<Token, Reference>);
+struct Found(BTreeMap<DataRef, Reference>);
 
 impl Found {
-    fn add(&mut self, token: Token, optional: Option<bool>, field: String) {
+    fn add(&mut self, data_ref: DataRef, optional: Option<bool>, field: String) {
         let optional = optional == Some(true);
-        let known =
-            self.0.entry(token.clone()).or_insert_with(|| Reference { token, optional: true, asked_by: Vec::new() });
+        let known = self.0.entry(data_ref.clone()).or_insert_with(|| Reference {
+            data_ref,
+            optional: true,
+            asked_by: Vec::new(),
+        });
         known.optional &= optional;
         known.asked_by.push(field);
     }
@@ -66,19 +69,19 @@ impl Found {
             let field = || format!("container {name}: env {}", env.name);
             let Some(from) = &env.value_from else { continue };
             if let Some(key) = &from.config_map_key_ref {
-                self.add(Token::config_map(&key.name), key.optional, field());
+                self.add(DataRef::config_map(&key.name), key.optional, field());
             }
             if let Some(key) = &from.secret_key_ref {
-                self.add(Token::secret(&key.name), key.optional, field());
+                self.add(DataRef::secret(&key.name), key.optional, field());
             }
         }
         for source in container.env_from.iter().flatten() {
             let field = || format!("container {name}: envFrom");
             if let Some(map) = &source.config_map_ref {
-                self.add(Token::config_map(&map.name), map.optional, field());
+                self.add(DataRef::config_map(&map.name), map.optional, field());
             }
             if let Some(secret) = &source.secret_ref {
-                self.add(Token::secret(&secret.name), secret.optional, field());
+                self.add(DataRef::secret(&secret.name), secret.optional, field());
             }
         }
     }
@@ -114,8 +117,10 @@ mod tests {
             ],
         }))
         .unwrap();
-        let shown: Vec<(String, bool, String)> =
-            references(&spec).into_iter().map(|r| (r.token.to_string(), r.optional, r.asked_by.join(", "))).collect();
+        let shown: Vec<(String, bool, String)> = references(&spec)
+            .into_iter()
+            .map(|r| (r.data_ref.to_string(), r.optional, r.asked_by.join(", ")))
+            .collect();
         let expected = [
             ("ConfigMap/db", false, "volume files"),
             ("ConfigMap/more", true, "container web: envFrom"),

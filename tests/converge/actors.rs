@@ -13,7 +13,7 @@ use compute_operator::{
         meta::label,
         names::{self, CityCode, ProjectName},
         neighbours::ResourceClaim,
-        referenced::Token,
+        referenced::DataRef,
     },
     plan::{
         Kind, NamespaceFacts, Object, Shared, Step,
@@ -37,7 +37,7 @@ use kube::ResourceExt;
 use crate::{
     data::{companion_facts, sources},
     model::{Model, Refused},
-    world::{CITIES, CLUSTER, FEATURES, FOREIGN, HUB_NS, NOW, NS, Planes, World, tokens},
+    world::{CITIES, CLUSTER, FEATURES, FOREIGN, HUB_NS, NOW, NS, Planes, World, data_refs},
 };
 
 /// A plane of the world.
@@ -94,15 +94,15 @@ impl World {
             });
             let copy: Option<WorkloadDeployment> =
                 seen.hub.get(Kind::WorkloadDeployment, HUB_NS, &deployment.name_any());
-            let data = |model: &Model, ns, token: &Token| {
-                model.raw(token.kind.into(), ns, &token.name).map(|object| object["data"].clone())
+            let data = |model: &Model, ns, data_ref: &DataRef| {
+                model.raw(data_ref.kind.into(), ns, &data_ref.name).map(|object| object["data"].clone())
             };
-            let user = resolve::claim(NS, &deployment.name_any());
-            let shared = |token: Token| {
-                let facts = companion_facts(&seen.hub, &token)?;
-                let fresh = data(&seen.hub, HUB_NS, &token) == data(&seen.project, NS, &token);
+            let user = resolve::user_entry(NS, &deployment.name_any());
+            let shared = |data_ref: DataRef| {
+                let facts = companion_facts(&seen.hub, &data_ref)?;
+                let fresh = data(&seen.hub, HUB_NS, &data_ref) == data(&seen.project, NS, &data_ref);
                 let shared = SharedCompanion::of(&facts, &user, fresh.then_some(&*facts.uid));
-                Some((token, shared))
+                Some((data_ref, shared))
             };
             let observed = federate::Observed {
                 project: ProjectName::single(),
@@ -112,7 +112,7 @@ impl World {
                 data: resolve::View {
                     limits: Limits::default(),
                     sources: sources(&seen.project),
-                    companions: tokens().into_iter().filter_map(shared).collect(),
+                    companions: data_refs().into_iter().filter_map(shared).collect(),
                 },
                 deployment: deployment.into(),
                 karmada: None,
@@ -132,8 +132,9 @@ impl World {
             .into_iter()
             .filter(|wd: &WorkloadDeployment| wd.name_any() != FOREIGN)
             .collect();
-        for token in tokens() {
-            let refers = |wd: &&WorkloadDeployment| references(&wd.spec.template.spec).iter().any(|r| r.token == token);
+        for data_ref in data_refs() {
+            let refers =
+                |wd: &&WorkloadDeployment| references(&wd.spec.template.spec).iter().any(|r| r.data_ref == data_ref);
             let sources = sources(&seen.project);
             let wants = |wd: &WorkloadDeployment| {
                 wd.metadata.deletion_timestamp.is_none() && resolve::wants_companions(wd, Limits::default(), &sources)
@@ -141,26 +142,26 @@ impl World {
             let users: Vec<User> =
                 all.iter().filter(refers).map(|wd| User { name: wd.name_any(), wants_copy: wants(wd) }).collect();
             let read = |model: &Model, ns: &str| {
-                let object = model.raw(token.kind.into(), ns, &token.name)?;
-                Payload::parse(token.kind, object.to_string().as_bytes())
+                let object = model.raw(data_ref.kind.into(), ns, &data_ref.name)?;
+                Payload::parse(data_ref.kind, object.to_string().as_bytes())
             };
             let reading = match (read(&self.now.project, NS), read(&self.now.hub, HUB_NS)) {
                 (Some((_, source)), Some((version, companion))) => Reading::Both { source, version, companion },
                 (Some((_, source)), None) => Reading::Source(source),
                 (None, _) => Reading::Unknown,
             };
-            let facts = companion_facts(&seen.hub, &token);
+            let facts = companion_facts(&seen.hub, &data_ref);
             let former = |name: &str| FormerUser {
                 deployment: all.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
                 copy_expects: seen
                     .hub
                     .get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, name)
-                    .is_some_and(|copy| companion::expects(&copy, &token)),
+                    .is_some_and(|copy| companion::expects(&copy, &data_ref)),
             };
-            let claims = facts.iter().flat_map(|facts| facts.claims.iter().flatten());
+            let claims = facts.iter().flat_map(|facts| facts.users.iter().flatten());
             let claims = claims.filter_map(|claim| claim.strip_prefix(&format!("{NS}/")).map(str::to_owned));
             let observed = Observed {
-                token: token.clone(),
+                data_ref: data_ref.clone(),
                 namespace: NS.into(),
                 hub_namespace: HUB_NS.into(),
                 hub_namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
@@ -261,9 +262,10 @@ impl World {
             if owner.is_none() && object.metadata.deletion_timestamp.is_none() {
                 continue;
             }
-            let is_there =
-                |token: &Token| seen.cell.objects.contains_key(&(token.kind.into(), HUB_NS.into(), token.name.clone()));
-            let needed = references(&object.spec).into_iter().map(|reference| reference.token);
+            let is_there = |data_ref: &DataRef| {
+                seen.cell.objects.contains_key(&(data_ref.kind.into(), HUB_NS.into(), data_ref.name.clone()))
+            };
+            let needed = references(&object.spec).into_iter().map(|reference| reference.data_ref);
             let observed = instance::Observed {
                 companions: Some(needed.filter(is_there).collect()),
                 instance: object.into(),

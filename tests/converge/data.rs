@@ -3,27 +3,30 @@
 use std::collections::BTreeMap;
 
 use compute_operator::{
-    api::referenced::Token,
+    api::referenced::DataRef,
     plan::management::{facts::CompanionFacts, resolve::Source},
 };
 
 use crate::{
     model::Model,
-    world::{HUB_NS, NS, tokens},
+    world::{HUB_NS, NS, data_refs},
 };
 
 /// What the project has of everything that can be referred to.
-pub(super) fn sources(project: &Model) -> BTreeMap<Token, Source> {
-    let source = |token: &Token| match project.objects.contains_key(&(token.kind.into(), NS.into(), token.name.clone()))
-    {
+pub(super) fn sources(project: &Model) -> BTreeMap<DataRef, Source> {
+    let source = |data_ref: &DataRef| match project.objects.contains_key(&(
+        data_ref.kind.into(),
+        NS.into(),
+        data_ref.name.clone(),
+    )) {
         true => Source::Present { size: 1 },
         false => Source::Absent,
     };
-    tokens().into_iter().map(|token| (token.clone(), source(&token))).collect()
+    data_refs().into_iter().map(|data_ref| (data_ref.clone(), source(&data_ref))).collect()
 }
 
 /// What is kept of a companion.
-pub(super) fn companion_facts(hub: &Model, token: &Token) -> Option<CompanionFacts> {
-    let object = hub.raw(token.kind.into(), HUB_NS, &token.name)?;
+pub(super) fn companion_facts(hub: &Model, data_ref: &DataRef) -> Option<CompanionFacts> {
+    let object = hub.raw(data_ref.kind.into(), HUB_NS, &data_ref.name)?;
     Some(CompanionFacts::of(&serde_json::from_value(object["metadata"].clone()).unwrap()))
 }

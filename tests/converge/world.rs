@@ -10,7 +10,7 @@ use compute_operator::{
         meta::{annotation, label},
         names::{self, CityCode},
         neighbours::ResourceClaim,
-        referenced::Token,
+        referenced::DataRef,
     },
     plan::{
         Kind,
@@ -80,8 +80,8 @@ pub enum Edit {
 }
 
 /// What templates refer to: the first both of them, the second the newer one alone.
-pub fn tokens() -> [Token; 2] {
-    [Token::config_map("settings"), Token::secret("db")]
+pub fn data_refs() -> [DataRef; 2] {
+    [DataRef::config_map("settings"), DataRef::secret("db")]
 }
 
 /// What somebody's other hand may do.
@@ -180,8 +180,8 @@ impl World {
             }
             Edit::Delete => self.now.project.delete(&key),
             Edit::Source { source, value } => {
-                let token = &tokens()[*source];
-                let key = (token.kind.into(), NS.to_owned(), token.name.clone());
+                let data_ref = &data_refs()[*source];
+                let key = (data_ref.kind.into(), NS.to_owned(), data_ref.name.clone());
                 match value {
                     None => self.now.project.delete(&key),
                     Some(value) => {
@@ -215,8 +215,8 @@ impl World {
 
     /// Whoever owns the sources sees to it that they are there.
     pub fn mend_sources(&mut self) {
-        for (source, token) in tokens().iter().enumerate() {
-            if !self.now.project.objects.contains_key(&(token.kind.into(), NS.into(), token.name.clone())) {
+        for (source, data_ref) in data_refs().iter().enumerate() {
+            if !self.now.project.objects.contains_key(&(data_ref.kind.into(), NS.into(), data_ref.name.clone())) {
                 self.edit(&Edit::Source { source, value: Some(7) });
             }
         }
@@ -314,10 +314,10 @@ impl World {
                 hub.merge(&key, &json!({ "status": status }));
             }
         }
-        for token in tokens() {
-            let key = (Kind::from(token.kind), HUB_NS.to_owned(), token.name.clone());
+        for data_ref in data_refs() {
+            let key = (Kind::from(data_ref.kind), HUB_NS.to_owned(), data_ref.name.clone());
             let needs = |copy: &WorkloadDeployment| {
-                annotated(copy, annotation::EXPECTED_REFERENCED_DATA).contains(&token)
+                annotated(copy, annotation::EXPECTED_REFERENCED_DATA).contains(&data_ref)
                     && cell.objects.contains_key(&(Kind::WorkloadDeployment, HUB_NS.into(), copy.name_any()))
             };
             let companion = hub.raw(key.0, &key.1, &key.2).filter(|_| copies.iter().any(needs));

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs};
 use compute_operator::{
     api::{
         names::{Template, binding_name},
-        referenced::{MAX_SOURCE_NAME, SourceKind, Token},
+        referenced::{DataRef, MAX_SOURCE_NAME, SourceKind},
     },
     plan::Kind,
 };
@@ -67,10 +67,10 @@ fn plans_and_names_go_by_the_list() {
     for kind in SourceKind::ALL {
         assert_eq!(Kind::from(kind).gvk(), ("v1", kind.as_str(), kind.plural()));
         assert!(Kind::from(kind).is_confidential(), "{kind:?}: its content may be a secret's");
-        let longest = Token { kind, name: "x".repeat(MAX_SOURCE_NAME) };
+        let longest = DataRef { kind, name: "x".repeat(MAX_SOURCE_NAME) };
         let binding = binding_name(kind.as_str(), &longest.name);
         assert!(binding.len() <= 253, "{kind:?}: Karmada could not name a binding of the longest source");
-        let short = Token { kind, name: "db".into() };
+        let short = DataRef { kind, name: "db".into() };
         assert_eq!(Template::of_binding(&binding_name(kind.as_str(), "db")), Template::Companion(short));
     }
 }

@@ -58,7 +58,8 @@ impl Caches {
             instances: Arc::new(Store::new(|key, instance: &Instance| {
                 let owner = ownership::controller_of(instance).map(|owner| Index::ControlledBy(owner.uid.clone()));
                 let needs = references(&instance.spec);
-                let needs = needs.into_iter().map(|reference| Index::Needs(key.namespace.to_string(), reference.token));
+                let needs =
+                    needs.into_iter().map(|reference| Index::Needs(key.namespace.to_string(), reference.data_ref));
                 owner.into_iter().chain([Index::namespace(&key.namespace)]).chain(needs).collect()
             })),
             networks: features.networks.then(Networks::default),
@@ -126,10 +127,10 @@ impl Caches {
     }
 
     /// The companions that an Instance refers to and that stay; only with the data feature.
-    pub(super) fn observe_companions(&self, instance: &Instance) -> Option<BTreeSet<crate::api::referenced::Token>> {
+    pub(super) fn observe_companions(&self, instance: &Instance) -> Option<BTreeSet<crate::api::referenced::DataRef>> {
         let companions = self.companions.as_ref()?;
         let namespace = instance.namespace().unwrap_or_default();
-        let needed = references(&instance.spec).into_iter().map(|reference| reference.token);
-        Some(needed.filter(|token| companions.has(&namespace, token)).collect())
+        let needed = references(&instance.spec).into_iter().map(|reference| reference.data_ref);
+        Some(needed.filter(|data_ref| companions.has(&namespace, data_ref)).collect())
     }
 }

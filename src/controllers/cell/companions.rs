@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     api::{
         meta::label,
-        referenced::{PerKind, SourceKind, Token},
+        referenced::{DataRef, PerKind, SourceKind},
     },
     controllers::Watches,
     io::{
@@ -39,8 +39,8 @@ impl Companions {
     }
 
     /// Whether a companion is there, and stays.
-    pub(super) fn has(&self, namespace: &str, token: &Token) -> bool {
-        self.of(token.kind).get(&ObjectKey::new(namespace, &token.name)).is_some_and(|stays| *stays)
+    pub(super) fn has(&self, namespace: &str, data_ref: &DataRef) -> bool {
+        self.of(data_ref.kind).get(&ObjectKey::new(namespace, &data_ref.name)).is_some_and(|stays| *stays)
     }
 
     /// The companions of one kind.

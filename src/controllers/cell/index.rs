@@ -2,7 +2,7 @@
 
 use crate::api::{
     names::{CityCode, ProjectName},
-    referenced::Token,
+    referenced::DataRef,
 };
 
 /// One value of an index. Each kind is a variant of its own, so that nothing that a tenant writes into one can be taken
@@ -14,7 +14,7 @@ pub(super) enum Index {
     /// What the object with this uid controls.
     ControlledBy(String),
     /// Instances of this namespace that refer to this ConfigMap or Secret.
-    Needs(String, Token),
+    Needs(String, DataRef),
     /// Bindings to the NetworkContext of this namespace and name.
     Context(String, String),
     /// Locations of this city.

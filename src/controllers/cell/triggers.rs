@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use super::{caches::Caches, index::Index, quota_backends::QuotaBackends, write_back::Copies};
 use crate::{
-    api::{meta::annotation, referenced::Token},
+    api::{meta::annotation, referenced::DataRef},
     io::{queue::Queue, store::ObjectKey},
     metrics::Metrics,
     plan::{
@@ -57,7 +57,7 @@ impl Triggers {
             Work::Instance(namespace, name) => self.enqueue_instance(&ObjectKey::new(&namespace, &name)),
             Work::Instances(namespace) => self.enqueue_instances_by(&Index::namespace(&namespace)),
             Work::InstancesOf(namespace, name) => self.enqueue_instances_of(&ObjectKey::new(&namespace, &name)),
-            Work::Users(namespace, token) => self.enqueue_instances_by(&Index::Needs(namespace, token)),
+            Work::Users(namespace, data_ref) => self.enqueue_instances_by(&Index::Needs(namespace, data_ref)),
             Work::UsersOfContext(namespace, context) => self.enqueue_users_of_context(namespace, context),
             Work::Copy(namespace, name) => {
                 if let Some(copies) = &self.copies {
@@ -157,14 +157,14 @@ impl Triggers {
     /// Keeps the gauges of a namespace.
     fn count_companions(&self, namespace: &str) {
         let Some(companions) = &self.caches.companions else { return };
-        let expected: BTreeSet<Token> = self
+        let expected: BTreeSet<DataRef> = self
             .caches
             .deployments
             .by_index(&Index::namespace(namespace))
             .iter()
             .flat_map(|deployment| annotated(deployment, annotation::EXPECTED_REFERENCED_DATA))
             .collect();
-        let present = expected.iter().filter(|token| companions.has(namespace, token)).count();
+        let present = expected.iter().filter(|data_ref| companions.has(namespace, data_ref)).count();
         self.metrics.companions(namespace, expected.len(), present);
     }
 }

@@ -19,7 +19,7 @@ use super::{
     watches::ManagementWatches,
 };
 use crate::{
-    api::{compute::WorkloadDeployment, names, referenced::Token},
+    api::{compute::WorkloadDeployment, names, referenced::DataRef},
     controllers::{Reconciler, record, send},
     io::{
         Class, Error,
@@ -61,7 +61,7 @@ struct Work<'a> {
     key: &'a CompanionKey,
     namespace: &'a str,
     hub_namespace: String,
-    token: &'a Token,
+    data_ref: &'a DataRef,
     source: ObjectKey,
 }
 
@@ -76,7 +76,7 @@ impl Reconciler for Companion {
     /// 4. Where the decision depends on content, reads source and companion, and decides once more.
     /// 5. Writes, and notes which version of the companion has the content of the source.
     async fn reconcile(&self, key: &CompanionKey, now: Now) -> Result<Next, Error> {
-        if !key.token.is_valid() {
+        if !key.data_ref.is_valid() {
             return Ok(Next::Await); // no such object can be
         }
         let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
@@ -92,7 +92,7 @@ impl Reconciler for Companion {
             namespace: &key.namespace,
             hub_namespace: names::hub_namespace(&uid),
             source: key.source(),
-            token: &key.token,
+            data_ref: &key.data_ref,
         };
         work.run(now).await
     }
@@ -100,8 +100,8 @@ impl Reconciler for Companion {
 
 impl Work<'_> {
     async fn run(&self, now: Now) -> Result<Next, Error> {
-        let users = self.project.deployments.by_index(&source_index(self.namespace, self.token));
-        let sources = self.project.sources(self.token.kind);
+        let users = self.project.deployments.by_index(&source_index(self.namespace, self.data_ref));
+        let sources = self.project.sources(self.data_ref.kind);
         let mut reading = Reading::Unknown;
         if users.is_empty() {
             sources.forget(&self.source);
@@ -143,8 +143,8 @@ impl Work<'_> {
     /// Everything that is known about the companion, each object looked up once.
     fn observe(&self, users: &[Arc<WorkloadDeployment>], reading: Reading) -> Observed {
         let Companion { hub, limits, .. } = self.of;
-        let companion = hub.companion(&self.hub_namespace, self.token);
-        let copied = self.project.sources(self.token.kind).copy(&self.source);
+        let companion = hub.companion(&self.hub_namespace, self.data_ref);
+        let copied = self.project.sources(self.data_ref.kind).copy(&self.source);
         let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
         let user = |wd: &Arc<WorkloadDeployment>| User {
@@ -153,7 +153,7 @@ impl Work<'_> {
                 && wants_companions(wd, *limits, &self.project.known_sources(wd)),
         };
         Observed {
-            token: self.token.clone(),
+            data_ref: self.data_ref.clone(),
             namespace: self.namespace.to_owned(),
             hub_namespace: self.hub_namespace.clone(),
             hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating),
@@ -166,42 +166,43 @@ impl Work<'_> {
         }
     }
 
-    /// Those that claim the companion and do not refer to its source any more.
+    /// Those that stand in `referenced-by` and do not refer to its source any more.
     fn former_users(
         &self,
         users: &[Arc<WorkloadDeployment>],
         companion: &CompanionFacts,
     ) -> BTreeMap<String, FormerUser> {
         let users: BTreeSet<String> = users.iter().map(|wd| wd.name_any()).collect();
-        let claims = companion.claims.iter().flatten().filter_map(|claim| claim.split_once('/'));
-        let former = claims.filter(|(namespace, name)| *namespace == self.namespace && !users.contains(*name));
+        let users_then = companion.users.iter().flatten().filter_map(|user| user.split_once('/'));
+        let former = users_then.filter(|(namespace, name)| *namespace == self.namespace && !users.contains(*name));
         let look = |(_, name): (&str, &str)| {
             let deployment = self.project.deployments.get(&ObjectKey::new(self.namespace, name));
             let copy = self.of.hub.copies.get(&ObjectKey::new(&self.hub_namespace, name));
-            let copy_expects = copy.is_some_and(|copy| companion::expects(&copy, self.token));
+            let copy_expects = copy.is_some_and(|copy| companion::expects(&copy, self.data_ref));
             (name.to_owned(), FormerUser { deployment: deployment.map(Shared::from), copy_expects })
         };
         former.map(look).collect()
     }
 
-    /// What former claims have left. Who expects the companion is only looked at where there is something.
+    /// What former claims of policies have left. Who expects the companion is only looked at where there is something.
     fn leftovers(&self, companion: &CompanionFacts) -> Option<Leftovers> {
         let (hub, namespace) = (&self.of.hub, &*self.hub_namespace);
         if !hub.knows_karmada() || hub.copies.has_unreadable(namespace) {
             return None; // nobody knows who lives, and who needs it; a fresh cache enqueues every key
         }
-        let name = names::binding_name(self.token.kind.as_str(), &self.token.name);
+        let name = names::binding_name(self.data_ref.kind.as_str(), &self.data_ref.name);
         let binding = hub.bindings.get(&ObjectKey::new(namespace, &name))?;
         let lives = |policy: &str| {
             let key = ObjectKey::new(namespace, policy);
             match hub.policies.get(&key) {
-                Some(policy) => phase::selects(&policy.spec, self.token.kind),
+                Some(policy) => phase::selects(&policy.spec, self.data_ref.kind),
                 None => hub.policies.contains(&key), // there, but not to be read
             }
         };
         let residue = residue::of(companion, &binding, lives)?;
         let copies = hub.copies.by_index(&namespace_index(namespace));
-        let expecting = copies.iter().filter(|copy| companion::expects(copy, self.token)).map(|copy| copy.name_any());
+        let expecting =
+            copies.iter().filter(|copy| companion::expects(copy, self.data_ref)).map(|copy| copy.name_any());
         let needed = expecting.filter_map(|copy| {
             let parent = names::deployment_binding(&copy);
             let clusters = hub.binding_of(namespace, &copy).map(|binding| binding.clusters.clone());
@@ -224,7 +225,7 @@ impl Work<'_> {
         if !companion_is_there {
             return Ok(Reading::Source(source));
         }
-        let companion = self.of.hub.plane.read_payload(&self.hub_namespace, self.token).await?;
+        let companion = self.of.hub.plane.read_payload(&self.hub_namespace, self.data_ref).await?;
         Ok(match companion {
             Some((version, companion)) => Reading::Both { source, version, companion },
             None => Reading::Source(source),
@@ -233,10 +234,10 @@ impl Work<'_> {
 
     /// Reads the source and notes what it is. Its content, when it may be copied.
     async fn read_source(&self) -> Result<Option<Payload>, Error> {
-        let sources = self.project.sources(self.token.kind);
+        let sources = self.project.sources(self.data_ref.kind);
         let taken = sources.last(&self.source) == Source::Taken;
         let epoch = sources.begin(&self.source);
-        let (reading, payload) = match self.project.plane.read_payload(self.namespace, self.token).await {
+        let (reading, payload) = match self.project.plane.read_payload(self.namespace, self.data_ref).await {
             Ok(Some((seen, payload))) => {
                 let source = Source::Present { size: payload.size() };
                 let version = seen.resource_version.parse().unwrap_or(0);
@@ -292,7 +293,7 @@ impl Work<'_> {
             copied = stored.filter(|_| creates || fresh || read.is_some());
         }
         let Some(copied) = copied else { return Ok(()) };
-        let sources = self.project.sources(self.token.kind);
+        let sources = self.project.sources(self.data_ref.kind);
         let known = sources.copy(&self.source).map(|copy| copy.uid);
         let news = known.as_ref() != Some(&copied.uid);
         sources.copied(&self.source, copied);
@@ -305,9 +306,9 @@ impl Work<'_> {
     /// Whether an object that is no companion holds the name.
     async fn is_taken(&self) -> Result<bool, Error> {
         let object = Object {
-            kind: self.token.kind.into(),
+            kind: self.data_ref.kind.into(),
             namespace: self.hub_namespace.clone(),
-            name: self.token.name.clone(),
+            name: self.data_ref.name.clone(),
         };
         let found = self.of.hub.plane.read_metadata(&object).await?;
         Ok(found.is_some_and(|found| !ownership::is_companion(&found)))
@@ -315,7 +316,7 @@ impl Work<'_> {
 
     /// Notes that the source cannot be copied, and why.
     fn refuse(&self, source: Source) {
-        let sources = self.project.sources(self.token.kind);
+        let sources = self.project.sources(self.data_ref.kind);
         let epoch = sources.begin(&self.source);
         let reading = sources::Reading { source, ..Default::default() };
         self.notify_users(sources.read(&self.source, epoch, reading));
@@ -327,7 +328,7 @@ impl Work<'_> {
         if news == News::Nothing {
             return;
         }
-        for user in self.project.deployments.by_index(&source_index(self.namespace, self.token)) {
+        for user in self.project.deployments.by_index(&source_index(self.namespace, self.data_ref)) {
             self.of.triggers.enqueue_federator(self.project, &user);
             if news == News::Changed && wants_companions(&user, self.of.limits, &self.project.known_sources(&user)) {
                 self.of.triggers.enqueue_companions_of(self.project, &user);

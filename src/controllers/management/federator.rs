@@ -13,7 +13,7 @@ use crate::{
         compute::WorkloadDeployment,
         meta::annotation,
         names::{self, CityCode},
-        referenced::Token,
+        referenced::DataRef,
     },
     controllers::{Reconciler, carry_out, record},
     io::{Error, clock::Now, queue::Queue, store::ObjectKey},
@@ -149,18 +149,18 @@ impl Federator {
         copy: Option<&WorkloadDeployment>,
     ) -> View {
         let place = ObjectKey::of(deployment);
-        let user = resolve::claim(&place.namespace, &place.name);
+        let user = resolve::user_entry(&place.namespace, &place.name);
         let sources = project.known_sources(deployment);
         let promised = [Some(deployment), copy].into_iter().flatten();
         let promised = promised.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
-        let tokens: BTreeSet<Token> = sources.keys().cloned().chain(promised).collect();
-        let companion = |token: Token| {
-            let facts = self.hub.companion(hub_namespace, &token)?;
-            let copied = project.sources(token.kind).copy(&ObjectKey::new(&place.namespace, &token.name));
+        let data_refs: BTreeSet<DataRef> = sources.keys().cloned().chain(promised).collect();
+        let companion = |data_ref: DataRef| {
+            let facts = self.hub.companion(hub_namespace, &data_ref)?;
+            let copied = project.sources(data_ref.kind).copy(&ObjectKey::new(&place.namespace, &data_ref.name));
             let companion = SharedCompanion::of(&facts, &user, copied.as_ref().map(|copied| &*copied.uid));
-            Some((token, companion))
+            Some((data_ref, companion))
         };
-        let companions = tokens.into_iter().filter_map(companion).collect();
+        let companions = data_refs.into_iter().filter_map(companion).collect();
         View { limits: self.limits, sources, companions }
     }
 
@@ -171,10 +171,10 @@ impl Federator {
         let parent = names::deployment_binding(&copy.name_any());
         let binding = hub.bindings.get(&ObjectKey::new(namespace, &parent));
         let goes_to = binding.as_ref().map_or(&[][..], |binding| &binding.clusters);
-        let attached = |token: Token| {
-            let name = names::binding_name(token.kind.as_str(), &token.name);
+        let attached = |data_ref: DataRef| {
+            let name = names::binding_name(data_ref.kind.as_str(), &data_ref.name);
             let facts = hub.bindings.get(&ObjectKey::new(namespace, &name))?;
-            Some((token, AttachedBinding::of(&facts, &parent, goes_to)))
+            Some((data_ref, AttachedBinding::of(&facts, &parent, goes_to)))
         };
         let clusters: BTreeSet<String> = goes_to.iter().cloned().chain(hub.clusters_of(city)).collect();
         let cluster = |name: String| {

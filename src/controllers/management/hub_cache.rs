@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use kube::ResourceExt;
 
 use super::index::{
-    Index, city_index, claimed_deployment_index, claimed_namespace_index, claimed_place_index, held_index,
-    held_indices, namespace_index, policies_index, project_index,
+    Index, city_index, held_index, held_indices, namespace_index, origin_deployment_index, origin_namespace_index,
+    origin_place_index, policies_index, project_index,
 };
 use crate::{
     api::{
@@ -14,7 +14,7 @@ use crate::{
         karmada::PropagationPolicy,
         meta::annotation,
         names::{self, CityCode, CityPolicyName, HubNamespace, Template},
-        referenced::{PerKind, SourceKind, Token},
+        referenced::{DataRef, PerKind, SourceKind},
     },
     io::{
         clients::ControlPlane,
@@ -44,9 +44,9 @@ pub(super) struct HubCache {
     pub(super) copies: Arc<Store<WorkloadDeployment, Index>>,
     /// Policies with the names that ours have, by [`namespace_index`] and by city.
     pub(super) policies: Arc<Store<PropagationPolicy, Index>>,
-    /// What the cells wrote back: by the project it claims to belong to ([`project_index`]), by the namespace there
-    /// ([`claimed_namespace_index`]), by the deployment there ([`claimed_deployment_index`]), and by the place that its
-    /// projection would have ([`claimed_place_index`]).
+    /// What the cells wrote back: by the project that it says it belongs to ([`project_index`]), by the namespace there
+    /// ([`origin_namespace_index`]), by the deployment there ([`origin_deployment_index`]), and by the place that its
+    /// projection would have ([`origin_place_index`]).
     pub(super) instances: Arc<Store<Instance, Index>>,
     /// Companions, by [`namespace_index`].
     companions: PerKind<Arc<Store<CompanionFacts, Index>>>,
@@ -82,12 +82,12 @@ impl HubCache {
                 city.map(|city| policies_index(&city)).into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
-                let Ok(claimed) = projection::identify(instance) else { return Vec::new() };
+                let Ok(origin) = projection::identify(instance) else { return Vec::new() };
                 vec![
-                    project_index(&claimed.project),
-                    claimed_namespace_index(&claimed.project, &claimed.namespace),
-                    claimed_deployment_index(&claimed.project, &claimed.namespace, &claimed.deployment),
-                    claimed_place_index(&claimed.project, &claimed.namespace, &key.name),
+                    project_index(&origin.project),
+                    origin_namespace_index(&origin.project, &origin.namespace),
+                    origin_deployment_index(&origin.project, &origin.namespace, &origin.deployment),
+                    origin_place_index(&origin.project, &origin.namespace, &key.name),
                 ]
             })),
             companions: PerKind::new(|_| Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)]))),
@@ -106,8 +106,8 @@ impl HubCache {
     }
 
     /// One companion.
-    pub(super) fn companion(&self, namespace: &str, token: &Token) -> Option<Arc<CompanionFacts>> {
-        self.companions(token.kind).get(&ObjectKey::new(namespace, &token.name))
+    pub(super) fn companion(&self, namespace: &str, data_ref: &DataRef) -> Option<Arc<CompanionFacts>> {
+        self.companions(data_ref.kind).get(&ObjectKey::new(namespace, &data_ref.name))
     }
 
     /// What Karmada made of a deployment's copy.
@@ -160,19 +160,19 @@ impl HubCache {
         let mut observed = migration::Observed::default();
         for copy in self.copies.by_index(&namespace_index(namespace)) {
             let expects = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA);
-            for token in &expects {
-                if observed.required_by.contains_key(token) || observed.claimed_by.contains_key(token) {
+            for data_ref in &expects {
+                if observed.required_by.contains_key(data_ref) || observed.claimed_by.contains_key(data_ref) {
                     continue;
                 }
-                let binding = names::binding_name(token.kind.as_str(), &token.name);
+                let binding = names::binding_name(data_ref.kind.as_str(), &data_ref.name);
                 if let Some(binding) = self.bindings.get(&ObjectKey::new(namespace, &binding)) {
                     let by = binding.required_by.iter().map(|by| by.name.clone()).collect();
-                    observed.required_by.insert(token.clone(), by);
+                    observed.required_by.insert(data_ref.clone(), by);
                 }
-                if let Some(companion) = self.companion(namespace, token) {
+                if let Some(companion) = self.companion(namespace, data_ref) {
                     let claimant = companion.policy.clone().filter(|_| companion.cluster_policy.is_none());
                     let of_all = facts::claimant(None, companion.cluster_policy.as_deref());
-                    observed.claimed_by.insert(token.clone(), claimant.or(of_all));
+                    observed.claimed_by.insert(data_ref.clone(), claimant.or(of_all));
                 }
             }
             let city = copy_city(&copy);

@@ -11,7 +11,7 @@ use crate::{
         compute::WorkloadDeployment,
         meta::label,
         names::{CityCode, CityPolicyName, ProjectName},
-        referenced::Token,
+        referenced::DataRef,
     },
     plan::management::facts::BindingFacts,
 };
@@ -26,15 +26,15 @@ pub(super) enum Index {
     /// Objects of a namespace.
     Namespace(String),
     /// Deployments of a namespace that refer to a ConfigMap or Secret.
-    Source(String, Token),
+    Source(String, DataRef),
     /// What the hub holds of a project.
     Project(ProjectName),
     /// Hub Instances that name a namespace of a project.
-    ClaimedNamespace(ProjectName, String),
+    OriginNamespace(ProjectName, String),
     /// Hub Instances that name a deployment of a project.
-    ClaimedDeployment(ProjectName, String, String),
-    /// Hub Instances that claim one place in a project.
-    ClaimedPlace(ProjectName, String, String),
+    OriginDeployment(ProjectName, String, String),
+    /// Hub Instances that name one place in a project.
+    OriginPlace(ProjectName, String, String),
     /// Clusters that carry a city's label.
     Cluster(CityCode),
     /// Bindings that a city's policy has on a cluster.
@@ -59,8 +59,8 @@ pub(super) fn namespace_index(namespace: &str) -> Index {
 }
 
 /// Index value of deployments that refer to a ConfigMap or Secret.
-pub(super) fn source_index(namespace: &str, token: &Token) -> Index {
-    Index::Source(namespace.to_owned(), token.clone())
+pub(super) fn source_index(namespace: &str, data_ref: &DataRef) -> Index {
+    Index::Source(namespace.to_owned(), data_ref.clone())
 }
 
 /// Index value under which the hub's objects of a project are kept.
@@ -69,18 +69,18 @@ pub(super) fn project_index(project: &ProjectName) -> Index {
 }
 
 /// Index value of hub Instances that name a namespace of a project.
-pub(super) fn claimed_namespace_index(project: &ProjectName, namespace: &str) -> Index {
-    Index::ClaimedNamespace(project.clone(), namespace.to_owned())
+pub(super) fn origin_namespace_index(project: &ProjectName, namespace: &str) -> Index {
+    Index::OriginNamespace(project.clone(), namespace.to_owned())
 }
 
 /// Index value of hub Instances that name a deployment of a project.
-pub(super) fn claimed_deployment_index(project: &ProjectName, namespace: &str, deployment: &str) -> Index {
-    Index::ClaimedDeployment(project.clone(), namespace.to_owned(), deployment.to_owned())
+pub(super) fn origin_deployment_index(project: &ProjectName, namespace: &str, deployment: &str) -> Index {
+    Index::OriginDeployment(project.clone(), namespace.to_owned(), deployment.to_owned())
 }
 
-/// Index value of hub Instances that claim one place in a project.
-pub(super) fn claimed_place_index(project: &ProjectName, namespace: &str, name: &str) -> Index {
-    Index::ClaimedPlace(project.clone(), namespace.to_owned(), name.to_owned())
+/// Index value of hub Instances that name one place in a project.
+pub(super) fn origin_place_index(project: &ProjectName, namespace: &str, name: &str) -> Index {
+    Index::OriginPlace(project.clone(), namespace.to_owned(), name.to_owned())
 }
 
 /// Index values of a deployment's binding that a city's policy has where it is: one for each cluster that it goes to.

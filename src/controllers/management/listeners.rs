@@ -4,7 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::{project_cache::ProjectCache, triggers::Triggers};
 use crate::{
-    api::referenced::{SourceKind, Token},
+    api::referenced::{DataRef, SourceKind},
     controllers::{delta, with},
     io::{clock::Now, store::Change},
     plan::management::triggers::{HubChange, ProjectChange},
@@ -82,7 +82,7 @@ impl Triggers {
         for kind in SourceKind::ALL {
             let (weak, of) = both();
             project.sources(kind).listen(move |source| {
-                let change = ProjectChange::Source(&source.namespace, Token { kind, name: source.name.to_string() });
+                let change = ProjectChange::Source(&source.namespace, DataRef { kind, name: source.name.to_string() });
                 with2(&weak, &of, |this, project| this.after_project(project, &change));
             });
         }

@@ -13,7 +13,7 @@ use crate::{
         karmada::PropagationPolicy,
         meta::annotation,
         names::{self, CityCode, CityPolicyName},
-        referenced::Token,
+        referenced::DataRef,
     },
     controllers::record,
     io::{clock::Now, store::ObjectKey},
@@ -113,9 +113,9 @@ impl HubCache {
     /// A policy, and what its deployments show.
     fn candidate(&self, namespace: &str, city: &CityCode, phase: Phase) -> Candidate {
         let policy = city.policy_name();
-        let attached = |token: &Token| {
-            let companion = self.companion(namespace, token)?;
-            let name = names::binding_name(token.kind.as_str(), &token.name);
+        let attached = |data_ref: &DataRef| {
+            let companion = self.companion(namespace, data_ref)?;
+            let name = names::binding_name(data_ref.kind.as_str(), &data_ref.name);
             (!companion.terminating).then(|| self.bindings.get(&ObjectKey::new(namespace, &name)))
         };
         let copies = self.copies.by_index(&city_index(namespace, city));

@@ -16,7 +16,7 @@ use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
         names::{CityCode, ProjectName},
-        referenced::{PerKind, SourceKind, Token},
+        referenced::{DataRef, PerKind, SourceKind},
     },
     io::{
         clients::ControlPlane,
@@ -53,7 +53,7 @@ pub(super) struct ProjectCache {
 fn deployment_index(key: &ObjectKey, wd: &WorkloadDeployment) -> Vec<Index> {
     let city = original_city(wd).map(|city| city_index(&key.namespace, &city));
     let sources = references(&wd.spec.template.spec);
-    let sources = sources.iter().map(|reference| source_index(&key.namespace, &reference.token));
+    let sources = sources.iter().map(|reference| source_index(&key.namespace, &reference.data_ref));
     let own = [workload_index(&wd.spec.workload_ref.uid), namespace_index(&key.namespace)];
     city.into_iter().chain(own).chain(sources).collect()
 }
@@ -90,14 +90,14 @@ impl ProjectCache {
     }
 
     /// What is known of the sources that a deployment refers to: what each was when it was last read.
-    pub(super) fn known_sources(&self, deployment: &WorkloadDeployment) -> BTreeMap<Token, Source> {
+    pub(super) fn known_sources(&self, deployment: &WorkloadDeployment) -> BTreeMap<DataRef, Source> {
         let namespace = deployment.namespace().unwrap_or_default();
-        let tokens = references(&deployment.spec.template.spec).into_iter().map(|reference| reference.token);
-        let last = |token: Token| {
-            let source = self.sources(token.kind).last(&ObjectKey::new(&namespace, &token.name));
-            (token, source)
+        let data_refs = references(&deployment.spec.template.spec).into_iter().map(|reference| reference.data_ref);
+        let last = |data_ref: DataRef| {
+            let source = self.sources(data_ref.kind).last(&ObjectKey::new(&namespace, &data_ref.name));
+            (data_ref, source)
         };
-        tokens.filter(Token::is_valid).map(last).collect()
+        data_refs.filter(DataRef::is_valid).map(last).collect()
     }
 
     /// Whether sources are to be watched from now on, and were not before.
@@ -122,7 +122,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{api::referenced::Token, io::store::Incoming};
+    use crate::{api::referenced::DataRef, io::store::Incoming};
 
     /// A deployment whose tenant has written this as the uid of its Workload.
     fn naming(uid: &str) -> WorkloadDeployment {
@@ -145,7 +145,7 @@ mod tests {
             let object = naming(forged);
             store.replace(vec![Incoming::new(&object, Some(object.clone()))], 1);
             assert_eq!(store.by_index(&workload_index(forged)).len(), 1, "{forged:?}");
-            assert!(store.by_index(&source_index("b", &Token::secret("db"))).is_empty(), "{forged:?}");
+            assert!(store.by_index(&source_index("b", &DataRef::secret("db"))).is_empty(), "{forged:?}");
             assert!(store.by_index(&namespace_index("b")).is_empty(), "{forged:?}");
             assert!(store.by_index(&city_index("b", &dfw)).is_empty(), "{forged:?}");
             assert_eq!(store.by_index(&namespace_index("a")).len(), 1);

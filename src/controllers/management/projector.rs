@@ -5,7 +5,7 @@ use std::sync::Arc;
 use kube::ResourceExt;
 
 use super::{
-    hub_cache::HubCache, index::claimed_place_index, project_cache::ProjectCache, quarantine::QuarantineRegistry,
+    hub_cache::HubCache, index::origin_place_index, project_cache::ProjectCache, quarantine::QuarantineRegistry,
     queues::InstanceKey, registry::ProjectRegistry, triggers::Triggers,
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
     plan::{
         Hub, Next, Plan, Project, Shared, Step,
         management::{
-            projection::{self, Claimed, Misplaced, Observed, Quarantine},
+            projection::{self, Misplaced, Observed, Origin, Quarantine},
             quarantine::Report,
         },
     },
@@ -36,7 +36,7 @@ impl Reconciler for Projector {
     type Key = InstanceKey;
 
     /// 1. Waits until the Instances of hub and project are known; a cache that has been filled anew enqueues every key.
-    /// 2. Observes the place in the project, the hub Instance that belongs there, and others that claim it.
+    /// 2. Observes the place in the project, the hub Instance that belongs there, and others that name it.
     /// 3. Decides.
     /// 4. Remembers who cannot be shown, and reports each once, after its grace.
     /// 5. Writes; a source whose projection is refused for what it says cannot be shown either.
@@ -72,7 +72,7 @@ impl Projector {
         let Some(instance) = self.hub.instances.get(key) else { return Ok(Next::Await) };
         match projection::identify(&instance) {
             Err(why) => self.quarantine(&instance, why, now).await,
-            Ok(claimed) if !self.projects.is_engaged(&claimed.project) => {
+            Ok(origin) if !self.projects.is_engaged(&origin.project) => {
                 self.quarantine(&instance, Quarantine::ProjectAbsent, now).await
             }
             Ok(_) => {
@@ -82,7 +82,7 @@ impl Projector {
         }
     }
 
-    /// What is known of one place; nothing while something of it cannot be read, or while what lies there claims to belong
+    /// What is known of one place; nothing while something of it cannot be read, or while what lies there says that it belongs
     /// elsewhere: that is another key.
     fn observe(&self, project: &ProjectCache, key: &ObjectKey) -> Option<Observed> {
         let hub = &self.hub;
@@ -95,16 +95,16 @@ impl Projector {
             return None;
         }
         let source = hub_namespace.and_then(|namespace| hub.instances.get(&ObjectKey::new(&namespace, &key.name)));
-        let claimed = source.as_deref().map(projection::identify);
-        let belongs = |claimed: &Claimed| claimed.project == project.name && *claimed.namespace == *key.namespace;
-        let claimed = match claimed {
+        let origin = source.as_deref().map(projection::identify);
+        let belongs = |origin: &Origin| origin.project == project.name && *origin.namespace == *key.namespace;
+        let origin = match origin {
             None => None,
-            Some(Ok(claimed)) if belongs(&claimed) => Some(claimed),
+            Some(Ok(origin)) if belongs(&origin) => Some(origin),
             Some(_) => return None,
         };
         let deployment =
-            claimed.and_then(|claimed| project.deployments.get(&ObjectKey::new(&key.namespace, &claimed.deployment)));
-        let claimants = hub.instances.by_index(&claimed_place_index(&project.name, &key.namespace, &key.name));
+            origin.and_then(|origin| project.deployments.get(&ObjectKey::new(&key.namespace, &origin.deployment)));
+        let claimants = hub.instances.by_index(&origin_place_index(&project.name, &key.namespace, &key.name));
         let is_foreign = |claimant: &Arc<Instance>| source.as_ref().map(|source| source.uid()) != Some(claimant.uid());
         Some(Observed {
             namespace: key.namespace.to_string(),

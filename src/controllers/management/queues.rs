@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use crate::{
     api::{
         names::{CityCode, ProjectName},
-        referenced::Token,
+        referenced::DataRef,
     },
     io::{
         queue::{Key, Queue},
@@ -81,23 +81,23 @@ pub(super) struct CompanionKey {
     /// The source's namespace.
     pub(super) namespace: Arc<str>,
     /// The source in it.
-    pub(super) token: Token,
+    pub(super) data_ref: DataRef,
 }
 
 impl CompanionKey {
-    pub(super) fn new(project: &ProjectName, namespace: &str, token: Token) -> Self {
-        Self { project: project.clone(), namespace: namespace.into(), token }
+    pub(super) fn new(project: &ProjectName, namespace: &str, data_ref: DataRef) -> Self {
+        Self { project: project.clone(), namespace: namespace.into(), data_ref }
     }
 
     /// Where the source is.
     pub(super) fn source(&self) -> ObjectKey {
-        ObjectKey { namespace: self.namespace.clone(), name: self.token.name.as_str().into() }
+        ObjectKey { namespace: self.namespace.clone(), name: self.data_ref.name.as_str().into() }
     }
 }
 
 impl fmt::Display for CompanionKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}/{}", self.project, self.namespace, self.token)
+        write!(f, "{}:{}/{}", self.project, self.namespace, self.data_ref)
     }
 }
 
@@ -184,7 +184,7 @@ mod tests {
             queues.workload.add(key.clone());
             queues.federator.add(key.clone());
             queues.projector.add(InstanceKey::Place(key));
-            queues.companion.add(CompanionKey::new(project, "ns", Token::secret("db")));
+            queues.companion.add(CompanionKey::new(project, "ns", DataRef::secret("db")));
         }
         queues.projector.add(InstanceKey::Unresolved(ObjectKey::new("ns", "web-0")));
         queues.policy.add(PolicyKey { namespace: "gone".into(), city: CityCode::parse("dfw").unwrap() });

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     api::{
         meta::label,
-        referenced::{SourceKind, Token},
+        referenced::{DataRef, SourceKind},
     },
     controllers::{is_silence, record, send, worst},
     io::{Class, Error, clock::Now, list, store::ObjectKey, watch::Metadata},
@@ -35,14 +35,14 @@ use crate::{
 struct Memory {
     stranded: Stranded,
     /// Uids of companions of which nobody can say who uses them.
-    unclaimed: BTreeSet<String>,
+    without_users: BTreeSet<String>,
 }
 
 /// What one sweep has seen.
 #[derive(Default)]
 struct Found {
-    companions: BTreeSet<(String, Token)>,
-    unclaimed: BTreeSet<String>,
+    companions: BTreeSet<(String, DataRef)>,
+    without_users: BTreeSet<String>,
 }
 
 /// Sweeps.
@@ -93,9 +93,9 @@ impl Sweeper {
         // A list that fails ends this part: what is not seen is not gone.
         let mut found = Found::default();
         for kind in SourceKind::ALL {
-            self.collect(kind, &memory.unclaimed, &mut found).await?;
+            self.collect(kind, &memory.without_users, &mut found).await?;
         }
-        memory.unclaimed = found.unclaimed;
+        memory.without_users = found.without_users;
         self.reap(&found.companions).await
     }
 
@@ -105,13 +105,13 @@ impl Sweeper {
         self.list(kind.into(), ours, |companion| {
             let facts = CompanionFacts::of(&companion.metadata);
             let key = ObjectKey::of(&companion);
-            found.companions.insert((key.namespace.to_string(), Token { kind, name: key.name.to_string() }));
-            if sweep::is_unclaimed(&facts) {
+            found.companions.insert((key.namespace.to_string(), DataRef { kind, name: key.name.to_string() }));
+            if sweep::has_no_known_user(&facts) {
                 if !reported.contains(&facts.uid) {
                     let kind = kind.as_str();
                     tracing::warn!(companion = %key, kind, "companion is kept: its referenced-by is empty, or cannot be read");
                 }
-                found.unclaimed.insert(facts.uid);
+                found.without_users.insert(facts.uid);
             }
             let namespace = self.hub.namespaces.get(&ObjectKey::new("", &key.namespace));
             if !sweep::is_paused(namespace.as_deref(), self.sweep.paused) {
@@ -122,7 +122,7 @@ impl Sweeper {
     }
 
     /// Removes bindings whose companion is gone; one that cannot be removed holds up no other.
-    async fn reap(&self, companions: &BTreeSet<(String, Token)>) -> Result<(), Error> {
+    async fn reap(&self, companions: &BTreeSet<(String, DataRef)>) -> Result<(), Error> {
         let mut orphans = Vec::new();
         self.list(Kind::ResourceBinding, ListParams::default(), |binding| {
             orphans.extend(self.orphan(companions, &binding.metadata));
@@ -170,16 +170,16 @@ impl Sweeper {
     /// A binding that goes, and the writes that remove it; nothing when it stays.
     fn orphan(
         &self,
-        companions: &BTreeSet<(String, Token)>,
+        companions: &BTreeSet<(String, DataRef)>,
         binding: &ObjectMeta,
     ) -> Option<(Object, Vec<Write<Hub>>)> {
         let key = ObjectKey::new(binding.namespace.as_deref()?, binding.name.as_deref()?);
-        let token = sweep::companion_of(&key.name)?;
+        let data_ref = sweep::companion_of(&key.name)?;
         let observed = Observed {
-            companion_exists: companions.contains(&(key.namespace.to_string(), token.clone())),
+            companion_exists: companions.contains(&(key.namespace.to_string(), data_ref.clone())),
             namespace: self.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).map(|facts| (*facts).clone()),
             paused: self.sweep.paused,
-            ..Observed::of(token, binding, self.hub.bindings.get(&key).as_deref())
+            ..Observed::of(data_ref, binding, self.hub.bindings.get(&key).as_deref())
         };
         let now = Now::read();
         let plan = sweep::plan(&observed, now.time);

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::{
     blocked::BlockedDeployments,
     hub_cache::HubCache,
-    index::{Index, claimed_deployment_index, claimed_namespace_index, namespace_index, project_index},
+    index::{Index, namespace_index, origin_deployment_index, origin_namespace_index, project_index},
     move_memory::Moves,
     project_cache::ProjectCache,
     quarantine::QuarantineRegistry,
@@ -18,7 +18,7 @@ use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
         names::{CityCode, CityPolicyName, HubNamespace, ProjectName},
-        referenced::{SourceKind, Token},
+        referenced::{DataRef, SourceKind},
     },
     io::store::ObjectKey,
     plan::management::{
@@ -71,16 +71,16 @@ impl Triggers {
     /// A project is let go. What the hub still holds of it has nowhere to be shown now, and is reported.
     pub(super) fn project_gone(&self, project: &ProjectName) {
         self.queues.forget_project(project);
-        self.enqueue_claimants(&project_index(project));
+        self.enqueue_hub_instances(&project_index(project));
     }
 
     /// Projections of a project, and what is to become one: keys in the project.
     fn projections_of(&self, project: &ProjectCache) -> BTreeSet<ObjectKey> {
-        let claimants = self.hub.instances.by_index(&project_index(&project.name));
-        let claimed = claimants.iter().filter_map(|instance| {
+        let instances = self.hub.instances.by_index(&project_index(&project.name));
+        let placed = instances.iter().filter_map(|instance| {
             Some(ObjectKey::new(&projection::identify(instance).ok()?.namespace, &instance.name_any()))
         });
-        claimed.chain(project.instances.keys()).collect()
+        placed.chain(project.instances.keys()).collect()
     }
 
     /// Whatever a hub namespace holds of its project.
@@ -117,9 +117,9 @@ impl Triggers {
                     self.enqueue_original(&key);
                 }
             }
-            HubWork::Users(namespace, token) => {
-                let facts = self.hub.companion(&namespace, &token);
-                let users: BTreeSet<String> = facts.and_then(|facts| facts.claims.clone()).unwrap_or_default();
+            HubWork::Users(namespace, data_ref) => {
+                let facts = self.hub.companion(&namespace, &data_ref);
+                let users: BTreeSet<String> = facts.and_then(|facts| facts.users.clone()).unwrap_or_default();
                 for (_, name) in users.iter().filter_map(|user| user.split_once('/')) {
                     self.enqueue_original(&ObjectKey::new(&namespace, name));
                 }
@@ -134,8 +134,8 @@ impl Triggers {
                     self.enqueue_policy_named(&key);
                 }
             }
-            HubWork::Companion(namespace, token) => {
-                self.enqueue_companion(token.kind, &ObjectKey::new(&namespace, &token.name));
+            HubWork::Companion(namespace, data_ref) => {
+                self.enqueue_companion(data_ref.kind, &ObjectKey::new(&namespace, &data_ref.name));
             }
             HubWork::Companions(namespace) => {
                 for kind in SourceKind::ALL {
@@ -144,22 +144,22 @@ impl Triggers {
                     }
                 }
             }
-            HubWork::Mirrored(project, namespace) => {
+            HubWork::ProjectNamespace(project, namespace) => {
                 if let Some(project) = self.projects.get(&project) {
                     self.enqueue_in(&project, ProjectWork::Namespace(namespace));
                 }
             }
-            HubWork::Upstream(namespace) => {
+            HubWork::ProjectNamespaceOf(namespace) => {
                 let facts = self.hub.namespaces.get(&ObjectKey::new("", &namespace));
                 if let Some((project, namespace)) = facts.as_ref().and_then(|facts| facts.upstream()) {
-                    self.enqueue(HubWork::Mirrored(project, namespace.to_owned()));
+                    self.enqueue(HubWork::ProjectNamespace(project, namespace.to_owned()));
                 }
             }
             // Where a hub Instance says that it belongs, if we know such a project; else in the lane of those who are lost.
-            HubWork::Projection { namespace, name, claimed } => {
-                let key = match claimed {
-                    Some(claimed) if self.projects.is_engaged(&claimed.project) => {
-                        InstanceKey::Place(ProjectKey::new(&claimed.project, &claimed.namespace, &name))
+            HubWork::Projection { namespace, name, origin } => {
+                let key = match origin {
+                    Some(origin) if self.projects.is_engaged(&origin.project) => {
+                        InstanceKey::Place(ProjectKey::new(&origin.project, &origin.namespace, &name))
                     }
                     _ => InstanceKey::Unresolved(ObjectKey::new(&namespace, &name)),
                 };
@@ -190,11 +190,11 @@ impl Triggers {
                     self.enqueue_policy(&namespace, &city);
                 }
             }
-            ProjectWork::Companion(namespace, token) => {
-                self.queues.companion.add(CompanionKey::new(&project.name, &namespace, token));
+            ProjectWork::Companion(namespace, data_ref) => {
+                self.queues.companion.add(CompanionKey::new(&project.name, &namespace, data_ref));
             }
-            ProjectWork::Claimants(namespace, deployment) => {
-                self.enqueue_claimants(&claimed_deployment_index(&project.name, &namespace, &deployment));
+            ProjectWork::HubInstances(namespace, deployment) => {
+                self.enqueue_hub_instances(&origin_deployment_index(&project.name, &namespace, &deployment));
             }
             ProjectWork::Mirror(namespace) => {
                 let mirrors = |key: &ObjectKey| {
@@ -212,7 +212,7 @@ impl Triggers {
                     }
                 }
                 self.enqueue_in(project, ProjectWork::Workloads(Some(namespace.clone())));
-                self.enqueue_claimants(&claimed_namespace_index(&project.name, &namespace));
+                self.enqueue_hub_instances(&origin_namespace_index(&project.name, &namespace));
                 for key in project.instances.keys_by_index(&namespace_index(&namespace)) {
                     self.enqueue_place(project, key);
                 }
@@ -252,8 +252,8 @@ impl Triggers {
     pub(super) fn enqueue_companion(&self, kind: SourceKind, companion: &ObjectKey) {
         let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &companion.namespace)) else { return };
         if let Some((project, namespace)) = facts.upstream() {
-            let token = Token { kind, name: companion.name.to_string() };
-            self.queues.companion.add(CompanionKey::new(&project, namespace, token));
+            let data_ref = DataRef { kind, name: companion.name.to_string() };
+            self.queues.companion.add(CompanionKey::new(&project, namespace, data_ref));
         }
     }
 
@@ -266,7 +266,7 @@ impl Triggers {
     }
 
     /// Hub Instances under this index value.
-    fn enqueue_claimants(&self, index: &Index) {
+    fn enqueue_hub_instances(&self, index: &Index) {
         for instance in self.hub.instances.by_index(index) {
             self.enqueue_projection(&instance);
         }

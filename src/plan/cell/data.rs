@@ -10,7 +10,7 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         meta::annotation,
         reason::{Class, Reason},
-        referenced::{self, Token},
+        referenced::{self, DataRef},
     },
     plan::{condition::Verdict, references::references},
 };
@@ -27,21 +27,21 @@ struct Hint {
 ///
 /// The deployment's annotations may be older than its template: what they do not speak of is not resolved, and the
 /// Instance waits (invariant E). Only the Go operator leaves it open whether an optional source was skipped.
-pub fn judge(deployment: &WorkloadDeployment, instance: &Instance, present: &BTreeSet<Token>) -> Option<Verdict> {
+pub fn judge(deployment: &WorkloadDeployment, instance: &Instance, present: &BTreeSet<DataRef>) -> Option<Verdict> {
     let references = references(&instance.spec);
     if references.is_empty() {
         return None;
     }
     let text = |key: &str| deployment.annotations().get(key).map(String::as_str);
-    let tokens = |key: &str| text(key).map(referenced::from_annotation).unwrap_or_default();
+    let data_refs = |key: &str| text(key).map(referenced::from_annotation).unwrap_or_default();
     let (expected, skipped) =
-        (tokens(annotation::EXPECTED_REFERENCED_DATA), tokens(annotation::SKIPPED_REFERENCED_DATA));
+        (data_refs(annotation::EXPECTED_REFERENCED_DATA), data_refs(annotation::SKIPPED_REFERENCED_DATA));
     let from_go = text(annotation::SOURCE_GENERATION).is_none() && text(annotation::EXPECTED_REFERENCED_DATA).is_some();
     let hint: Option<Hint> = text(annotation::REFERENCED_DATA_ERROR).and_then(|text| serde_json::from_str(text).ok());
-    let unresolved: Vec<&Token> = references
+    let unresolved: Vec<&DataRef> = references
         .iter()
-        .filter(|r| !(expected.contains(&r.token) || r.optional && (from_go || skipped.contains(&r.token))))
-        .map(|r| &r.token)
+        .filter(|r| !(expected.contains(&r.data_ref) || r.optional && (from_go || skipped.contains(&r.data_ref))))
+        .map(|r| &r.data_ref)
         .collect();
     if !unresolved.is_empty() {
         return Some(match hint.as_ref().and_then(|hint| Some((source_reason(&hint.reason)?, &hint.message))) {
@@ -49,8 +49,9 @@ pub fn judge(deployment: &WorkloadDeployment, instance: &Instance, present: &BTr
             None => Verdict::no(Reason::Resolving, format!("waiting for {} to be looked up", list(&unresolved))),
         });
     }
-    let needed: Vec<&Token> = references.iter().map(|r| &r.token).filter(|token| expected.contains(token)).collect();
-    let missing: Vec<&Token> = needed.iter().copied().filter(|token| !present.contains(token)).collect();
+    let needed: Vec<&DataRef> =
+        references.iter().map(|r| &r.data_ref).filter(|data_ref| expected.contains(data_ref)).collect();
+    let missing: Vec<&DataRef> = needed.iter().copied().filter(|data_ref| !present.contains(data_ref)).collect();
     Some(if missing.is_empty() {
         Verdict::yes(Reason::Ready, format!("All {} referenced companion(s) are materialised", needed.len()))
     } else {
@@ -64,8 +65,8 @@ fn source_reason(text: &str) -> Option<Reason> {
     Some(Reason::from(text)).filter(|reason| reason.class() == Class::Source && reason.travels())
 }
 
-fn list(tokens: &[&Token]) -> String {
-    tokens.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn list(data_refs: &[&DataRef]) -> String {
+    data_refs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
@@ -97,7 +98,7 @@ mod tests {
         .unwrap();
         let instance: Instance =
             serde_json::from_value(json!({ "metadata": { "name": "i" }, "spec": spec() })).unwrap();
-        let present = present.iter().map(|token| token.parse().unwrap()).collect();
+        let present = present.iter().map(|data_ref| data_ref.parse().unwrap()).collect();
         let verdict = judge(&deployment, &instance, &present).unwrap();
         (verdict.reason.to_string(), verdict.message)
     }

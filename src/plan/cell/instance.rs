@@ -13,7 +13,7 @@ use crate::{
         compute::{Condition, ConditionStatus, Instance, SchedulingGate, WorkloadDeployment},
         meta::{annotation, condition, finalizer, gate, manager},
         reason::Reason,
-        referenced::Token,
+        referenced::DataRef,
     },
     plan::{
         Cell, Plan, Shared, Write,
@@ -33,7 +33,7 @@ pub struct Observed {
     /// Its networks; only with the network feature.
     pub networks: Option<networks::Observed>,
     /// The companions on the cell that it refers to and that stay; only with the data feature.
-    pub companions: Option<BTreeSet<Token>>,
+    pub companions: Option<BTreeSet<DataRef>>,
 }
 
 /// What is to be counted beside the writes.

@@ -12,7 +12,7 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         names,
         neighbours::{NetworkBinding, ResourceClaim, Subnet, SubnetClaim},
-        referenced::{SourceKind, Token},
+        referenced::{DataRef, SourceKind},
     },
     plan::{Delta, NamespaceFacts, ownership},
 };
@@ -60,7 +60,7 @@ pub enum Work {
     /// Everything that is done for each Instance of a deployment, by namespace and name.
     InstancesOf(String, String),
     /// Everything that is done for each Instance of a namespace that needs this companion.
-    Users(String, Token),
+    Users(String, DataRef),
     /// Each deployment, with its Instances, that has a binding to the network context of this namespace and name.
     UsersOfContext(String, String),
     /// The copy of an Instance, by namespace and name.
@@ -88,9 +88,9 @@ pub fn after(change: &Change<'_>) -> BTreeSet<Work> {
         Change::Companion(_, delta) if delta.old == delta.new => BTreeSet::new(),
         // It came or went: those who need it are looked at, and nobody else.
         Change::Companion(kind, delta) => {
-            let token = Token { kind: *kind, name: delta.name.to_owned() };
+            let data_ref = DataRef { kind: *kind, name: delta.name.to_owned() };
             let namespace = delta.namespace.to_owned();
-            [Work::Users(namespace.clone(), token), Work::CompanionCount(namespace)].into()
+            [Work::Users(namespace.clone(), data_ref), Work::CompanionCount(namespace)].into()
         }
         Change::NetworkBinding(delta) => {
             let owners = delta.both().filter_map(ownership::controller_of);

@@ -103,7 +103,7 @@ fn namespaces_and_companions_concern_the_instances_that_read_them() {
     let (facts, stays, goes) = (NamespaceFacts::default(), true, false);
     let namespace = |old, new| Change::Namespace(Delta { namespace: "", name: "ns-1", old, new });
     let secret = |old, new| Change::Companion(SourceKind::Secret, changed("db", old, new));
-    let users = || vec![Work::Users(ns(), Token::secret("db")), Work::CompanionCount(ns())];
+    let users = || vec![Work::Users(ns(), DataRef::secret("db")), Work::CompanionCount(ns())];
     table([
         ("a namespace is there", namespace(None, Some(&facts)), vec![Work::Instances(ns())]),
         ("its labels change", namespace(Some(&facts), Some(&moved)), vec![Work::Instances(ns())]),

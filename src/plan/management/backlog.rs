@@ -9,7 +9,7 @@ use std::{
 use super::{
     budget::Budget,
     federate::{self, Signal},
-    repair::{Limits, Repairs, Whole},
+    repair::{LastDelivery, Limits, Repairs},
 };
 
 /// Repairs after which the wait for the next begins to grow.
@@ -43,7 +43,7 @@ struct Blocked {
     silent: bool,
     since: Instant,
     /// What was delivered before.
-    whole: Option<Whole>,
+    last_delivery: Option<LastDelivery>,
     /// The reasons that Events have given.
     events: Vec<String>,
     /// When it was repaired last, so that Karmada makes anew what is missing, and how often in vain.
@@ -106,7 +106,7 @@ impl<K: Ord + Clone> Backlog<K> {
         Some(federate::Blocked {
             reason: blocked.reason.clone(),
             elapsed: now.saturating_duration_since(blocked.since),
-            whole: blocked.whole.clone(),
+            last_delivery: blocked.last_delivery.clone(),
             events: blocked.events.clone(),
             repairs: blocked.repairs,
         })
@@ -133,10 +133,10 @@ impl<K: Ord + Clone> Backlog<K> {
     /// anew: the last repair has moved something, and was not in vain.
     pub fn note(&mut self, key: &K, signals: &[Signal], now: Instant) -> Noted<K> {
         let blocker = signals.iter().find_map(|signal| match signal {
-            Signal::Blocked { reason, silent, whole } => Some((reason, *silent, whole)),
+            Signal::Blocked { reason, silent, last_delivery } => Some((reason, *silent, last_delivery)),
             Signal::Reported(_) | Signal::Repaired => None,
         });
-        let Some((reason, silent, whole)) = blocker else { return self.forget(key, now) };
+        let Some((reason, silent, last_delivery)) = blocker else { return self.forget(key, now) };
         let mut noted = Noted::default();
         if let Some(known) = self.all.get(key).filter(|known| known.reason != *reason) {
             let left = known.reason.clone();
@@ -152,7 +152,7 @@ impl<K: Ord + Clone> Backlog<K> {
             reason: reason.clone(),
             silent,
             since: now,
-            whole: None,
+            last_delivery: None,
             events: Vec::new(),
             repaired: None,
             vain: 0,
@@ -164,7 +164,7 @@ impl<K: Ord + Clone> Backlog<K> {
             known.vain = known.vain.min(REPAIRS_BEFORE_BACKOFF);
         }
         known.silent = silent;
-        known.whole = whole.clone().or(known.whole.take());
+        known.last_delivery = last_delivery.clone().or(known.last_delivery.take());
         let given = signals.iter().filter_map(|signal| match signal {
             Signal::Reported(reason) => Some(reason.to_string()),
             Signal::Blocked { .. } | Signal::Repaired => None,
@@ -239,7 +239,8 @@ impl<K: Ord + Clone> Backlog<K> {
             };
             // One that is known to have been delivered, if there is any.
             let waiting = self.all.iter().filter(waits);
-            noted.next = waiting.max_by_key(|(_, blocked)| blocked.whole.is_some()).map(|(other, _)| other.clone());
+            noted.next =
+                waiting.max_by_key(|(_, blocked)| blocked.last_delivery.is_some()).map(|(other, _)| other.clone());
         }
         noted
     }

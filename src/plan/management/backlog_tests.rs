@@ -35,7 +35,7 @@ fn key(name: &str) -> String {
 }
 
 fn blocked(reason: &str) -> Vec<Signal> {
-    vec![Signal::Blocked { reason: reason.into(), silent: true, whole: None }]
+    vec![Signal::Blocked { reason: reason.into(), silent: true, last_delivery: None }]
 }
 
 fn unlimited() -> All {
@@ -131,7 +131,7 @@ fn what_karmada_takes_is_seen_from_what_it_was_silent_about() {
     all.note(&key("quick"), &blocked("BindingMissing"), at(64));
     all.note(&key("quick"), &[], at(65));
     assert_eq!(lag(100), 50, "one that was quicker proves nothing");
-    let signals = vec![Signal::Blocked { reason: "NoClusterForCity".into(), silent: false, whole: None }];
+    let signals = vec![Signal::Blocked { reason: "NoClusterForCity".into(), silent: false, last_delivery: None }];
     all.note(&key("unplaced"), &signals, at(0));
     all.note(&key("unplaced"), &[], at(1_000));
     assert_eq!(lag(1_000), 0, "what Karmada has spoken of is not its slowness");
@@ -141,14 +141,15 @@ fn what_karmada_takes_is_seen_from_what_it_was_silent_about() {
 }
 
 #[test]
-fn what_was_told_and_what_was_whole_is_remembered_until_all_is_well() {
+fn what_was_told_and_what_was_delivered_is_remembered_until_all_is_well() {
     let (all, key, start) = (unlimited(), key("wd"), some_moment());
-    let whole = Whole { copy: "c1".into(), since: jiff::Timestamp::UNIX_EPOCH, places: None };
-    let first = Signal::Blocked { reason: "BindingMissing".into(), silent: true, whole: Some(whole.clone()) };
+    let last_delivery = LastDelivery { copy: "c1".into(), since: jiff::Timestamp::UNIX_EPOCH, places: None };
+    let first =
+        Signal::Blocked { reason: "BindingMissing".into(), silent: true, last_delivery: Some(last_delivery.clone()) };
     all.note(&key, &[first, Signal::Reported(Reason::BindingMissing)], start);
     all.note(&key, &blocked("NotApplied"), start);
     let known = all.of(&key, start).unwrap();
-    assert_eq!((known.whole, known.events), (Some(whole), vec!["BindingMissing".to_owned()]));
+    assert_eq!((known.last_delivery, known.events), (Some(last_delivery), vec!["BindingMissing".to_owned()]));
     let forget = |project: &str| all.0.borrow_mut().forget_where(|key| key.starts_with(project), start);
     assert_eq!(forget("another"), []);
     assert_eq!(forget("project"), [("NotApplied".to_owned(), 0)]);

@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::{
     delivery::{Delivery, Karmada, Repair},
     facts::SharedCompanion,
-    repair::{self, Decision, Loss, Repairs, Whole},
+    repair::{self, Decision, LastDelivery, Loss, Repairs},
     unheard,
 };
 use crate::{
-    api::{compute::WorkloadDeployment, meta::annotation, referenced::Token},
+    api::{compute::WorkloadDeployment, meta::annotation, referenced::DataRef},
     plan::{Next, condition::Verdict},
     timing::Timing,
 };
@@ -26,7 +26,7 @@ pub struct Blocked {
     /// For how long it has been this.
     pub elapsed: Duration,
     /// What was delivered before.
-    pub whole: Option<Whole>,
+    pub last_delivery: Option<LastDelivery>,
     /// The reasons that Events have given.
     pub events: Vec<String>,
     /// How often something was repaired.
@@ -47,15 +47,15 @@ pub(super) struct State<'a> {
     /// How often something was repaired since it was delivered last.
     repairs: u32,
     /// What was delivered last.
-    pub whole: Option<Whole>,
-    /// What Karmada lost, or never had, once it is reported.
-    pub lost: Option<Lost<'a>>,
+    pub last_delivery: Option<LastDelivery>,
+    /// What Karmada lost, or never had, and what is done about it; only once it is reported.
+    pub pending_repair: Option<PendingRepair<'a>>,
     /// When to look again.
     pub next: Next,
 }
 
-/// What Karmada lost, or never had.
-pub(super) struct Lost<'a> {
+/// What Karmada lost, or never had, and what is done about it.
+pub(super) struct PendingRepair<'a> {
     /// What is to be repaired.
     pub what: &'a Repair,
     /// Whether it is repaired now.
@@ -76,7 +76,7 @@ pub(super) struct Case<'a> {
     /// What Karmada made of it.
     pub karmada: Option<&'a Karmada>,
     /// The companions that the copy expects.
-    pub companions: &'a BTreeMap<Token, SharedCompanion>,
+    pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
     /// What has kept it until now.
     pub before: Option<&'a Blocked>,
     /// What is known of repairs.
@@ -99,39 +99,40 @@ impl<'a> State<'a> {
         let Case { blocker, finding, before, timing, .. } = case;
         let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason));
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
-        let whole = case.copy.filter(|_| blocker.is_some()).and_then(|copy| Whole::of(case.deployment, copy));
-        let whole = whole.or_else(|| before.and_then(|before| before.whole.clone()));
+        let last_delivery =
+            case.copy.filter(|_| blocker.is_some()).and_then(|copy| LastDelivery::of(case.deployment, copy));
+        let last_delivery = last_delivery.or_else(|| before.and_then(|before| before.last_delivery.clone()));
         let reported = blocker.is_some() && elapsed >= timing.delivery_grace;
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
         let away = unheard::is_away(*finding);
         let away_for = unheard::away_for(case.deployment, elapsed, case.now);
         let unheard = away && away_for >= timing.cluster_silence;
-        let lost = if reported { Lost::of(case, elapsed, whole.as_ref()) } else { None };
-        let next = match (blocker, &lost) {
+        let pending_repair = if reported { PendingRepair::of(case, elapsed, last_delivery.as_ref()) } else { None };
+        let next = match (blocker, &pending_repair) {
             (Some(_), _) if !reported => Next::After(timing.delivery_grace.saturating_sub(elapsed)),
             (Some(_), _) if away && !unheard => Next::After(timing.cluster_silence.saturating_sub(away_for)),
-            (Some(_), Some(lost)) => Next::After(lost.decision.next),
+            (Some(_), Some(pending)) => Next::After(pending.decision.next),
             // What is silent is looked at ever more rarely; the end of everything else some event reports.
             (Some(_), None) if silent => Next::After(repair::look_again(elapsed, timing, case.spread())),
             (Some(_) | None, _) => Next::Await,
         };
         let repairs = before.map_or(0, |before| before.repairs);
-        Self { blocker: blocker.clone(), reported, unheard, silent, repairs, whole, lost, next }
+        Self { blocker: blocker.clone(), reported, unheard, silent, repairs, last_delivery, pending_repair, next }
     }
 
     /// Whether the cell is told why data does not arrive. Of Karmada's silence it is told only once that is repaired: it
     /// would be told by Karmada, on a copy that has to travel once more. What it was told stays until something changes.
     pub(super) fn is_hinted(&self, copy: Option<&WorkloadDeployment>, hint: &String) -> bool {
-        let repaired = self.repairs > 0 || self.lost.as_ref().is_some_and(|lost| lost.decision.now);
+        let repaired = self.repairs > 0 || self.pending_repair.as_ref().is_some_and(|pending| pending.decision.now);
         let is_there = copy.is_some_and(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR) == Some(hint));
         is_there || self.reported && (!self.silent || repaired)
     }
 
     /// The finding, with all that is known of what was lost.
     pub(super) fn in_full(&self, finding: Option<&Delivery>) -> Option<Delivery> {
-        match (finding, &self.lost) {
-            (Some(Delivery::Blocked { data, silent, heard, repair, .. }), Some(lost)) => Some(Delivery::Blocked {
-                cause: lost.cause.clone(),
+        match (finding, &self.pending_repair) {
+            (Some(Delivery::Blocked { data, silent, heard, repair, .. }), Some(pending)) => Some(Delivery::Blocked {
+                cause: pending.cause.clone(),
                 data: *data,
                 silent: *silent,
                 heard: *heard,
@@ -142,17 +143,18 @@ impl<'a> State<'a> {
     }
 }
 
-impl<'a> Lost<'a> {
-    fn of(case: &Case<'a>, elapsed: Duration, whole: Option<&Whole>) -> Option<Self> {
+impl<'a> PendingRepair<'a> {
+    fn of(case: &Case<'a>, elapsed: Duration, last_delivery: Option<&LastDelivery>) -> Option<Self> {
         let Some(Delivery::Blocked { cause, repair: Some(what), .. }) = case.finding else { return None };
         let copy = case.copy?;
         let created = match what {
             Repair::Copy => copy.metadata.creation_timestamp.as_ref().map(|created| created.0),
-            Repair::Companion(token) => case.companions.get(token).and_then(|companion| companion.created),
+            Repair::Companion(data_ref) => case.companions.get(data_ref).and_then(|companion| companion.created),
         };
         let binding = case.karmada.and_then(|karmada| karmada.binding.as_ref());
         let clusters = binding.map_or(&[][..], |binding| &binding.clusters);
-        let before = Loss { deployment: case.deployment, copy, created, clusters, cause }.had_been_delivered(whole);
+        let before =
+            Loss { deployment: case.deployment, copy, created, clusters, cause }.had_been_delivered(last_delivery);
         let decision = repair::decide(before, elapsed, case.repairs, case.timing, case.spread());
         Some(Self { what, decision, cause: repair::reported(cause, before, case.repairs) })
     }

@@ -12,27 +12,27 @@ pub(super) struct Budget {
     /// How far ahead of time tokens may be taken.
     ahead: Duration,
     /// When all taken tokens will have come back; nothing while none was taken.
-    whole_at: Option<Instant>,
+    full_at: Option<Instant>,
 }
 
 impl Budget {
     pub(super) fn new(limits: Limits) -> Self {
         let interval = (limits.per_minute > 0 && limits.burst > 0).then(|| Duration::from_mins(1) / limits.per_minute);
         let ahead = interval.map_or(Duration::ZERO, |interval| interval * (limits.burst - 1));
-        Self { interval, ahead, whole_at: None }
+        Self { interval, ahead, full_at: None }
     }
 
     /// How long until there is a token: zero when there is one, nothing when there never will be.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
         self.interval?;
-        let owed = self.whole_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
+        let owed = self.full_at.map_or(Duration::ZERO, |at| at.saturating_duration_since(now));
         Some(owed.saturating_sub(self.ahead))
     }
 
     /// Takes a token; whether there was one.
     pub(super) fn take(&mut self, now: Instant) -> bool {
         let Some(interval) = self.interval.filter(|_| self.wait(now) == Some(Duration::ZERO)) else { return false };
-        self.whole_at = Some(self.whole_at.map_or(now, |at| at.max(now)) + interval);
+        self.full_at = Some(self.full_at.map_or(now, |at| at.max(now)) + interval);
         true
     }
 }

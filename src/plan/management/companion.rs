@@ -1,4 +1,4 @@
-//! A source and the deployments that refer to it -> its companion on the hub: content, claims, and its end.
+//! A source and the deployments that refer to it -> its companion on the hub: content, users, and its end.
 //!
 //! A companion is written by create and merge patch of exactly the version that was judged, not by server-side apply:
 //! its content is to be the source's and nothing more, and two writers of `referenced-by` must not lose an entry.
@@ -16,7 +16,7 @@ use crate::{
         karmada::ResourceBinding,
         meta::{annotation, label, manager},
         names,
-        referenced::Token,
+        referenced::DataRef,
     },
     plan::{Hub, Object, ObjectVersion, Plan, Project, Shared, Step, Write, payload::Payload, references::annotated},
 };
@@ -39,10 +39,10 @@ pub struct FormerUser {
     pub copy_expects: bool,
 }
 
-/// What former claims have left on a companion ([`residue`](super::residue)).
+/// What former claims of policies have left on a companion ([`residue`](super::residue)).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Leftovers {
-    /// Whether the companion itself carries the claim.
+    /// Whether the companion itself carries a claim.
     pub on_companion: bool,
     /// The companion's binding, when something was left there.
     pub on_binding: Option<ObjectVersion>,
@@ -73,7 +73,7 @@ pub enum Reading {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
     /// Which.
-    pub token: Token,
+    pub data_ref: DataRef,
     /// The project's namespace.
     pub namespace: String,
     /// The hub's.
@@ -86,7 +86,7 @@ pub struct Observed {
     pub former_users: BTreeMap<String, FormerUser>,
     /// The companion.
     pub companion: Option<Shared<CompanionFacts>>,
-    /// What former claims have left on it, if anything.
+    /// What former claims of policies have left on it, if anything.
     pub leftovers: Option<Leftovers>,
     /// Whether the companion has been seen to have what the source has.
     pub fresh: bool,
@@ -106,8 +106,8 @@ pub enum Signal {
 pub type Decided = Plan<Step<Project, Hub>, Signal>;
 
 /// Whether a deployment, in the project or on the hub, is promised a companion.
-pub fn expects(deployment: &WorkloadDeployment, token: &Token) -> bool {
-    annotated(deployment, annotation::EXPECTED_REFERENCED_DATA).contains(token)
+pub fn expects(deployment: &WorkloadDeployment, data_ref: &DataRef) -> bool {
+    annotated(deployment, annotation::EXPECTED_REFERENCED_DATA).contains(data_ref)
 }
 
 /// Decides about one companion: without [`Signal::Read`], it is as its source, or will be with these writes.
@@ -126,16 +126,16 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     if companion.terminating {
         return Plan::nothing(); // made anew when it is gone; its event enqueues it
     }
-    let (claims, confirm) = claims(observed, companion);
+    let (users, confirm) = users(observed, companion);
     let mut steps: Vec<Step<Project, Hub>> = confirm.into_iter().map(Step::Local).collect();
     let version = ObjectVersion::new(&companion.uid, &companion.version);
     // Taken off only once everybody who needs it has it by need, wherever that is (fact 27).
     let released = observed.leftovers.as_ref().filter(|leftovers| leftovers.needed_by.is_empty());
     let binding = released.and_then(|leftovers| leftovers.on_binding.as_ref());
     let release = binding.map(|version| Step::Remote(release_binding(observed, version)));
-    if claims.is_empty() {
+    if users.is_empty() {
         // Nobody has ever said that he uses it, or nobody can be read: not ours to judge.
-        if companion.claims.as_ref().is_some_and(|before| !before.is_empty()) {
+        if companion.users.as_ref().is_some_and(|before| !before.is_empty()) {
             steps.push(Step::Remote(Write::delete_version(object(observed), version)));
             return Plan::writes(steps);
         }
@@ -146,7 +146,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     if wanted && !observed.fresh {
         let Reading::Both { source, version: seen, companion: content } = &observed.reading else { return read() };
         if *seen != version {
-            return Plan::nothing(); // the watch is behind: who claims it now will be known with its next event
+            return Plan::nothing(); // the watch is behind: who uses it now will be known with its next event
         }
         let change = content.patch_to(source);
         if !content.can_become(source) && (!change.is_empty() || content != source) {
@@ -156,7 +156,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         }
         patch.extend(change);
     }
-    let metadata = metadata(companion, &claims, released.is_some_and(|leftovers| leftovers.on_companion));
+    let metadata = metadata(companion, &users, released.is_some_and(|leftovers| leftovers.on_companion));
     if !metadata.is_empty() {
         patch.insert("metadata".into(), Value::Object(metadata));
     }
@@ -172,43 +172,43 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
 /// The companion.
 fn object(observed: &Observed) -> Object {
     Object {
-        kind: observed.token.kind.into(),
+        kind: observed.data_ref.kind.into(),
         namespace: observed.hub_namespace.clone(),
-        name: observed.token.name.clone(),
+        name: observed.data_ref.name.clone(),
     }
 }
 
 fn create(observed: &Observed, source: &Payload) -> Write<Hub> {
     let users = observed.users.iter().filter(|user| user.wants_copy);
-    let claims: BTreeSet<String> = users.map(|user| resolve::claim(&observed.namespace, &user.name)).collect();
+    let users: BTreeSet<String> = users.map(|user| resolve::user_entry(&observed.namespace, &user.name)).collect();
     let mut body = Value::Object(source.fields());
     body["metadata"] = json!({
         "labels": { label::REFERENCED_DATA: "true" },
-        "annotations": { annotation::REFERENCED_BY: json!(claims).to_string() },
+        "annotations": { annotation::REFERENCED_BY: json!(users).to_string() },
     });
     Write::create(manager::COMPANION, object(observed), body)
 }
 
 /// Who uses the companion from now on, and the live reads that must stand behind each who does no more.
-fn claims(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, Vec<Write<Project>>) {
-    let before = companion.claims.clone().unwrap_or_default();
-    let corrupt = companion.claims.is_none();
-    let mut claims = BTreeSet::new();
+fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, Vec<Write<Project>>) {
+    let before = companion.users.clone().unwrap_or_default();
+    let corrupt = companion.users.is_none();
+    let mut users = BTreeSet::new();
     for user in &observed.users {
-        let entry = resolve::claim(&observed.namespace, &user.name);
-        // One that goes keeps its claim until it is gone, and so does one whose other data cannot be copied.
+        let entry = resolve::user_entry(&observed.namespace, &user.name);
+        // One that goes stays in the list until it is gone, and so does one whose other data cannot be copied.
         if corrupt || before.contains(&entry) || user.wants_copy {
-            claims.insert(entry);
+            users.insert(entry);
         }
     }
     let mut confirm = Vec::new();
     for entry in &before {
-        if claims.contains(entry) {
+        if users.contains(entry) {
             continue;
         }
         let ours = entry.split_once('/').filter(|(namespace, _)| *namespace == observed.namespace);
         let Some((namespace, name)) = ours else {
-            claims.insert(entry.clone()); // who that is, is not known here
+            users.insert(entry.clone()); // who that is, is not known here
             continue;
         };
         let nothing = FormerUser::default();
@@ -216,24 +216,24 @@ fn claims(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>,
         match former.deployment.as_deref() {
             // What the hub still holds of it is brought to the cell by its list.
             _ if former.copy_expects => {
-                claims.insert(entry.clone());
+                users.insert(entry.clone());
             }
-            Some(deployment) if expects(deployment, &observed.token) => {
-                claims.insert(entry.clone());
+            Some(deployment) if expects(deployment, &observed.data_ref) => {
+                users.insert(entry.clone());
             }
             Some(deployment) => confirm.push(Write::confirm_unchanged(deployment)),
             None => confirm.push(Write::confirm_absent(Object::named::<WorkloadDeployment>(namespace, name))),
         }
     }
-    (claims, confirm)
+    (users, confirm)
 }
 
 /// What changes in the companion's metadata. `released`: a former claim is taken off; it would send the companion to that
 /// city for ever (facts 24, 26).
-fn metadata(companion: &CompanionFacts, claims: &BTreeSet<String>, released: bool) -> Map<String, Value> {
+fn metadata(companion: &CompanionFacts, users: &BTreeSet<String>, released: bool) -> Map<String, Value> {
     let mut metadata = Map::new();
-    if companion.claims.as_ref() != Some(claims) {
-        metadata.insert("annotations".into(), json!({ annotation::REFERENCED_BY: json!(claims).to_string() }));
+    if companion.users.as_ref() != Some(users) {
+        metadata.insert("annotations".into(), json!({ annotation::REFERENCED_BY: json!(users).to_string() }));
     }
     if released {
         metadata.insert("labels".into(), json!({ label::KARMADA_CLAIM: null }));
@@ -258,7 +258,7 @@ fn release_binding(observed: &Observed, version: &ObjectVersion) -> Write<Hub> {
         },
         "spec": { "clusters": null, "placement": null },
     });
-    let name = names::binding_name(observed.token.kind.as_str(), &observed.token.name);
+    let name = names::binding_name(observed.data_ref.kind.as_str(), &observed.data_ref.name);
     let object = Object::named::<ResourceBinding>(&observed.hub_namespace, &name);
     Write::amend_version(manager::COMPANION, object, patch, version)
 }

@@ -33,9 +33,9 @@ fn payload(value: &str, more: &Value) -> Payload {
     Payload::parse(SourceKind::Secret, object.to_string().as_bytes()).unwrap().1
 }
 
-fn facts(claims: &[&str]) -> CompanionFacts {
-    let claims = Some(claims.iter().map(|name| format!("shop/{name}")).collect());
-    CompanionFacts { uid: "c".into(), version: "7".into(), claims, ..CompanionFacts::default() }
+fn facts(users: &[&str]) -> CompanionFacts {
+    let users = Some(users.iter().map(|name| format!("shop/{name}")).collect());
+    CompanionFacts { uid: "c".into(), version: "7".into(), users, ..CompanionFacts::default() }
 }
 
 /// One look at the Secret `db`.
@@ -70,8 +70,8 @@ impl Default for Case {
 
 impl Case {
     fn observed(&self) -> Observed {
-        let token = Token::secret("db");
-        let expecting = |name: &str| self.copies.iter().any(|wd| wd.name_any() == name && expects(wd, &token));
+        let data_ref = DataRef::secret("db");
+        let expecting = |name: &str| self.copies.iter().any(|wd| wd.name_any() == name && expects(wd, &data_ref));
         let users = self.users.iter().map(|(deployment, resolved)| User {
             name: deployment.name_any(),
             wants_copy: *resolved && deployment.metadata.deletion_timestamp.is_none(),
@@ -80,8 +80,8 @@ impl Case {
             deployment: self.others.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
             copy_expects: expecting(name),
         };
-        let claimants = self.companion.iter().flat_map(|companion| companion.claims.iter().flatten());
-        let former_users = claimants.filter_map(|claim| claim.strip_prefix("shop/"));
+        let listed = self.companion.iter().flat_map(|companion| companion.users.iter().flatten());
+        let former_users = listed.filter_map(|user| user.strip_prefix("shop/"));
         let reading = match (self.source.clone(), self.content.clone()) {
             (Some(source), None) => Reading::Source(source),
             (Some(source), Some((version, companion))) => Reading::Both { source, version, companion },
@@ -89,7 +89,7 @@ impl Case {
         };
         let leftovers = self.companion.as_ref().zip(self.binding.as_ref()).and_then(|(companion, binding)| {
             let residue = residue::of(companion, binding, |_| false)?;
-            let parents = self.copies.iter().filter(|copy| expects(copy, &token));
+            let parents = self.copies.iter().filter(|copy| expects(copy, &data_ref));
             let parents = parents.map(|copy| names::deployment_binding(&copy.name_any()));
             Some(Leftovers {
                 on_companion: residue.on_companion,
@@ -98,7 +98,7 @@ impl Case {
             })
         });
         Observed {
-            token: token.clone(),
+            data_ref: data_ref.clone(),
             namespace: "shop".into(),
             hub_namespace: "ns-1".into(),
             hub_namespace_lives: true,
@@ -204,7 +204,7 @@ fn a_changed_source_changes_its_companion_or_makes_it_anew() {
     case.content = seen("Qg==", &json!({ "type": "kubernetes.io/tls" }));
     assert_eq!(remote(&case.steps()[0]), &delete);
     case.content.as_mut().unwrap().0.resource_version = "8".into();
-    assert!(case.steps().is_empty(), "read at a version whose claims are not known");
+    assert!(case.steps().is_empty(), "read at a version whose users are not known");
     case.content = seen("Qg==", &json!({ "immutable": true }));
     case.source = Some(payload("Qg==", &json!({ "immutable": true })));
     assert!(case.steps().is_empty(), "immutable, and as it should be");
@@ -242,13 +242,13 @@ fn whoever_has_gone_gives_up_his_claim_after_a_live_read_and_the_last_takes_it_a
 
 #[test]
 fn what_is_not_understood_stays() {
-    let foreign = CompanionFacts { claims: Some(["other/x".to_owned()].into()), ..facts(&[]) };
-    for companion in [foreign, facts(&[]), CompanionFacts { claims: None, ..facts(&[]) }] {
+    let foreign = CompanionFacts { users: Some(["other/x".to_owned()].into()), ..facts(&[]) };
+    for companion in [foreign, facts(&[]), CompanionFacts { users: None, ..facts(&[]) }] {
         let case = Case { users: vec![], companion: Some(companion.clone()), fresh: true, ..Case::default() };
         assert!(case.steps().is_empty(), "{companion:?}");
     }
     // With users, an annotation that cannot be read is written anew: every possible user is known.
-    let corrupt = CompanionFacts { claims: None, ..facts(&[]) };
+    let corrupt = CompanionFacts { users: None, ..facts(&[]) };
     let users = vec![(deployment("a"), false), (deployment("b"), true)];
     let case = Case { users, companion: Some(corrupt), fresh: true, ..Case::default() };
     let steps = case.steps();
@@ -265,7 +265,7 @@ fn a_claim_of_our_own_policies_is_undone_once_everybody_has_it_by_need() {
     let binding = |needed: bool, policy: &str| BindingFacts {
         uid: "b".into(),
         version: "9".into(),
-        template: Template::Companion(Token::secret("db")),
+        template: Template::Companion(DataRef::secret("db")),
         policy: Some(policy.into()),
         required_by: needed
             .then(|| BindingSnapshot { name: "a-workloaddeployment".into(), clusters: vec![] })
@@ -311,14 +311,14 @@ fn a_claim_of_our_own_policies_is_undone_once_everybody_has_it_by_need() {
 #[test]
 fn a_snapshot_is_decided_again_from_its_record() {
     let record = json!({
-        "token": "Secret/db",
+        "data_ref": "Secret/db",
         "namespace": "shop",
         "hub_namespace": "ns-1",
         "hub_namespace_lives": true,
         "users": [{ "name": "a", "wants_copy": true }],
         "former_users": { "b": { "deployment": null, "copy_expects": false } },
         "companion": {
-            "uid": "c", "version": "7", "claims": ["shop/a", "shop/b"], "policy": null, "terminating": false,
+            "uid": "c", "version": "7", "users": ["shop/a", "shop/b"], "policy": null, "terminating": false,
         },
         "leftovers": null,
         "fresh": true,

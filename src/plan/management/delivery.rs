@@ -9,7 +9,7 @@ use super::{
     facts::{AttachedBinding, BindingFacts, Phase, SharedCompanion},
 };
 use crate::{
-    api::{compute::WorkloadDeployment, karmada::Suspension, names::CityCode, reason::Reason, referenced::Token},
+    api::{compute::WorkloadDeployment, karmada::Suspension, names::CityCode, reason::Reason, referenced::DataRef},
     plan::condition::Verdict,
 };
 
@@ -23,7 +23,7 @@ pub struct Karmada {
     /// The copy's binding.
     pub binding: Option<BindingFacts>,
     /// The bindings of the companions that the copy expects.
-    pub attached: BTreeMap<Token, AttachedBinding>,
+    pub attached: BTreeMap<DataRef, AttachedBinding>,
     /// The clusters that the copy goes to, as far as they are there, and all that carry the city's label.
     pub clusters: BTreeMap<String, ClusterFacts>,
     /// What keeps the city from leaving a cluster that the copy goes to, in words; nothing when it is not to leave, or does.
@@ -40,7 +40,7 @@ pub struct Evidence<'a> {
     /// What Karmada made of it.
     pub karmada: &'a Karmada,
     /// The companions that the copy expects.
-    pub companions: &'a BTreeMap<Token, SharedCompanion>,
+    pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
     /// Whether Karmada is known to take its time: what it has not done yet then says nothing of its settings.
     pub behind: bool,
 }
@@ -86,7 +86,7 @@ pub enum Repair {
     /// The deployment's copy.
     Copy,
     /// A companion.
-    Companion(Token),
+    Companion(DataRef),
 }
 
 /// Why something is not where it is to be.

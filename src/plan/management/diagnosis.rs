@@ -16,7 +16,7 @@ use crate::{
         meta::{annotation, label},
         names::{self, CityPolicyName},
         reason::Reason,
-        referenced::Token,
+        referenced::DataRef,
     },
     plan::references::annotated,
 };
@@ -130,7 +130,7 @@ fn diagnose_dependencies(
     evidence: &Evidence<'_>,
     binding: &BindingFacts,
     namespace: &str,
-    expected: &[Token],
+    expected: &[DataRef],
 ) -> Delivery {
     if expected.is_empty() {
         return Delivery::Delivered { on: binding.clusters.clone(), note: None };
@@ -143,8 +143,8 @@ fn diagnose_dependencies(
         };
         return gap.of_data();
     }
-    for token in expected {
-        if let Some(gap) = not_attached(evidence, binding, namespace, token) {
+    for data_ref in expected {
+        if let Some(gap) = not_attached(evidence, binding, namespace, data_ref) {
             return gap.of_data();
         }
     }
@@ -152,10 +152,10 @@ fn diagnose_dependencies(
 }
 
 /// Why Karmada does not know all that the deployment depends on; nothing when it does.
-fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[Token]) -> Option<String> {
+fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Option<String> {
     let at = format!("ResourceBinding {namespace}/{}", parent(evidence));
     if evidence.behind
-        && !expected.iter().all(|token| binding.dependencies.iter().flatten().any(|known| known == token))
+        && !expected.iter().all(|data_ref| binding.dependencies.iter().flatten().any(|known| known == data_ref))
     {
         return Some(format!("{at} does not list all yet that it depends on: Karmada takes its time"));
     }
@@ -169,7 +169,7 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
         None => &[][..],
         Some(known) => known,
     };
-    let unknown: Vec<Token> = expected.iter().filter(|token| !known.contains(token)).cloned().collect();
+    let unknown: Vec<DataRef> = expected.iter().filter(|data_ref| !known.contains(data_ref)).cloned().collect();
     (!unknown.is_empty()).then(|| {
         format!(
             "{at} does not list {}: the ResourceInterpreterCustomization workloaddeployment is missing, or its \
@@ -180,12 +180,12 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
 }
 
 /// Why one companion is not where the deployment needs it, and what is to be repaired; nothing when it is.
-fn not_attached(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, token: &Token) -> Option<Gap> {
-    let (kind, name) = (token.kind.as_str(), &token.name);
+fn not_attached(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, data_ref: &DataRef) -> Option<Gap> {
+    let (kind, name) = (data_ref.kind.as_str(), &data_ref.name);
     let attached_name = names::binding_name(kind, name);
-    let Some(attached) = evidence.karmada.attached.get(token).filter(|binding| !binding.terminating) else {
+    let Some(attached) = evidence.karmada.attached.get(data_ref).filter(|binding| !binding.terminating) else {
         let text = format!("Karmada has no ResourceBinding {namespace}/{attached_name} for {kind} {name}");
-        return Some(Gap::silent(Reason::BindingMissing, text, Some(Repair::Companion(token.clone()))));
+        return Some(Gap::silent(Reason::BindingMissing, text, Some(Repair::Companion(data_ref.clone()))));
     };
     if let Some(cluster) = binding.clusters.iter().find(|cluster| !attached.needed_on.contains(cluster)) {
         let text = format!(
@@ -200,17 +200,17 @@ fn not_attached(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str
     binding
         .clusters
         .iter()
-        .find_map(|cluster| not_applied(evidence, &brought, cluster, Repair::Companion(token.clone())))
+        .find_map(|cluster| not_applied(evidence, &brought, cluster, Repair::Companion(data_ref.clone())))
 }
 
 /// Companions that a policy claims beside bringing them along. Those of city policies are on their way out: a migration,
 /// or what one has left, which is undone.
-fn claimed_elsewhere(evidence: &Evidence<'_>, expected: &[Token]) -> Option<Note> {
-    let claims = expected.iter().filter_map(|token| {
-        let companion = evidence.companions.get(token)?;
+fn claimed_elsewhere(evidence: &Evidence<'_>, expected: &[DataRef]) -> Option<Note> {
+    let claims = expected.iter().filter_map(|data_ref| {
+        let companion = evidence.companions.get(data_ref)?;
         let policy = companion.policy.as_deref().filter(|policy| CityPolicyName::parse(policy).is_none());
         let claimant = facts::claimant(policy, companion.cluster_policy.as_deref())?;
-        Some(format!("{} {} is also claimed by {claimant}", token.kind.as_str(), token.name))
+        Some(format!("{} {} is also claimed by {claimant}", data_ref.kind.as_str(), data_ref.name))
     });
     let claims: Vec<String> = claims.collect();
     (!claims.is_empty()).then(|| Note {
@@ -228,13 +228,13 @@ fn parent(evidence: &Evidence<'_>) -> String {
 }
 
 /// Judges its data where each companion goes to the one city whose policy claims it.
-fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[Token]) -> Delivery {
-    for token in expected {
-        let (kind, name) = (token.kind.as_str(), &token.name);
-        let own = evidence.karmada.attached.get(token);
+fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Delivery {
+    for data_ref in expected {
+        let (kind, name) = (data_ref.kind.as_str(), &data_ref.name);
+        let own = evidence.karmada.attached.get(data_ref);
         let missing = binding.clusters.iter().find(|cluster| own.is_none_or(|own| !own.clusters.contains(cluster)));
         let Some(cluster) = missing else { continue };
-        let companion = evidence.companions.get(token);
+        let companion = evidence.companions.get(data_ref);
         let by = companion.and_then(|of| facts::claimant(of.policy.as_deref(), of.cluster_policy.as_deref()));
         let by = by.unwrap_or_else(|| "no policy".to_owned());
         let text = format!(

@@ -13,7 +13,7 @@ fn are_reported(cases: &[Cause]) {
         let Delivery::Blocked { cause, data, silent, repair, .. } = look(&world) else { panic!("{name}") };
         let cured = match name {
             "binding lost (49)" | "work lost (55)" => Some(Repair::Copy),
-            "attached binding lost (50)" => Some(Repair::Companion(Token::secret("db"))),
+            "attached binding lost (50)" => Some(Repair::Companion(DataRef::secret("db"))),
             _ => None,
         };
         assert_eq!(repair, cured, "{name}");
@@ -154,7 +154,7 @@ fn what_keeps_data_from_going_along_is_named() {
         (
             "script missing, old binding (38)",
             |w| {
-                w.bindings.get_mut(PARENT).unwrap().dependencies = Some(vec![Token::config_map("old")]);
+                w.bindings.get_mut(PARENT).unwrap().dependencies = Some(vec![DataRef::config_map("old")]);
             },
             "DependenciesNotPropagated",
             &["does not list Secret/db"],

@@ -89,12 +89,12 @@ fn look(world: &World) -> Delivery {
         policy_lives: world.policy,
         phase: world.phase,
         binding,
-        attached: attached.into_iter().map(|binding| (Token::secret("db"), binding)).collect(),
+        attached: attached.into_iter().map(|binding| (DataRef::secret("db"), binding)).collect(),
         clusters: world.clusters.clone(),
         drain_waits: None,
     };
     let companion = SharedCompanion::of(&world.companion, "shop/wd", None);
-    let companions = [(Token::secret("db"), companion)].into();
+    let companions = [(DataRef::secret("db"), companion)].into();
     let city = CityCode::parse("dfw").unwrap();
     let behind = world.behind;
     let evidence = Evidence { copy: &world.copy, city: &city, karmada: &karmada, companions: &companions, behind };

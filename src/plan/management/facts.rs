@@ -14,7 +14,7 @@ use crate::api::{
     karmada::{BindingSnapshot, PolicyPlacement, ResourceBinding, Suspension},
     meta::{annotation, finalizer, label},
     names::CityCode,
-    referenced::Token,
+    referenced::DataRef,
 };
 
 /// Condition `Scheduled` of a binding.
@@ -88,7 +88,7 @@ pub struct BindingFacts {
     /// Whether Karmada's dependency distributor has taken it up (fact 37).
     pub distributed: bool,
     /// What Karmada understood that the template depends on; `None` when it did not say (fact 38).
-    pub dependencies: Option<Vec<Token>>,
+    pub dependencies: Option<Vec<DataRef>>,
     /// What somebody has stopped of it.
     #[serde(default)]
     pub suspension: Suspension,
@@ -197,8 +197,8 @@ pub fn claimant(policy: Option<&str>, cluster_policy: Option<&str>) -> Option<St
     cluster_policy.or_else(|| policy.map(|name| format!("PropagationPolicy {name}")))
 }
 
-/// The tokens in Karmada's record of dependencies, a JSON array of object references.
-fn dependencies(text: &str) -> Vec<Token> {
+/// The references to data in Karmada's record of dependencies, a JSON array of object references.
+fn dependencies(text: &str) -> Vec<DataRef> {
     let list: Vec<BTreeMap<String, Value>> = serde_json::from_str(text).unwrap_or_default();
     let field = |entry: &BTreeMap<String, Value>, key: &str| {
         entry.get(key).and_then(Value::as_str).unwrap_or_default().to_owned()
@@ -217,7 +217,7 @@ pub struct CompanionFacts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
     /// Who uses it, as `<project namespace>/<deployment>`. `None` when the annotation cannot be read.
-    pub claims: Option<BTreeSet<String>>,
+    pub users: Option<BTreeSet<String>>,
     /// Name of the PropagationPolicy that claims it; none should (fact 21).
     pub policy: Option<String>,
     /// The ClusterPropagationPolicy that claims it; none should.
@@ -237,7 +237,7 @@ impl CompanionFacts {
             uid: meta.uid.clone().unwrap_or_default(),
             version: meta.resource_version.clone().unwrap_or_default(),
             created: meta.creation_timestamp.as_ref().map(|created| created.0),
-            claims: text(annotation::REFERENCED_BY)
+            users: text(annotation::REFERENCED_BY)
                 .map_or_else(|| Some(BTreeSet::new()), |text| serde_json::from_str(text).ok()),
             policy: text(annotation::POLICY_NAME).filter(|_| claimed).cloned(),
             cluster_policy: cluster_policy(meta),
@@ -246,8 +246,8 @@ impl CompanionFacts {
     }
 
     /// Whether this user stands in `referenced-by`, and the companion stays.
-    pub fn is_claimed_by(&self, user: &str) -> bool {
-        !self.terminating && self.claims.as_ref().is_some_and(|claims| claims.contains(user))
+    pub fn is_used_by(&self, user: &str) -> bool {
+        !self.terminating && self.users.as_ref().is_some_and(|users| users.contains(user))
     }
 }
 
@@ -262,7 +262,7 @@ pub struct SharedCompanion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
     /// Whether the deployment stands in `referenced-by`, and the companion stays.
-    pub claimed: bool,
+    pub used: bool,
     /// Whether it has been seen to have what its source has now.
     pub fresh: bool,
     /// Name of the PropagationPolicy that claims it.
@@ -281,7 +281,7 @@ impl SharedCompanion {
             uid: facts.uid.clone(),
             version: facts.version.clone(),
             created: facts.created,
-            claimed: facts.is_claimed_by(user),
+            used: facts.is_used_by(user),
             fresh: copied == Some(&*facts.uid),
             policy: facts.policy.clone(),
             cluster_policy: facts.cluster_policy.clone(),

@@ -13,7 +13,7 @@ use super::{
     blocked::{Case, State},
     diagnosis::{self, Delivery, Evidence, Karmada, Repair},
     federation_status as status,
-    repair::{Repairs, Whole},
+    repair::{LastDelivery, Repairs},
     resolve::{self, Data},
 };
 use crate::{
@@ -69,7 +69,7 @@ pub enum Signal {
         /// Whether Karmada says nothing about it.
         silent: bool,
         /// What was delivered, when nothing has been reported to lack.
-        whole: Option<Whole>,
+        last_delivery: Option<LastDelivery>,
     },
     /// An Event tells this cause.
     Reported(Reason),
@@ -141,8 +141,8 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let said = status::plan(deployment, copy, &data, finding.as_ref(), lasts, events, now);
     steps.extend(said.writes.into_iter().map(Step::Local));
     let mut signals: Vec<Signal> = blocked(&state).into_iter().chain(said.event.map(Signal::Reported)).collect();
-    if let Some(lost) = state.lost.as_ref().filter(|lost| lost.decision.now) {
-        let repair = repair(observed, copy, lost.what, now);
+    if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {
+        let repair = repair(observed, copy, pending.what, now);
         signals.extend((!repair.is_empty()).then_some(Signal::Repaired));
         steps.extend(repair);
     }
@@ -152,7 +152,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
 /// What is to be remembered of a deployment that is blocked.
 fn blocked(state: &State<'_>) -> Option<Signal> {
     let reason = state.blocker.clone()?;
-    Some(Signal::Blocked { reason, silent: state.silent, whole: state.whole.clone() })
+    Some(Signal::Blocked { reason, silent: state.silent, last_delivery: state.last_delivery.clone() })
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.
@@ -198,16 +198,16 @@ fn repair(
             let what = format!("WorkloadDeployment {}", copy.name_any());
             (Write::amend(manager::REPAIR, patch, copy), what)
         }
-        Repair::Companion(token) => {
-            let companion = observed.data.companions.get(token).filter(|companion| !companion.terminating);
+        Repair::Companion(data_ref) => {
+            let companion = observed.data.companions.get(data_ref).filter(|companion| !companion.terminating);
             let Some(companion) = companion else { return Vec::new() };
             let object = Object {
-                kind: token.kind.into(),
+                kind: data_ref.kind.into(),
                 namespace: copy.namespace().unwrap_or_default(),
-                name: token.name.clone(),
+                name: data_ref.name.clone(),
             };
             let version = ObjectVersion::new(&companion.uid, &companion.version);
-            (Write::amend_version(manager::REPAIR, object, patch, &version), token.to_string())
+            (Write::amend_version(manager::REPAIR, object, patch, &version), data_ref.to_string())
         }
     };
     let mut steps = vec![Step::Remote(repair)];

@@ -39,7 +39,7 @@ fn unbound(condition: Option<Value>) -> Observed {
         blocked: Some(Blocked {
             reason: "BindingMissing".into(),
             elapsed: Duration::from_secs(6),
-            whole: None,
+            last_delivery: None,
             events: Vec::new(),
             repairs: 0,
         }),

@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    api::referenced::Token,
+    api::referenced::DataRef,
     plan::{Next, Op, management::orphan, recorded::recorded},
 };
 
@@ -161,7 +161,7 @@ fn a_source_that_cannot_be_copied_is_reported_everywhere_at_once() {
     let mut wd = marked();
     let volume = json!({ "name": "v", "secret": { "secretName": "db" } });
     wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
-    let sources = [(Token::secret("db"), resolve::Source::Absent)].into();
+    let sources = [(DataRef::secret("db"), resolve::Source::Absent)].into();
     let data = resolve::View { sources, ..resolve::View::default() };
     let plan = plan(&Observed { data, ..observed(&wd, Some("n1"), Some(namespace()), None) }, NOW);
     let bodies: Vec<&Value> = plan
@@ -310,7 +310,7 @@ fn a_snapshot_is_decided_again_from_its_record() {
         },
         "blocked": {
             "reason": "BindingMissing", "elapsed": { "secs": 6, "nanos": 0 },
-            "whole": { "copy": "c1", "since": "1970-01-01T00:00:00Z", "places": "cell-dfw has what the hub was given" },
+            "last_delivery": { "copy": "c1", "since": "1970-01-01T00:00:00Z", "places": "cell-dfw has what the hub was given" },
             "events": [], "repairs": 0,
         },
         "repairs": {
@@ -323,8 +323,8 @@ fn a_snapshot_is_decided_again_from_its_record() {
     let observed: Observed = serde_json::from_value(record.clone()).unwrap();
     assert_eq!(json!(observed), record);
     let plan = plan(&observed, NOW);
-    let whole = observed.blocked.as_ref().unwrap().whole.clone();
-    let blocked = Signal::Blocked { reason: "BindingMissing".into(), silent: true, whole };
+    let last_delivery = observed.blocked.as_ref().unwrap().last_delivery.clone();
+    let blocked = Signal::Blocked { reason: "BindingMissing".into(), silent: true, last_delivery };
     assert_eq!(plan.signals, [blocked, Signal::Reported(Reason::BindingMissing), Signal::Repaired]);
     assert_eq!(plan.next, Next::After(Timing::default().delivery_grace));
     assert_eq!(touches(&plan), 1, "{:?}", plan.steps);

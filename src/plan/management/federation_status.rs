@@ -137,7 +137,7 @@ fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentStatus {
 fn federated(finding: Option<&Delivery>, reported: bool, early: bool) -> Option<Verdict> {
     match finding? {
         Delivery::Delivered { .. } if early && !reported => None,
-        // It begins as all that is delivered does: which clusters have it is read off it (`repair::Whole`).
+        // It begins as all that is delivered does: which clusters have it is read off it (`repair::LastDelivery`).
         Delivery::Delivered { on, note: Some(note) } => {
             let text = format!("{}; {}", repair::delivered(on).message, note.message);
             reported.then(|| Verdict::yes(note.reason.clone(), text))

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::{BindingFacts, CompanionFacts};
 use crate::api::{
     names::{self, CityCode},
-    referenced::Token,
+    referenced::DataRef,
 };
 
 /// A deployment's copy in the hub namespace, and the companions that it expects.
@@ -18,7 +18,7 @@ pub struct Consumer {
     /// Its city; `None` when its label names none.
     pub city: Option<CityCode>,
     /// The companions.
-    pub expects: Vec<Token>,
+    pub expects: Vec<DataRef>,
 }
 
 /// What one hub namespace shows of the way.
@@ -28,16 +28,16 @@ pub struct Observed {
     pub consumers: Vec<Consumer>,
     /// Of each companion that is there, the policy that claims it: a PropagationPolicy by name, a
     /// ClusterPropagationPolicy by kind and name.
-    pub claimed_by: BTreeMap<Token, Option<String>>,
+    pub claimed_by: BTreeMap<DataRef, Option<String>>,
     /// Of each companion that has a binding, names of the bindings that need it.
-    pub required_by: BTreeMap<Token, BTreeSet<String>>,
+    pub required_by: BTreeMap<DataRef, BTreeSet<String>>,
 }
 
 /// Whether every companion is brought to each deployment that expects it by its need (fact 23), so that claims may go.
 pub fn all_delivered_by_dependency(observed: &Observed) -> bool {
     observed.consumers.iter().all(|consumer| {
         let parent = names::deployment_binding(&consumer.deployment);
-        let brought = |token| observed.required_by.get(token).is_some_and(|by| by.contains(&parent));
+        let brought = |data_ref| observed.required_by.get(data_ref).is_some_and(|by| by.contains(&parent));
         consumer.expects.iter().all(brought)
     })
 }
@@ -48,10 +48,10 @@ pub fn rollback_impact(observed: &Observed) -> Option<Vec<String>> {
     let mut impact = BTreeSet::new();
     for consumer in &observed.consumers {
         let Some(city) = &consumer.city else { continue };
-        for token in &consumer.expects {
-            let policy = observed.claimed_by.get(token)?.as_ref()?;
+        for data_ref in &consumer.expects {
+            let policy = observed.claimed_by.get(data_ref)?.as_ref()?;
             if *policy != city.policy_name() {
-                impact.insert(format!("{city} loses {token}, which stays with {policy}"));
+                impact.insert(format!("{city} loses {data_ref}, which stays with {policy}"));
             }
         }
     }
@@ -78,13 +78,13 @@ mod tests {
         Consumer {
             deployment: deployment.into(),
             city: city.map(|city| CityCode::parse(city).unwrap()),
-            expects: expects.iter().map(|name| Token::secret(name)).collect(),
+            expects: expects.iter().map(|name| DataRef::secret(name)).collect(),
         }
     }
 
-    fn required(by: &[(&str, &[&str])]) -> BTreeMap<Token, BTreeSet<String>> {
+    fn required(by: &[(&str, &[&str])]) -> BTreeMap<DataRef, BTreeSet<String>> {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-        by.iter().map(|(token, by)| (Token::secret(token), names(by))).collect()
+        by.iter().map(|(data_ref, by)| (DataRef::secret(data_ref), names(by))).collect()
     }
 
     /// Attached bindings, each with the bindings that need it.
@@ -124,8 +124,8 @@ mod tests {
         let dfw = consumer("web", Some("dfw"), &["db"]);
         let ord = consumer("api", Some("ord"), &["db"]);
         let lost = |text: &str| Some(vec![text.to_owned()]);
-        let claimed = |policy: Option<&str>| [(Token::secret("db"), policy.map(str::to_owned))].into();
-        let none: BTreeMap<Token, Option<String>> = BTreeMap::new();
+        let claimed = |policy: Option<&str>| [(DataRef::secret("db"), policy.map(str::to_owned))].into();
+        let none: BTreeMap<DataRef, Option<String>> = BTreeMap::new();
         for (what, consumers, claimed_by, expected) in [
             ("nobody expects anything", vec![consumer("web", Some("dfw"), &[])], none.clone(), Some(vec![])),
             ("the companion is not there", vec![dfw.clone()], none, None),
@@ -160,10 +160,10 @@ mod tests {
         };
         let companions = [companion(None), companion(Some("city-dfw")), companion(Some("city-ord"))];
         let bindings = [
-            binding(Template::Companion(Token::secret("db")), "city-dfw"),
+            binding(Template::Companion(DataRef::secret("db")), "city-dfw"),
             binding(Template::Foreign, "city-dfw"),
             binding(Template::Deployment("web".into()), "city-dfw"),
-            binding(Template::Companion(Token::secret("db")), "city-ord"),
+            binding(Template::Companion(DataRef::secret("db")), "city-ord"),
         ];
         assert_eq!(claims_left("city-dfw", &companions, &bindings), 3, "a deployment's own binding is no companion's");
         assert_eq!(claims_left("city-sea", &companions, &bindings), 0);

@@ -166,7 +166,7 @@ impl Look<'_> {
             let (there, turn) = (&self.namespaces[&namespace], &of.turn);
             let back = turn.attempt.starts_with(BACK);
             let arrived = if back || called_off {
-                there.is_whole_on(&turn.to)
+                there.is_complete_on(&turn.to)
             } else {
                 there.missing(&turn.to, of.before).is_none()
             };
@@ -184,7 +184,7 @@ impl Look<'_> {
     /// Asks the scheduler again, under another name, for what it has left where it was although the cluster is able.
     fn ask_again(&self, next: &mut Move, namespace: &str, of: UnderWay) -> UnderWay {
         let (there, turn) = (&self.namespaces[namespace], &of.turn);
-        if there.is_whole_on(&turn.to) || !self.passed(of.asked, self.timing.drain_retry) {
+        if there.is_complete_on(&turn.to) || !self.passed(of.asked, self.timing.drain_retry) {
             return of;
         }
         let missing = there.missing(&turn.to, Before::FULL).unwrap_or_default();

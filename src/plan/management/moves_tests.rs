@@ -52,8 +52,9 @@ impl World {
         assert_eq!(plan.next == Next::Await, self.moves.is_empty(), "what moves is looked at again");
         for (name, there) in &mut self.namespaces {
             let turn = self.moves.get(&dfw()).and_then(|of| of.turn(name)).cloned();
-            there.standing = turn
-                .or_else(|| there.standing.clone().filter(|turn| there.has(&turn.to) && !there.is_whole_on(&turn.to)));
+            there.standing = turn.or_else(|| {
+                there.standing.clone().filter(|turn| there.has(&turn.to) && !there.is_complete_on(&turn.to))
+            });
         }
         format!("{:?}", plan.steps)
     }

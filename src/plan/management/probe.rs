@@ -16,7 +16,7 @@ use super::{
     residue,
 };
 use crate::{
-    api::{names::CityCode, referenced::Token},
+    api::{names::CityCode, referenced::DataRef},
     plan::{Hub, Plan, Write},
 };
 
@@ -60,8 +60,9 @@ pub enum Strength {
 
 impl Strength {
     /// That of a deployment that expects these companions.
-    fn of(expected: &[Token]) -> Self {
-        let another = |(n, token): (usize, &Token)| expected[..n].iter().any(|before| before.kind == token.kind);
+    fn of(expected: &[DataRef]) -> Self {
+        let another =
+            |(n, data_ref): (usize, &DataRef)| expected[..n].iter().any(|before| before.kind == data_ref.kind);
         match expected {
             [] => Self::Nothing,
             _ if expected.iter().enumerate().any(another) => Self::Several,
@@ -87,15 +88,15 @@ pub fn evidence(
     policy: &str,
     parent: &str,
     binding: &BindingFacts,
-    expected: &[Token],
-    attached: impl Fn(&Token) -> Option<Option<Arc<BindingFacts>>>,
+    expected: &[DataRef],
+    attached: impl Fn(&DataRef) -> Option<Option<Arc<BindingFacts>>>,
 ) -> Option<Evidence> {
     let scheduled = binding.scheduled.as_ref().is_some_and(|said| said.succeeded) && !binding.clusters.is_empty();
     if binding.terminating || !scheduled || !binding.is_claimed_by(policy) {
         return None;
     }
     let attached: Vec<Option<Arc<BindingFacts>>> = expected.iter().map(attached).collect::<Option<_>>()?;
-    let listed = |token: &Token| binding.dependencies.as_ref().is_some_and(|known| known.contains(token));
+    let listed = |data_ref: &DataRef| binding.dependencies.as_ref().is_some_and(|known| known.contains(data_ref));
     let brought = |of: &Option<Arc<BindingFacts>>| {
         of.as_ref().is_some_and(|of| !residue::is_needed(of, parent, Some(&binding.clusters)))
     };

@@ -200,7 +200,7 @@ fn that_nobody_can_be_asked_counts_until_somebody_can() {
 #[test]
 fn a_deployment_shows_something_only_where_an_answer_can_come() {
     let on = |names: &[&str]| names.iter().map(|name| TargetCluster { name: (*name).into() }).collect::<Vec<_>>();
-    let (one, two) = (Token::config_map("one"), Token::config_map("two"));
+    let (one, two) = (DataRef::config_map("one"), DataRef::config_map("two"));
     let binding = BindingFacts {
         policy: Some("city-dfw".into()),
         clusters: vec!["cell-dfw".into()],
@@ -216,7 +216,7 @@ fn a_deployment_shows_something_only_where_an_answer_can_come() {
     };
     let both = [one.clone(), two.clone()];
     let show = |binding: &BindingFacts, second: Option<Option<Arc<BindingFacts>>>| {
-        let of = |token: &Token| if *token == one { attached(&["cell-dfw"]) } else { second.clone() };
+        let of = |data_ref: &DataRef| if *data_ref == one { attached(&["cell-dfw"]) } else { second.clone() };
         evidence("city-dfw", "web", binding, &both, of)
     };
     let seen = show(&binding, attached(&["cell-dfw"])).unwrap();
@@ -252,5 +252,5 @@ fn a_deployment_shows_something_only_where_an_answer_can_come() {
         change(&mut binding);
         assert!(!show(&binding, attached(&["cell-dfw"])).unwrap().answered, "{what}");
     }
-    assert_eq!(Strength::of(&[Token::secret("one"), one]), Single);
+    assert_eq!(Strength::of(&[DataRef::secret("one"), one]), Single);
 }

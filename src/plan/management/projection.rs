@@ -79,9 +79,9 @@ impl Quarantine {
     }
 }
 
-/// Where a hub Instance belongs, by its own word.
+/// Where a hub Instance comes from and belongs, by its own word.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Claimed {
+pub struct Origin {
     /// The project.
     pub project: ProjectName,
     /// Its namespace.
@@ -94,14 +94,14 @@ pub struct Claimed {
 ///
 /// # Errors
 /// Why it cannot be placed.
-pub fn identify(instance: &Instance) -> Result<Claimed, Quarantine> {
+pub fn identify(instance: &Instance) -> Result<Origin, Quarantine> {
     let label = |key: &str| instance.labels().get(key).filter(|value| !value.is_empty());
     let project = label(label::UPSTREAM_CLUSTER)
         .and_then(|value| ProjectName::from_label_value(value))
         .ok_or(Quarantine::Unidentifiable)?;
     let namespace = label(label::UPSTREAM_NAMESPACE).ok_or(Quarantine::MissingNamespaceLabel)?;
     let deployment = label(label::WORKLOAD_DEPLOYMENT_NAME).ok_or(Quarantine::MissingDeploymentName)?;
-    Ok(Claimed { project, namespace: namespace.clone(), deployment: deployment.clone() })
+    Ok(Origin { project, namespace: namespace.clone(), deployment: deployment.clone() })
 }
 
 /// Everything that is known about one place in a project. All of it is known: the caches behind it are filled.
@@ -115,7 +115,7 @@ pub struct Observed {
     pub facts: Option<NamespaceFacts>,
     /// The hub Instance that belongs there.
     pub source: Option<Shared<Instance>>,
-    /// Hub Instances that claim the place and lie in another namespace than the one that the hub keeps for it.
+    /// Hub Instances that name the place and lie in another namespace than the one that the hub keeps for it.
     pub foreign: Vec<Shared<Instance>>,
     /// The deployment that the source names.
     pub deployment: Option<Shared<WorkloadDeployment>>,
@@ -132,7 +132,7 @@ pub struct Misplaced {
     pub why: Quarantine,
 }
 
-/// Decides the writes for one place, and says who of those that claim it cannot be shown there; nothing of it depends on
+/// Decides the writes for one place, and says who of those that name it cannot be shown there; nothing of it depends on
 /// the time.
 pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Project, Hub>, Misplaced> {
     let foreign = observed.foreign.iter().map(|instance| (instance, Quarantine::Unidentifiable));

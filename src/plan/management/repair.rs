@@ -129,7 +129,7 @@ pub fn spread(uid: &str) -> f64 {
 
 /// What condition `Federated` said when a deployment was delivered last.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Whole {
+pub struct LastDelivery {
     /// Uid of the copy that was delivered.
     pub copy: String,
     /// Since when.
@@ -138,7 +138,7 @@ pub struct Whole {
     pub places: Option<String>,
 }
 
-impl Whole {
+impl LastDelivery {
     /// What it says now; nothing when it does not say that all is delivered, or says so of another copy than this.
     pub fn of(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Option<Self> {
         let condition = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
@@ -181,19 +181,19 @@ pub struct Loss<'a> {
 }
 
 impl Loss<'_> {
-    /// Whether it had been delivered before. `whole` is what was remembered from before it was lost.
+    /// Whether it had been delivered before. `last_delivery` is what was remembered from before it was lost.
     ///
     /// All of this is read off objects, so that it is still known after a restart: the condition as it is while nothing
     /// has been reported yet; the condition that has reported exactly this as a loss; and of the copy, that a cell has
     /// reported on it.
-    pub fn had_been_delivered(&self, whole: Option<&Whole>) -> bool {
+    pub fn had_been_delivered(&self, last_delivery: Option<&LastDelivery>) -> bool {
         if self.clusters.is_empty() && self.copy.status.is_some() {
             return true;
         }
         let uid = self.copy.uid().unwrap_or_default();
-        let remembered = whole.is_some_and(|whole| {
-            let older = self.created.is_none_or(|created| created <= whole.since);
-            whole.copy == uid && older && (self.clusters.is_empty() || whole.was_on(self.clusters))
+        let remembered = last_delivery.is_some_and(|last_delivery| {
+            let older = self.created.is_none_or(|created| created <= last_delivery.since);
+            last_delivery.copy == uid && older && (self.clusters.is_empty() || last_delivery.was_on(self.clusters))
         });
         remembered || self.is_reported_as_loss()
     }

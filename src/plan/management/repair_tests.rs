@@ -132,16 +132,16 @@ fn only_what_had_been_delivered_counts_as_lost() {
         let copy = copy(copied);
         let created = Some(created.parse().unwrap());
         let loss = Loss { deployment: &deployment, copy: &copy, created, clusters, cause: &cause };
-        let whole = Whole::of(&deployment, &copy);
-        assert_eq!(loss.had_been_delivered(whole.as_ref()), expected, "{name}");
+        let last_delivery = LastDelivery::of(&deployment, &copy);
+        assert_eq!(loss.had_been_delivered(last_delivery.as_ref()), expected, "{name}");
     }
     // What was remembered from before it was told, and what a cell has reported.
     let (deployment, copy) = (saying("False", "NotScheduled", ""), copy(old));
-    let remembered = Whole::of(&good(), &copy).unwrap();
+    let remembered = LastDelivery::of(&good(), &copy).unwrap();
     let created = Some(old.parse().unwrap());
     let loss = Loss { deployment: &deployment, copy: &copy, created, clusters: &dfw, cause: &cause };
     assert!(loss.had_been_delivered(Some(&remembered)));
-    assert!(!loss.had_been_delivered(Some(&Whole { copy: "another".into(), ..remembered })));
+    assert!(!loss.had_been_delivered(Some(&LastDelivery { copy: "another".into(), ..remembered })));
     let mut running = copy.clone();
     running.status = Some(serde_json::from_value(json!({})).unwrap());
     assert!(Loss { copy: &running, clusters: &[], ..loss }.had_been_delivered(None), "a cell has reported on it");

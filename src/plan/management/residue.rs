@@ -61,7 +61,7 @@ mod tests {
     use super::*;
     use crate::api::{
         karmada::{BindingSnapshot, TargetCluster},
-        referenced::Token,
+        referenced::DataRef,
     };
 
     /// A policy that may stand behind a claim. `city-dfw` selects companions, `city-ord` does not or is gone.
@@ -78,7 +78,7 @@ mod tests {
     /// Every companion with every binding that it may have.
     fn all() -> impl Iterator<Item = (CompanionFacts, BindingFacts)> {
         let templates =
-            [Template::Companion(Token::secret("db")), Template::Deployment("web".into()), Template::Foreign];
+            [Template::Companion(DataRef::secret("db")), Template::Deployment("web".into()), Template::Foreign];
         let bits = move |bits: u32| {
             let is = |bit: u32| bits & (1 << bit) != 0;
             let claim = |at: u32| CLAIMS[(bits >> at) as usize & 3].map(str::to_owned);

@@ -12,7 +12,7 @@ use crate::{
         compute::WorkloadDeployment,
         meta::annotation,
         reason::Reason,
-        referenced::{MAX_SOURCE_NAME, Token},
+        referenced::{DataRef, MAX_SOURCE_NAME},
     },
     plan::{
         condition::Verdict,
@@ -79,15 +79,15 @@ impl Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// Not all sources have been looked at.
-    Pending(Vec<Token>),
+    Pending(Vec<DataRef>),
     /// Some cannot be copied.
     Refused(Refusal),
     /// These are to be copied; optional ones that cannot be are left out.
     Complete {
         /// What the cell is to get.
-        wanted: Vec<Token>,
+        wanted: Vec<DataRef>,
         /// What it does without.
-        skipped: Vec<Token>,
+        skipped: Vec<DataRef>,
     },
 }
 
@@ -96,20 +96,20 @@ pub fn resolve(
     references: &[Reference],
     namespace: &str,
     limits: Limits,
-    sources: &BTreeMap<Token, Source>,
+    sources: &BTreeMap<DataRef, Source>,
 ) -> Resolution {
     let (mut pending, mut problems, mut wanted, mut skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut total = 0;
     for reference in references {
-        let state = sources.get(&reference.token).unwrap_or(&Source::Unknown);
+        let state = sources.get(&reference.data_ref).unwrap_or(&Source::Unknown);
         match (problem(reference, namespace, limits, state), state) {
-            (Some(_), _) if reference.optional => skipped.push(reference.token.clone()),
+            (Some(_), _) if reference.optional => skipped.push(reference.data_ref.clone()),
             (Some(problem), _) => problems.push(problem),
             (None, Source::Present { size }) => {
                 total += size;
                 wanted.push((reference, *size));
             }
-            (None, _) => pending.push(reference.token.clone()),
+            (None, _) => pending.push(reference.data_ref.clone()),
         }
     }
     if let Some((reason, _)) = problems.first() {
@@ -125,7 +125,7 @@ pub fn resolve(
     if total > limits.aggregate {
         wanted.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
         let largest: Vec<String> =
-            wanted.iter().take(MAX_NAMED_IN_MESSAGE).map(|(r, size)| format!("{} {size}", r.token)).collect();
+            wanted.iter().take(MAX_NAMED_IN_MESSAGE).map(|(r, size)| format!("{} {size}", r.data_ref)).collect();
         let message = format!(
             "all that it refers to has {total} bytes, {} is the limit (largest: {}): refer to less, or make it smaller",
             limits.aggregate,
@@ -133,13 +133,13 @@ pub fn resolve(
         );
         return Resolution::Refused(Refusal { reason: Reason::SourceTooLarge, message });
     }
-    Resolution::Complete { wanted: wanted.into_iter().map(|(r, _)| r.token.clone()).collect(), skipped }
+    Resolution::Complete { wanted: wanted.into_iter().map(|(r, _)| r.data_ref.clone()).collect(), skipped }
 }
 
 /// What is wrong with one reference.
 fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Source) -> Option<(Reason, String)> {
-    let token = &reference.token;
-    let (kind, name) = (token.kind.as_str(), &token.name);
+    let data_ref = &reference.data_ref;
+    let (kind, name) = (data_ref.kind.as_str(), &data_ref.name);
     let asked = || format!("(asked for by {})", reference.asked_by.join(", "));
     if name.len() > MAX_SOURCE_NAME {
         let text = format!(
@@ -149,7 +149,7 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
         );
         return Some((Reason::SourceNameTooLong, text));
     }
-    if !token.is_valid() {
+    if !data_ref.is_valid() {
         let text = format!("{name:?} is not a name that a {kind} can have {}: correct the reference", asked());
         return Some((Reason::SourceNotFound, text));
     }
@@ -190,18 +190,18 @@ pub struct View {
     /// How much may be copied.
     pub limits: Limits,
     /// What it refers to, as far as it is known.
-    pub sources: BTreeMap<Token, Source>,
+    pub sources: BTreeMap<DataRef, Source>,
     /// The companions, as far as there are any, of what it refers to, was promised, or has on the hub.
-    pub companions: BTreeMap<Token, SharedCompanion>,
+    pub companions: BTreeMap<DataRef, SharedCompanion>,
 }
 
 /// What is to be said of a deployment's data, on the project and on the hub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Data {
     /// Companions that the cell is to have, all of them in place on the hub. `None`: it refers to none, or not yet known.
-    pub expected: Option<Vec<Token>>,
+    pub expected: Option<Vec<DataRef>>,
     /// Optional references that were left out.
-    pub skipped: Vec<Token>,
+    pub skipped: Vec<DataRef>,
     /// Why some source cannot be copied.
     pub refusal: Option<Refusal>,
     /// What keeps it from being complete; nothing when `expected` is all that it needs.
@@ -219,20 +219,23 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     let namespace = deployment.namespace().unwrap_or_default();
     let references = references(&deployment.spec.template.spec);
     let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
-    let holds = |token: &Token| view.companions.get(token).is_some_and(|companion| companion.claimed);
+    let holds = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.used);
     // Instances of the old template run on what it referred to until they are replaced.
-    let refers = |token: &Token| references.iter().any(|r| &r.token == token);
-    let kept: Vec<Token> =
-        promised.iter().filter(|token| holds(token) && (refers(token) || is_rolling(deployment))).cloned().collect();
+    let refers = |data_ref: &DataRef| references.iter().any(|r| &r.data_ref == data_ref);
+    let kept: Vec<DataRef> = promised
+        .iter()
+        .filter(|data_ref| holds(data_ref) && (refers(data_ref) || is_rolling(deployment)))
+        .cloned()
+        .collect();
     let mut data = Data { refers: !references.is_empty(), ..Data::default() };
-    let held = |kept: Vec<Token>| (!kept.is_empty()).then_some(kept);
+    let held = |kept: Vec<DataRef>| (!kept.is_empty()).then_some(kept);
     if references.is_empty() {
         data.expected = held(kept);
         return data;
     }
     match resolve(&references, &namespace, view.limits, &view.sources) {
-        Resolution::Pending(tokens) => {
-            data.trouble = Some(Verdict::no(Reason::Resolving, format!("reading {}", list(&tokens))));
+        Resolution::Pending(data_refs) => {
+            data.trouble = Some(Verdict::no(Reason::Resolving, format!("reading {}", list(&data_refs))));
             data.skipped = annotated(deployment, annotation::SKIPPED_REFERENCED_DATA);
             data.expected = held(kept);
         }
@@ -243,12 +246,12 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
             data.expected = held(kept);
         }
         Resolution::Complete { wanted, skipped } => {
-            let is_fresh = |token: &Token| view.companions.get(token).is_some_and(|companion| companion.fresh);
-            let in_place = |token: &&Token| holds(token) && (kept.contains(token) || is_fresh(token));
-            let missing: Vec<Token> = wanted.iter().filter(|token| !in_place(token)).cloned().collect();
+            let is_fresh = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.fresh);
+            let in_place = |data_ref: &&DataRef| holds(data_ref) && (kept.contains(data_ref) || is_fresh(data_ref));
+            let missing: Vec<DataRef> = wanted.iter().filter(|data_ref| !in_place(data_ref)).cloned().collect();
             data.skipped = skipped;
             if missing.is_empty() {
-                let all: BTreeSet<Token> = wanted.into_iter().chain(kept).collect();
+                let all: BTreeSet<DataRef> = wanted.into_iter().chain(kept).collect();
                 data.expected = Some(all.into_iter().collect());
             } else {
                 data.trouble = Some(Verdict::no(Reason::Resolving, format!("copying {} to the hub", list(&missing))));
@@ -260,14 +263,14 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
 }
 
 /// Whether this deployment wants a companion of each of its references to be made now.
-pub fn wants_companions(deployment: &WorkloadDeployment, limits: Limits, sources: &BTreeMap<Token, Source>) -> bool {
+pub fn wants_companions(deployment: &WorkloadDeployment, limits: Limits, sources: &BTreeMap<DataRef, Source>) -> bool {
     let references = references(&deployment.spec.template.spec);
     let namespace = deployment.namespace().unwrap_or_default();
     matches!(resolve(&references, &namespace, limits, sources), Resolution::Complete { .. })
 }
 
 /// Entry of a deployment in a companion's `referenced-by`.
-pub fn claim(namespace: &str, deployment: &str) -> String {
+pub fn user_entry(namespace: &str, deployment: &str) -> String {
     format!("{namespace}/{deployment}")
 }
 
@@ -279,9 +282,9 @@ pub fn is_rolling(deployment: &WorkloadDeployment) -> bool {
 }
 
 /// Tokens for people.
-pub(super) fn list(tokens: &[Token]) -> String {
-    let shown: Vec<String> = tokens.iter().take(MAX_NAMED_IN_MESSAGE).map(ToString::to_string).collect();
-    match tokens.len().saturating_sub(MAX_NAMED_IN_MESSAGE) {
+pub(super) fn list(data_refs: &[DataRef]) -> String {
+    let shown: Vec<String> = data_refs.iter().take(MAX_NAMED_IN_MESSAGE).map(ToString::to_string).collect();
+    match data_refs.len().saturating_sub(MAX_NAMED_IN_MESSAGE) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }

@@ -30,14 +30,14 @@ fn each_failure_says_what_where_and_how_to_mend_it() {
     let refs = |list: &[(&str, bool)]| -> Vec<Reference> {
         list.iter()
             .map(|(name, optional)| Reference {
-                token: Token::secret(name),
+                data_ref: DataRef::secret(name),
                 optional: *optional,
                 asked_by: vec!["container c: envFrom".into()],
             })
             .collect()
     };
     let reported = |list: &[(&str, bool)], sources: &[(&str, Source)]| {
-        let known = sources.iter().map(|(name, source)| (Token::secret(name), source.clone())).collect();
+        let known = sources.iter().map(|(name, source)| (DataRef::secret(name), source.clone())).collect();
         resolve(&refs(list), "shop", limits, &known)
     };
     let cases: [(&[(&str, bool)], &[(&str, Source)], &str, &str); 8] = [
@@ -65,36 +65,36 @@ fn each_failure_says_what_where_and_how_to_mend_it() {
         let Resolution::Refused(refusal) = reported(list, sources) else { panic!("{list:?}") };
         assert!(refusal.reason == reason && refusal.message.contains(words), "{refusal:?}");
     }
-    assert_eq!(reported(&[("a", false)], &[]), Resolution::Pending(vec![Token::secret("a")]));
+    assert_eq!(reported(&[("a", false)], &[]), Resolution::Pending(vec![DataRef::secret("a")]));
     // Optional ones never stand in the way, whatever is wrong with them.
     for state in [Source::Absent, Source::Unauthorized(String::new()), present(500), Source::Taken] {
         let resolution = reported(&[("a", true), ("b", false)], &[("a", state), ("b", present(1))]);
-        let expected = Resolution::Complete { wanted: vec![Token::secret("b")], skipped: vec![Token::secret("a")] };
+        let expected = Resolution::Complete { wanted: vec![DataRef::secret("b")], skipped: vec![DataRef::secret("a")] };
         assert_eq!(resolution, expected);
     }
 }
 
 struct World {
-    sources: BTreeMap<Token, Source>,
-    /// Companions that the deployment claims, and whether they are fresh.
-    companions: BTreeMap<Token, bool>,
+    sources: BTreeMap<DataRef, Source>,
+    /// Companions that the deployment uses, and whether they are fresh.
+    companions: BTreeMap<DataRef, bool>,
 }
 
 fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
-    let claims = Some([claim("shop", "wd")].into());
-    let facts = CompanionFacts { uid: "c".into(), claims, ..CompanionFacts::default() };
+    let users = Some([user_entry("shop", "wd")].into());
+    let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
     let companion = |fresh: bool| SharedCompanion::of(&facts, "shop/wd", fresh.then_some("c"));
-    let companions = world.companions.iter().map(|(token, fresh)| (token.clone(), companion(*fresh))).collect();
+    let companions = world.companions.iter().map(|(data_ref, fresh)| (data_ref.clone(), companion(*fresh))).collect();
     data(deployment, &View { limits: Limits::default(), sources: world.sources.clone(), companions })
 }
 
-fn texts(tokens: Option<&Vec<Token>>) -> Vec<String> {
-    tokens.into_iter().flatten().map(ToString::to_string).collect()
+fn texts(data_refs: Option<&Vec<DataRef>>) -> Vec<String> {
+    data_refs.into_iter().flatten().map(ToString::to_string).collect()
 }
 
 #[test]
 fn the_promise_is_made_when_every_companion_is_in_place_and_kept_while_it_is_needed() {
-    let (a, b) = (Token::config_map("a"), Token::secret("b"));
+    let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
     let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
     let fresh = deployment(&refs, &json!({}));
     let mut world = World { sources: BTreeMap::new(), companions: BTreeMap::new() };
@@ -131,7 +131,7 @@ fn what_a_tenant_writes_into_the_annotation_is_believed_only_where_the_companion
 fn data_of_the_old_template_stays_until_its_instances_are_replaced() {
     let old = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/old"]"# });
     let mut deployment = deployment(&json!([]), &old);
-    let world = World { sources: BTreeMap::new(), companions: [(Token::secret("old"), true)].into() };
+    let world = World { sources: BTreeMap::new(), companions: [(DataRef::secret("old"), true)].into() };
     let status = |observed: i64, updated: i32| {
         serde_json::from_value(json!({ "replicas": 2, "updatedReplicas": updated, "observedGeneration": observed }))
             .unwrap()

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::{BindingFacts, CompanionFacts};
 use crate::{
-    api::{karmada::ResourceBinding, meta::annotation, names::Template, referenced::Token},
+    api::{karmada::ResourceBinding, meta::annotation, names::Template, referenced::DataRef},
     plan::{Hub, NamespaceFacts, Object, ObjectVersion, Plan, Write, ownership},
 };
 
@@ -37,9 +37,9 @@ impl Default for Sweep {
 }
 
 /// The companion that a binding's name speaks of.
-pub fn companion_of(binding: &str) -> Option<Token> {
+pub fn companion_of(binding: &str) -> Option<DataRef> {
     match Template::of_binding(binding) {
-        Template::Companion(token) => Some(token),
+        Template::Companion(data_ref) => Some(data_ref),
         Template::Deployment(_) | Template::Foreign => None,
     }
 }
@@ -53,7 +53,7 @@ pub struct Observed {
     /// Its version.
     pub version: ObjectVersion,
     /// The companion that its name speaks of.
-    pub companion: Token,
+    pub companion: DataRef,
     /// Whether that was there when companions were listed.
     pub companion_exists: bool,
     /// The policy that claims it.
@@ -72,7 +72,7 @@ pub struct Observed {
 
 impl Observed {
     /// From the metadata of a binding whose name speaks of `companion`, and what the watch knows of its content.
-    pub fn of(companion: Token, meta: &ObjectMeta, facts: Option<&BindingFacts>) -> Self {
+    pub fn of(companion: DataRef, meta: &ObjectMeta, facts: Option<&BindingFacts>) -> Self {
         let annotations = meta.annotations.as_ref();
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
         Self {
@@ -114,7 +114,7 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Hub>, Signal> {
     if is_paused(observed.namespace.as_ref(), observed.paused) {
         return Plan::nothing().with([Signal::Paused]);
     }
-    let Token { kind, name } = observed.companion.clone();
+    let DataRef { kind, name } = observed.companion.clone();
     let companion = Object { kind: kind.into(), namespace: observed.binding.namespace.clone(), name };
     let delete = Write::delete_version(observed.binding.clone(), observed.version.clone());
     Plan::writes(vec![Write::confirm_absent(companion), delete])
@@ -126,8 +126,8 @@ pub fn is_paused(namespace: Option<&NamespaceFacts>, paused: bool) -> bool {
 }
 
 /// Whether nobody can say who uses a companion: it is kept, and reported once.
-pub fn is_unclaimed(companion: &CompanionFacts) -> bool {
-    companion.claims.as_ref().is_none_or(BTreeSet::is_empty)
+pub fn has_no_known_user(companion: &CompanionFacts) -> bool {
+    companion.users.as_ref().is_none_or(BTreeSet::is_empty)
 }
 
 /// How many bindings one sweep may still remove. One that is refused takes nothing from the others' share, but has one of
@@ -188,8 +188,8 @@ mod tests {
 
     #[test]
     fn a_binding_is_named_after_its_companion() {
-        assert_eq!(companion_of("db-secret"), Some(Token::secret("db")));
-        assert_eq!(companion_of("settings-configmap"), Some(Token::config_map("settings")));
+        assert_eq!(companion_of("db-secret"), Some(DataRef::secret("db")));
+        assert_eq!(companion_of("settings-configmap"), Some(DataRef::config_map("settings")));
         assert_eq!(companion_of("web-p-dfw-workloaddeployment"), None);
         assert_eq!(companion_of("-secret"), None);
     }
@@ -208,7 +208,7 @@ mod tests {
         let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
         Observed {
             namespace: Some(NamespaceFacts { labels, ..NamespaceFacts::default() }),
-            ..Observed::of(Token::secret("db"), &meta, facts)
+            ..Observed::of(DataRef::secret("db"), &meta, facts)
         }
     }
 
@@ -276,11 +276,15 @@ mod tests {
     }
 
     #[test]
-    fn a_companion_without_a_readable_claim_is_unclaimed() {
-        let of = |claims: Option<&[&str]>| CompanionFacts {
-            claims: claims.map(|claims| claims.iter().map(|claim| (*claim).to_owned()).collect()),
+    fn of_a_companion_without_a_readable_list_nobody_knows_who_uses_it() {
+        let of = |users: Option<&[&str]>| CompanionFacts {
+            users: users.map(|users| users.iter().map(|user| (*user).to_owned()).collect()),
             ..CompanionFacts::default()
         };
-        assert!(is_unclaimed(&of(None)) && is_unclaimed(&of(Some(&[]))) && !is_unclaimed(&of(Some(&["shop/web"]))));
+        assert!(
+            has_no_known_user(&of(None))
+                && has_no_known_user(&of(Some(&[])))
+                && !has_no_known_user(&of(Some(&["shop/web"])))
+        );
     }
 }

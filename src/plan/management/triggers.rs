@@ -11,7 +11,7 @@ use kube::{Resource, ResourceExt};
 use super::{
     cluster::ClusterFacts,
     facts::{BindingFacts, CompanionFacts, Phase, Template},
-    projection::{self, Claimed},
+    projection::{self, Origin},
     unheard,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
         karmada::PropagationPolicy,
         meta::{annotation, label},
         names::{CityCode, CityPolicyName, ProjectName},
-        referenced::{SourceKind, Token},
+        referenced::{DataRef, SourceKind},
     },
     plan::{
         Delta, NamespaceFacts, ownership,
@@ -63,20 +63,20 @@ pub enum HubWork {
     },
     /// The federator, on the originals of every copy there; everywhere when no namespace is given.
     Originals(Option<String>),
-    /// The federator, on whoever claims this companion, as far as is known.
-    Users(String, Token),
+    /// The federator, on whoever uses this companion, as far as is known.
+    Users(String, DataRef),
     /// The policy of a city in a namespace.
     Policy(String, CityCode),
     /// Every policy there; everywhere when no namespace is given.
     Policies(Option<String>),
     /// A companion.
-    Companion(String, Token),
+    Companion(String, DataRef),
     /// Every companion there.
     Companions(String),
     /// Everything of a namespace of a project.
-    Mirrored(ProjectName, String),
+    ProjectNamespace(ProjectName, String),
     /// Everything of the namespace of a project that this one mirrors.
-    Upstream(String),
+    ProjectNamespaceOf(String),
     /// The projection of what a cell wrote back, and where it says that it belongs.
     Projection {
         /// The hub namespace.
@@ -84,7 +84,7 @@ pub enum HubWork {
         /// The Instance.
         name: String,
         /// Where it says that it belongs; nothing when it cannot be told.
-        claimed: Option<Claimed>,
+        origin: Option<Origin>,
     },
     /// What a cell wrote back is gone, and with it the reason to keep it in quarantine.
     Release(String, String),
@@ -112,7 +112,10 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
         HubChange::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
         HubChange::Namespace(delta) => {
             let mirrored = delta.newest().and_then(NamespaceFacts::upstream);
-            mirrored.map(|(project, namespace)| HubWork::Mirrored(project, namespace.to_owned())).into_iter().collect()
+            mirrored
+                .map(|(project, namespace)| HubWork::ProjectNamespace(project, namespace.to_owned()))
+                .into_iter()
+                .collect()
         }
         HubChange::Instance(delta) => after_instance(delta),
         // Whoever found something there unreadable has waited, and no event of its own would call it.
@@ -120,7 +123,7 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
             let namespace = || Some((*namespace).to_owned());
             [HubWork::Originals(namespace()), HubWork::Policies(namespace())].into()
         }
-        HubChange::InstancesReadable(namespace) => [HubWork::Upstream((*namespace).to_owned())].into(),
+        HubChange::InstancesReadable(namespace) => [HubWork::ProjectNamespaceOf((*namespace).to_owned())].into(),
     }
 }
 
@@ -136,12 +139,12 @@ pub fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
 fn after_copy(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<HubWork> {
     let mut work = BTreeSet::from([original(delta.namespace, delta.name)]);
     work.extend(delta.both().filter_map(copy_city).map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
-    let tokens = |copy: Option<&WorkloadDeployment>| -> BTreeSet<Token> {
+    let data_refs = |copy: Option<&WorkloadDeployment>| -> BTreeSet<DataRef> {
         copy.map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA)).into_iter().flatten().collect()
     };
-    let (old, new) = (tokens(delta.old), tokens(delta.new));
+    let (old, new) = (data_refs(delta.old), data_refs(delta.new));
     let concerned = old.symmetric_difference(&new).cloned();
-    work.extend(concerned.map(|token| HubWork::Companion(delta.namespace.to_owned(), token)));
+    work.extend(concerned.map(|data_ref| HubWork::Companion(delta.namespace.to_owned(), data_ref)));
     work
 }
 
@@ -160,16 +163,16 @@ fn after_policy(delta: &Delta<'_, PropagationPolicy>) -> BTreeSet<HubWork> {
 }
 
 fn after_companion(kind: SourceKind, delta: &Delta<'_, CompanionFacts>) -> BTreeSet<HubWork> {
-    let token = Token { kind, name: delta.name.to_owned() };
-    let mut work = BTreeSet::from([HubWork::Companion(delta.namespace.to_owned(), token)]);
+    let data_ref = DataRef { kind, name: delta.name.to_owned() };
+    let mut work = BTreeSet::from([HubWork::Companion(delta.namespace.to_owned(), data_ref)]);
     let claim = |facts: Option<&CompanionFacts>| facts.map(|f| (f.policy.clone(), f.cluster_policy.clone()));
     if claim(delta.old) != claim(delta.new) {
         work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
     }
-    let users = |facts: Option<&CompanionFacts>| facts.and_then(|facts| facts.claims.clone()).unwrap_or_default();
+    let users = |facts: Option<&CompanionFacts>| facts.and_then(|facts| facts.users.clone()).unwrap_or_default();
     let (old, new) = (users(delta.old), users(delta.new));
     let of = |facts: &CompanionFacts| (facts.uid.clone(), facts.terminating);
-    // A claim concerns whoever makes it, everything else all of them.
+    // A change in the list of users concerns those who came and went, everything else all of them.
     let same = delta.old.map(of) == delta.new.map(of) && claim(delta.old) == claim(delta.new);
     let concerned: BTreeSet<&String> =
         if same { old.symmetric_difference(&new).collect() } else { old.union(&new).collect() };
@@ -194,9 +197,9 @@ fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
             work.insert(original(delta.namespace, &name));
         }
     }
-    if let Some(Template::Companion(token)) = delta.newest().map(|binding| &binding.template) {
-        work.insert(HubWork::Companion(delta.namespace.to_owned(), token.clone()));
-        work.insert(HubWork::Users(delta.namespace.to_owned(), token.clone()));
+    if let Some(Template::Companion(data_ref)) = delta.newest().map(|binding| &binding.template) {
+        work.insert(HubWork::Companion(delta.namespace.to_owned(), data_ref.clone()));
+        work.insert(HubWork::Users(delta.namespace.to_owned(), data_ref.clone()));
     }
     work
 }
@@ -216,7 +219,7 @@ pub fn projection_of(instance: &Instance) -> HubWork {
     HubWork::Projection {
         namespace: instance.namespace().unwrap_or_default(),
         name: instance.name_any(),
-        claimed: projection::identify(instance).ok(),
+        origin: projection::identify(instance).ok(),
     }
 }
 
@@ -234,7 +237,7 @@ pub enum ProjectChange<'a> {
     /// A projection, by namespace and name.
     Projection(&'a str, &'a str),
     /// A ConfigMap or Secret in use, by namespace.
-    Source(&'a str, Token),
+    Source(&'a str, DataRef),
     /// A Network.
     Network(Delta<'a, ()>),
     /// Every deployment of this namespace can be read again.
@@ -260,9 +263,9 @@ pub enum ProjectWork {
         city: CityCode,
     },
     /// The companion of a source.
-    Companion(String, Token),
+    Companion(String, DataRef),
     /// What the hub holds of the Instances of a deployment.
-    Claimants(String, String),
+    HubInstances(String, String),
     /// Everything of a namespace.
     Namespace(String),
     /// Everything that the hub holds of a namespace.
@@ -283,8 +286,8 @@ pub fn after_project(change: &ProjectChange<'_>) -> BTreeSet<ProjectWork> {
             let (namespace, name) = owned(namespace, name);
             [ProjectWork::Projection(namespace, name)].into()
         }
-        ProjectChange::Source(namespace, token) => {
-            [ProjectWork::Companion((*namespace).to_owned(), token.clone())].into()
+        ProjectChange::Source(namespace, data_ref) => {
+            [ProjectWork::Companion((*namespace).to_owned(), data_ref.clone())].into()
         }
         ProjectChange::Deployment(delta) => after_deployment(delta),
         ProjectChange::Location(delta) if delta.old != delta.new => [ProjectWork::Workloads(None)].into(),
@@ -316,7 +319,7 @@ fn after_deployment(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<ProjectWo
     // Projections show of readiness what is known of their deployment.
     let unheard = |deployment: Option<&WorkloadDeployment>| deployment.and_then(unheard::standing).cloned();
     if uid(delta.old) != uid(delta.new) || unheard(delta.old) != unheard(delta.new) {
-        work.insert(ProjectWork::Claimants(namespace(), delta.name.to_owned()));
+        work.insert(ProjectWork::HubInstances(namespace(), delta.name.to_owned()));
     }
     work
 }
@@ -334,8 +337,8 @@ pub fn policy_of(deployment: &WorkloadDeployment) -> Option<ProjectWork> {
 pub fn companions_of(deployment: &WorkloadDeployment) -> Vec<ProjectWork> {
     let namespace = deployment.namespace().unwrap_or_default();
     let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
-    let asked = references(&deployment.spec.template.spec).into_iter().map(|reference| reference.token);
-    asked.chain(promised).map(|token| ProjectWork::Companion(namespace.clone(), token)).collect()
+    let asked = references(&deployment.spec.template.spec).into_iter().map(|reference| reference.data_ref);
+    asked.chain(promised).map(|data_ref| ProjectWork::Companion(namespace.clone(), data_ref)).collect()
 }
 
 /// Everything of a deployment that hangs on its namespace.

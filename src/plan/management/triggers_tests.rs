@@ -47,7 +47,7 @@ fn on(city_code: &str) -> HubWork {
 }
 
 fn of_secret(name: &str) -> HubWork {
-    HubWork::Companion("ns-1".into(), Token::secret(name))
+    HubWork::Companion("ns-1".into(), DataRef::secret(name))
 }
 
 fn originals() -> HubWork {
@@ -109,10 +109,10 @@ fn a_policy_concerns_its_city_and_with_its_phase_everything_beside_it() {
 }
 
 #[test]
-fn a_companion_concerns_its_own_controller_and_those_whose_claim_or_copy_changed() {
-    let facts = |claims: &[&str], policy: Option<&str>| CompanionFacts {
+fn a_companion_concerns_its_own_controller_and_those_whose_use_or_copy_changed() {
+    let facts = |users: &[&str], policy: Option<&str>| CompanionFacts {
         uid: "u".into(),
-        claims: Some(claims.iter().map(|claim| (*claim).to_owned()).collect()),
+        users: Some(users.iter().map(|user| (*user).to_owned()).collect()),
         policy: policy.map(str::to_owned),
         ..CompanionFacts::default()
     };
@@ -120,7 +120,7 @@ fn a_companion_concerns_its_own_controller_and_those_whose_claim_or_copy_changed
     let claimed = facts(&["shop/web"], Some("city-dfw"));
     let widely = CompanionFacts { cluster_policy: Some("wide".into()), ..one.clone() };
     let going = CompanionFacts { terminating: true, ..two.clone() };
-    let corrupt = CompanionFacts { claims: None, ..one.clone() };
+    let corrupt = CompanionFacts { users: None, ..one.clone() };
     let (web, api) = (|| original("ns-1", "web"), || original("ns-1", "api"));
     let case = |old, new| HubChange::Companion(SourceKind::Secret, changed("db", old, new));
     table([
@@ -143,9 +143,9 @@ fn a_binding_concerns_its_template_and_the_parents_that_it_has_or_had() {
     };
     let web = of(Template::Deployment("web".into()), &[]);
     let answered = BindingFacts { propagates: true, distributed: true, dependencies: Some(vec![]), ..web.clone() };
-    let secret = of(Template::Companion(Token::secret("db")), &["web-workloaddeployment"]);
-    let moved = of(Template::Companion(Token::secret("db")), &["api-workloaddeployment", "theirs-deployment"]);
-    let users = || HubWork::Users("ns-1".into(), Token::secret("db"));
+    let secret = of(Template::Companion(DataRef::secret("db")), &["web-workloaddeployment"]);
+    let moved = of(Template::Companion(DataRef::secret("db")), &["api-workloaddeployment", "theirs-deployment"]);
+    let users = || HubWork::Users("ns-1".into(), DataRef::secret("db"));
     let of_web = |old, new| HubChange::Binding(changed("web-workloaddeployment", old, new));
     let of_db = |old, new| HubChange::Binding(changed("db-secret", old, new));
     table([
@@ -188,7 +188,7 @@ fn clusters_namespaces_and_instances_of_the_hub() {
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let mirror = NamespaceFacts { labels, ..NamespaceFacts::default() };
     let (other, going) = (NamespaceFacts::default(), NamespaceFacts { terminating: true, ..mirror.clone() });
-    let mirrored = || vec![HubWork::Mirrored(ProjectName::single(), "shop".into())];
+    let mirrored = || vec![HubWork::ProjectNamespace(ProjectName::single(), "shop".into())];
     table([
         (
             "a cluster is drained",
@@ -223,7 +223,7 @@ fn a_hub_instance_concerns_every_place_that_it_named() {
     let at = |project: Option<&str>| HubWork::Projection {
         namespace: "ns-1".into(),
         name: "web-0".into(),
-        claimed: project.map(|project| Claimed {
+        origin: project.map(|project| Origin {
             project: ProjectName::new(project),
             namespace: "shop".into(),
             deployment: "web".into(),
@@ -247,7 +247,7 @@ fn a_hub_instance_concerns_every_place_that_it_named() {
 fn whoever_waited_for_what_could_not_be_read_is_called() {
     table([
         ("copies", HubChange::CopiesReadable("ns-1"), vec![originals(), policies()]),
-        ("Instances", HubChange::InstancesReadable("ns-1"), vec![HubWork::Upstream("ns-1".into())]),
+        ("Instances", HubChange::InstancesReadable("ns-1"), vec![HubWork::ProjectNamespaceOf("ns-1".into())]),
     ]);
 }
 
@@ -272,10 +272,10 @@ fn what_a_change_in_a_project_concerns() {
             ProjectWork::Policy { namespace: shop(), recorded: recorded.map(str::to_owned), city: city("dfw") },
         ]
     };
-    let companion = |token| vec![ProjectWork::Companion(shop(), token)];
-    let db = || companion(Token::secret("db"));
+    let companion = |data_ref| vec![ProjectWork::Companion(shop(), data_ref)];
+    let db = || companion(DataRef::secret("db"));
     let unheard = deployment(unheard);
-    let claimants = || vec![ProjectWork::Claimants(shop(), "web-p-dfw".into())];
+    let hub_instances = || vec![ProjectWork::HubInstances(shop(), "web-p-dfw".into())];
     let (open, opens) = (Some(city("dfw")), None);
     let facts = NamespaceFacts::default();
     let paused = NamespaceFacts { paused: true, ..NamespaceFacts::default() };
@@ -283,28 +283,28 @@ fn what_a_change_in_a_project_concerns() {
     for (what, change, expected) in [
         ("a Workload", ProjectChange::Workload("shop", "web"), vec![ProjectWork::Workload(shop(), "web".into())]),
         ("a projection", ProjectChange::Projection("shop", "x"), vec![ProjectWork::Projection(shop(), "x".into())]),
-        ("a source", ProjectChange::Source("shop", Token::secret("db")), db()),
+        ("a source", ProjectChange::Source("shop", DataRef::secret("db")), db()),
         (
             "a deployment is new",
             ProjectChange::Deployment(within(None, Some(&wd))),
-            [always(None), db(), claimants()].concat(),
+            [always(None), db(), hub_instances()].concat(),
         ),
         ("only its status", ProjectChange::Deployment(within(Some(&wd), Some(&wd))), always(None)),
         ("its spec", ProjectChange::Deployment(within(Some(&wd), Some(&newer))), [always(None), db()].concat()),
         (
             "it was replaced",
             ProjectChange::Deployment(within(Some(&wd), Some(&reborn))),
-            [always(None), db(), claimants()].concat(),
+            [always(None), db(), hub_instances()].concat(),
         ),
         (
             "its cluster is not heard of any more",
             ProjectChange::Deployment(within(Some(&wd), Some(&unheard))),
-            [always(None), claimants()].concat(),
+            [always(None), hub_instances()].concat(),
         ),
         (
             "it is gone: what it was promised, and where it had been, count",
             ProjectChange::Deployment(within(Some(&recorded), None)),
-            [always(Some("ns-9")), db(), companion(Token::config_map("settings")), claimants()].concat(),
+            [always(Some("ns-9")), db(), companion(DataRef::config_map("settings")), hub_instances()].concat(),
         ),
         (
             "a location opens a city",

@@ -33,7 +33,7 @@ pub struct Presence {
 
 impl Whereabouts {
     /// Whether everything is on this cluster.
-    pub fn is_whole_on(&self, cluster: &str) -> bool {
+    pub fn is_complete_on(&self, cluster: &str) -> bool {
         self.on.keys().all(|name| name == cluster)
     }
 

@@ -24,9 +24,9 @@ impl World {
                 instance.labels()[label::WORKLOAD_DEPLOYMENT_NAME].clone(),
             ));
             for reference in references(&instance.spec).iter().filter(|_| owned) {
-                let token = &reference.token;
-                let there = cell.objects.contains_key(&(token.kind.into(), HUB_NS.into(), token.name.clone()));
-                assert!(there, "{} runs and its {token} is not there", instance.name_any());
+                let data_ref = &reference.data_ref;
+                let there = cell.objects.contains_key(&(data_ref.kind.into(), HUB_NS.into(), data_ref.name.clone()));
+                assert!(there, "{} runs and its {data_ref} is not there", instance.name_any());
             }
         }
     }
@@ -62,23 +62,23 @@ impl World {
             assert_eq!(copy.owner_references()[0].uid, uid(hub, HUB_NS));
             assert_eq!(shown.owner_references()[0].uid, uid(project, NS));
         }
-        for token in tokens() {
-            let kind = Kind::from(token.kind);
+        for data_ref in data_refs() {
+            let kind = Kind::from(data_ref.kind);
             let needed: BTreeSet<String> = hub
                 .all::<WorkloadDeployment>(Kind::WorkloadDeployment)
                 .iter()
                 .filter(|wd| wd.name_any() != FOREIGN)
-                .filter(|wd| references(&wd.spec.template.spec).iter().any(|r| r.token == token))
+                .filter(|wd| references(&wd.spec.template.spec).iter().any(|r| r.data_ref == data_ref))
                 .map(|wd| format!("{NS}/{}", wd.name_any()))
                 .collect();
-            let companion = hub.raw(kind, HUB_NS, &token.name);
-            assert_eq!(companion.is_some(), !needed.is_empty(), "{token} is on the hub while it is needed");
-            let copy = cell.raw(kind, HUB_NS, &token.name);
-            assert_eq!(copy.is_some(), !needed.is_empty(), "{token} is on the cell while it is needed");
+            let companion = hub.raw(kind, HUB_NS, &data_ref.name);
+            assert_eq!(companion.is_some(), !needed.is_empty(), "{data_ref} is on the hub while it is needed");
+            let copy = cell.raw(kind, HUB_NS, &data_ref.name);
+            assert_eq!(copy.is_some(), !needed.is_empty(), "{data_ref} is on the cell while it is needed");
             if let (Some(companion), Some(copy)) = (companion, copy) {
                 let by = companion["metadata"]["annotations"][annotation::REFERENCED_BY].as_str().unwrap();
                 assert_eq!(serde_json::from_str::<BTreeSet<String>>(by).unwrap(), needed);
-                let source = project.raw(kind, NS, &token.name).unwrap();
+                let source = project.raw(kind, NS, &data_ref.name).unwrap();
                 assert_eq!((&companion["data"], &copy["data"]), (&source["data"], &source["data"]));
             }
         }
