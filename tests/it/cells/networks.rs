@@ -9,12 +9,13 @@ fn a_workload_waits_for_networks_that_do_not_exist() {
         let world = &*visit;
         let (ns, _) = world.namespace("absent").await;
         apply(&world.project, grant(&ns, 9)).await;
-        delete(&world.project, "Network", &ns, "default").await;
-        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        let mut object = workload(&ns, "web", &["dfw"], 1);
+        object["spec"]["template"]["spec"]["networkInterfaces"] = json!([{ "network": { "name": "later" } }]);
+        apply(&world.project, object).await;
         let message = reason(&world.project, "Workload", &ns, "web", "Available", "NetworkNotFound").await;
-        assert_eq!(message, "Unable to find networks: default");
+        assert_eq!(message, "Unable to find networks: later");
         assert!(list(&world.project, "WorkloadDeployment", &ns).await.is_empty());
-        apply(&world.project, network(&ns, "default")).await;
+        apply(&world.project, network(&ns, "later")).await;
         ready(world, &ns, "web", 1).await;
         delete(&world.project, "Workload", &ns, "web").await;
     });

@@ -10,8 +10,12 @@ use anyhow::Result;
 use futures::StreamExt;
 use kube::{
     Api, Client, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
-    runtime::{WatchStreamExt, watcher},
+    api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams},
+    runtime::{
+        WatchStreamExt, reflector,
+        reflector::{Store, store::Writer},
+        watcher,
+    },
 };
 use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -51,31 +55,42 @@ impl Worker {
     }
 }
 
-fn api(client: &Client, group: &str, version: &str, kind: &str, namespace: Option<&str>) -> Api<DynamicObject> {
+fn api(client: &Client, group: &str, version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-    match namespace {
-        None => Api::all_with(client.clone(), &resource),
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-    }
+    Api::namespaced_with(client.clone(), namespace, &resource)
 }
 
-/// Runs `pass` after each change of any of these kinds, and once in a while.
-async fn on_change<F: Future<Output = Result<()>>>(apis: Vec<Api<DynamicObject>>, mut pass: impl FnMut() -> F) {
-    let watches =
-        apis.into_iter().map(|api| watcher(api, watcher::Config::default().timeout(20)).backoff(Soon).boxed());
+/// What is known of the objects of one kind, from a watch.
+type Known = Store<DynamicObject>;
+
+/// Runs `pass` after each change of any of these kinds, with what is known of each of them, and once in a while: from
+/// watches alone, since every look by a LIST costs an API server that tests share.
+async fn on_change<const KINDS: usize, F: Future<Output = Result<()>>>(
+    client: &Client,
+    kinds: [GroupVersionKind; KINDS],
+    mut pass: impl FnMut([Vec<DynamicObject>; KINDS]) -> F,
+) {
+    let watch = |kind: &GroupVersionKind| {
+        let resource = ApiResource::from_gvk(kind);
+        let writer = Writer::new(resource.clone());
+        let watch = watcher(Api::all_with(client.clone(), &resource), watcher::Config::default().timeout(20));
+        (writer.as_reader(), reflector(writer, watch.backoff(Soon)).boxed())
+    };
+    let (known, watches): (Vec<Known>, Vec<_>) = kinds.iter().map(watch).unzip();
     let mut changes = futures::stream::select_all(watches);
     loop {
         let _ = tokio::time::timeout(Duration::from_secs(1), changes.next()).await;
-        if pass().await.is_err() {
+        if pass(std::array::from_fn(|n| in_order(&known[n]))).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     }
 }
 
-async fn all(api: &Api<DynamicObject>) -> Result<Vec<DynamicObject>> {
-    let mut items = api.list(&ListParams::default()).await?.items;
+/// All that is known, the oldest first.
+fn in_order(known: &Known) -> Vec<DynamicObject> {
+    let mut items: Vec<DynamicObject> = known.state().iter().map(|object| (**object).clone()).collect();
     items.sort_by_key(|o| (o.creation_timestamp().map(|t| t.0), o.namespace(), o.name_any()));
-    Ok(items)
+    items
 }
 
 /// Says `conditions`, and whatever else, of an object; nothing when it is said already.

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use kube::{Client, ResourceExt, api::DynamicObject};
+use kube::{
+    Client, ResourceExt,
+    api::{DynamicObject, GroupVersionKind},
+};
 use serde_json::json;
 
-use super::{all, api, on_change, say};
+use super::{api, on_change, say};
 use crate::manifests;
 
 const GROUP: &str = "networking.datumapis.com";
@@ -17,22 +20,24 @@ const BROKEN: &str = "broken";
 const BY_HAND: &str = "by-hand";
 
 pub(super) async fn run(cell: Client, after: Duration) {
-    let of = |kind| api(&cell, GROUP, VERSION, kind, None);
-    on_change(vec![of("NetworkBinding"), of("SubnetClaim")], || async {
-        for binding in all(&of("NetworkBinding")).await? {
-            bind(&cell, &binding, after).await?;
-        }
-        for claim in all(&of("SubnetClaim")).await? {
-            allocate(&cell, &claim).await?;
-        }
-        Ok(())
-    })
-    .await;
+    let of = |kind| GroupVersionKind::gvk(GROUP, VERSION, kind);
+    let kinds = [of("NetworkBinding"), of("SubnetClaim")];
+    on_change(&cell, kinds, |[bindings, claims]| pass(&cell, after, bindings, claims)).await;
+}
+
+async fn pass(cell: &Client, after: Duration, bindings: Vec<DynamicObject>, claims: Vec<DynamicObject>) -> Result<()> {
+    for binding in &bindings {
+        bind(cell, binding, after).await?;
+    }
+    for claim in &claims {
+        allocate(cell, claim).await?;
+    }
+    Ok(())
 }
 
 async fn bind(cell: &Client, binding: &DynamicObject, after: Duration) -> Result<()> {
     let namespace = binding.namespace().unwrap_or_default();
-    let bindings = api(cell, GROUP, VERSION, "NetworkBinding", Some(&namespace));
+    let bindings = api(cell, GROUP, VERSION, "NetworkBinding", &namespace);
     let spec = &binding.data["spec"];
     let network = spec["network"]["name"].as_str().unwrap_or_default();
     if network.contains(BY_HAND) {
@@ -53,7 +58,7 @@ async fn bind(cell: &Client, binding: &DynamicObject, after: Duration) -> Result
         "spec": { "network": { "name": network }, "location": spec["location"] },
     });
     let context = manifests::apply_value(cell, context).await?;
-    let contexts = api(cell, GROUP, VERSION, "NetworkContext", Some(&namespace));
+    let contexts = api(cell, GROUP, VERSION, "NetworkContext", &namespace);
     say(&contexts, &context, "Ready", "True", "Ready", json!({})).await?;
     let reference = json!({ "networkContextRef": { "namespace": namespace, "name": name } });
     say(&bindings, binding, "Ready", "True", "NetworkContextReady", reference).await
@@ -72,8 +77,8 @@ async fn allocate(cell: &Client, claim: &DynamicObject) -> Result<()> {
         "spec": { "networkContext": claim.data["spec"]["networkContext"], "startAddress": "10.0.0.0", "prefixLength": 24 },
     });
     let subnet = manifests::apply_value(cell, subnet).await?;
-    let subnets = api(cell, GROUP, VERSION, "Subnet", Some(&namespace));
+    let subnets = api(cell, GROUP, VERSION, "Subnet", &namespace);
     say(&subnets, &subnet, "Ready", "True", "Ready", json!({})).await?;
-    let claims = api(cell, GROUP, VERSION, "SubnetClaim", Some(&namespace));
+    let claims = api(cell, GROUP, VERSION, "SubnetClaim", &namespace);
     say(&claims, claim, "Ready", "True", "Ready", json!({ "subnetRef": { "name": name } })).await
 }

@@ -4,10 +4,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use kube::{Client, api::DynamicObject};
+use kube::{
+    Client,
+    api::{DynamicObject, GroupVersionKind},
+};
 use serde_json::{Value, json};
 
-use super::{all, api, on_change, say};
+use super::{api, on_change, say};
 
 const GROUP: &str = "quota.miloapis.com";
 const VERSION: &str = "v1alpha1";
@@ -15,19 +18,17 @@ const VERSION: &str = "v1alpha1";
 const COUNTED: &str = "compute.datumapis.com/instances";
 
 pub(super) async fn run(project: Client) {
-    let of = |kind| api(&project, GROUP, VERSION, kind, None);
-    on_change(vec![of("ResourceClaim"), of("ResourceGrant")], || pass(&project)).await;
+    let of = |kind| GroupVersionKind::gvk(GROUP, VERSION, kind);
+    let kinds = [of("ResourceGrant"), of("ResourceClaim")];
+    on_change(&project, kinds, |[grants, claims]| pass(&project, grants, claims)).await;
 }
 
-async fn pass(project: &Client) -> Result<()> {
-    let of = |kind| api(project, GROUP, VERSION, kind, None);
-    let grants = all(&of("ResourceGrant")).await?;
-    let claims = all(&of("ResourceClaim")).await?;
+async fn pass(project: &Client, grants: Vec<DynamicObject>, claims: Vec<DynamicObject>) -> Result<()> {
     for namespace in grants.iter().filter_map(|grant| grant.metadata.namespace.as_deref()).collect::<BTreeSet<_>>() {
         let here = |o: &&DynamicObject| o.metadata.namespace.as_deref() == Some(namespace);
         let budget: i64 = grants.iter().filter(here).map(|grant| amount(&grant.data["spec"]["amounts"])).sum();
         let mut used: i64 = claims.iter().filter(here).filter(|claim| is_granted(claim)).map(asked).sum();
-        let claims_here = api(project, GROUP, VERSION, "ResourceClaim", Some(namespace));
+        let claims_here = api(project, GROUP, VERSION, "ResourceClaim", namespace);
         for claim in claims.iter().filter(here).filter(|claim| !is_granted(claim)) {
             if used + asked(claim) <= budget {
                 used += asked(claim);
