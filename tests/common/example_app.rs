@@ -51,11 +51,10 @@ impl Cut {
         manager
     }
 
-    /// Gives each place one write more than the one before, beginning with one; the last is never cut: there, it is
-    /// counted how many it takes.
-    pub fn budgets(&self, places: Vec<Place>) -> Vec<(u64, Place)> {
-        let cuts = places.len() as u64 - 1;
-        let places: Vec<_> = (1..=cuts).chain([u64::MAX]).zip(places).collect();
+    /// Gives each place a budget of writes, one after the other; the last place is never cut: there, it is counted how
+    /// many writes it takes.
+    pub fn budgets(&self, budgets: Vec<u64>, places: Vec<Place>) -> Vec<(u64, Place)> {
+        let places: Vec<_> = budgets.into_iter().zip(places).collect();
         for (writes, place) in &places {
             self.budget.set(&[&place.ns, &place.hub], *writes);
         }
@@ -77,6 +76,14 @@ impl Cut {
         let (_, uncut) = places.last().unwrap();
         self.budget.spent(&uncut.ns)
     }
+}
+
+/// After how many writes a manager dies, in one place each, and never in the last. With `CUTS=all` that is after each
+/// single write; else after every third, beginning anywhere, so that runs take turns.
+pub fn budgets(most: u64) -> Vec<u64> {
+    let all = std::env::var("CUTS").is_ok_and(|cuts| cuts == "all");
+    let (first, step) = if all { (1, 1) } else { (fastrand::u64(1..=3), 3) };
+    (first..=most).step_by(step).chain([u64::MAX]).collect()
 }
 
 pub fn secret(ns: &str) -> Value {

@@ -96,7 +96,7 @@ fn play(start: Start, events: &[Event]) -> World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: if std::env::var_os("CONVERGE_CASES").is_some() { 10_000 } else { 400 }, max_shrink_iters: 2000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if std::env::var_os("CONVERGE_CASES").is_some() { 10_000 } else { 200 }, max_shrink_iters: 2000, ..ProptestConfig::default() })]
 
     #[test]
     fn every_history_ends_as_wanted_and_stays_there(

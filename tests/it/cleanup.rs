@@ -1,11 +1,11 @@
-//! Nothing leaks, wherever the manager dies: deletion cut after each single write in turn; sweeps beside other people's
+//! Nothing leaks, wherever the manager dies: deletion cut after single writes; sweeps beside other people's
 //! objects.
 
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Wish, alone},
     binary, condition, delete, deployment, eventually,
-    example_app::{Cut, Place, SWEEPS, left, secret, using},
+    example_app::{Cut, Place, SWEEPS, budgets, left, secret, using},
     get, merge, never, ready,
 };
 use http::Method;
@@ -21,8 +21,8 @@ fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let cut = Cut::new(&world).await;
-        let mut places = Vec::new();
-        for _ in 0..=CUTS {
+        let (budgets, mut places) = (budgets(CUTS), Vec::new());
+        for _ in &budgets {
             let (ns, hub) = world.namespace("cascade").await;
             apply(&world.project, secret(&ns)).await;
             apply(&world.project, using(&ns, &["dfw", "ord"])).await;
@@ -43,7 +43,7 @@ fn a_deletion_that_is_cut_after_any_write_ends_clean_within_a_sweep() {
             .await;
         }
         world.operators[0].process.kill();
-        let places = cut.budgets(places);
+        let places = cut.budgets(budgets, places);
         let mut dying = cut.start(&world).await;
         for (_, place) in &places {
             delete(&world.project, "Workload", &place.ns, "web").await;

@@ -10,7 +10,7 @@ use crate::common::{
     RUNTIME, World, api, apply,
     beds::{Wish, alone},
     binary, condition, delete, eventually,
-    example_app::{Cut, Place, SWEEPS, secret, using},
+    example_app::{Cut, Place, SWEEPS, budgets, secret, using},
     get, list, merge, never_within, ready, skip,
 };
 use futures::StreamExt;
@@ -174,7 +174,7 @@ pub async fn left_dfw(world: &World, hub: &str, in_ord: Option<&str>) -> Result<
 /// More writes than the migration of one application takes; on real Karmada, which writes back what was taken off, it
 /// takes some more.
 fn cuts(world: &World) -> u64 {
-    if world.bed.stand_in().is_some() { 30 } else { 40 }
+    if world.bed.stand_in().is_some() { 24 } else { 40 }
 }
 
 #[test]
@@ -183,14 +183,15 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let cut = Cut::new(&world).await;
         world.operators[0].process.kill();
-        let (mut places, cuts) = (Vec::new(), cuts(&world));
-        for _ in 0..=cuts {
+        let cuts = cuts(&world);
+        let (budgets, mut places) = (budgets(cuts), Vec::new());
+        for _ in &budgets {
             let (ns, hub) = world.namespace("migrate").await;
             places.push(Place { ns, hub });
         }
         as_go_left_it(&world, &places).await;
         let watched = watch_copies(&world, &places).await;
-        let places = cut.budgets(places);
+        let places = cut.budgets(budgets, places);
         let mut dying = cut.start(&world).await;
         let is_done = |place: Place| {
             let world = &world;

@@ -130,7 +130,7 @@ fn writes_of(audit: &Audit) -> Vec<Request> {
 #[test]
 fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
     RUNTIME.block_on(async {
-        let (count, in_full) = size(200);
+        let (count, in_full) = size(80);
         let mut stage = Stage::start("away", in_full, "").await;
         if stage.world.bed.stand_in().is_none() {
             skip!("Karmada's own processes are not stopped by a test");
