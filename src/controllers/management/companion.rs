@@ -31,7 +31,7 @@ use crate::{
     plan::{
         Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
-            companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, User},
+            companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, SourceState, User},
             facts::CompanionFacts,
             phase, residue,
             resolve::{Limits, Source, wants_companions},
@@ -55,7 +55,7 @@ pub(super) struct Companion {
 }
 
 /// One key, with everything that it stands for.
-struct Work<'a> {
+struct ResolvedKey<'a> {
     of: &'a Companion,
     project: &'a ProjectCache,
     key: &'a CompanionKey,
@@ -85,7 +85,7 @@ impl Reconciler for Companion {
             return Ok(Next::Await);
         }
         let Some(uid) = project.namespace_uid(&key.namespace) else { return Ok(Next::Await) };
-        let work = Work {
+        let resolved = ResolvedKey {
             of: self,
             project: &project,
             key,
@@ -94,11 +94,11 @@ impl Reconciler for Companion {
             source: key.source(),
             data_ref: &key.data_ref,
         };
-        work.run(now).await
+        resolved.run(now).await
     }
 }
 
-impl Work<'_> {
+impl ResolvedKey<'_> {
     async fn run(&self, now: Now) -> Result<Next, Error> {
         let users = self.project.deployments.by_index(&source_index(self.namespace, self.data_ref));
         let sources = self.project.sources(self.data_ref.kind);
@@ -107,12 +107,9 @@ impl Work<'_> {
             sources.forget(&self.source);
         } else {
             self.of.watches.watch_sources(self.project);
-            // What the hub refused it would refuse again, until the source is another.
-            let known =
-                matches!(sources.get(&self.source), Source::Absent | Source::Present { .. } | Source::Refused(_));
-            if !known || sources.is_failing() {
-                reading = self.read_source().await?.map_or(Reading::Unknown, Reading::Source);
-            }
+        }
+        if self.source_state(&users).is_read_first() {
+            reading = self.read_source().await?.map_or(Reading::Unknown, Reading::Source);
         }
         let (mut observed, mut plan) = self.decide(&users, reading, now);
         if plan.signals.contains(&Signal::Read) {
@@ -127,10 +124,13 @@ impl Work<'_> {
             Reading::Unknown | Reading::Source(_) => None,
         };
         self.carry_out(&plan.steps, observed.fresh, read).await?;
-        let last = sources.last(&self.source);
-        let waits = matches!(last, Source::Unauthorized(_) | Source::Taken) || sources.is_failing();
-        let retry = self.of.timing.source_retry;
-        Ok(if waits && !users.is_empty() { Next::After(retry) } else { Next::Await })
+        Ok(self.source_state(&users).next(self.of.timing.source_retry))
+    }
+
+    fn source_state(&self, users: &[Arc<WorkloadDeployment>]) -> SourceState {
+        let sources = self.project.sources(self.data_ref.kind);
+        let (present, last) = (sources.get(&self.source), sources.last(&self.source));
+        SourceState { used: !users.is_empty(), present, last, failing: sources.is_failing() }
     }
 
     fn decide(&self, users: &[Arc<WorkloadDeployment>], reading: Reading, now: Now) -> (Observed, Decided) {

@@ -21,7 +21,7 @@ use crate::{
         management::{
             facts::Phase,
             guard, migration,
-            policy::{self, Observed, Propagation, Signal},
+            policy::{self, Observed, Propagation, Questions, Signal},
             probe::Probe,
             unneeded,
         },
@@ -100,7 +100,10 @@ impl CityPolicy {
         let name = city.policy_name();
         let policy = hub.policies.get(&ObjectKey::new(namespace, &name));
         let phase = policy.as_ref().map(|policy| Phase::of(&policy.spec));
-        let migration = (phase == Some(Phase::Both) && hub.knows_karmada()).then(|| hub.migration(namespace));
+        let questions = Questions::of(phase, self.propagation, hub.knows_karmada());
+        let migration = questions.migration.then(|| hub.migration(namespace));
+        let probe = questions.probe.map_or(Probe::Elsewhere, |phase| self.prober.ask(namespace, city, phase, now));
+        let impact = migration.as_ref().filter(|_| questions.rollback).and_then(migration::rollback_impact);
         let mut observed = Observed {
             spellings,
             copies: copies.len(),
@@ -114,8 +117,8 @@ impl CityPolicy {
             unneeded_for: Duration::ZERO,
             wait_is_reported: false,
             propagation: self.propagation,
-            probe: self.probe(namespace, city, phase, now),
-            rollback_impact: self.rollback_impact(namespace, migration.as_ref(), now),
+            probe,
+            rollback_impact: impact.map(|impact| (impact, self.memory.warned_for(namespace, now.instant))),
             timing: self.timing,
             namespace: namespace.to_string(),
             policy: policy.map(Shared::from),
@@ -133,30 +136,5 @@ impl CityPolicy {
         let known = self.moves.are_known() || !self.city_guard;
         let place = self.hub.place_of(city, namespace, copies).filter(|_| known)?;
         Some(self.moves.instruct(city, namespace, place))
-    }
-
-    /// Whether Karmada brings dependencies, for a policy that is on its way there.
-    fn probe(&self, namespace: &str, city: &CityCode, phase: Option<Phase>, now: Now) -> Probe {
-        let moving = phase.filter(|phase| *phase != Phase::Dependencies);
-        match moving {
-            Some(phase) if self.propagation == Propagation::Dependencies && self.hub.knows_karmada() => {
-                self.prober.ask(namespace, city, phase, now)
-            }
-            _ => Probe::Elsewhere,
-        }
-    }
-
-    /// What the rollback to claims takes away, and how long ago that was reported.
-    fn rollback_impact(
-        &self,
-        namespace: &str,
-        migration: Option<&migration::Observed>,
-        now: Now,
-    ) -> Option<(Vec<String>, Option<Duration>)> {
-        if self.propagation != Propagation::Selectors {
-            return None;
-        }
-        let impact = migration.and_then(migration::rollback_impact)?;
-        Some((impact, self.memory.warned_for(namespace, now.instant)))
     }
 }

@@ -46,7 +46,7 @@ impl Reconciler for Projector {
         }
         let place = match key {
             InstanceKey::Place(place) => place,
-            InstanceKey::Unresolved(instance) => return self.lost(instance, now).await,
+            InstanceKey::Unresolved(instance) => return self.unresolved(instance, now).await,
         };
         let Some(project) = self.projects.get(&place.project) else { return Ok(Next::Await) };
         if !project.is_synced() || !project.instances.is_synced() {
@@ -68,7 +68,7 @@ impl Reconciler for Projector {
 
 impl Projector {
     /// A hub Instance that names no project of ours.
-    async fn lost(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
+    async fn unresolved(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let Some(instance) = self.hub.instances.get(key) else { return Ok(Next::Await) };
         match projection::identify(&instance) {
             Err(why) => self.quarantine(&instance, why, now).await,

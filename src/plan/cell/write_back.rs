@@ -77,7 +77,7 @@ pub enum Signal {
 pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> {
     let object = &observed.object;
     let copy = observed.copy.as_deref();
-    let Some(wanted) = wanted(observed) else {
+    let Some(desired) = desired(observed) else {
         // Only an Instance that is gone takes its copy along; one that cannot be judged keeps what it has.
         let leftover = copy.filter(|_| observed.instance.is_none());
         let Some(delete) = leftover.and_then(Write::delete) else {
@@ -86,7 +86,7 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> 
         let confirm = Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name));
         return Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)]);
     };
-    let Some(write) = instance_copy::ensure(&wanted.copy, copy) else { return Plan::nothing() };
+    let Some(write) = instance_copy::ensure(&desired.copy, copy) else { return Plan::nothing() };
     if copy.is_some() {
         return Plan::writes(vec![Step::Remote(write)]);
     }
@@ -95,7 +95,7 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> 
         Rival::Unread => {}
         Rival::Absent => return Plan::until(Vec::new(), Next::After(recreate)),
         Rival::Present(other) => {
-            return match contest(observed, &wanted, other) {
+            return match contest(observed, &desired, other) {
                 Some(write) => Plan::until(vec![Step::Remote(write)], Next::After(recreate)),
                 None => Plan::until(Vec::new(), Next::After(contested)),
             };
@@ -105,8 +105,8 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> 
     // our making.
     Plan::writes(vec![
         Step::Remote(Write::confirm_present(
-            Object::named::<WorkloadDeployment>(&object.namespace, &wanted.deployment),
-            &wanted.hub_uid,
+            Object::named::<WorkloadDeployment>(&object.namespace, &desired.deployment),
+            &desired.hub_uid,
         )),
         Step::Remote(Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name))),
         Step::Remote(write),
@@ -117,9 +117,9 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> 
 /// What to do about a copy that this cell has not written: it is taken over when nobody's name is on it (the Go
 /// operator wrote it), and gives way when it is older than our Instance (the city moved here). Else it stays: a
 /// younger one is another cell's, which got the deployment after us.
-fn contest(observed: &Observed, wanted: &Wanted<'_>, other: &Instance) -> Option<Write<Hub>> {
+fn contest(observed: &Observed, desired: &Desired<'_>, other: &Instance) -> Option<Write<Hub>> {
     match ownership::holder(other, &observed.cell) {
-        Holder::Unmarked => instance_copy::ensure(&wanted.copy, Some(other)),
+        Holder::Unmarked => instance_copy::ensure(&desired.copy, Some(other)),
         Holder::Other if other.creation_timestamp() < observed.instance.as_ref()?.creation_timestamp() => {
             Write::delete(other)
         }
@@ -128,14 +128,14 @@ fn contest(observed: &Observed, wanted: &Wanted<'_>, other: &Instance) -> Option
     }
 }
 
-struct Wanted<'a> {
+struct Desired<'a> {
     copy: Copy<'a>,
     deployment: String,
     hub_uid: String,
 }
 
 /// The copy to have; `None` while something it must say is not known, or nobody on the hub would own it.
-fn wanted(observed: &Observed) -> Option<Wanted<'_>> {
+fn desired(observed: &Observed) -> Option<Desired<'_>> {
     let (instance, deployment) = (observed.instance.as_deref()?, observed.deployment.as_deref()?);
     if DEMANDED.iter().any(|key| instance.labels().get(*key).is_none_or(String::is_empty)) {
         return None; // the deployment's controller puts them back, and their event enqueues the Instance again
@@ -156,7 +156,7 @@ fn wanted(observed: &Observed) -> Option<Wanted<'_>> {
     debug_assert!(ownership::is_controlled_by(instance, deployment));
     let copy =
         Copy { source: instance, namespace: &observed.object.namespace, labels, owner, manager: manager::WRITE_BACK };
-    Some(Wanted { copy, deployment: deployment.name_any(), hub_uid })
+    Some(Desired { copy, deployment: deployment.name_any(), hub_uid })
 }
 
 #[cfg(test)]

@@ -68,6 +68,31 @@ pub enum Propagation {
     Selectors,
 }
 
+/// What a look at a policy is to find out beside the plain facts: it takes going over all that the hub namespace, or the
+/// hub, holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Questions {
+    /// How far companions are on the way between claims and dependencies.
+    pub migration: bool,
+    /// Whether Karmada brings dependencies, for a policy that is this far on its way there.
+    pub probe: Option<Phase>,
+    /// What the rollback to claims takes away.
+    pub rollback: bool,
+}
+
+impl Questions {
+    /// Those about a policy in this phase; nothing of what Karmada makes of things is asked while that is not known.
+    pub fn of(phase: Option<Phase>, propagation: Propagation, knows_karmada: bool) -> Self {
+        let migration = knows_karmada && phase == Some(Phase::Both);
+        let to_dependencies = knows_karmada && propagation == Propagation::Dependencies;
+        Self {
+            migration,
+            probe: phase.filter(|phase| to_dependencies && *phase != Phase::Dependencies),
+            rollback: migration && propagation == Propagation::Selectors,
+        }
+    }
+}
+
 /// What is decided about one policy.
 pub type Decided = Plan<Write<Hub>, Signal>;
 
@@ -92,4 +117,32 @@ pub(super) fn step(observed: &Observed, policy: &PropagationPolicy, phase: Phase
     let text = format!("companions of {}: from {} to {}", observed.city, before.label(), phase.label());
     let note = Note { severity: Severity::Normal, reason: Reason::MigrationStep, action: "Migrating", text: &text };
     event::on(policy, "city-policy", &note, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_a_policy_on_its_way_needs_is_found_out() {
+        use {
+            Phase::{Both, Claims, Dependencies},
+            Propagation::{Dependencies as ToDependencies, Selectors},
+        };
+        for (phase, propagation, migration, probe, rollback) in [
+            (None, ToDependencies, false, None, false),
+            (Some(Claims), ToDependencies, false, Some(Claims), false),
+            (Some(Both), ToDependencies, true, Some(Both), false),
+            (Some(Dependencies), ToDependencies, false, None, false),
+            (None, Selectors, false, None, false),
+            (Some(Claims), Selectors, false, None, false),
+            (Some(Both), Selectors, true, None, true),
+            (Some(Dependencies), Selectors, false, None, false),
+        ] {
+            let expected = Questions { migration, probe, rollback };
+            assert_eq!(Questions::of(phase, propagation, true), expected, "{phase:?}, {propagation:?}");
+            let nothing = Questions { migration: false, probe: None, rollback: false };
+            assert_eq!(Questions::of(phase, propagation, false), nothing, "{phase:?}, Karmada's answers are not known");
+        }
+    }
 }

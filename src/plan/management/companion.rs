@@ -3,13 +3,19 @@
 //! A companion is written by create and merge patch of exactly the version that was judged, not by server-side apply:
 //! its content is to be the source's and nothing more, and two writers of `referenced-by` must not lose an entry.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{facts::CompanionFacts, resolve};
+use super::{
+    facts::CompanionFacts,
+    resolve::{self, Source},
+};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -18,7 +24,9 @@ use crate::{
         names,
         referenced::DataRef,
     },
-    plan::{Hub, Object, ObjectVersion, Plan, Project, Shared, Step, Write, payload::Payload, references::annotated},
+    plan::{
+        Hub, Next, Object, ObjectVersion, Plan, Project, Shared, Step, Write, payload::Payload, references::annotated,
+    },
 };
 
 /// What is known of one deployment of the project that refers to the source.
@@ -93,6 +101,35 @@ pub struct Observed {
     /// What has been read for this decision. A recorded snapshot comes without it, for it shows no content.
     #[serde(skip_deserializing)]
     pub reading: Reading,
+}
+
+/// What is known of the source of a companion, its content aside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceState {
+    /// Whether a deployment refers to it.
+    pub used: bool,
+    /// What it is at present.
+    pub present: Source,
+    /// What it was when it was last read.
+    pub last: Source,
+    /// Whether its watch fails, so that changes go unnoticed.
+    pub failing: bool,
+}
+
+impl SourceState {
+    /// Whether it is read before anything is decided. What the hub refused it would refuse again, until the source is
+    /// another.
+    pub fn is_read_first(&self) -> bool {
+        let known = matches!(self.present, Source::Absent | Source::Present { .. } | Source::Refused(_));
+        self.used && (self.failing || !known)
+    }
+
+    /// When to look again, where no event of the source itself can be relied on: that it may be read now, or that its
+    /// companion's place is free.
+    pub fn next(&self, retry: Duration) -> Next {
+        let waits = self.failing || matches!(self.last, Source::Unauthorized(_) | Source::Taken);
+        if self.used && waits { Next::After(retry) } else { Next::Await }
+    }
 }
 
 /// What the controller is to do beside the writes.

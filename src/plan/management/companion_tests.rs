@@ -332,3 +332,29 @@ fn a_snapshot_is_decided_again_from_its_record() {
     let Op::Merge { body, .. } = &amend.op else { panic!("{amend:?}") };
     assert_eq!(body["metadata"]["annotations"][annotation::REFERENCED_BY], r#"["shop/a"]"#);
 }
+
+#[test]
+fn a_source_is_read_first_while_it_is_not_known_and_looked_at_again_where_no_event_comes() {
+    let retry = Duration::from_secs(30);
+    let refused = || Source::Refused("too long".into());
+    let unauthorized = || Source::Unauthorized("forbidden".into());
+    for (source, read_first, waits) in [
+        (Source::Unknown, true, false),
+        (Source::Absent, false, false),
+        (Source::Present { size: 1 }, false, false),
+        (refused(), false, false),
+        (unauthorized(), true, true),
+        (Source::Taken, true, true),
+    ] {
+        for failing in [false, true] {
+            let state = |used| SourceState { used, present: source.clone(), last: source.clone(), failing };
+            assert_eq!(state(true).is_read_first(), read_first || failing, "{source:?}, failing: {failing}");
+            let next = if waits || failing { Next::After(retry) } else { Next::Await };
+            assert_eq!(state(true).next(retry), next, "{source:?}, failing: {failing}");
+            assert!(!state(false).is_read_first() && state(false).next(retry) == Next::Await, "nobody refers to it");
+        }
+    }
+    // Its event has enqueued the companion already; what it was still waits for what no event brings.
+    let changed = SourceState { used: true, present: Source::Unknown, last: unauthorized(), failing: false };
+    assert!(changed.is_read_first() && changed.next(retry) == Next::After(retry));
+}

@@ -25,10 +25,10 @@ use crate::{
 };
 
 /// Names of the two groups of a city that stays.
-const CITY: &str = "city";
-const HOLDING: &str = "holding";
+const CITY_GROUP: &str = "city";
+const HOLDING_GROUP: &str = "holding";
 /// What the names of the two groups of a city that moves begin with; the attempt follows.
-const MOVING: &str = "moving-";
+const MOVING_GROUP_PREFIX: &str = "moving-";
 
 /// What is known of where a city is, for its policy in one hub namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +61,7 @@ impl Turn {
     /// The move that a placement stands for.
     pub fn of(placement: &PolicyPlacement) -> Option<Self> {
         let [first, second] = placement.cluster_affinities.as_deref()? else { return None };
-        let attempt = first.affinity_name.strip_prefix(MOVING)?.to_owned();
+        let attempt = first.affinity_name.strip_prefix(MOVING_GROUP_PREFIX)?.to_owned();
         let ([to], [from]) = (&first.group.cluster_names[..], &second.group.cluster_names[..]) else { return None };
         Some(Self { from: from.clone(), to: to.clone(), attempt })
     }
@@ -71,7 +71,9 @@ impl Turn {
 pub fn made_for(placement: &PolicyPlacement) -> Option<CityCode> {
     let group = match (&placement.cluster_affinity, placement.cluster_affinities.as_deref()) {
         (Some(plain), None) => plain,
-        (None, Some([first, _])) if first.affinity_name == CITY || first.affinity_name.starts_with(MOVING) => {
+        (None, Some([first, _]))
+            if first.affinity_name == CITY_GROUP || first.affinity_name.starts_with(MOVING_GROUP_PREFIX) =>
+        {
             &first.group
         }
         _ => return None,
@@ -176,7 +178,7 @@ fn groups(first: (String, ClusterAffinity), second: (String, ClusterAffinity)) -
 /// another, would take the city along before the second group could speak.
 fn held(selector: LabelSelector, holder: &str) -> PolicyPlacement {
     let city = ClusterAffinity { label_selector: Some(selector), ..by_name(holder) };
-    groups((CITY.into(), city), (HOLDING.into(), by_name(holder)))
+    groups((CITY_GROUP.into(), city), (HOLDING_GROUP.into(), by_name(holder)))
 }
 
 /// A city that moves. It may go back to a cluster that has lost the label.
@@ -184,7 +186,7 @@ fn moving(selector: LabelSelector, turn: &Turn, observed: &Observed) -> PolicyPl
     let labelled = observed.clusters.get(&turn.to).is_some_and(|cluster| cluster.label.is_some());
     let first = ClusterAffinity { label_selector: labelled.then_some(selector), ..by_name(&turn.to) };
     let name = |prefix: &str| format!("{prefix}{}", turn.attempt);
-    groups((name(MOVING), first), (name("holding-"), by_name(&turn.from)))
+    groups((name(MOVING_GROUP_PREFIX), first), (name("holding-"), by_name(&turn.from)))
 }
 
 /// A namespace in which the city is nowhere yet: it begins where the city's other namespaces have it, else on the cluster

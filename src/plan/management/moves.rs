@@ -118,7 +118,7 @@ fn under_way(
 }
 
 /// What begins the name of an attempt to bring a namespace back.
-const BACK: &str = "back-";
+const BACK_ATTEMPT_PREFIX: &str = "back-";
 
 /// One look at one city.
 struct Look<'a> {
@@ -164,7 +164,7 @@ impl Look<'_> {
     fn follow(&self, next: &mut Move, turns: BTreeMap<String, UnderWay>, called_off: bool) {
         for (namespace, of) in turns {
             let (there, turn) = (&self.namespaces[&namespace], &of.turn);
-            let back = turn.attempt.starts_with(BACK);
+            let back = turn.attempt.starts_with(BACK_ATTEMPT_PREFIX);
             let arrived = if back || called_off {
                 there.is_complete_on(&turn.to)
             } else {
@@ -197,7 +197,7 @@ impl Look<'_> {
         if able.is_err() {
             return of;
         }
-        let prefix = if turn.attempt.starts_with(BACK) { BACK } else { "" };
+        let prefix = if turn.attempt.starts_with(BACK_ATTEMPT_PREFIX) { BACK_ATTEMPT_PREFIX } else { "" };
         let attempt = self.attempt(prefix, &turn.to, Some(&turn.attempt));
         UnderWay { turn: Turn { attempt, ..turn.clone() }, asked: self.now, ..of }
     }
@@ -220,7 +220,7 @@ impl Look<'_> {
             return self.ask_again(next, namespace, of);
         }
         let (from, to) = (turn.to.clone(), turn.from.clone());
-        let attempt = self.attempt(BACK, &to, None);
+        let attempt = self.attempt(BACK_ATTEMPT_PREFIX, &to, None);
         UnderWay { turn: Turn { from, to, attempt }, since: self.now, asked: self.now, before: of.before }
     }
 

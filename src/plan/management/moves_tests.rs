@@ -253,7 +253,7 @@ fn a_successor_that_dies_gives_back_what_it_had() {
     let first = attempt(&world);
     world.wait(1);
     world.look();
-    assert!(attempt(&world) != first && attempt(&world).starts_with(BACK));
+    assert!(attempt(&world) != first && attempt(&world).starts_with(BACK_ATTEMPT_PREFIX));
 }
 
 #[test]

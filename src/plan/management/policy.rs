@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::json;
 
-pub use super::city::{Decided, Observed, Propagation, Signal};
+pub use super::city::{Decided, Observed, Propagation, Questions, Signal};
 use super::{
     city::step,
     facts::Phase,

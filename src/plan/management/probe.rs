@@ -181,7 +181,7 @@ pub struct State {
     /// It has been reported that there is no answer.
     reported: bool,
     /// That nobody can be asked.
-    nobody: Option<Nobody>,
+    nobody: Option<NobodyToAsk>,
 }
 
 /// A map in a record as a list of pairs: its keys are no strings.
@@ -200,9 +200,9 @@ mod pairs {
 
 /// That nobody can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Nobody {
+struct NobodyToAsk {
     /// Who says so: the first of those that wait.
-    teller: Asker,
+    reporter: Asker,
     /// For how long.
     waited_for: Duration,
     /// Whether it has been reported.
@@ -265,7 +265,7 @@ impl State {
     /// It has been reported that nobody can be asked.
     #[must_use]
     pub fn nobody_reported(self) -> Self {
-        Self { nobody: self.nobody.map(|nobody| Nobody { reported: true, ..nobody }), ..self }
+        Self { nobody: self.nobody.map(|nobody| NobodyToAsk { reported: true, ..nobody }), ..self }
     }
 
     /// Looks at every policy: whether one of them shows enough, and who asks from now on.
@@ -301,10 +301,10 @@ impl State {
             });
         }
         let first = candidates.iter().filter(waits).map(|candidate| &candidate.policy).min();
-        self.nobody = first.filter(|_| self.elected.is_none()).map(|teller| {
+        self.nobody = first.filter(|_| self.elected.is_none()).map(|reporter| {
             let before = self.nobody.as_ref();
-            Nobody {
-                teller: teller.clone(),
+            NobodyToAsk {
+                reporter: reporter.clone(),
                 waited_for: before.map_or(Duration::ZERO, |nobody| nobody.waited_for),
                 reported: before.is_some_and(|nobody| nobody.reported),
             }
@@ -337,7 +337,7 @@ fn look(state: &mut State, observed: &Observed) -> Probe {
             elected.unanswered_for = observed.own.asks.then(|| elected.unanswered_for.unwrap_or_default());
             Probe::Here { unanswered_for: elected.unanswered_for.unwrap_or_default(), reported }
         }
-        (None, Some(nobody)) if nobody.teller == observed.own.policy => {
+        (None, Some(nobody)) if nobody.reporter == observed.own.policy => {
             Probe::Nobody { waited_for: nobody.waited_for, reported: nobody.reported }
         }
         _ => Probe::Elsewhere,

@@ -22,17 +22,17 @@ use crate::{
 };
 
 /// So few that lack the same are no reason to suspect Karmada, however small the federation is.
-const FEW: usize = 20;
+const MANY_BLOCKED_MIN: usize = 20;
 /// Nor is one in so many.
-const SHARE: usize = 10;
+const MANY_BLOCKED_ONE_IN: usize = 10;
 /// Longest wait between two looks at a deployment that is blocked, before it is spread.
-const LONGEST_LOOK: Duration = Duration::from_mins(5);
+const BLOCKED_POLL_MAX: Duration = Duration::from_mins(5);
 /// What is said of something that was never delivered. It is what tells it, after a restart, from what was taken away.
-const NOT_THERE_BEFORE: &str = "; it has not been there before: Karmada may not have got to it yet";
+const NEVER_DELIVERED_TEXT: &str = "; it has not been there before: Karmada may not have got to it yet";
 /// What is said of the clusters that have everything.
-const DELIVERED: &str = " has what the hub was given";
+const DELIVERED_TEXT: &str = " has what the hub was given";
 /// How it begins to be said that others lack the same.
-const MANY: &str = "; more than ";
+const MANY_LACK_TEXT: &str = "; more than ";
 
 /// How many repairs the hub is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub struct Repairs {
 impl Repairs {
     /// Whether so many lack the same that the trouble is Karmada's, or of somebody's making all at once.
     pub fn are_many(&self) -> bool {
-        self.others >= FEW.max(self.deployments / SHARE)
+        self.others >= MANY_BLOCKED_MIN.max(self.deployments / MANY_BLOCKED_ONE_IN)
     }
 
     /// Whether Karmada is known to take its time.
@@ -118,7 +118,7 @@ pub fn decide(delivered_before: bool, elapsed: Duration, repairs: &Repairs, timi
 
 /// When to look again at something that has been missing for so long: ever more rarely.
 pub fn look_again(elapsed: Duration, timing: &Timing, spread: f64) -> Duration {
-    elapsed.clamp(timing.delivery_grace, LONGEST_LOOK.max(timing.delivery_grace)).mul_f64(spread)
+    elapsed.clamp(timing.delivery_grace, BLOCKED_POLL_MAX.max(timing.delivery_grace)).mul_f64(spread)
 }
 
 /// A number between 0.5 and 1 that stays the same for one object.
@@ -149,7 +149,7 @@ impl LastDelivery {
             since,
             places: condition
                 .message
-                .contains(DELIVERED)
+                .contains(DELIVERED_TEXT)
                 .then(|| condition.message.split("; ").next().unwrap_or_default().to_owned()),
         })
     }
@@ -162,7 +162,7 @@ impl LastDelivery {
 
 /// What `Federated` says of a deployment that these clusters have.
 pub fn delivered(clusters: &[String]) -> Verdict {
-    Verdict::yes(Reason::Propagated, format!("{}{DELIVERED}", clusters.join(", ")))
+    Verdict::yes(Reason::Propagated, format!("{}{DELIVERED_TEXT}", clusters.join(", ")))
 }
 
 /// Something that Karmada lost, or never had.
@@ -211,19 +211,20 @@ impl Loss<'_> {
 
 /// Whether nothing more is said, or only that many lack the same.
 fn is_all_or_many(more: &str) -> bool {
-    more.is_empty() || more.starts_with(MANY)
+    more.is_empty() || more.starts_with(MANY_LACK_TEXT)
 }
 
 /// The cause in full: whether it was ever different, and whether many lack the same.
 pub fn reported(cause: &Verdict, delivered_before: bool, repairs: &Repairs) -> Verdict {
     let mut full = cause.clone();
     if !delivered_before {
-        full.message.push_str(NOT_THERE_BEFORE);
+        full.message.push_str(NEVER_DELIVERED_TEXT);
     }
     if repairs.are_many() {
         // By its scale alone: each other number would be another write.
-        let scale = [10_000, 1_000, 100].into_iter().find(|scale| repairs.others > *scale).unwrap_or(FEW - 1);
-        full.message = format!("{}{MANY}{scale} others lack the same, repairs are held back", full.message);
+        let scale =
+            [10_000, 1_000, 100].into_iter().find(|scale| repairs.others > *scale).unwrap_or(MANY_BLOCKED_MIN - 1);
+        full.message = format!("{}{MANY_LACK_TEXT}{scale} others lack the same, repairs are held back", full.message);
     }
     full
 }

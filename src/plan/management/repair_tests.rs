@@ -68,7 +68,7 @@ fn looks_become_rare_and_are_spread() {
         looks += 1;
     }
     assert!((15..40).contains(&looks), "{looks} in an hour");
-    assert!(look_again(Duration::from_hours(9), &timing, 1.0) <= LONGEST_LOOK);
+    assert!(look_again(Duration::from_hours(9), &timing, 1.0) <= BLOCKED_POLL_MAX);
     let all: Vec<f64> = (0..1_000).map(|n| spread(&format!("5f1c-{n}"))).collect();
     assert!(all.iter().all(|spread| (0.5..1.0).contains(spread)));
     let tenths = |from: f64| all.iter().filter(|spread| (from..from + 0.1).contains(*spread)).count();
@@ -123,7 +123,7 @@ fn only_what_had_been_delivered_counts_as_lost() {
         ("it was to leave, and has not come to the other", waits, old, old, &ord, false),
         ("it was told as a loss", both(""), old, old, &dfw, true),
         ("it was told as a loss of many", both("; more than 19 others lack the same"), old, old, &dfw, true),
-        ("it was told as never there", both(NOT_THERE_BEFORE), old, old, &dfw, false),
+        ("it was told as never there", both(NEVER_DELIVERED_TEXT), old, old, &dfw, false),
         ("another loss was told", both("2"), old, old, &dfw, false),
         ("another cause was told", saying("False", "NotScheduled", &cause.message), old, old, &dfw, false),
         ("another cause was told, and the binding is gone", saying("False", "NotScheduled", ""), old, old, &[], false),
@@ -152,7 +152,7 @@ fn only_what_had_been_delivered_counts_as_lost() {
 fn what_is_said_changes_with_the_scale_alone() {
     let cause = Verdict::no(Reason::BindingMissing, "no binding");
     let said = |others| reported(&cause, false, &Repairs { others, ..Repairs::default() }).message;
-    assert_eq!(said(3), format!("no binding{NOT_THERE_BEFORE}"));
+    assert_eq!(said(3), format!("no binding{NEVER_DELIVERED_TEXT}"));
     assert_eq!(said(20), said(100));
     assert!(said(101).ends_with("more than 100 others lack the same, repairs are held back"), "{}", said(101));
     assert_eq!(said(101), said(1_000));
