@@ -42,7 +42,7 @@ const CLOCKS: [&str; 6] = [
     "cell/locations.rs",
     "management/clusters.rs",
     "management/sweep.rs",
-    "management/listeners.rs",
+    "management/triggers.rs",
     "management/watches.rs",
 ];
 
@@ -97,6 +97,18 @@ fn every_decision_can_be_read_in_the_debug_log_and_made_again() {
         seen += asked.len();
     }
     assert!(seen > 14, "the reader of controllers sees only {seen}: it is broken");
+}
+
+/// A controller that compares before and after decides whom a change concerns; `plan/*/triggers.rs` do, in tables.
+#[test]
+fn whom_a_change_concerns_is_decided_in_plans() {
+    let controllers = root().join("src/controllers");
+    for file in rust_files(&controllers) {
+        // `controllers::delta` hands both to the plans.
+        let own = usize::from(file == controllers.join("mod.rs"));
+        let compared = production(&file).matches(".old").count();
+        assert_eq!(compared, own, "{}: compares what was with what is", file.display());
+    }
 }
 
 /// The modules that a file names after `path`.

@@ -6,7 +6,7 @@ use super::{project_cache::ProjectCache, triggers::Triggers};
 use crate::{
     api::referenced::{DataRef, SourceKind},
     controllers::{delta, with},
-    io::{clock::Now, store::Change},
+    io::store::Change,
     plan::management::triggers::{HubChange, ProjectChange},
 };
 
@@ -29,14 +29,7 @@ impl Triggers {
             self.hub.companions(kind).listen(after);
         }
         let weak = Arc::downgrade(self);
-        self.hub.bindings.listen(move |c| {
-            with(&weak, |this| {
-                if c.new.is_some() && c.old != c.new {
-                    this.blocked.karmada_wrote(Now::read().instant);
-                }
-                this.after_hub(&HubChange::Binding(delta(c)));
-            });
-        });
+        self.hub.bindings.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Binding(delta(c)))));
         let weak = Arc::downgrade(self);
         self.hub.clusters.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Cluster(delta(c)))));
         let weak = Arc::downgrade(self);

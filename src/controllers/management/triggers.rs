@@ -20,7 +20,7 @@ use crate::{
         names::{CityCode, CityPolicyName, HubNamespace, ProjectName},
         referenced::{DataRef, SourceKind},
     },
-    io::store::ObjectKey,
+    io::{clock::Now, store::ObjectKey},
     plan::management::{
         projection,
         triggers::{self, HubChange, HubWork, ProjectChange, ProjectWork},
@@ -107,6 +107,7 @@ impl Triggers {
     /// Work that a change on the hub brings.
     pub(super) fn enqueue(&self, work: HubWork) {
         match work {
+            HubWork::KarmadaWrote => self.blocked.karmada_wrote(Now::read().instant),
             HubWork::Original { namespace, name } => self.enqueue_original(&ObjectKey::new(&namespace, &name)),
             HubWork::Originals(namespace) => {
                 let keys = namespace.map_or_else(

@@ -54,6 +54,8 @@ pub enum HubChange<'a> {
 /// Work that a change on the hub brings. Names are the hub's, unless another place is named.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HubWork {
+    /// Karmada is seen to be at work: it has made or changed a binding.
+    KarmadaWrote,
     /// The federator, on the original of this copy.
     Original {
         /// The hub namespace.
@@ -188,6 +190,9 @@ fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
         let scheduled = (facts.placement.clone(), facts.scheduled_by.clone(), facts.suspension.clone());
         (facts.clusters.clone(), facts.required_by.clone(), claim, scheduled, facts.shows_dependencies())
     };
+    if delta.new.is_some() && delta.old != delta.new {
+        work.insert(HubWork::KarmadaWrote);
+    }
     if delta.old.map(place) != delta.new.map(place) {
         work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
     }

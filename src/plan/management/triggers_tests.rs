@@ -149,33 +149,44 @@ fn a_binding_concerns_its_template_and_the_parents_that_it_has_or_had() {
     let of_web = |old, new| HubChange::Binding(changed("web-workloaddeployment", old, new));
     let of_db = |old, new| HubChange::Binding(changed("db-secret", old, new));
     table([
-        ("a deployment's is new", of_web(None, Some(&web)), vec![policies(), original("ns-1", "web")]),
+        (
+            "a deployment's is new",
+            of_web(None, Some(&web)),
+            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web")],
+        ),
         ("nothing but its status", of_web(Some(&web), Some(&web)), vec![original("ns-1", "web")]),
         (
             "the scheduler has done what its placement asks for",
             of_web(Some(&web), Some(&BindingFacts { scheduled_by: Some("digest".into()), ..web.clone() })),
-            vec![policies(), original("ns-1", "web")],
+            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web")],
         ),
         (
             "it shows that Karmada brings dependencies",
             of_web(Some(&web), Some(&answered)),
-            vec![policies(), original("ns-1", "web")],
+            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web")],
         ),
         (
             "a companion's is new",
             of_db(None, Some(&secret)),
-            vec![policies(), original("ns-1", "web"), of_secret("db"), users()],
+            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web"), of_secret("db"), users()],
         ),
         (
             "its parents change: those that it had as well",
             of_db(Some(&secret), Some(&moved)),
-            vec![policies(), original("ns-1", "web"), original("ns-1", "api"), of_secret("db"), users()],
+            vec![
+                HubWork::KarmadaWrote,
+                policies(),
+                original("ns-1", "web"),
+                original("ns-1", "api"),
+                of_secret("db"),
+                users(),
+            ],
         ),
         ("it is gone", of_db(Some(&secret), None), vec![policies(), original("ns-1", "web"), of_secret("db"), users()]),
         (
             "it is somebody else's",
             HubChange::Binding(changed("x-deployment", None, Some(&of(Template::Foreign, &[])))),
-            vec![policies()],
+            vec![HubWork::KarmadaWrote, policies()],
         ),
     ]);
 }
