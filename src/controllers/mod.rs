@@ -55,6 +55,8 @@ pub async fn run<R: Reconciler>(
     metrics: Metrics,
     stop: CancellationToken,
 ) {
+    queue.tell(metrics.queue(R::NAME));
+    metrics.workers(R::NAME, workers);
     let mut tasks = JoinSet::new();
     for _ in 0..workers {
         let (reconciler, queue, metrics, stop) = (reconciler.clone(), queue.clone(), metrics.clone(), stop.clone());
@@ -82,6 +84,7 @@ pub async fn run<R: Reconciler>(
 
 async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key, metrics: &Metrics) {
     let started = Now::read();
+    let _at_work = metrics.at_work(R::NAME);
     let result = tokio::time::timeout(RECONCILE_TIMEOUT, reconciler.reconcile(&key, started)).await;
     let result =
         result.unwrap_or_else(|_| Err(Error::Deadline { call: format!("reconcile {key}"), after: RECONCILE_TIMEOUT }));
@@ -92,7 +95,6 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key,
         Err(_) => ("error", Outcome::Failed),
     };
     metrics.reconciled(R::NAME, label, Now::read().instant.duration_since(started.instant));
-    metrics.depth(R::NAME, queue.depth());
     let shown = key.to_string();
     let delay = queue.finish(key, outcome);
     if let Err(error) = result {

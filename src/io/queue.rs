@@ -11,6 +11,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 
 use super::store::ObjectKey;
+use crate::metrics::QueueMetrics;
 
 /// First delay after a failure.
 const BACKOFF_FIRST: Duration = Duration::from_millis(200);
@@ -71,8 +72,10 @@ struct State<K: Key> {
     lanes: BTreeMap<K::Lane, VecDeque<K>>,
     /// Lanes with ready keys, in the order they are served.
     turn: VecDeque<K::Lane>,
-    ready: HashSet<K>,
-    running: HashSet<K>,
+    /// Since when each is ready.
+    ready: HashMap<K, Instant>,
+    /// Since when each is with a worker.
+    running: HashMap<K, Instant>,
     /// Workers per lane; no entry for none.
     busy: HashMap<K::Lane, usize>,
     /// Lanes whose last attempt got no answer.
@@ -82,6 +85,7 @@ struct State<K: Key> {
     due: BTreeSet<(Instant, K)>,
     due_at: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
+    metrics: Option<QueueMetrics>,
 }
 
 impl<K: Key> Default for Queue<K> {
@@ -89,20 +93,29 @@ impl<K: Key> Default for Queue<K> {
         let state = State {
             lanes: BTreeMap::new(),
             turn: VecDeque::new(),
-            ready: HashSet::new(),
-            running: HashSet::new(),
+            ready: HashMap::new(),
+            running: HashMap::new(),
             busy: HashMap::new(),
             silent: HashSet::new(),
             dirty: HashSet::new(),
             due: BTreeSet::new(),
             due_at: HashMap::new(),
             failures: HashMap::new(),
+            metrics: None,
         };
         Self { state: Mutex::new(state), wake: Notify::new() }
     }
 }
 
 impl<K: Key> Queue<K> {
+    /// Tells of itself from now on, and of what is ready already.
+    pub fn tell(&self, metrics: QueueMetrics) {
+        let mut state = self.lock();
+        metrics.added(state.ready.len());
+        metrics.depth(state.ready.len());
+        state.metrics = Some(metrics);
+    }
+
     /// Work on `key` now, or right after its present run.
     pub fn add(&self, key: K) {
         self.lock().add(key);
@@ -134,12 +147,13 @@ impl<K: Key> Queue<K> {
         let mut state = self.lock();
         state.lanes.remove(lane);
         state.turn.retain(|l| l != lane);
-        state.ready.retain(|key| key.lane() != *lane);
+        state.ready.retain(|key, _| key.lane() != *lane);
         state.dirty.retain(|key| key.lane() != *lane);
         state.failures.retain(|key, _| key.lane() != *lane);
         state.due.retain(|(_, key)| key.lane() != *lane);
         state.due_at.retain(|key, _| key.lane() != *lane);
         state.silent.remove(lane);
+        state.tell_depth();
     }
 
     /// The next key, as soon as there is one. The caller must give it back with [`Self::finish`].
@@ -169,7 +183,7 @@ impl<K: Key> Queue<K> {
     /// Gives `key` back. Returns the delay when it was held back for a failure.
     pub fn finish(&self, key: K, outcome: Outcome) -> Option<Duration> {
         let mut state = self.lock();
-        state.running.remove(&key);
+        let worked = state.running.remove(&key).map(|since| since.elapsed());
         state.leave(&key.lane(), outcome);
         let dirty = state.dirty.remove(&key);
         let failed = matches!(outcome, Outcome::Failed | Outcome::Unanswered);
@@ -188,6 +202,9 @@ impl<K: Key> Queue<K> {
                 Some(backoff(*failures, BACKOFF_FIRST, BACKOFF_MAX))
             }
         };
+        if let (Some(metrics), Some(worked)) = (&state.metrics, worked) {
+            metrics.finished(worked, delay.is_some());
+        }
         match delay {
             Some(after) if failed && dirty => state.add_after(key, after.min(RETRY_AFTER_EVENT)),
             Some(after) if !dirty => state.add_after(key, after),
@@ -200,6 +217,7 @@ impl<K: Key> Queue<K> {
     }
 
     /// Keys ready to run.
+    #[cfg(test)]
     pub fn depth(&self) -> usize {
         self.lock().ready.len()
     }
@@ -211,7 +229,7 @@ impl<K: Key> Queue<K> {
 
 impl<K: Key> State<K> {
     fn add(&mut self, key: K) {
-        if self.running.contains(&key) {
+        if self.running.contains_key(&key) {
             self.dirty.insert(key);
             return;
         }
@@ -223,9 +241,14 @@ impl<K: Key> State<K> {
                 return self.hold(key, at.min(Instant::now() + RETRY_AFTER_EVENT));
             }
         }
-        if !self.ready.insert(key.clone()) {
+        if self.ready.contains_key(&key) {
             return;
         }
+        self.ready.insert(key.clone(), Instant::now());
+        if let Some(metrics) = &self.metrics {
+            metrics.added(1);
+        }
+        self.tell_depth();
         let lane = key.lane();
         let keys = self.lanes.entry(lane.clone()).or_default();
         if keys.is_empty() {
@@ -236,7 +259,7 @@ impl<K: Key> State<K> {
 
     fn add_after(&mut self, key: K, after: Duration) {
         let at = Instant::now() + after;
-        if self.due_at.get(&key).is_some_and(|before| *before <= at) || self.ready.contains(&key) {
+        if self.due_at.get(&key).is_some_and(|before| *before <= at) || self.ready.contains_key(&key) {
             return;
         }
         self.hold(key, at);
@@ -274,11 +297,21 @@ impl<K: Key> State<K> {
                 self.turn.push_back(lane.clone());
             }
             *self.busy.entry(lane).or_default() += 1;
-            self.ready.remove(&key);
-            self.running.insert(key.clone());
+            let waited = self.ready.remove(&key).map(|since| since.elapsed());
+            self.running.insert(key.clone(), Instant::now());
+            if let (Some(metrics), Some(waited)) = (&self.metrics, waited) {
+                metrics.taken(waited);
+            }
+            self.tell_depth();
             return Some(key);
         }
         None
+    }
+
+    fn tell_depth(&self) {
+        if let Some(metrics) = &self.metrics {
+            metrics.depth(self.ready.len());
+        }
     }
 
     /// A worker of this lane is free again.

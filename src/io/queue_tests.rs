@@ -1,4 +1,5 @@
 use super::*;
+use crate::metrics::Metrics;
 
 /// A lane and a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -122,4 +123,30 @@ async fn an_event_overtakes_a_planned_look() {
     queue.finish(running, Outcome::Again(Duration::from_mins(5)));
     queue.add(key("p", "a"));
     assert_eq!(queue.depth(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_tells_what_it_does() {
+    let metrics = Metrics::default();
+    let queue = Queue::default();
+    queue.add(key("p", "before"));
+    queue.tell(metrics.queue("q"));
+    queue.add(key("p", "a"));
+    queue.add(key("p", "a"));
+    let told = |name: &str| {
+        let text = metrics.text();
+        let line =
+            text.lines().find_map(|line| line.strip_prefix(&format!("{name}{{name=\"q\"}} "))).map(str::to_owned);
+        line.unwrap_or_else(|| panic!("{name} is not in {text}")).parse::<f64>().unwrap()
+    };
+    assert_eq!((told("workqueue_depth"), told("workqueue_adds_total")), (2.0, 2.0));
+    tokio::time::advance(Duration::from_secs(3)).await;
+    let first = queue.next().await;
+    assert_eq!((told("workqueue_depth"), told("workqueue_queue_duration_seconds_sum")), (1.0, 3.0));
+    tokio::time::advance(Duration::from_secs(2)).await;
+    queue.finish(first, Outcome::Again(Duration::from_secs(9)));
+    assert_eq!((told("workqueue_work_duration_seconds_sum"), told("workqueue_retries_total")), (2.0, 1.0));
+    let second = queue.next().await;
+    queue.finish(second, Outcome::Done);
+    assert_eq!((told("workqueue_depth"), told("workqueue_retries_total")), (0.0, 1.0));
 }

@@ -11,6 +11,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use super::process::Process;
+
 /// Histograms that begin at so many seconds, each bucket twice the one before.
 #[derive(Clone, Debug)]
 pub(super) struct Buckets {
@@ -45,6 +47,7 @@ macro_rules! families {
                     let $field: $type = made!($($make)?);
                     registry.register($name, $help, $field.clone());
                 )*
+                registry.register_collector(Box::new(Process::default()));
                 Self { registry, $($field,)* }
             }
         }
@@ -66,7 +69,16 @@ families! {
     errors: Family<ReconcileError, Counter>, "controller_runtime_reconcile_errors", "Failed reconciles by class";
     seconds: Family<Controller, Histogram, Buckets> = timed(0.001, 14),
         "controller_runtime_reconcile_time_seconds", "Length of reconciles";
+    workers: Family<Controller, Gauge>,
+        "controller_runtime_max_concurrent_reconciles", "Reconciles that a controller may make at a time";
+    active: Family<Controller, Gauge>, "controller_runtime_active_workers", "Reconciles under way";
     depth: Family<Queue, Gauge>, "workqueue_depth", "Keys ready to be reconciled";
+    adds: Family<Queue, Counter>, "workqueue_adds", "Keys that became ready to be reconciled";
+    retries: Family<Queue, Counter>, "workqueue_retries", "Keys put back to be looked at again later";
+    queued: Family<Queue, Histogram, Buckets> = timed(0.001, 16),
+        "workqueue_queue_duration_seconds", "How long keys were ready before a worker took them";
+    worked: Family<Queue, Histogram, Buckets> = timed(0.001, 16),
+        "workqueue_work_duration_seconds", "How long workers had their keys";
     writes: Family<WriteLabels, Counter>, "compute_writes", "Writes sent to API servers";
     taken_over: Family<Taken, Counter>,
         "compute_fields_taken_over", "Objects whose fields passed from another field manager to this operator";

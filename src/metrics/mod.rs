@@ -1,15 +1,63 @@
 //! Prometheus metrics, with labels from closed sets. Names follow controller-runtime, so that stock boards work.
 
 mod families;
+mod process;
 
 use std::{sync::Arc, time::Duration};
 
-use prometheus_client::encoding::text::encode;
+use prometheus_client::{
+    encoding::text::encode,
+    metrics::{counter::Counter, gauge::Gauge, histogram::Histogram},
+};
 
 use self::families::{
     BlockedReason, Controller, Families, Namespace, PhaseLabel, Queue, Reason, Reconcile, ReconcileError, State, Taken,
     Turn, Undecodable, Watch, WatchFailure, WriteLabels,
 };
+
+/// A worker that has something to do, as long as this lives.
+pub struct AtWork(Gauge);
+
+impl Drop for AtWork {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// What one queue tells of itself.
+#[derive(Clone)]
+pub struct QueueMetrics {
+    depth: Gauge,
+    adds: Counter,
+    retries: Counter,
+    queued: Histogram,
+    worked: Histogram,
+}
+
+impl QueueMetrics {
+    /// So many keys are ready now.
+    pub fn depth(&self, ready: usize) {
+        self.depth.set(i64::try_from(ready).unwrap_or(i64::MAX));
+    }
+
+    /// So many keys have become ready.
+    pub fn added(&self, keys: usize) {
+        self.adds.inc_by(u64::try_from(keys).unwrap_or(u64::MAX));
+    }
+
+    /// A worker took a key that had been ready for this long.
+    pub fn taken(&self, waited: Duration) {
+        self.queued.observe(waited.as_secs_f64());
+    }
+
+    /// A worker gives a key back after this long; `again`: it is to be looked at later.
+    pub fn finished(&self, worked: Duration, again: bool) {
+        self.worked.observe(worked.as_secs_f64());
+        if again {
+            self.retries.inc();
+        }
+    }
+}
 
 /// All metrics of the process.
 #[derive(Clone, Default)]
@@ -35,9 +83,30 @@ impl Metrics {
         self.0.errors.get_or_create(&ReconcileError { controller, class }).inc();
     }
 
-    /// This many keys are ready.
-    pub fn depth(&self, name: &'static str, depth: usize) {
-        self.0.depth.get_or_create(&Queue { name }).set(i64::try_from(depth).unwrap_or(i64::MAX));
+    /// A controller works with so many workers.
+    pub fn workers(&self, controller: &'static str, workers: usize) {
+        let label = Controller { controller };
+        self.0.workers.get_or_create(&label).set(i64::try_from(workers).unwrap_or(i64::MAX));
+        self.0.active.get_or_create(&label).set(0);
+    }
+
+    /// A worker has something to do; it has not any more when what is returned goes.
+    pub fn at_work(&self, controller: &'static str) -> AtWork {
+        let active = self.0.active.get_or_create(&Controller { controller }).clone();
+        active.inc();
+        AtWork(active)
+    }
+
+    /// What the queue of this name tells of itself.
+    pub fn queue(&self, name: &'static str) -> QueueMetrics {
+        let label = Queue { name };
+        QueueMetrics {
+            depth: self.0.depth.get_or_create(&label).clone(),
+            adds: self.0.adds.get_or_create(&label).clone(),
+            retries: self.0.retries.get_or_create(&label).clone(),
+            queued: self.0.queued.get_or_create(&label).clone(),
+            worked: self.0.worked.get_or_create(&label).clone(),
+        }
     }
 
     /// A write was sent.

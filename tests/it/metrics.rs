@@ -36,11 +36,23 @@ enum Provocation {
 use Provocation::{BindingTaken, BindingWithoutCompanion, CityWithoutCluster, HubAway, LabelLost, QuotaAway, Stranger};
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 28] = [
+const METRICS: [(&str, Seen); 40] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
+    ("controller_runtime_max_concurrent_reconciles", Served),
+    ("controller_runtime_active_workers", Served),
     ("workqueue_depth", Served),
+    ("workqueue_adds_total", Served),
+    ("workqueue_retries_total", Provoked(HubAway)),
+    ("workqueue_queue_duration_seconds_count", Served),
+    ("workqueue_work_duration_seconds_count", Served),
+    ("process_cpu_seconds_total", Served),
+    ("process_start_time_seconds", Served),
+    ("process_resident_memory_bytes", Served),
+    ("process_virtual_memory_bytes", Served),
+    ("process_open_fds", Served),
+    ("process_max_fds", Served),
     ("compute_writes_total", Served),
     ("compute_fields_taken_over_total", Elsewhere(include_str!("takeover.rs"))),
     ("compute_watch_failures_total", Provoked(HubAway)),
@@ -67,14 +79,14 @@ const METRICS: [(&str, Seen); 28] = [
     ("leader_election_master_status", Served),
 ];
 
-/// Queues are empty again before anybody looks: of this it is enough that it is told.
-const AT_REST: &str = "workqueue_depth";
+/// Queues are empty again before anybody looks, and workers idle: of these it is enough that they are told.
+const AT_REST: [&str; 2] = ["workqueue_depth", "controller_runtime_active_workers"];
 
 #[test]
 fn the_table_names_every_metric() {
     // A family that has counted nothing yet is not in the text that operators tell.
-    let families = ["controller_runtime_", "workqueue_", "compute_", "leader_election_"];
-    let source = include_str!("../../src/metrics/families.rs");
+    let families = ["controller_runtime_", "workqueue_", "compute_", "leader_election_", "process_"];
+    let source = concat!(include_str!("../../src/metrics/families.rs"), include_str!("../../src/metrics/process.rs"));
     let registered: BTreeSet<&str> = source
         .split('"')
         .skip(1)
@@ -119,7 +131,7 @@ async fn moves(world: &World, name: &str, before: Option<f64>) {
     let before = before.unwrap_or(0.0);
     eventually(&format!("{name} rises"), || async {
         match value(world, name).await {
-            Some(now) if now > before || name == AT_REST => Ok(()),
+            Some(now) if now > before || AT_REST.contains(&name) => Ok(()),
             other => Err(format!("{before} before, {other:?} now")),
         }
     })

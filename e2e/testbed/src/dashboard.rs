@@ -179,6 +179,39 @@ const WORK: &[Panel] = &[
         &[("max by (name) (workqueue_depth{$target})", "{{name}}")],
     ),
     (
+        "Keys that came, and that came back",
+        "A second, by queue: those that became ready, and those put back to be looked at later",
+        "ops",
+        &[
+            ("sum by (name) (rate(workqueue_adds_total{$target}[$__rate_interval]))", "{{name}} came"),
+            ("sum by (name) (rate(workqueue_retries_total{$target}[$__rate_interval]))", "{{name}} came back"),
+        ],
+    ),
+    (
+        "How long keys wait, and are worked on",
+        "99th percentile by queue",
+        "s",
+        &[
+            (
+                "histogram_quantile(0.99, sum by (le, name) (rate(workqueue_queue_duration_seconds_bucket{$target}[$__rate_interval])))",
+                "{{name}} waits",
+            ),
+            (
+                "histogram_quantile(0.99, sum by (le, name) (rate(workqueue_work_duration_seconds_bucket{$target}[$__rate_interval])))",
+                "{{name}} is worked on",
+            ),
+        ],
+    ),
+    (
+        "Workers",
+        "Reconciles under way, and how many a controller may make at a time",
+        "short",
+        &[
+            ("max by (controller) (controller_runtime_active_workers{$target})", "{{controller}}"),
+            ("max by (controller) (controller_runtime_max_concurrent_reconciles{$target})", "{{controller}} at most"),
+        ],
+    ),
+    (
         "Writes",
         "A second, by control plane and kind; nothing is written while nothing changes",
         "ops",
@@ -215,6 +248,31 @@ const PROCESSES: &[Panel] = &[
         &[
             ("max by (pod) (leader_election_master_status{$target})", "{{pod}} leads"),
             ("sum(compute_projects_engaged{$target})", "projects"),
+        ],
+    ),
+    (
+        "Processors",
+        "Cores that a process takes",
+        "short",
+        &[("sum by (pod) (rate(process_cpu_seconds_total{$target}[$__rate_interval]))", "{{pod}}")],
+    ),
+    (
+        "Memory",
+        "What a process has, and its address space",
+        "bytes",
+        &[
+            ("max by (pod) (process_resident_memory_bytes{$target})", "{{pod}}"),
+            ("max by (pod) (process_virtual_memory_bytes{$target})", "{{pod}} address space"),
+        ],
+    ),
+    (
+        "Files and age",
+        "Open files, how many there may be, and how long the process has run, in hours",
+        "short",
+        &[
+            ("max by (pod) (process_open_fds{$target})", "{{pod}} open"),
+            ("min by (pod) (process_max_fds{$target})", "{{pod}} at most"),
+            ("(time() - max by (pod) (process_start_time_seconds{$target})) / 3600", "{{pod}} hours"),
         ],
     ),
 ];
