@@ -1,6 +1,11 @@
 //! The manifests: every overlay renders, says what it is for, and is accepted by the parser of our own flags and files.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::Path,
+    process::Command,
+};
 
 use compute_operator::config::{Config, Discovery, Flags};
 use serde_json::Value;
@@ -205,6 +210,56 @@ fn every_volume_is_mounted_and_every_file_named_is_in_one() {
             assert!(inside, "{overlay}: {named} is in none of {mounts:?}");
         }
     }
+}
+
+#[test]
+fn milo_is_told_of_every_resource_that_claims_ask_for() {
+    let objects = objects("milo");
+    let types = |of: Vec<&Value>| -> BTreeSet<String> {
+        of.into_iter().map(|of| of["resourceType"].as_str().unwrap().to_owned()).collect()
+    };
+    let registered = types(of_kind(&objects, "ResourceRegistration").iter().map(|of| &of["spec"]).collect());
+    let policy = &of_kind(&objects, "GrantCreationPolicy")[0]["spec"]["target"]["resourceGrantTemplate"]["spec"];
+    assert_eq!(registered, types(policy["allowances"].as_array().unwrap().iter().collect()));
+    let source = fs::read_to_string(root().join("src/plan/cell/amounts.rs")).unwrap();
+    let asked = source.split("Ok([(").nth(1).unwrap().split(']').next().unwrap();
+    let asked = asked.split('"').skip(1).step_by(2).map(|what| format!("compute.datumapis.com/{what}"));
+    assert_eq!(registered, std::iter::once("compute.datumapis.com/instances".to_owned()).chain(asked).collect());
+    // A role has no permission that no resource has.
+    let permissions: BTreeSet<String> = of_kind(&objects, "ProtectedResource")
+        .iter()
+        .flat_map(|resource| {
+            let (service, plural) =
+                (resource["spec"]["serviceRef"]["name"].as_str(), resource["spec"]["plural"].as_str());
+            let verbs = resource["spec"]["permissions"].as_array().unwrap().iter();
+            verbs.map(move |verb| format!("{}/{}.{}", service.unwrap(), plural.unwrap(), verb.as_str().unwrap()))
+        })
+        .collect();
+    let roles = of_kind(&objects, "Role");
+    let given = roles.iter().flat_map(|role| role["spec"]["includedPermissions"].as_array().unwrap());
+    let given: BTreeSet<String> = given.map(|permission| permission.as_str().unwrap().to_owned()).collect();
+    assert_eq!(given, permissions);
+}
+
+#[test]
+fn the_bundle_is_all_that_overlays_need_and_always_the_same() {
+    let dir = testbed::binaries::cache().join(format!("run-{}-bundle", std::process::id()));
+    fs::create_dir_all(&dir).unwrap();
+    let pack = |name: &str| {
+        let out = Command::new(root().join(".ci/bundle")).arg(dir.join(name)).output().unwrap();
+        assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+        (String::from_utf8(out.stdout).unwrap(), fs::read(dir.join(name)).unwrap())
+    };
+    let (files, once) = pack("once.tar.gz");
+    assert!(files.lines().any(|file| file == "crds/Kustomization"));
+    assert_eq!(once, pack("again.tar.gz").1);
+    let unpacked =
+        Command::new("tar").args(["--extract", "--gzip", "--file", "once.tar.gz"]).current_dir(&dir).status();
+    assert!(unpacked.unwrap().success());
+    for overlay in overlays() {
+        assert_eq!(kustomize(&dir.join("config/overlays").join(&overlay)), rendered(&overlay), "{overlay}");
+    }
+    fs::remove_dir_all(&dir).unwrap();
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Server {
         plane.start_api_server().unwrap();
         plane.wait_ready().await.unwrap();
         let client = plane.client().await.unwrap();
-        for file in ["neighbours", "karmada", "monitoring"] {
+        for file in ["neighbours", "karmada", "monitoring", "milo"] {
             let text = fs::read_to_string(root().join(format!("e2e/testbed/crds/{file}.yaml"))).unwrap();
             manifests::apply(&client, &text).await.unwrap();
         }
@@ -81,7 +81,9 @@ async fn an_api_server_takes_the_definitions_and_every_overlay() {
         ["workloads", "workloaddeployments", "instances"].map(|kind| format!("crd/{kind}.compute.datumapis.com"));
     let established: Vec<&str> = kinds.iter().map(String::as_str).collect();
     server.kubectl(&[&["wait", "--for=condition=Established"], &established[..]].concat(), "").unwrap();
-    server.kubectl(&["create", "namespace", "compute-system"], "").unwrap();
+    for namespace in ["compute-system", "milo-system"] {
+        server.kubectl(&["create", "namespace", namespace], "").unwrap();
+    }
     let strict = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-"];
     let added =
         OPTIONAL.map(|(component, overlay)| (format!("{overlay} with {component}"), rendered_with(component, overlay)));
