@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{root, skipping::skipped};
 
@@ -58,6 +58,29 @@ fn alerts() -> Vec<Value> {
     let groups = groups();
     let rules = groups["groups"].as_array().unwrap().iter().flat_map(|group| group["rules"].as_array().unwrap());
     rules.cloned().collect()
+}
+
+#[test]
+fn the_page_of_metrics_has_each_with_its_kind_and_its_help() {
+    let page = fs::read_to_string(root().join("docs/metrics.md")).unwrap();
+    let sources: String = ["families", "process"]
+        .map(|file| fs::read_to_string(root().join(format!("src/metrics/{file}.rs"))).unwrap())
+        .concat();
+    let mut listed = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let columns: Vec<&str> = row.split('|').map(str::trim).collect();
+        let [_, name, kind, labels, meaning, _] = columns[..] else { panic!("{row}") };
+        let name = name.trim_matches('`');
+        assert!(sources.contains(&format!("\"{meaning}\"")), "{name}: its help is another than {meaning:?}");
+        for label in labels.split(", ").filter(|label| !label.is_empty()) {
+            assert!(sources.contains(&format!("pub(super) {}:", label.trim_matches('`'))), "{name}: {label}");
+        }
+        let series: &[&str] = if kind == "histogram" { &["_bucket", "_sum", "_count"] } else { &[""] };
+        for ending in series {
+            assert!(listed.insert(format!("{name}{ending}")), "{name} stands twice");
+        }
+    }
+    assert_eq!(listed, series());
 }
 
 #[test]
@@ -128,10 +151,29 @@ fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
     let checked = run(&promtool, &["check", "rules", "rules.yaml"], &dir);
     let tested = run(&promtool, &["test", "rules", "rules_test.yaml"], &dir);
     let wrong = run(&promtool, &["test", "rules", "wrong_test.yaml"], &dir);
+    fs::write(dir.join("board.yaml"), queries_as_rules().to_string()).unwrap();
+    let queries = run(&promtool, &["check", "rules", "board.yaml"], &dir);
     fs::remove_dir_all(&dir).unwrap();
     checked.unwrap();
     tested.unwrap();
+    queries.unwrap();
     assert!(wrong.unwrap_err().contains("ComputeNoLeader"));
+}
+
+/// Every query of the board as a rule, which promtool reads.
+fn queries_as_rules() -> Value {
+    let board = board();
+    let targets =
+        board["panels"].as_array().unwrap().iter().flat_map(|panel| panel["targets"].as_array().into_iter().flatten());
+    let rules: Vec<Value> = targets
+        .enumerate()
+        .map(|(nth, target)| {
+            let query = target["expr"].as_str().unwrap().replace("$__rate_interval", "5m");
+            json!({ "record": format!("board:query:{nth}"), "expr": query })
+        })
+        .collect();
+    assert!(rules.len() > 30);
+    json!({ "groups": [{ "name": "board", "rules": rules }] })
 }
 
 fn board() -> Value {

@@ -86,6 +86,30 @@ fn every_path_that_a_page_names_exists() {
     assert!(seen > 60, "the reader of pages sees only {seen}: it is broken");
 }
 
+/// Commands that a page has a reader type and that nobody has run, by the line that says so before them.
+fn not_run(page: &str) -> Vec<&str> {
+    let blocks = page.split("\n*Not run").skip(1).filter_map(|rest| rest.split_once("\n\n"));
+    blocks.flat_map(|(_, block)| block.lines().map_while(|line| line.strip_prefix("    "))).collect()
+}
+
+#[test]
+fn what_nobody_has_run_is_marked_and_is_this() {
+    let mut marked = BTreeMap::new();
+    for file in pages() {
+        let page = fs::read_to_string(&file).unwrap();
+        let name = file.strip_prefix(root()).unwrap().display().to_string();
+        let commands = not_run(&page);
+        let typed =
+            page.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| line.starts_with("e2e/kind/"));
+        assert_eq!(typed.collect::<Vec<_>>(), commands, "{name}: what wants a container engine has not been run");
+        if !commands.is_empty() {
+            marked.insert(name, commands.join(", "));
+        }
+    }
+    let scripts = "e2e/kind/up, e2e/kind/run, e2e/kind/down";
+    assert_eq!(marked, ["README.md", "e2e/README.md"].map(|name| (name.to_owned(), scripts.to_owned())).into());
+}
+
 #[test]
 fn paths_modules_and_links_are_found() {
     let page =
