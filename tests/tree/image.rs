@@ -3,12 +3,11 @@
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
 };
 
-use super::root;
+use super::{executable, root};
 
 /// One instruction of a Dockerfile: its word and its argument, with continued lines joined.
 fn instructions() -> Vec<(String, String)> {
@@ -68,9 +67,7 @@ impl Drop for Folder {
 
 /// A program of this name that the steps find instead of the real one.
 fn program(dir: &Path, name: &str, script: &str) {
-    let path = dir.join(name);
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    executable(&dir.join(name), &format!("#!/bin/sh\n{script}\n"));
 }
 
 /// Takes every step of the build stage in a folder that holds what each COPY has brought so far, and nothing else. Where

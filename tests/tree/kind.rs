@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use super::{root, skipping::skipped};
+use super::{executable, root, skipping::skipped};
 
 /// Programs that the scripts start, each by a stand-in that notes its arguments (and, of `kubectl apply`, what it is given),
 /// answers what the scripts go on with, and fails at the call whose number `FAIL_AT` says.
@@ -40,11 +40,10 @@ impl Stage {
         fs::create_dir_all(&bin).unwrap();
         fs::create_dir_all(&kind).unwrap();
         for program in ["docker", "kind", "kubectl", "helm", "karmadactl", "chainsaw"] {
-            fs::write(bin.join(program), STAND_IN).unwrap();
-            fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
+            executable(&bin.join(program), STAND_IN);
         }
         for script in ["settings.sh", "up", "run", "down"] {
-            fs::copy(root().join("e2e/kind").join(script), kind.join(script)).unwrap();
+            executable(&kind.join(script), &fs::read_to_string(root().join("e2e/kind").join(script)).unwrap());
         }
         stage
     }

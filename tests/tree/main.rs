@@ -25,6 +25,16 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Writes a program that a test runs. It is written by another process: while one of this process has it open for writing,
+/// a child that another thread happens to start keeps it open too, and whoever runs it then is told that it is busy.
+fn executable(path: &Path, text: &str) {
+    let draft = path.with_extension("draft");
+    fs::write(&draft, text).unwrap();
+    let done = std::process::Command::new("install").args(["-m", "755"]).arg(&draft).arg(path).status().unwrap();
+    assert!(done.success(), "{}", path.display());
+    fs::remove_file(draft).unwrap();
+}
+
 fn rust_files(dir: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {

@@ -99,6 +99,25 @@ fn every_decision_can_be_read_in_the_debug_log_and_made_again() {
     assert!(seen > 14, "the reader of controllers sees only {seen}: it is broken");
 }
 
+#[test]
+fn every_reconcile_says_its_steps() {
+    let mut seen = 0;
+    for file in rust_files(&root().join("src/controllers")) {
+        let code = production(&file);
+        for (at, _) in code.match_indices("    async fn reconcile(") {
+            let doc = code[..at].lines().rev().take_while(|line| line.trim_start().starts_with("///"));
+            let numbered =
+                doc.filter_map(|line| line.trim_start_matches(['/', ' ']).split_once(". ")?.0.parse::<u32>().ok());
+            let mut numbers: Vec<u32> = numbered.collect();
+            numbers.reverse();
+            let steps: Vec<u32> = (1..=u32::try_from(numbers.len()).unwrap()).collect();
+            assert!(numbers.len() > 1 && numbers == steps, "{}: {numbers:?}", file.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 7, "the reader of controllers sees only {seen}: it is broken");
+}
+
 /// A controller that compares before and after decides whom a change concerns; `plan/*/triggers.rs` do, in tables.
 #[test]
 fn whom_a_change_concerns_is_decided_in_plans() {
