@@ -57,7 +57,7 @@ impl Prober {
         for signal in plan.signals {
             match signal {
                 Signal::Known(known) => probe = known,
-                Signal::Remember(state) => *memory = Remembered { state, at: Some(now.instant) },
+                Signal::Remember(state) => memory.keep(state, now.instant),
             }
         }
         drop(memory);
@@ -98,6 +98,12 @@ impl Remembered {
     fn at(&self, now: Instant) -> State {
         self.state.clone().after(self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at)))
     }
+
+    /// As a look at `now` leaves it. Workers look side by side, each by the time at which it began: time that has been
+    /// counted once is not counted again.
+    fn keep(&mut self, state: State, now: Instant) {
+        *self = Self { state, at: Some(self.at.map_or(now, |at| at.max(now))) };
+    }
 }
 
 impl HubCache {
@@ -126,5 +132,40 @@ impl HubCache {
             probe::evidence(&policy, &parent, &*self.binding_of(namespace, &name)?, &expected, attached)
         });
         Candidate::of(Asker { namespace: namespace.to_owned(), city: city.clone() }, phase, evidence)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timing::some_moment;
+
+    /// Found by a test under load: workers that had begun earlier turned the time back, and whoever asked lost its turn.
+    #[test]
+    fn no_time_is_counted_twice() {
+        let start = some_moment();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let own = Candidate {
+            policy: Asker { namespace: "ns-1".into(), city: CityCode::parse("dfw").unwrap() },
+            phase: Phase::Claims,
+            can_show: None,
+            asks: false,
+            answered: None,
+        };
+        let mut memory = Remembered::default();
+        let mut waited = |began: u64| {
+            let (state, candidates) = (memory.at(at(began)), Some(vec![own.clone()]));
+            let observed = Observed { state, own: own.clone(), candidates, timeout: Duration::from_secs(30) };
+            let mut known = None;
+            for signal in probe::plan(&observed, jiff::Timestamp::UNIX_EPOCH).signals {
+                match signal {
+                    Signal::Known(Probe::Nobody { waited_for, .. }) => known = Some(waited_for.as_secs()),
+                    Signal::Known(probe) => panic!("{probe:?}"),
+                    Signal::Remember(state) => memory.keep(state, at(began)),
+                }
+            }
+            known.unwrap()
+        };
+        assert_eq!([0, 5, 1, 5, 1, 6].map(&mut waited), [0, 5, 5, 5, 5, 6]);
     }
 }
