@@ -52,6 +52,8 @@ periods! {
     delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
     /// How long a cluster must have been away before nobody knows any more whether what is there is ready.
     cluster_silence, "clusterSilenceSeconds", Duration::from_mins(2);
+    /// How long what somebody else writes into a spec or a status that is ours stays his, when he does so again and again.
+    takeover_pause, "takeoverPauseSeconds", Duration::from_mins(1);
     /// How long to wait after the first repair that did not help; later ones wait longer.
     repair_backoff_base, "repairBackoffBaseSeconds", Duration::from_secs(5);
     /// How long what was never delivered is waited for before it counts as lost, beyond what Karmada takes lately.
@@ -123,6 +125,7 @@ mod tests {
         let Timing {
             delivery_grace,
             cluster_silence,
+            takeover_pause,
             repair_backoff_base,
             never_delivered_repair,
             source_retry,
@@ -153,6 +156,7 @@ mod tests {
         for (period, milliseconds) in [
             (delivery_grace, 5_000),
             (cluster_silence, 120_000),
+            (takeover_pause, 60_000),
             (repair_backoff_base, 5_000),
             (never_delivered_repair, 600_000),
             (source_retry, 10_000),

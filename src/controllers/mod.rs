@@ -133,6 +133,9 @@ async fn send<P: Plane>(
     let done = plane.execute(write).await;
     if matches!((&write.op, &done), (Op::TakeOver { .. }, Ok(Some(_)))) {
         metrics.took_over(P::NAME, kind);
+        if let Some(event) = write.told() {
+            Box::pin(send(plane, &event, metrics)).await?;
+        }
     }
     match done {
         Err(error) if write.object.kind == Kind::Event => {

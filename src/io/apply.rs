@@ -68,7 +68,7 @@ impl<P: Plane> ControlPlane<P> {
                     patched => patched?,
                 }
             }
-            Op::TakeOver { uid, resource_version, manager, parts } => {
+            Op::TakeOver { uid, resource_version, manager, parts, .. } => {
                 let judged = ObjectVersion::new(uid, resource_version);
                 match Box::pin(self.take_over(&api, object, &judged, manager, parts)).await? {
                     Some(taken) => taken,
@@ -109,8 +109,20 @@ impl<P: Plane> ControlPlane<P> {
             Err(gone) if gone.class() == Class::Gone => return Ok(None),
             found => found?,
         };
-        let entries = found.metadata.managed_fields.unwrap_or_default();
-        let (_, kind, _) = object.kind.gvk();
+        let mut entries = found.metadata.managed_fields.unwrap_or_default();
+        let (api_version, kind, _) = object.kind.gvk();
+        let mut judged = judged.clone();
+        if entries.is_empty() {
+            // Nobody holds anything, so an apply of nothing changes nothing; but at the first apply the server writes down
+            // what was there before it, and from then on that is held by a manager of its own.
+            let ObjectVersion { uid, resource_version } = &judged;
+            let metadata = json!({ "name": object.name, "uid": uid, "resourceVersion": resource_version });
+            let nothing = Patch::Apply(json!({ "apiVersion": api_version, "kind": kind, "metadata": metadata }));
+            let params = PatchParams { force: true, ..PatchParams::apply(manager) };
+            let noted = deadline(REQUEST_TIMEOUT, what, api.patch(&object.name, &params, &nothing)).await?;
+            judged = ObjectVersion::of(&noted.metadata);
+            entries = noted.metadata.managed_fields.unwrap_or_default();
+        }
         let Some(entries) = takeover::taken_over(kind, &entries, manager, parts) else { return Ok(None) };
         let ObjectVersion { uid, resource_version } = judged;
         let metadata = json!({ "uid": uid, "resourceVersion": resource_version, "managedFields": entries });

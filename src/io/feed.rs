@@ -17,9 +17,12 @@ use crate::{
 };
 
 /// Drops what no decision reads: every field manager's book-keeping but that of our own applies, which is packed, and a
-/// trace of others' that hold something which may have to be ours. `kind` is the object's.
+/// trace of others' that hold something which may have to be ours. `kind` is the object's. Where no book is kept at all (an
+/// object that was restored, or whose book somebody has emptied) nobody knows who wrote what, and that leaves a trace too.
 pub(super) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
-    if let Some(entries) = &mut object.meta_mut().managed_fields {
+    if object.meta().managed_fields.is_none() {
+        object.meta_mut().managed_fields = Some(vec![takeover::trace_of_nobody()]);
+    } else if let Some(entries) = &mut object.meta_mut().managed_fields {
         let kept = |mut entry: ManagedFieldsEntry| {
             let own = entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX));
             if !own || entry.operation.as_deref() != Some("Apply") {
@@ -61,5 +64,25 @@ where
 
     fn removed(&self, object: &Object, uid: &str) {
         self.store.forget(&ObjectKey::new(&object.namespace, &object.name), uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::compute::Workload, plan::takeover::Part};
+
+    /// Found by reading: what stood in an object that had lost its book was nobody's, and was never looked at.
+    #[test]
+    fn an_object_without_a_book_leaves_a_trace_and_one_with_our_own_leaves_none() {
+        let mut workload = Workload::new("web", crate::api::compute::WorkloadSpec::default());
+        let holders = |object: Workload| takeover::holders(&pruned("Workload", object), Part::Spec);
+        assert_eq!(holders(workload.clone()), ["before-first-apply"]);
+        workload.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
+            manager: Some("kubectl".into()),
+            operation: Some("Update".into()),
+            ..ManagedFieldsEntry::default()
+        }]);
+        assert!(holders(workload).is_empty(), "somebody keeps it, who holds nothing of ours");
     }
 }

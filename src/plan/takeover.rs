@@ -8,7 +8,10 @@
 //! A field that our own definition does not know cannot be in an apply of ours, which would then remove it. Such a field, of
 //! a newer version, stays with whoever holds it.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry, Time};
 use serde_json::{Map, Value};
 
 use super::{Known, schema};
@@ -50,6 +53,12 @@ impl Part {
         paths.keys().any(|path| path != ".").then_some(paths)
     }
 
+    /// Whether somebody else holds something of this part in `entry`, which may be a trace.
+    fn is_held_in<K: Known>(self, entry: &ManagedFieldsEntry) -> bool {
+        let (_, kind, _) = K::KIND.gvk();
+        !is_own(entry) && self.is_spoken_of_by(entry) && (entry.fields_v1.is_none() || self.held(kind, entry).is_some())
+    }
+
     /// Takes `held` out of what `entry` holds.
     fn release(self, entry: &mut ManagedFieldsEntry, held: &Map<String, Value>) {
         let Some(Value::Object(fields)) = entry.fields_v1.as_mut().map(|fields| &mut fields.0) else { return };
@@ -88,17 +97,46 @@ pub fn trace(kind: &str, entry: &ManagedFieldsEntry) -> Option<ManagedFieldsEntr
     (holds && !is_own(entry)).then(|| ManagedFieldsEntry {
         manager: entry.manager.clone(),
         subresource: entry.subresource.clone(),
+        time: entry.time.clone(),
         ..ManagedFieldsEntry::default()
     })
 }
 
+/// What is kept of an object in which no field manager is named: the server will name one at our first apply, and everything
+/// that is there before it will be that one's.
+pub fn trace_of_nobody() -> ManagedFieldsEntry {
+    ManagedFieldsEntry { manager: Some("before-first-apply".into()), ..ManagedFieldsEntry::default() }
+}
+
+/// Whether what others hold of a part is to be taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// They hold nothing.
+    Never,
+    /// Now.
+    Now,
+    /// After this long, if they still hold it then.
+    After(Duration),
+}
+
+/// When `manager` is to take over what others hold of this part. Where both have written within `pause`, the other one takes
+/// back what we take, and is not followed at that pace.
+pub fn due<K: Known>(live: &K, part: Part, manager: &str, pause: Duration, now: Timestamp) -> Due {
+    let entries = || live.meta().managed_fields.iter().flatten();
+    let Some(theirs) = entries().filter(|entry| part.is_held_in::<K>(entry)).map(|entry| &entry.time).max() else {
+        return Due::Never;
+    };
+    let own = entries().find(|entry| part.is_applied_in(entry, manager)).and_then(|entry| entry.time.as_ref());
+    let left = |time: Option<&Time>| {
+        let since = Duration::try_from(now.duration_since(time?.0)).unwrap_or_default();
+        pause.checked_sub(since).filter(|left| !left.is_zero())
+    };
+    left(own).zip(left(theirs.as_ref())).map_or(Due::Now, |(own, theirs)| Due::After(own.min(theirs)))
+}
+
 /// Names of the other field managers that hold something of this part.
 pub fn holders<K: Known>(live: &K, part: Part) -> Vec<String> {
-    let (_, kind, _) = K::KIND.gvk();
-    let holds = |entry: &&ManagedFieldsEntry| {
-        !is_own(entry) && part.is_spoken_of_by(entry) && (entry.fields_v1.is_none() || part.held(kind, entry).is_some())
-    };
-    let managers = live.meta().managed_fields.iter().flatten().filter(holds);
+    let managers = live.meta().managed_fields.iter().flatten().filter(|entry| part.is_held_in::<K>(entry));
     let mut names: Vec<String> = managers.map(|entry| entry.manager.clone().unwrap_or_default()).collect();
     names.sort();
     names.dedup();

@@ -9,6 +9,7 @@ use super::{
     Known, Object, ObjectVersion, diff,
     takeover::{self, Part},
 };
+use crate::api::meta;
 
 /// A kind of control plane. A write to one does not type-check on another.
 pub trait Plane: Send + Sync + 'static {
@@ -82,6 +83,8 @@ pub enum Op {
         manager: &'static str,
         /// The parts.
         parts: &'static [Part],
+        /// The Event that says so, sent only when something has passed: its address, and what it says.
+        told: Option<Box<(Object, Value)>>,
     },
     /// DELETE of exactly the object that was judged.
     Delete {
@@ -132,12 +135,13 @@ impl fmt::Debug for Op {
             Self::Merge { body, manager } => {
                 f.debug_struct("Merge").field("body", &shown(body)).field("manager", manager).finish()
             }
-            Self::TakeOver { uid, resource_version, manager, parts } => f
+            Self::TakeOver { uid, resource_version, manager, parts, told } => f
                 .debug_struct("TakeOver")
                 .field("uid", uid)
                 .field("resource_version", resource_version)
                 .field("manager", manager)
                 .field("parts", parts)
+                .field("told", told)
                 .finish(),
             Self::Delete { uid, resource_version } => {
                 f.debug_struct("Delete").field("uid", uid).field("resource_version", resource_version).finish()
@@ -257,7 +261,23 @@ impl<P> Write<P> {
             return None;
         }
         let ObjectVersion { uid, resource_version } = ObjectVersion::of(live.meta());
-        Some(Self::new(Object::of(live), Op::TakeOver { uid, resource_version, manager, parts }))
+        Some(Self::new(Object::of(live), Op::TakeOver { uid, resource_version, manager, parts, told: None }))
+    }
+
+    /// The same write, which has `event` sent once something has passed by it.
+    #[must_use]
+    pub fn telling(mut self, event: Self) -> Self {
+        if let (Op::TakeOver { told, .. }, Op::Create { body, .. }) = (&mut self.op, event.op) {
+            *told = Some(Box::new((event.object, body)));
+        }
+        self
+    }
+
+    /// The Event that tells of this write once it has succeeded.
+    pub fn told(&self) -> Option<Self> {
+        let Op::TakeOver { told: Some(told), .. } = &self.op else { return None };
+        let (object, body) = (**told).clone();
+        Some(Self::new(object, Op::Create { body, manager: meta::MANAGED_BY }))
     }
 
     /// Deletes exactly the version of `live` that was judged. `None` when it is on its way out already.

@@ -66,6 +66,7 @@ impl World {
             bound: seen.bound.clone(),
             namespace_uid: Some("n1".into()),
             networks: None,
+            timing: Timing::default(),
         };
         let mut refused = Vec::new();
         for write in fan_out::plan(&observed, NOW).steps {
@@ -245,6 +246,7 @@ impl World {
                 deployment: deployment.into(),
                 features: FEATURES,
                 networks: None,
+                timing: Timing::default(),
             };
             for write in instances::plan(&observed, NOW).steps {
                 if !spend(left, &mut self.changes, self.now.cell.execute(&write)) && *left == 0 {

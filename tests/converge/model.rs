@@ -88,7 +88,7 @@ impl Model {
                 self.merge(&key, body);
                 Ok(true)
             }
-            Op::TakeOver { uid, resource_version, manager, parts } => {
+            Op::TakeOver { uid, resource_version, manager, parts, .. } => {
                 let Some(object) = self.objects.get(&key) else { return Ok(false) };
                 if *uid != object.uid || *resource_version != object.version.to_string() {
                     return Err(Refused::Conflict);

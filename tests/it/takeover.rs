@@ -7,6 +7,7 @@ use crate::common::{
     beds::{Wish, alone},
     condition, eventually, get, list, merge, ready, template, workload,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{
     Client, ResourceExt,
     api::{DynamicObject, PostParams},
@@ -51,6 +52,12 @@ fn tenants(ns: &str, replicas: u32, names: &[&str]) -> Value {
     object
 }
 
+/// A condition as the Go operator left it.
+fn of_go(type_: &str) -> Value {
+    let since = "2026-01-01T00:00:00Z";
+    json!({ "type": type_, "status": "True", "reason": "Old", "message": "", "lastTransitionTime": since })
+}
+
 /// The project's deployment, the hub namespace, the copy and its policy, as the Go operator writes them.
 async fn written_by_go(world: &World, ns: &str, hub: &str, workload: &DynamicObject) {
     let spec = json!({
@@ -69,6 +76,10 @@ async fn written_by_go(world: &World, ns: &str, hub: &str, workload: &DynamicObj
             }],
         },
         "spec": spec,
+        "status": {
+            "replicas": 2, "currentReplicas": 2, "desiredReplicas": 2, "readyReplicas": 2,
+            "conditions": ["Available", "ReferencedDataReady", "Legacy"].map(of_go),
+        },
     });
     as_go(&world.project, original).await;
     let labels = json!({ "meta.datumapis.com/upstream-cluster-name": "cluster-single", "meta.datumapis.com/upstream-namespace": ns });
@@ -140,7 +151,8 @@ async fn arrives(world: &World, hub: &str, replicas: usize, names: &[&str]) -> D
 #[test]
 fn what_the_go_operator_wrote_runs_on_and_follows() {
     RUNTIME.block_on(async {
-        let mut world = alone(Wish::default()).await;
+        let mut world =
+            alone(Wish { management: "timing:\n  takeoverPauseSeconds: 1\n".into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("of-go").await;
         world.operators[0].process.kill();
         let tenants_own = apply(&world.project, tenants(&ns, 2, &["FOO", "BAR"])).await;
@@ -169,10 +181,7 @@ fn what_the_go_operator_wrote_runs_on_and_follows() {
             "spec": written_back.data["spec"], "status": written_back.data["status"],
         });
         shown["spec"]["volumes"] = json!([{ "name": "old", "configMap": { "name": "old" } }]);
-        let since = "2026-01-01T00:00:00Z";
-        let old =
-            json!({ "type": "Legacy", "status": "True", "reason": "Old", "message": "", "lastTransitionTime": since });
-        shown["status"]["conditions"].as_array_mut().unwrap().push(old);
+        shown["status"]["conditions"].as_array_mut().unwrap().push(of_go("Legacy"));
         as_go(&world.project, shown).await;
         let before = uids(&world, &ns, &hub).await;
         let cell = get(&world.dfw, "WorkloadDeployment", &hub, WD).await.unwrap();
@@ -225,6 +234,19 @@ async fn a_hands_edit_goes(world: &World, hub: &str) {
     })
     .await;
     arrives(world, hub, 3, &["BAR", "BAZ"]).await;
+
+    // And so does what was there before somebody emptied the book of who wrote what.
+    let mut copy = copies.get(WD).await.unwrap();
+    copy.data["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = env(&["BAR", "BAZ", "LOST"]);
+    copy.metadata.managed_fields = Some(vec![ManagedFieldsEntry::default()]);
+    copies.replace(WD, &by("kubectl-edit"), &copy).await.unwrap();
+    eventually("what nobody is known to have written is gone", || async {
+        let copy = copies.get(WD).await.map_err(|e| e.to_string())?;
+        let right = !copy.data.to_string().contains("LOST") && owners(&copy).len() == 1;
+        if right { Ok(()) } else { Err(format!("{:?}", owners(&copy))) }
+    })
+    .await;
+    arrives(world, hub, 3, &["BAR", "BAZ"]).await;
 }
 
 /// Waits until deployment and copy are the operator's alone, which is told on each and counted; the rest is still others'.
@@ -245,12 +267,19 @@ async fn taken_over(world: &World, ns: &str, hub: &str, original: &DynamicObject
         })
         .await;
     }
+    eventually("what nobody says any more of the status is gone", || async {
+        let now = get(&world.project, "WorkloadDeployment", ns, WD).await.ok_or("gone")?;
+        let left = ["ReferencedDataReady", "Legacy"].map(|type_| condition(&now, type_));
+        if left.iter().all(Value::is_null) { Ok(()) } else { Err(format!("{left:?}")) }
+    })
+    .await;
     let now = get(&world.project, "WorkloadDeployment", ns, WD).await.unwrap();
     assert_eq!((now.uid(), now.metadata.generation), (original.uid(), original.metadata.generation));
     eventually("it is counted", || async {
         let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
         let wanted = [
-            "compute_fields_taken_over_total{plane=\"project\",kind=\"WorkloadDeployment\"} 1",
+            // Its spec, and its status.
+            "compute_fields_taken_over_total{plane=\"project\",kind=\"WorkloadDeployment\"} 2",
             "compute_fields_taken_over_total{plane=\"hub\",kind=\"WorkloadDeployment\"} 1",
             "compute_fields_taken_over_total{plane=\"project\",kind=\"Instance\"} 1",
         ];

@@ -13,11 +13,13 @@ use crate::{
         cell::instances::{self, Observed},
         ownership,
     },
+    timing::Timing,
 };
 
 /// Makes a deployment's Instances, one step at a time, and reports on them.
 pub(super) struct DeploymentController {
     pub(super) caches: Arc<Caches>,
+    pub(super) timing: Timing,
     pub(super) metrics: Metrics,
 }
 
@@ -61,6 +63,7 @@ impl DeploymentController {
             deployment: deployment.into(),
             instances,
             features: self.caches.features,
+            timing: self.timing,
         }
     }
 }

@@ -142,7 +142,7 @@ impl CellControllers {
         let Self { caches, backends, copies, triggers, timing, metrics } = self;
         let (timing, of) = (*timing, || (caches.clone(), metrics.clone()));
         let (caches, metrics) = of();
-        let deployments = Arc::new(deployment::DeploymentController { caches, metrics });
+        let deployments = Arc::new(deployment::DeploymentController { caches, timing, metrics });
         let (caches, metrics) = of();
         let instances = Arc::new(instance::InstanceController { caches, metrics });
         let quota = backends.clone().map(|backends| {

@@ -119,8 +119,8 @@ impl Parts {
     }
 
     fn workload(&self) -> WorkloadController {
-        let Self { projects, metrics, .. } = self.clone();
-        WorkloadController { projects, metrics }
+        let Self { options, projects, metrics, .. } = self.clone();
+        WorkloadController { projects, timing: options.timing, metrics }
     }
 
     fn federator(&self) -> Federator {

@@ -190,9 +190,16 @@ fn ready(judged: &Judged<'_>, conditions: &[Condition]) -> Verdict {
 }
 
 /// The worst that any condition of an Instance says, beyond ordinary progress: a provider that cannot have the image goes
-/// on programming, and says why it does not get anywhere in another condition.
+/// on programming, and says why it does not get anywhere in another condition. It has no gates left, so that of quota only
+/// a denial counts: for an answer it does not wait any more.
 fn worst(conditions: &[Condition]) -> Option<Verdict> {
-    let bad = conditions.iter().filter(|c| c.type_ != condition::READY && c.status != ConditionStatus::True);
+    let denials = [Reason::QuotaExceeded, Reason::ValidationFailed, Reason::PendingQuota, Reason::QuotaNotGranted];
+    let counts = |c: &&Condition| {
+        c.type_ != condition::READY
+            && c.status != ConditionStatus::True
+            && (c.type_ != condition::QUOTA_GRANTED || denials.contains(&c.reason()))
+    };
+    let bad = conditions.iter().filter(counts);
     let worst = bad.max_by_key(|c| (c.reason().rank(), std::cmp::Reverse(&c.type_)))?;
     (worst.reason().rank() > 1).then(|| Verdict::no(worst.reason(), worst.message.clone()))
 }

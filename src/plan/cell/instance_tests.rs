@@ -190,6 +190,8 @@ fn the_worst_of_all_conditions_is_what_keeps_an_instance_from_being_ready() {
         (vec![says("Available", "Stopped"), says("QuotaGranted", "QuotaExceeded")], "QuotaExceeded"),
         (vec![says("QuotaGranted", "QuotaExceeded"), says("Available", "ImageUnavailable")], "ImageUnavailable"),
         (vec![says("QuotaGranted", "PendingEvaluation"), says("Ready", "SourceNotFound")], "ProgrammingInProgress"),
+        (vec![says("QuotaGranted", "QuotaBackendUnavailable")], "ProgrammingInProgress"),
+        (vec![says("QuotaGranted", "QuotaNoBudget")], "ProgrammingInProgress"),
     ] {
         let conditions: Vec<Value> = [tries.clone()].into_iter().chain(others).collect();
         let mut object = instance(1, &[], &json!(conditions));

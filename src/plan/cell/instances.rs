@@ -25,6 +25,7 @@ use crate::{
         hash::{is_own_hash, template_hash},
         ownership,
         references::references,
+        whole_spec,
     },
 };
 
@@ -49,15 +50,16 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
         Action::Wait | Action::Nothing => None,
     };
     let backfill = observed.instances.iter().filter_map(|instance| backfill(deployment, instance));
+    let taking = whole_spec::take_over_status(manager::DEPLOYMENT, deployment, observed.timing.takeover_pause, now);
     let status = deployment_status::plan(observed, networks.as_ref(), &hash, now);
-    let mut writes: Vec<Write<Cell>> = backfill.chain(status).collect();
+    let mut writes: Vec<Write<Cell>> = backfill.chain(taking.write).chain(status).collect();
     if let (Some(seen), Some(networks)) = (&observed.networks, networks) {
         let needed = observed.instances.iter().map(|i| i.spec.network_interfaces.len()).chain([interfaces.len()]).max();
         writes.extend(networks.writes);
         writes.extend(networks::surplus(seen, deployment, needed.unwrap_or(0)));
     }
     writes.extend(step);
-    Plan::writes(writes)
+    Plan::until(writes, taking.next)
 }
 
 /// The one next thing to do.

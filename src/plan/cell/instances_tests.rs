@@ -1,5 +1,8 @@
 use super::*;
-use crate::plan::{Op, Shared, cell::Features};
+use crate::{
+    plan::{Op, Shared, cell::Features},
+    timing::Timing,
+};
 use serde_json::Value;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -45,6 +48,7 @@ fn observed(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> 
         in_the_way: Vec::new(),
         features: Features::default(),
         networks: None,
+        timing: Timing::default(),
     }
 }
 
@@ -362,4 +366,18 @@ fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
     wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
     assert_eq!(made(&wd, false), (2, None));
     assert_eq!(made(&wd, true), (3, Some(json!("1970-01-01T00:00:00Z"))));
+}
+
+/// Found by reading: a condition of the Go operator's cell manager stayed on its deployment for ever.
+#[test]
+fn what_others_hold_of_the_status_is_taken_over_before_it_is_written() {
+    let mut wd = deployment(0, "i");
+    wd.metadata.managed_fields = Some(vec![k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry {
+        manager: Some("manager".into()),
+        subresource: Some("status".into()),
+        ..Default::default()
+    }]);
+    let steps = plan(&observed(&wd, &[]), NOW).steps;
+    assert!(matches!(steps[0].op, Op::TakeOver { .. }) && steps[0].told().is_none(), "{steps:?}");
+    assert!(matches!(steps[1].op, Op::Apply { status: true, .. }), "{steps:?}");
 }

@@ -92,6 +92,7 @@ fn a_deployment_is_planned_as_recorded() {
     let features = json!({ "networks": true, "quota": true, "data": true });
     let recorded = json!({
         "deployment": deployment(), "instances": [], "in_the_way": [], "features": features, "networks": networks(),
+        "timing": Timing::default(),
     });
     let plan = replay::<instances::Observed, _, _>(recorded, instances::plan);
     let written: Vec<String> = plan.steps.iter().map(|write| write.object.to_string()).collect();

@@ -11,6 +11,7 @@ use crate::{
         names,
     },
     plan::{Shared, condition::is_true},
+    timing::Timing,
 };
 
 /// Everything that is known about one deployment on its cell.
@@ -27,6 +28,8 @@ pub struct Observed {
     pub features: Features,
     /// Its networks, and those of its Instances; only with the network feature.
     pub networks: Option<networks::Observed>,
+    /// How long to wait for what.
+    pub timing: Timing,
 }
 
 /// Names of the Instances that a deployment is to have, in ascending order.

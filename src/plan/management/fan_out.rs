@@ -19,7 +19,8 @@ use crate::{
         names::{self, CityCode},
         reason::Reason,
     },
-    plan::{Plan, Project, Shared, Write, condition::Verdict, diff, ownership, whole_spec},
+    plan::{Next, Plan, Project, Shared, Write, condition::Verdict, diff, ownership, whole_spec},
+    timing::Timing,
 };
 
 /// Everything that is known about one Workload. All of it is known: the stores behind it are filled.
@@ -37,6 +38,8 @@ pub struct Observed {
     pub namespace_uid: Option<String>,
     /// Those of its template's Networks that are in its namespace; only with the network feature.
     pub networks: Option<BTreeSet<String>>,
+    /// How long to wait for what.
+    pub timing: Timing,
 }
 
 /// Decides the writes for one Workload.
@@ -58,16 +61,23 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
         return Plan::writes(writes);
     }
     let outcomes = placement::outcomes(workload, &observed.named, &observed.bound);
+    let mut next = Next::Await;
     for (placement, outcome) in workload.spec.placements.iter().zip(&outcomes) {
         for (name, city) in &outcome.desired {
-            writes.extend(ensure_deployment(observed, placement, name, city, now));
+            let (ensured, again) = ensure_deployment(observed, placement, name, city, now);
+            writes.extend(ensured);
+            next = next.or_sooner(again);
         }
     }
     writes.extend(surplus(workload, &ours, &outcomes).filter_map(Write::delete));
     if writes.is_empty() {
+        let pause = observed.timing.takeover_pause;
+        let taking = whole_spec::take_over_status(manager::WORKLOAD, workload, pause, now);
+        next = next.or_sooner(taking.next);
+        writes.extend(taking.write);
         writes.extend(workload_status(workload, &ours, &outcomes, &[], now));
     }
-    Plan::writes(writes)
+    Plan::until(writes, next)
 }
 
 /// The status that reports what was refused, or nothing when it stands already. `observedGeneration` stays behind.
@@ -143,11 +153,11 @@ fn ensure_deployment(
     name: &str,
     city: &City,
     now: Timestamp,
-) -> Vec<Write<Project>> {
+) -> (Vec<Write<Project>>, Next) {
     let workload = &*observed.workload;
     let live = observed.named.get(name).map(|deployment| &**deployment);
     if live.is_some_and(|wd| wd.metadata.deletion_timestamp.is_some()) {
-        return Vec::new(); // it is made anew when it is gone; its event enqueues the Workload
+        return (Vec::new(), Next::Await); // it is made anew when it is gone; its event enqueues the Workload
     }
     let mut template = workload.spec.template.clone();
     template.spec.controller = None; // the cell's to write, never the tenant's
@@ -156,7 +166,7 @@ fn ensure_deployment(
         placement_name: placement.name.clone(),
         city_code: city.written.clone(),
         template,
-        replicas: Some(replicas(&placement.scale_settings, live)),
+        replicas: replicas(&placement.scale_settings, live),
         scale_settings: placement.scale_settings.clone(),
     };
     let mut fields = json!({
@@ -176,17 +186,23 @@ fn ensure_deployment(
     let write = Write::ensure(manager::WORKLOAD, &namespace, name, fields, live);
     // One that somebody has made since we looked is theirs: the next look finds it, and says so.
     let write = if live.is_none() { write.map(Write::yielding) } else { write };
-    let taken = live.map(|live| whole_spec::take_over(manager::WORKLOAD, "workload", live, now));
-    taken.into_iter().flatten().chain(write).collect()
+    let Some(live) = live else { return (write.into_iter().collect(), Next::Await) };
+    let taking = whole_spec::take_over(manager::WORKLOAD, "workload", live, observed.timing.takeover_pause, now);
+    (taking.write.into_iter().chain(write).collect(), taking.next)
 }
 
 /// How many instances a deployment is to run. Where autoscaling is asked for, whoever scales decides once it has begun,
-/// within the bounds that the Workload sets. The interpreter on the hub says the same of a cell's number.
-fn replicas(settings: &ScaleSettings, live: Option<&WorkloadDeployment>) -> i32 {
-    let standing = live.and_then(|live| live.spec.replicas).filter(|_| settings.asks_for_autoscaling());
+/// within the bounds that the Workload sets. The interpreter on the hub says the same of a cell's number. A deployment that
+/// has no number, as the Go operator made them once, runs the least; to write it down would change nothing but the object.
+fn replicas(settings: &ScaleSettings, live: Option<&WorkloadDeployment>) -> Option<i32> {
+    let scales = settings.asks_for_autoscaling();
+    if !scales && live.is_some_and(|live| live.spec.replicas.is_none()) {
+        return None;
+    }
+    let standing = live.and_then(|live| live.spec.replicas).filter(|_| scales);
     let least = settings.min_replicas;
     let most = settings.max_replicas.map_or(i32::MAX, |most| most.max(least));
-    standing.map_or(least, |standing| standing.clamp(least, most))
+    Some(standing.map_or(least, |standing| standing.clamp(least, most)))
 }
 
 /// What the federator would otherwise add in a write of its own.

@@ -60,6 +60,7 @@ impl World {
             bound: self.bound.clone(),
             namespace_uid: Some("n1".into()),
             networks: self.networks.as_ref().map(|networks| networks.iter().cloned().collect()),
+            timing: Timing::default(),
         };
         let steps = plan(&observed, NOW).steps;
         let again = plan(&recorded(&observed), NOW).steps;
@@ -344,6 +345,7 @@ fn a_snapshot_is_decided_again_from_its_record() {
         "bound": ["dfw"],
         "namespace_uid": "n1",
         "networks": null,
+        "timing": Timing::default(),
     });
     let observed: Observed = serde_json::from_value(record.clone()).unwrap();
     assert_eq!(json!(observed), record);

@@ -132,12 +132,23 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     });
     let hint = hint(&data, finding.as_ref()).filter(|hint| state.is_hinted(copy, hint));
     let annotations = data_annotations(&data, hint.as_deref());
-    let taken = copy.map(|copy| whole_spec::take_over(manager::FEDERATOR, status::CONTROLLER, copy, now));
-    steps.extend(taken.into_iter().flatten().map(Step::Remote));
+    let pause = observed.timing.takeover_pause;
+    let of_copy = copy.map(|copy| whole_spec::take_over(manager::FEDERATOR, status::CONTROLLER, copy, pause, now));
+    let mut next = state.next;
+    if let Some(of_copy) = of_copy {
+        steps.extend(of_copy.write.map(Step::Remote));
+        next = next.or_sooner(of_copy.next);
+    }
     steps.extend(ensure_copy(deployment, &city, &namespace, copy, annotations).map(Step::Remote));
     let finding = state.in_full(finding.as_ref());
     let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
     let lasts = status::Lasts { blocked: state.reported, unheard: state.unheard };
+    let of_status = whole_spec::take_over_status(manager::FEDERATOR, deployment, pause, now);
+    // A mark before it has made another version of the deployment, which the next look brings.
+    if !steps.iter().any(|step| matches!(step, Step::Local(_))) {
+        steps.extend(of_status.write.map(Step::Local));
+        next = next.or_sooner(of_status.next);
+    }
     let said = status::plan(deployment, copy, &data, finding.as_ref(), lasts, events, now);
     steps.extend(said.writes.into_iter().map(Step::Local));
     let mut signals: Vec<Signal> = blocked(&state).into_iter().chain(said.event.map(Signal::Reported)).collect();
@@ -146,7 +157,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         signals.extend((!repair.is_empty()).then_some(Signal::Repaired));
         steps.extend(repair);
     }
-    Plan { steps, next: state.next, signals }
+    Plan { steps, next, signals }
 }
 
 /// What is to be remembered of a deployment that is blocked.

@@ -63,19 +63,12 @@ impl Refusal {
 
 /// Whether `write` may be sent although these were refused before it. One city does not wait for another. But nothing is
 /// made before the Workload's own finalizer stands, the writes on one object are made in their order or not at all (a spec
-/// that has not been taken over would show half of a change), nothing is taken away while what is to replace it is refused,
-/// and nothing is told of what was not done.
+/// that has not been taken over would show half of a change), and nothing is taken away while what is to replace it is
+/// refused.
 pub fn may_follow(write: &Write<Project>, refused: &[Refusal]) -> bool {
     let removes = matches!(write.op, Op::Delete { .. });
-    let tells_of = |before: &Refusal| {
-        let name = &write.object.name;
-        write.object.kind == Kind::Event && name.strip_prefix(&before.object.name).is_some_and(|at| at.starts_with('.'))
-    };
     refused.iter().all(|before| {
-        before.object.kind != Kind::Workload
-            && before.object != write.object
-            && (before.deletion || !removes)
-            && !tells_of(before)
+        before.object.kind != Kind::Workload && before.object != write.object && (before.deletion || !removes)
     })
 }
 

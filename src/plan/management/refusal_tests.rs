@@ -12,6 +12,7 @@ use crate::{
         management::fan_out::{self, Observed},
         ownership,
     },
+    timing::Timing,
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -67,6 +68,7 @@ fn observed(deployments: &[WorkloadDeployment]) -> Observed {
         bound: ["dfw", "ord", "lhr"].map(|city| CityCode::parse(city).unwrap()).into(),
         namespace_uid: Some("n1".into()),
         networks: None,
+        timing: Timing::default(),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Specs that are ours whole, whoever wrote them: what the plans of both planes do about it.
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use std::time::Duration;
+
+use jiff::{Span, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
@@ -17,7 +19,7 @@ use crate::{
         meta::label,
         names::{CityCode, ProjectName},
     },
-    plan::{NamespaceFacts, Op, Project, Shared, Step, Write},
+    plan::{NamespaceFacts, Next, Op, Plan, Project, Shared, Step, Write},
     timing::Timing,
 };
 
@@ -51,6 +53,10 @@ fn held_by(managers: &[&str]) -> Vec<ManagedFieldsEntry> {
 }
 
 fn plan(workload: &Workload, live: Option<&WorkloadDeployment>) -> Vec<Write<Project>> {
+    planned(workload, live).steps
+}
+
+fn planned(workload: &Workload, live: Option<&WorkloadDeployment>) -> Plan<Write<Project>> {
     let named = placement::names(workload).into_iter().filter_map(|name| Some((name, live?.clone().into())));
     let observed = fan_out::Observed {
         workload: workload.clone().into(),
@@ -59,8 +65,40 @@ fn plan(workload: &Workload, live: Option<&WorkloadDeployment>) -> Vec<Write<Pro
         bound: [CityCode::parse("dfw").unwrap()].into(),
         namespace_uid: Some("n1".into()),
         networks: None,
+        timing: Timing::default(),
     };
-    fan_out::plan(&observed, NOW).steps
+    fan_out::plan(&observed, NOW)
+}
+
+/// What the federator of a deployment without a copy writes in its project.
+fn federated(deployment: &WorkloadDeployment) -> Vec<Write<Project>> {
+    let steps = federate::plan(&to_federate(deployment, None), NOW).steps;
+    steps.into_iter().filter_map(|step| if let Step::Local(write) = step { Some(write) } else { None }).collect()
+}
+
+fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>) -> federate::Observed {
+    let labels = [
+        (label::UPSTREAM_CLUSTER, "cluster-single"),
+        (label::UPSTREAM_NAMESPACE, "shop"),
+        (label::DELETION_PROTECTED, "Always"),
+    ];
+    let namespace = NamespaceFacts {
+        uid: "h1".into(),
+        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        ..NamespaceFacts::default()
+    };
+    federate::Observed {
+        project: ProjectName::single(),
+        deployment: deployment.clone().into(),
+        namespace_uid: Some("n1".into()),
+        hub_namespace: Some(namespace.into()),
+        copy: copy.map(Shared::from),
+        data: resolve::View::default(),
+        karmada: None,
+        blocked: None,
+        repairs: Repairs::default(),
+        timing: Timing::default(),
+    }
 }
 
 /// The deployment that a Workload makes, as its API server answers.
@@ -78,8 +116,15 @@ fn made(workload: &Workload, edit: impl FnOnce(&mut Value)) -> WorkloadDeploymen
 fn words<P>(writes: &[Write<P>]) -> Vec<String> {
     let word = |write: &Write<P>| match &write.op {
         Op::Apply { status: false, .. } => "apply".to_owned(),
-        Op::TakeOver { manager, resource_version, .. } => format!("take over as {manager} at {resource_version}"),
-        Op::Create { body, .. } => format!("{}: {}", body["reason"].as_str().unwrap(), body["note"].as_str().unwrap()),
+        Op::TakeOver { manager, resource_version, .. } => {
+            let told = write.told().map(|event| match event.op {
+                Op::Create { body, .. } => {
+                    format!(", {}: {}", body["reason"].as_str().unwrap(), body["note"].as_str().unwrap())
+                }
+                op => panic!("{op:?}"),
+            });
+            format!("take over as {manager} at {resource_version}{}", told.unwrap_or_default())
+        }
         _ => String::new(),
     };
     writes.iter().map(word).filter(|word| !word.is_empty()).collect()
@@ -91,29 +136,17 @@ fn what_others_hold_of_a_deployment_is_taken_over_before_it_is_changed() {
     let mut live = made(&two, |_| ());
     assert!(words(&plan(&two, Some(&live))).is_empty());
     live.metadata.managed_fields = Some(held_by(&["manager", "kubectl-edit"]));
-    let told = "FieldsTakenOver: the fields of its spec that kubectl-edit, manager wrote are this operator's from now on, and \
-                follow what it is made from";
-    let taken = ["take over as compute-operator-workload at 5", told];
+    let taken =
+        ["take over as compute-operator-workload at 5, FieldsTakenOver: the fields of its spec that kubectl-edit, \
+                  manager wrote are this operator's from now on, and follow what it is made from"];
     assert_eq!(words(&plan(&two, Some(&live))), taken);
     let four = workload(&json!({ "minReplicas": 4 }));
     let writes = plan(&four, Some(&live));
     assert_eq!(words(&writes), [&taken[..], &["apply"]].concat());
     let Some(Op::Apply { body, .. }) = writes.last().map(|write| &write.op) else { panic!("{writes:?}") };
     assert_eq!(body["spec"]["replicas"], 4);
-    live.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    live.metadata.deletion_timestamp = Some(Time(NOW));
     assert!(words(&plan(&four, Some(&live))).is_empty(), "nothing is done to what goes");
-}
-
-#[test]
-fn what_could_not_be_taken_over_is_not_told() {
-    let object = workload(&json!({ "minReplicas": 2 }));
-    let mut live = made(&object, |_| ());
-    live.metadata.managed_fields = Some(held_by(&["manager"]));
-    let writes = plan(&object, Some(&live));
-    let refused = [Refusal::of(&writes[0], Cause::Passing, String::new())];
-    assert!(matches!(writes[1].op, Op::Create { .. }), "{writes:?}");
-    assert!(!refusal::may_follow(&writes[1], &refused));
-    assert!(refusal::may_follow(&writes[1], &[]));
 }
 
 /// Found by reading: after a conflict the apply was sent all the same, and half of the change rolled out before the whole.
@@ -122,12 +155,75 @@ fn what_could_not_be_taken_over_is_not_changed_either() {
     let mut live = made(&workload(&json!({ "minReplicas": 2 })), |_| ());
     live.metadata.managed_fields = Some(held_by(&["manager"]));
     let writes = plan(&workload(&json!({ "minReplicas": 4 })), Some(&live));
-    assert!(matches!(writes[2].op, Op::Apply { status: false, .. }), "{writes:?}");
+    assert!(matches!(writes[1].op, Op::Apply { status: false, .. }), "{writes:?}");
     let refused = [Refusal::of(&writes[0], Cause::Passing, String::new())];
-    assert!(!refusal::may_follow(&writes[2], &refused), "the same object");
-    let mut other = writes[2].clone();
+    assert!(!refusal::may_follow(&writes[1], &refused), "the same object");
+    let mut other = writes[1].clone();
     other.object.name = "web-p-ord".into();
     assert!(refusal::may_follow(&other, &refused), "another city");
+}
+
+/// Found by reading: somebody who took his fields back each time was followed at his pace, with an Event for each.
+#[test]
+fn who_takes_back_what_was_taken_is_not_followed_at_his_pace() {
+    let object = workload(&json!({ "minReplicas": 2 }));
+    let mut live = made(&object, |_| ());
+    let entry = |manager: &str, operation: &str, seconds: i64| ManagedFieldsEntry {
+        manager: Some(manager.into()),
+        operation: Some(operation.into()),
+        time: Some(Time(NOW + Span::new().seconds(seconds))),
+        ..ManagedFieldsEntry::default()
+    };
+    for (ours, theirs, wanted) in [
+        (-5, -5, Next::After(Duration::from_secs(55))),
+        (-59, -5, Next::After(Duration::from_secs(1))),
+        (-5, -59, Next::After(Duration::from_secs(1))),
+        (-60, -5, Next::Await),
+        (-5, -3600, Next::Await),
+        (5, 5, Next::After(Duration::from_secs(60))),
+    ] {
+        live.metadata.managed_fields =
+            Some(vec![entry("compute-operator-workload", "Apply", ours), entry("manager", "Update", theirs)]);
+        let plan = planned(&object, Some(&live));
+        assert_eq!(plan.next, wanted, "{ours} {theirs}");
+        assert_eq!(words(&plan.steps).len(), usize::from(wanted == Next::Await), "{ours} {theirs}");
+    }
+}
+
+/// Found by reading: a condition that the Go operator wrote, and nobody writes now, stayed for ever; and one of which it held
+/// a part could not be removed without what its definition demands, which made every status invalid.
+#[test]
+fn what_others_hold_of_a_status_passes_as_well_and_is_not_told() {
+    let object = workload(&json!({ "minReplicas": 2 }));
+    let of_status = |manager: &&str| ManagedFieldsEntry {
+        manager: Some((*manager).to_owned()),
+        subresource: Some("status".into()),
+        ..ManagedFieldsEntry::default()
+    };
+    let theirs: Vec<ManagedFieldsEntry> = ["manager"].iter().map(of_status).collect();
+    let live = made(&object, |_| ());
+    let mut held = object.clone();
+    held.metadata.managed_fields = Some(theirs.clone());
+    held.metadata.resource_version = Some("7".into());
+    assert_eq!(words(&plan(&held, Some(&live))), ["take over as compute-operator-workload at 7"]);
+    let mut deployment = live.clone();
+    deployment.metadata.managed_fields = Some(theirs);
+    assert!(words(&plan(&object, Some(&deployment))).is_empty(), "a deployment's status is its federator's");
+    assert_eq!(words(&federated(&deployment)), ["take over as compute-operator-federator at 5"]);
+    deployment.metadata.finalizers = None;
+    assert_eq!(words(&federated(&deployment)), ["apply"], "its mark makes another version of it");
+}
+
+#[test]
+fn a_deployment_without_a_number_gets_none() {
+    let object = workload(&json!({ "minReplicas": 2 }));
+    let live = made(&object, |body| drop(body["spec"].as_object_mut().unwrap().remove("replicas")));
+    assert!(words(&plan(&object, Some(&live))).is_empty());
+    let scaled = workload(&json!({ "minReplicas": 2, "maxReplicas": 4 }));
+    let live = made(&scaled, |body| drop(body["spec"].as_object_mut().unwrap().remove("replicas")));
+    let writes = plan(&scaled, Some(&live));
+    let Some(Op::Apply { body, .. }) = writes.first().map(|write| &write.op) else { panic!("{writes:?}") };
+    assert_eq!(body["spec"]["replicas"], 2, "whoever scales reads it");
 }
 
 #[test]
@@ -154,7 +250,6 @@ fn another_form_of_the_same_is_no_change() {
 fn the_number_of_instances_is_the_workloads_unless_it_asks_for_autoscaling() {
     let metric = json!([{ "resource": { "name": "cpu", "target": { "averageUtilization": 80 } } }]);
     for (settings, standing, wanted) in [
-        (json!({ "minReplicas": 2 }), None, 2),
         (json!({ "minReplicas": 2 }), Some(5), 2),
         (json!({ "minReplicas": 2, "maxReplicas": 2 }), Some(5), 2),
         (json!({ "minReplicas": 2, "metrics": [] }), Some(5), 2),
@@ -197,30 +292,8 @@ fn a_copy_on_the_hub_is_taken_over_and_carries_the_number_as_it_is() {
         body["metadata"]["generation"] = json!(4);
         body["spec"]["replicas"] = json!(5);
     });
-    let labels = [
-        (label::UPSTREAM_CLUSTER, "cluster-single"),
-        (label::UPSTREAM_NAMESPACE, "shop"),
-        (label::DELETION_PROTECTED, "Always"),
-    ];
-    let namespace = NamespaceFacts {
-        uid: "h1".into(),
-        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
-        ..NamespaceFacts::default()
-    };
     let on_hub = |copy: Option<WorkloadDeployment>| {
-        let observed = federate::Observed {
-            project: ProjectName::single(),
-            deployment: original.clone().into(),
-            namespace_uid: Some("n1".into()),
-            hub_namespace: Some(namespace.clone().into()),
-            copy: copy.map(Shared::from),
-            data: resolve::View::default(),
-            karmada: None,
-            blocked: None,
-            repairs: Repairs::default(),
-            timing: Timing::default(),
-        };
-        let steps = federate::plan(&observed, NOW).steps;
+        let steps = federate::plan(&to_federate(&original, copy), NOW).steps;
         let remote =
             steps.into_iter().filter_map(|step| if let Step::Remote(write) = step { Some(write) } else { None });
         remote.collect::<Vec<_>>()
@@ -234,8 +307,11 @@ fn a_copy_on_the_hub_is_taken_over_and_carries_the_number_as_it_is() {
     assert!(words(&on_hub(Some(copy.clone()))).is_empty());
     copy.metadata.managed_fields = Some(held_by(&["manager"]));
     let writes = on_hub(Some(copy.clone()));
-    assert_eq!(words(&writes)[0], "take over as compute-operator-federator at 9");
-    assert_eq!(words(&writes).len(), 2, "{writes:?}");
+    assert!(
+        words(&writes)[0].starts_with("take over as compute-operator-federator at 9, FieldsTakenOver: "),
+        "{writes:?}"
+    );
+    assert_eq!(words(&writes).len(), 1, "{writes:?}");
     copy.annotations_mut().insert("example.com/theirs".into(), "stays".into());
     copy.metadata.managed_fields = None;
     assert!(words(&on_hub(Some(copy))).is_empty(), "others' annotations are theirs");
