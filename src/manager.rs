@@ -150,7 +150,15 @@ async fn start_cell(
         None => None,
     };
     Ok(CellControllers::start(
-        cell::Options { cell, hub, networks: config.networks, data: config.data, quota, timing: config.timing },
+        cell::Options {
+            cell,
+            hub,
+            networks: config.networks,
+            data: config.data,
+            quota,
+            abandon_claims: config.abandon_claims,
+            timing: config.timing,
+        },
         health,
         metrics,
         stop,

@@ -28,6 +28,7 @@ pub(super) struct File {
     pub(super) discovery_kubeconfig: Option<PathBuf>,
     pub(super) project_kubeconfig: Option<PathBuf>,
     pub(super) quota_kubeconfig: Option<PathBuf>,
+    pub(super) abandon_claims: bool,
     pub(super) cluster_name: Option<String>,
     pub(super) data: bool,
     pub(super) limits: Limits,
@@ -48,6 +49,7 @@ impl Default for File {
             discovery_kubeconfig: None,
             project_kubeconfig: None,
             quota_kubeconfig: None,
+            abandon_claims: false,
             cluster_name: None,
             data: false,
             limits: Limits::default(),
@@ -127,6 +129,7 @@ struct Discovery {
     project_kubeconfig_path: String,
     cluster_name: String,
     quota_kubeconfig_path: String,
+    abandon_claims: bool,
     consumer_scoped_projection: Option<serde_json::Value>,
 }
 
@@ -211,6 +214,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         discovery_kubeconfig: path(&discovery.discovery_kubeconfig_path),
         project_kubeconfig: path(&discovery.project_kubeconfig_path),
         quota_kubeconfig: path(&discovery.quota_kubeconfig_path),
+        abandon_claims: discovery.abandon_claims,
         cluster_name: (!discovery.cluster_name.is_empty()).then(|| discovery.cluster_name.clone()),
         data: file.feature_flags.enable_referenced_data_gate,
         limits,

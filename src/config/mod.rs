@@ -46,6 +46,8 @@ pub struct Config {
     pub discovery: Discovery,
     /// The quota that Instances of a cell wait for.
     pub quota: Option<Quota>,
+    /// Without quota: whether Instances that have a ResourceClaim are let go all the same.
+    pub abandon_claims: bool,
     /// Namespace of the Lease, when leader election is on.
     pub leader_election: Option<String>,
     /// Where `/healthz` and `/readyz` are served.
@@ -142,6 +144,7 @@ impl Config {
             Some(path) => Source { path: Some(path), context: None },
             None => local.clone(),
         };
+        let unnamed = file.cluster_name.is_none() && cell && !management;
         let quota = match file.quota_kubeconfig.or_else(|| file.project_kubeconfig.clone()).filter(|_| cell) {
             None => None,
             Some(path) => Some(Quota {
@@ -173,11 +176,12 @@ impl Config {
             repair: file.repair,
             timing: file.timing,
             discovery,
+            abandon_claims: file.abandon_claims,
+            warnings: without_effect.chain(file.warnings).chain(without_name(unnamed && quota.is_some())).collect(),
             quota,
             leader_election: leader_elect.then(|| lease_namespace(leader_elect_namespace)),
             health: flags::bind_address("--health-probe-bind-address", &health_probe_bind_address)?,
             metrics: file.metrics,
-            warnings: without_effect.chain(file.warnings).collect(),
             log_format: zap_encoder.unwrap_or(if zap_devel { LogFormat::Console } else { LogFormat::Json }),
             log_filter: flags::log_filter(zap_log_level.as_deref(), zap_devel)?,
         })
@@ -188,6 +192,15 @@ impl Config {
 fn ignored(given: Option<&str>, flag: &str) -> Option<String> {
     given.filter(|text| !text.is_empty())?;
     Some(format!("{flag} has no effect: this operator keeps no instance types; leave it out"))
+}
+
+/// What to say of a cell that claims quota under a name that others have as well.
+fn without_name(unnamed: bool) -> Option<String> {
+    unnamed.then(|| {
+        "discovery.clusterName is not given: the ResourceClaims of this cell carry the name single, as those of every other \
+         cell without one; each cell keeps to its own by its uid, but people cannot tell them apart: give each a name"
+            .to_owned()
+    })
 }
 
 /// Refuses flags that leave nothing to run, or not enough to run it.

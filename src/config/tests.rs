@@ -112,7 +112,11 @@ fn projects_and_quota_are_found_where_the_file_says() {
     let quota = cell(&format!("{text}  clusterName: dfw-1\n")).unwrap().quota.unwrap();
     assert_eq!(quota, Quota { projects: source.clone(), internal: false, cluster: "dfw-1".into() });
     let single = cell(&format!("{HEAD}discovery:\n  quotaKubeconfigPath: {path}\n")).unwrap();
+    assert!(single.warnings[0].starts_with("discovery.clusterName is not given"), "{:?}", single.warnings);
     assert_eq!(single.quota.unwrap().cluster, "single");
+    let named = cell(&format!("{HEAD}discovery:\n  quotaKubeconfigPath: {path}\n  clusterName: dfw-1\n")).unwrap();
+    assert!(named.warnings.is_empty(), "{:?}", named.warnings);
+    assert!(!named.abandon_claims);
     // Of a manager: no quota, no name; discovery falls back to where it runs.
     let args =
         ["--enable-management-controllers", &format!("--federation-kubeconfig={path}"), "--server-config=c.yaml"];

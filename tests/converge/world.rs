@@ -60,7 +60,7 @@ const ACTORS: [Actor; 9] = [
 ];
 
 /// What this cell gates on: in this world quota answers, and networks are somebody else's story.
-pub const FEATURES: Features = Features { networks: false, quota: true, data: true };
+pub const FEATURES: Features = Features { networks: false, quota: true, data: true, abandon_claims: false };
 pub const CLUSTER: &str = "cell-1";
 
 #[derive(Clone, Debug)]

@@ -78,7 +78,7 @@ async fn written_by_go(world: &World, ns: &str, hub: &str, workload: &DynamicObj
         "spec": spec,
         "status": {
             "replicas": 2, "currentReplicas": 2, "desiredReplicas": 2, "readyReplicas": 2,
-            "conditions": ["Available", "ReferencedDataReady", "Legacy"].map(of_go),
+            "conditions": [of_go("Available"), of_go("ReferencedDataReady"), of_go("Legacy")],
         },
     });
     as_go(&world.project, original).await;

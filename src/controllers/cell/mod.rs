@@ -53,6 +53,8 @@ pub struct Options {
     pub data: bool,
     /// `discovery.clusterName` and the way to projects, when Instances wait for quota.
     pub quota: Option<(String, Projects)>,
+    /// Without quota: whether Instances that have a ResourceClaim are let go, and their claims left behind.
+    pub abandon_claims: bool,
     /// How long to wait for what.
     pub timing: Timing,
 }
@@ -70,9 +72,9 @@ pub struct CellControllers {
 impl CellControllers {
     /// Starts the watches of the cell.
     pub fn start(options: Options, health: &Health, metrics: &Metrics, stop: &CancellationToken) -> Self {
-        let Options { cell, hub, networks, data, quota, timing } = options;
+        let Options { cell, hub, networks, data, quota, abandon_claims, timing } = options;
         metrics.quota_enabled(quota.is_some());
-        let features = Features { networks, quota: quota.is_some(), data };
+        let features = Features { networks, quota: quota.is_some(), abandon_claims, data };
         let caches = Arc::new(Caches::new(ControlPlane::new("cell", cell), features));
         let backends =
             quota.map(|quota| Arc::new(QuotaBackends::new(caches.clone(), quota, health, (metrics, timing), stop)));

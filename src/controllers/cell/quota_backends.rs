@@ -151,7 +151,8 @@ impl QuotaBackends {
         Ok(backend)
     }
 
-    /// Lets go of the project that a namespace mirrors, when it has no Instance here any more.
+    /// Lets go of the project that a namespace mirrors, when it has no Instance here any more, and no claim of this cell: one
+    /// that was left behind while the project was away is given up when the project is back.
     pub(super) fn retire_unused(&self, namespace: &str) {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
         let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) else { return };
@@ -159,7 +160,15 @@ impl QuotaBackends {
         if self.caches.namespaces_of(&project).iter().any(used) {
             return;
         }
-        if let Some(backend) = self.backends().remove(&project) {
+        let Some(cell) = self.identity() else { return };
+        let mut backends = self.backends();
+        let is_done = |backend: &Arc<Backend>| {
+            backend.claims.is_live() && !backend.claims.values().iter().any(|claim| cell.has_made(claim))
+        };
+        if !backends.get(&project).is_some_and(is_done) {
+            return;
+        }
+        if let Some(backend) = backends.remove(&project) {
             backend.stop.cancel();
             tracing::info!(%project, "quota disengaged");
         }
@@ -184,6 +193,8 @@ impl QuotaBackends {
             for instance in self.caches.instances_in(&namespace.name) {
                 self.queue.add(QuotaKey::new(project, instance));
             }
+            self.enqueue_claims_for(&namespace.name);
+            self.retire_unused(&namespace.name);
         }
     }
 
@@ -203,6 +214,9 @@ impl QuotaBackends {
         let concerned = triggers::after_quota_claim(self.identity().as_ref(), &delta(change));
         if let Some((namespace, name)) = concerned {
             self.queue.add(QuotaKey::new(project, ObjectKey::new(&namespace, &name)));
+            if change.new.is_none() {
+                self.retire_unused(&namespace);
+            }
         }
     }
 }

@@ -68,6 +68,11 @@ impl Identity {
         }
     }
 
+    /// Whether this cell has made `claim`.
+    pub fn has_made(&self, claim: &ResourceClaim) -> bool {
+        ownership::holder(claim, &self.uid) == Holder::ThisCell
+    }
+
     /// Whether a change of `claim` can be news for an Instance of this cell.
     pub fn concerns(&self, claim: &ResourceClaim) -> bool {
         ownership::holder(claim, &self.uid) != Holder::Other

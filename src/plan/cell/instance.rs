@@ -12,12 +12,14 @@ use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, SchedulingGate, WorkloadDeployment},
         meta::{annotation, condition, finalizer, gate, manager},
+        names,
         reason::Reason,
         referenced::DataRef,
     },
     plan::{
         Cell, Plan, Shared, Write,
         condition::{Verdict, find},
+        event::{self, Note, Severity},
     },
 };
 
@@ -83,8 +85,7 @@ fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
         let mut writes: Vec<_> =
             Write::release(manager::INSTANCE, finalizer::INSTANCE, *instance).into_iter().collect();
         if !features.quota && writes.is_empty() {
-            // Quota was configured once; nothing here can reach its backend now, and nobody else would let go.
-            writes.extend(Write::release(manager::INSTANCE, finalizer::QUOTA, *instance));
+            writes.extend(held_for_its_claim(judged, now));
         }
         return Plan::writes(writes);
     }
@@ -112,6 +113,35 @@ fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     let status = Write::status(manager::INSTANCE, &json!({ "conditions": conditions }), *instance);
     let turned = turned.filter(|_| status.is_some());
     Plan::writes(status.into_iter().collect()).with(turned)
+}
+
+/// What becomes of an Instance that goes and has a ResourceClaim, on a cell that has no way to quota: nothing here can give
+/// the claim up. It is kept and says why, until somebody says that claims may be left behind.
+fn held_for_its_claim(judged: &Judged<'_>, now: Timestamp) -> Vec<Write<Cell>> {
+    let instance = judged.instance;
+    let Some(release) = Write::release(manager::INSTANCE, finalizer::QUOTA, instance) else { return Vec::new() };
+    let claim = names::resource_claim_name(&instance.name_any());
+    if judged.features.abandon_claims {
+        let text = format!("ResourceClaim {claim} is left behind: quota is not configured on this cell");
+        let note = Note {
+            severity: Severity::Warning,
+            reason: Reason::QuotaClaimOrphaned,
+            action: "ReleasingQuota",
+            text: &text,
+        };
+        return vec![event::on(instance, "instance-controller", &note, now), release];
+    }
+    let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
+    let text = format!(
+        "it is held until its ResourceClaim {claim} is given up, and this cell has no way to quota: set \
+         discovery.quotaKubeconfigPath, or discovery.abandonClaims to leave claims behind"
+    );
+    let held = Verdict::no(Reason::QuotaMisconfigured, text);
+    let held = held.into_condition(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
+    // What else we have said of it stays: an apply takes back what it does not repeat.
+    let kept = [condition::READY, condition::REFERENCED_DATA_READY].into_iter().filter_map(|type_| find(old, type_));
+    let conditions: Vec<Condition> = kept.cloned().chain([held]).collect();
+    Write::status(manager::INSTANCE, &json!({ "conditions": conditions }), instance).into_iter().collect()
 }
 
 /// How long an Instance has waited behind the gate for its data.

@@ -3,7 +3,7 @@ use crate::plan::Op;
 use serde_json::Value;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-const OFF: Features = Features { networks: false, quota: false, data: false };
+const OFF: Features = Features { networks: false, quota: false, data: false, abandon_claims: false };
 
 fn instance(generation: i64, gates: &[&str], conditions: &Value) -> Instance {
     let gates: Vec<Value> = gates.iter().map(|name| json!({ "name": name })).collect();
@@ -82,7 +82,7 @@ fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) 
 
 #[test]
 fn each_gate_says_why_it_is_shut_and_the_worst_is_reported() {
-    const ON: Features = Features { networks: true, quota: true, data: false };
+    const ON: Features = Features { networks: true, quota: true, data: false, abandon_claims: false };
     let gated = |quota: &Value| instance(1, &["Network", "Quota"], &json!([quota]));
     let granted = condition("QuotaGranted", "True", "QuotaAvailable", 1);
     let exceeded = condition("QuotaGranted", "False", "QuotaExceeded", 1);
@@ -105,7 +105,7 @@ fn each_gate_says_why_it_is_shut_and_the_worst_is_reported() {
 
 #[test]
 fn a_verdict_on_an_older_generation_opens_no_gate() {
-    const QUOTA: Features = Features { networks: false, quota: true, data: false };
+    const QUOTA: Features = Features { networks: false, quota: true, data: false, abandon_claims: false };
     let of =
         |generation| instance(2, &["Quota"], &json!([condition("QuotaGranted", "True", "QuotaAvailable", generation)]));
     assert_eq!(outcome(&of(1), QUOTA, None), (vec!["Quota".to_owned()], "PendingQuota".to_owned()));
@@ -124,8 +124,40 @@ fn what_the_go_operator_held_is_released() {
     };
     assert_eq!(left(&object, OFF), Some(json!([finalizer::QUOTA, "theirs"])));
     object.metadata.finalizers = Some(vec![finalizer::QUOTA.into()]);
-    assert_eq!(left(&object, OFF), Some(json!([])), "nothing here can release the claim");
     assert_eq!(left(&object, Features { quota: true, ..OFF }), None, "its own controller does");
+}
+
+/// Found by reading: a cell whose credentials for quota were taken away let its Instances go, and their claims stayed for ever.
+#[test]
+fn what_has_a_claim_is_held_where_quota_is_out_of_reach_until_somebody_says_otherwise() {
+    let old =
+        json!([condition("Ready", "True", "Available", 1), condition("QuotaGranted", "True", "QuotaAvailable", 1)]);
+    let mut object = instance(1, &[], &old);
+    object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    object.metadata.finalizers = Some(vec![finalizer::QUOTA.into()]);
+    let steps = |object: &Instance, features| {
+        decide(&Judged { instance: object, features, networks: None, data: None }, NOW).steps
+    };
+    let held = steps(&object, OFF);
+    let [Write { op: Op::Apply { body, status: true, .. }, .. }] = &held[..] else { panic!("{held:?}") };
+    let said: Vec<String> = body["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| format!("{} {}", c["type"].as_str().unwrap(), c["reason"].as_str().unwrap()))
+        .collect();
+    assert_eq!(said, ["Ready Available", "QuotaGranted QuotaMisconfigured"]);
+    let message = body["status"]["conditions"][1]["message"].as_str().unwrap();
+    assert!(message.contains("quotaKubeconfigPath") && message.contains("discovery.abandonClaims"), "{message}");
+    carry_out(&mut object, held.into_iter().next().unwrap());
+    assert!(steps(&object, OFF).is_empty(), "once");
+    let released = steps(&object, Features { abandon_claims: true, ..OFF });
+    let [Write { op: Op::Create { body, .. }, .. }, Write { op: Op::Merge { body: patch, .. }, .. }] = &released[..]
+    else {
+        panic!("{released:?}")
+    };
+    assert_eq!(body["reason"], "QuotaClaimOrphaned");
+    assert_eq!(patch["metadata"]["finalizers"], json!([]));
 }
 
 #[test]
@@ -173,7 +205,7 @@ fn readiness_follows_the_provider_and_reports_its_words() {
 /// What a provider says while it tries, and what of it is the Instance's summary.
 #[test]
 fn the_worst_of_all_conditions_is_what_keeps_an_instance_from_being_ready() {
-    const QUOTA: Features = Features { networks: false, quota: true, data: false };
+    const QUOTA: Features = Features { networks: false, quota: true, data: false, abandon_claims: false };
     let tries = condition("Programmed", "Unknown", "ProgrammingInProgress", 1);
     let says = |type_: &str, reason: &str| {
         let mut says = condition(type_, "Unknown", reason, 1);
@@ -206,7 +238,7 @@ fn the_worst_of_all_conditions_is_what_keeps_an_instance_from_being_ready() {
 
 #[test]
 fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
-    const DATA: Features = Features { networks: false, quota: false, data: true };
+    const DATA: Features = Features { networks: false, quota: false, data: true, abandon_claims: false };
     let object: Instance = serde_json::from_value(json!({
         "metadata": {
             "name": "i", "namespace": "ns-1", "uid": "u", "resourceVersion": "3", "generation": 1,

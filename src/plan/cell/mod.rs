@@ -26,6 +26,8 @@ pub struct Features {
     pub networks: bool,
     /// Whether a quota backend is configured.
     pub quota: bool,
+    /// Without one: whether Instances that have a ResourceClaim are let go all the same.
+    pub abandon_claims: bool,
     /// `featureFlags.enableReferencedDataGate`.
     pub data: bool,
 }

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -163,9 +164,14 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         Claim::Present(claim) if claim.metadata.deletion_timestamp.is_some() => {
             steps.extend(reported(pending(format!("ResourceClaim {name} is being replaced"))));
         }
-        Claim::Present(claim) if sorted(&claim.spec.requests) != sorted(&amounts) => {
-            // Claimed for another size than this generation has: what was granted says nothing of it.
-            steps.extend(reported(pending(format!("ResourceClaim {name} is being replaced: the amounts changed"))));
+        Claim::Present(claim)
+            if is_of_an_earlier(claim, instance) && sorted(&claim.spec.requests) != sorted(&amounts) =>
+        {
+            // What was granted to another size says nothing of this one. But what was claimed for this very Instance stays,
+            // however it was counted: it runs on that grant, and might not get another.
+            steps.extend(reported(pending(format!(
+                "ResourceClaim {name} is being replaced: an earlier Instance of this name had other amounts"
+            ))));
             steps.extend(Write::delete(&**claim).map(Step::Remote));
         }
         Claim::Present(claim) => {
@@ -181,6 +187,12 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         next = Next::After(poll(instance, now));
     }
     Plan::until(steps, next).with(failure.map(Signal::Failed))
+}
+
+/// Whether a claim was made before its Instance was, and so for another of its name.
+fn is_of_an_earlier(claim: &ResourceClaim, instance: &Instance) -> bool {
+    let made = |at: Option<&Time>| at.map(|at| at.0);
+    made(claim.metadata.creation_timestamp.as_ref()) < made(instance.metadata.creation_timestamp.as_ref())
 }
 
 fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {

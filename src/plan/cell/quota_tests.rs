@@ -201,21 +201,31 @@ fn a_claim_is_made_once_somebody_answers_for_it() {
     assert_eq!(reported(&decide(&bare, claim(|_| ()), 1)).1, ["apply Instance"]);
 }
 
+/// The claim of an Instance that lives is never made anew, however its amounts are counted now: it runs on that grant. One that
+/// was left behind by an earlier Instance of its name says nothing of this one's size.
 #[test]
-fn a_grant_for_another_size_is_none() {
-    let bigger = instance(|i| {
-        i["spec"]["runtime"]["sandbox"] = json!({ "containers": [
-            { "name": "a", "image": "i", "resources": { "limits": { "cpu": "1500m", "memory": "1Gi" } } },
-            { "name": "b", "image": "i", "resources": { "limits": { "cpu": "2", "memory": "100M" } } },
-        ]});
-    });
-    let decision = decide(&bigger, claim(|c| c["status"] = granted("True", "QuotaAvailable")), 1);
+fn a_grant_to_an_earlier_instance_of_another_size_is_none_and_this_ones_stays() {
+    let bigger = |born: i64| {
+        instance(|i| {
+            i["metadata"]["creationTimestamp"] = json!(at(born).to_string());
+            i["spec"]["runtime"]["sandbox"] = json!({ "containers": [
+                { "name": "a", "image": "i", "resources": { "limits": { "cpu": "1500m", "memory": "1Gi" } } },
+                { "name": "b", "image": "i", "resources": { "limits": { "cpu": "2", "memory": "100M" } } },
+            ]});
+        })
+    };
+    let granted = || claim(|c| c["status"] = granted("True", "QuotaAvailable"));
+    for born in [-60, 0] {
+        assert_eq!(reported(&decide(&bigger(born), granted(), 1)), ("True QuotaAvailable".into(), vec![]), "{born}");
+    }
     assert_eq!(
-        reported(&decision),
+        reported(&decide(&bigger(1), granted(), 1)),
         ("Unknown PendingEvaluation".into(), vec!["delete ResourceClaim default/instance-wd-0".into()])
     );
+    let same = instance(|i| i["metadata"]["creationTimestamp"] = json!(at(1).to_string()));
+    assert_eq!(reported(&decide(&same, granted(), 1)).0, "True QuotaAvailable");
     let leaving = claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(1).to_string()));
-    assert_eq!(reported(&decide(&bigger, leaving, 1)).1, Vec::<String>::new());
+    assert_eq!(reported(&decide(&bigger(1), leaving, 1)).1, Vec::<String>::new());
 }
 
 /// A claim with these labels, `None` for one that is missing.
@@ -286,32 +296,66 @@ fn without_a_watch_a_claim_is_looked_at_again_until_it_is_granted() {
     assert_eq!(decide(&leaving, claim(|_| ()), 1).next, Next::Await);
 }
 
+/// As the Go operator's own tests have it.
 #[test]
-fn amounts_come_from_limits_else_requests_else_the_type() {
-    let of = |containers: Value, instance_type: &str| {
+fn amounts_come_from_all_limits_else_the_runtimes_requests_else_the_type() {
+    let of = |containers: &Value, requests: &Value, instance_type: &str| {
         let object = instance(|i| {
-            i["spec"]["runtime"]["resources"]["instanceType"] = json!(instance_type);
+            i["spec"]["runtime"]["resources"] = json!({ "instanceType": instance_type, "requests": requests });
             i["spec"]["runtime"]["sandbox"] = json!({ "containers": containers });
         });
-        amounts(&object.spec).map(|all| (all[1].amount, all[2].amount))
+        amounts(&object.spec).map(|all| all.into_iter().map(|request| request.amount).collect::<Vec<_>>())
     };
-    let standard = "datumcloud/d1-standard-2";
     let container = |name: &str, resources: Value| json!({ "name": name, "image": "i", "resources": resources });
-    let both = json!({ "cpu": "1", "memory": "1Gi" });
-    assert_eq!(of(json!([container("a", json!({}))]), standard), Ok((1000, 2048)));
-    assert_eq!(of(json!([container("a", json!({ "limits": both }))]), standard), Ok((1000, 1024)));
-    let mixed = json!([
-        container("a", json!({ "limits": both, "requests": { "cpu": "250m", "memory": "1.5Gi" } })),
-        container("b", json!({ "requests": { "cpu": "0.1", "memory": "1k" } })),
-    ]);
-    assert_eq!(
-        of(mixed, standard),
-        Ok((350, 1537)),
-        "one without limits: requests count, and what is begun counts whole"
-    );
-    assert!(of(json!([container("a", json!({}))]), "huge").unwrap_err().contains("instance type \"huge\" is unknown"));
-    assert_eq!(of(json!([container("a", json!({ "limits": both }))]), "huge"), Ok((1000, 1024)));
-    assert!(of(json!([container("a", json!({ "limits": { "cpu": "-1", "memory": "1" } }))]), standard).is_err());
+    let limits = |cpu: &str, memory: &str| json!({ "limits": { "cpu": cpu, "memory": memory } });
+    let (standard, none) = ("datumcloud/d1-standard-2", json!({}));
+    let only_cpu = container("a", json!({ "limits": { "cpu": "3" } }));
+    let asks = container("a", json!({ "requests": { "cpu": "3", "memory": "3Gi" } }));
+    let size = json!({ "cpu": "250m", "memory": "512Mi" });
+    for (what, containers, requests, instance_type, expected) in [
+        ("the type", json!([container("a", json!({}))]), &none, standard, vec![1, 1000, 2048]),
+        (
+            "its newer spelling",
+            json!([container("a", json!({}))]),
+            &none,
+            "datumcloud-d1-standard-2",
+            vec![1, 1000, 2048],
+        ),
+        ("limits", json!([container("a", limits("1", "1Gi"))]), &none, standard, vec![1, 1000, 1024]),
+        (
+            "their sum",
+            json!([container("a", limits("1", "1Gi")), container("b", limits("0.1", "512Mi"))]),
+            &none,
+            standard,
+            vec![1, 1100, 1536],
+        ),
+        ("memory is rounded down", json!([container("a", limits("1", "1G"))]), &none, standard, vec![1, 1000, 953]),
+        (
+            "and only its sum",
+            json!([container("a", limits("1", "1.5Mi")), container("b", limits("1", "1.5Mi"))]),
+            &none,
+            standard,
+            vec![1, 2000, 3],
+        ),
+        ("cpu is rounded up", json!([container("a", limits("1500u", "1Mi"))]), &none, standard, vec![1, 2, 1]),
+        ("limits before requests", json!([container("a", limits("1", "1Gi"))]), &size, standard, vec![1, 1000, 1024]),
+        ("not half of the limits", json!([only_cpu.clone()]), &none, standard, vec![1, 1000, 2048]),
+        (
+            "nor those of some containers",
+            json!([container("b", limits("4", "4Gi")), only_cpu]),
+            &size,
+            standard,
+            vec![1, 250, 512],
+        ),
+        ("nor what a container requests", json!([asks]), &none, standard, vec![1, 1000, 2048]),
+        ("nor half of what the runtime requests", json!([]), &json!({ "cpu": "9" }), standard, vec![1, 1000, 2048]),
+        ("of an unknown type the Instance alone", json!([container("a", json!({}))]), &none, "huge", vec![1]),
+        ("unless it says its size", json!([]), &size, "huge", vec![1, 250, 512]),
+    ] {
+        assert_eq!(of(&containers, requests, instance_type), Ok(expected), "{what}");
+    }
+    let wrong = of(&json!([container("a", limits("-1", "1"))]), &none, standard);
+    assert_eq!(wrong, Err("cpu \"-1\" is not an amount".into()));
 }
 
 #[test]

@@ -89,7 +89,7 @@ fn only<P>(steps: &[Write<P>]) -> &Write<P> {
 
 #[test]
 fn a_deployment_is_planned_as_recorded() {
-    let features = json!({ "networks": true, "quota": true, "data": true });
+    let features = json!({ "networks": true, "quota": true, "abandon_claims": false, "data": true });
     let recorded = json!({
         "deployment": deployment(), "instances": [], "in_the_way": [], "features": features, "networks": networks(),
         "timing": Timing::default(),
@@ -101,7 +101,8 @@ fn a_deployment_is_planned_as_recorded() {
 
 #[test]
 fn an_instance_is_planned_as_recorded() {
-    let features = serde_json::to_value(Features { networks: true, quota: true, data: true }).unwrap();
+    let features =
+        serde_json::to_value(Features { networks: true, quota: true, data: true, abandon_claims: false }).unwrap();
     let recorded = |companions: Value| {
         let (instance, deployment) = (instance(|_| ()), deployment());
         json!({
