@@ -144,7 +144,7 @@ reasons! {
     LocationNotAvailable: Network, rank 6, travels;
     /// The cell knows no location of the deployment's city.
     NoMatchingLocation: Network, rank 2, stays;
-    /// The cell knows several locations of the deployment's city.
+    /// Network services, and the Go operator: the cell knows several locations of the deployment's city.
     AmbiguousServingLocation: Network, rank 8, stays;
     /// Network services: the location is not the one that was asked for.
     LocationMismatch: Network, rank 8, stays;
@@ -244,6 +244,8 @@ reasons! {
     MigrationRefused: Event, rank 0, stays;
     /// Event: what another field manager owned of an object that is made from another passes to this operator.
     FieldsTakenOver: Event, rank 0, stays;
+    /// Event: an Instance that has no place among those of its deployment is deleted.
+    StrayInstance: Event, rank 0, stays;
     /// Event: no deployment can show whether Karmada brings dependencies, so that policies of the Go operator wait.
     MigrationWaits: Event, rank 0, stays;
 }

@@ -33,6 +33,14 @@ const REPLICAS: &str = "f:replicas";
 impl Part {
     const ALL: [Self; 2] = [Self::Spec, Self::Status];
 
+    /// This part and no other.
+    pub(super) fn alone(self) -> &'static [Self] {
+        match self {
+            Self::Spec => &[Self::Spec],
+            Self::Status => &[Self::Status],
+        }
+    }
+
     fn field(self) -> &'static str {
         match self {
             Self::Spec => "f:spec",

@@ -27,7 +27,7 @@ pub fn take_over<P, K: Known>(
     pause: Duration,
     now: Timestamp,
 ) -> Taking<P> {
-    let taking = take(manager, &[Part::Spec], live, pause, now);
+    let taking = take(manager, Part::Spec, live, pause, now);
     let tell = |write: Write<P>| {
         let text = format!(
             "the fields of its spec that {} wrote are this operator's from now on, and follow what it is made from",
@@ -43,19 +43,13 @@ pub fn take_over<P, K: Known>(
 /// Takes over what others hold of the status of `live`: a condition that we write no more would stay for ever, and one of
 /// which they hold a part could not even be removed. Who wrote a status is of no interest to anybody, so it is counted alone.
 pub fn take_over_status<P, K: Known>(manager: &'static str, live: &K, pause: Duration, now: Timestamp) -> Taking<P> {
-    take(manager, &[Part::Status], live, pause, now)
+    take(manager, Part::Status, live, pause, now)
 }
 
-fn take<P, K: Known>(
-    manager: &'static str,
-    part: &'static [Part; 1],
-    live: &K,
-    pause: Duration,
-    now: Timestamp,
-) -> Taking<P> {
-    match due(live, part[0], manager, pause, now) {
+fn take<P, K: Known>(manager: &'static str, part: Part, live: &K, pause: Duration, now: Timestamp) -> Taking<P> {
+    match due(live, part, manager, pause, now) {
         Due::Never => Taking { write: None, next: Next::Await },
-        Due::Now => Taking { write: Write::take_over(manager, part, live), next: Next::Await },
+        Due::Now => Taking { write: Write::take_over(manager, part.alone(), live), next: Next::Await },
         Due::After(left) => Taking { write: None, next: Next::After(left) },
     }
 }

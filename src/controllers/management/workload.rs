@@ -52,7 +52,7 @@ impl Reconciler for WorkloadController {
         if !known || deleting && project.deployments.has_unreadable(&key.object.namespace) {
             return Ok(Next::Await);
         }
-        let observed = observe(&project, &key.object, workload, self.timing);
+        let observed = observe(&project, &key.object, workload, &self.timing);
         let plan = fan_out::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         let failed = self.write(&project, &plan.steps).await?;
@@ -99,7 +99,7 @@ fn refusal_of(write: &Write<Project>, error: &Error) -> Refusal {
 }
 
 /// Everything that is known about one Workload, each object looked up once.
-fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, timing: Timing) -> Observed {
+fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, timing: &Timing) -> Observed {
     let named = placement::names(&workload).into_iter().filter_map(|name| {
         let deployment = project.deployments.get(&ObjectKey::new(&key.namespace, &name))?;
         Some((name, deployment.into()))
@@ -117,6 +117,6 @@ fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, tim
         namespace_uid: project.namespace_uid(&key.namespace),
         networks,
         workload: workload.into(),
-        timing,
+        timing: *timing,
     }
 }

@@ -73,3 +73,76 @@ fn in_thousandths(what: &str, quantity: &Quantity) -> Result<u128, String> {
     let value = thousandths(quantity).and_then(|value| u128::try_from(value).ok());
     value.ok_or_else(|| format!("{what} {:?} is not an amount", quantity.0))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// As the Go operator's own tests have it.
+    #[test]
+    fn amounts_come_from_all_limits_else_the_runtimes_requests_else_the_type() {
+        let of = |containers: &Value, requests: &Value, instance_type: &str| {
+            let resources = json!({ "instanceType": instance_type, "requests": requests });
+            let runtime = json!({ "resources": resources, "sandbox": { "containers": containers } });
+            let spec = serde_json::from_value(json!({ "runtime": runtime, "networkInterfaces": [] })).unwrap();
+            amounts(&spec).map(|all| all.into_iter().map(|request| request.amount).collect::<Vec<_>>())
+        };
+        let container = |name: &str, resources: Value| json!({ "name": name, "image": "i", "resources": resources });
+        let limits = |cpu: &str, memory: &str| json!({ "limits": { "cpu": cpu, "memory": memory } });
+        let (standard, none) = ("datumcloud/d1-standard-2", json!({}));
+        let only_cpu = container("a", json!({ "limits": { "cpu": "3" } }));
+        let asks = container("a", json!({ "requests": { "cpu": "3", "memory": "3Gi" } }));
+        let size = json!({ "cpu": "250m", "memory": "512Mi" });
+        for (what, containers, requests, instance_type, expected) in [
+            ("the type", json!([container("a", json!({}))]), &none, standard, vec![1, 1000, 2048]),
+            (
+                "its newer spelling",
+                json!([container("a", json!({}))]),
+                &none,
+                "datumcloud-d1-standard-2",
+                vec![1, 1000, 2048],
+            ),
+            ("limits", json!([container("a", limits("1", "1Gi"))]), &none, standard, vec![1, 1000, 1024]),
+            (
+                "their sum",
+                json!([container("a", limits("1", "1Gi")), container("b", limits("0.1", "512Mi"))]),
+                &none,
+                standard,
+                vec![1, 1100, 1536],
+            ),
+            ("memory is rounded down", json!([container("a", limits("1", "1G"))]), &none, standard, vec![1, 1000, 953]),
+            (
+                "and only its sum",
+                json!([container("a", limits("1", "1.5Mi")), container("b", limits("1", "1.5Mi"))]),
+                &none,
+                standard,
+                vec![1, 2000, 3],
+            ),
+            ("cpu is rounded up", json!([container("a", limits("1500u", "1Mi"))]), &none, standard, vec![1, 2, 1]),
+            (
+                "limits before requests",
+                json!([container("a", limits("1", "1Gi"))]),
+                &size,
+                standard,
+                vec![1, 1000, 1024],
+            ),
+            ("not half of the limits", json!([only_cpu.clone()]), &none, standard, vec![1, 1000, 2048]),
+            (
+                "nor those of some containers",
+                json!([container("b", limits("4", "4Gi")), only_cpu]),
+                &size,
+                standard,
+                vec![1, 250, 512],
+            ),
+            ("nor what a container requests", json!([asks]), &none, standard, vec![1, 1000, 2048]),
+            ("nor half of what the runtime requests", json!([]), &json!({ "cpu": "9" }), standard, vec![1, 1000, 2048]),
+            ("of an unknown type the Instance alone", json!([container("a", json!({}))]), &none, "huge", vec![1]),
+            ("unless it says its size", json!([]), &size, "huge", vec![1, 250, 512]),
+        ] {
+            assert_eq!(of(&containers, requests, instance_type), Ok(expected), "{what}");
+        }
+        let wrong = of(&json!([container("a", limits("-1", "1"))]), &none, standard);
+        assert_eq!(wrong, Err("cpu \"-1\" is not an amount".into()));
+    }
+}

@@ -37,14 +37,13 @@ pub(super) fn plan(
     let ready = count(&is_ready);
     let desired = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
     let worst = worst(observed, networks);
+    let mut available = available(observed, worst.clone(), ready, desired);
+    if let Some(note) = networks.and_then(|networks| networks.note.as_ref()) {
+        available.message = format!("{}; {note}", available.message);
+    }
     let status = WorkloadDeploymentStatus {
         conditions: vec![
-            available(observed, worst.clone(), ready, desired).into_condition(
-                &old.conditions,
-                condition::AVAILABLE,
-                generation,
-                now,
-            ),
+            available.into_condition(&old.conditions, condition::AVAILABLE, generation, now),
             replicas_ready(observed, worst, ready, desired).into_condition(
                 &old.conditions,
                 condition::REPLICAS_READY,

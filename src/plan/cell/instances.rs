@@ -19,9 +19,11 @@ use crate::{
         },
         meta::{annotation, finalizer, gate, label, manager},
         names,
+        reason::Reason,
     },
     plan::{
-        Cell, Object, Plan, Write,
+        Cell, Object, Plan, Write, diff,
+        event::{self, Note, Severity},
         hash::{is_own_hash, template_hash},
         ownership,
         references::references,
@@ -44,19 +46,19 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     let networks = observed.networks.as_ref().map(|seen| networks::judge(seen, deployment, interfaces));
     let location = networks.as_ref().and_then(|networks| networks.location.clone());
     let step = match next_action(observed, &hash) {
-        Action::Create(ordinal) => Some(create(observed, ordinal, &hash, location.as_ref(), now)),
-        Action::Delete(instance) => Write::delete(instance),
-        Action::Stamp(instance) => Some(stamp(instance, &hash)),
-        Action::Wait | Action::Nothing => None,
+        Action::Create(ordinal) => vec![create(observed, ordinal, &hash, location.as_ref(), now)],
+        Action::Delete(instance) => Write::delete(instance).into_iter().collect(),
+        Action::Remove(stray) => remove(deployment, stray, now),
+        Action::Stamp(instance) => vec![stamp(instance, &hash)],
+        Action::Wait | Action::Nothing => Vec::new(),
     };
     let backfill = observed.instances.iter().filter_map(|instance| backfill(deployment, instance));
     let taking = whole_spec::take_over_status(manager::DEPLOYMENT, deployment, observed.timing.takeover_pause, now);
     let status = deployment_status::plan(observed, networks.as_ref(), &hash, now);
     let mut writes: Vec<Write<Cell>> = backfill.chain(taking.write).chain(status).collect();
     if let (Some(seen), Some(networks)) = (&observed.networks, networks) {
-        let needed = observed.instances.iter().map(|i| i.spec.network_interfaces.len()).chain([interfaces.len()]).max();
         writes.extend(networks.writes);
-        writes.extend(networks::surplus(seen, deployment, needed.unwrap_or(0)));
+        writes.extend(networks::surplus(seen, deployment, &observed.instances));
     }
     writes.extend(step);
     Plan::until(writes, taking.next)
@@ -69,6 +71,8 @@ enum Action<'a> {
     Create(u32),
     /// Take this one away: surplus, or to be made anew from the new template.
     Delete(&'a Instance),
+    /// Take this one away first: it has no place among those that the deployment is to have.
+    Remove(&'a Instance),
     /// Made by an operator that hashed in another way, and just as it should be: it gets our hash, and runs on.
     Stamp(&'a Instance),
     /// Something is under way; its event enqueues the deployment again.
@@ -81,8 +85,10 @@ enum Action<'a> {
 /// action counts, so an Instance that is not ready holds all later work. The exception: one that is not ready *and*
 /// outdated is replaced at once, else a broken template could never be mended.
 fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
-    let by_ordinal: BTreeMap<u32, &Instance> =
-        observed.instances.iter().filter_map(|i| Some((names::instance_ordinal(&i.name_any())?, &**i))).collect();
+    let by_ordinal = by_ordinal(observed);
+    if let Some(stray) = stray(observed, &by_ordinal) {
+        return Action::Remove(stray);
+    }
     let template = &observed.deployment.spec.template;
     let foreign = by_ordinal.values().find(|i| {
         i.metadata.deletion_timestamp.is_none()
@@ -114,14 +120,48 @@ fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
     Action::Nothing
 }
 
-/// Whether an Instance is what this template makes, whatever its hash says.
+/// The Instance of each ordinal. Of several, the one that has the name of that place.
+fn by_ordinal(observed: &Observed) -> BTreeMap<u32, &Instance> {
+    let name = observed.deployment.name_any();
+    let mut found: BTreeMap<u32, &Instance> = BTreeMap::new();
+    for instance in observed.instances.iter().map(|instance| &**instance) {
+        let Some(ordinal) = names::instance_ordinal(&instance.name_any()) else { continue };
+        let is_named = |instance: &Instance| instance.name_any() == names::instance_name(&name, ordinal);
+        if found.get(&ordinal).is_none_or(|other| !is_named(other) && is_named(instance)) {
+            found.insert(ordinal, instance);
+        }
+    }
+    found
+}
+
+/// An Instance that the deployment controls, and that is none of these: without an ordinal, or a second one of it.
+fn stray<'a>(observed: &'a Observed, by_ordinal: &BTreeMap<u32, &Instance>) -> Option<&'a Instance> {
+    let has_a_place = |instance: &Instance| by_ordinal.values().any(|other| std::ptr::eq(*other, instance));
+    let instances = observed.instances.iter().map(|instance| &**instance);
+    instances.filter(|instance| instance.metadata.deletion_timestamp.is_none()).find(|instance| !has_a_place(instance))
+}
+
+/// Takes a stray away, and says so on the deployment.
+fn remove(deployment: &WorkloadDeployment, stray: &Instance, now: Timestamp) -> Vec<Write<Cell>> {
+    let text = format!(
+        "Instance {} has no place among the Instances of this deployment, whose names end in their number, and is deleted",
+        stray.name_any()
+    );
+    let note = Note { severity: Severity::Warning, reason: Reason::StrayInstance, action: "Deleting", text: &text };
+    let told = event::on(deployment, "workload-deployment", &note, now);
+    Write::delete(stray).into_iter().chain([told]).collect()
+}
+
+/// Whether an Instance is what this template makes, whatever its hash says. What is empty counts as absent, and quantities
+/// by their value: the Go operator dropped the one, and wrote the other in its own form.
 fn is_made_from(instance: &Instance, template: &InstanceTemplateSpec) -> bool {
-    let bare = |spec: &InstanceSpec| InstanceSpec { controller: None, location: None, ..spec.clone() };
+    let bare = |spec: &InstanceSpec| json!(InstanceSpec { controller: None, location: None, ..spec.clone() });
+    let live = bare(&instance.spec);
     let metadata = template.metadata.clone().unwrap_or_default();
     let has = |live: &BTreeMap<String, String>, wanted: Option<BTreeMap<String, String>>| {
         wanted.unwrap_or_default().iter().all(|(key, value)| live.get(key) == Some(value))
     };
-    bare(&instance.spec) == bare(&template.spec)
+    diff::in_standing_form(&live, &bare(&template.spec)) == live
         && has(instance.labels(), metadata.labels)
         && has(instance.annotations(), metadata.annotations)
 }

@@ -60,6 +60,7 @@ fn act_on(observed: &Observed) -> String {
     match next_action(observed, &template_hash(&observed.deployment.spec.template)) {
         Action::Create(ordinal) => format!("create {ordinal}"),
         Action::Delete(instance) => format!("delete {}", instance.name_any()),
+        Action::Remove(instance) => format!("remove {}", instance.name_any()),
         Action::Stamp(instance) => format!("stamp {}", instance.name_any()),
         Action::Wait => "wait".into(),
         Action::Nothing => "nothing".into(),
@@ -368,16 +369,5 @@ fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
     assert_eq!(made(&wd, true), (3, Some(json!("1970-01-01T00:00:00Z"))));
 }
 
-/// Found by reading: a condition of the Go operator's cell manager stayed on its deployment for ever.
-#[test]
-fn what_others_hold_of_the_status_is_taken_over_before_it_is_written() {
-    let mut wd = deployment(0, "i");
-    wd.metadata.managed_fields = Some(vec![k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry {
-        manager: Some("manager".into()),
-        subresource: Some("status".into()),
-        ..Default::default()
-    }]);
-    let steps = plan(&observed(&wd, &[]), NOW).steps;
-    assert!(matches!(steps[0].op, Op::TakeOver { .. }) && steps[0].told().is_none(), "{steps:?}");
-    assert!(matches!(steps[1].op, Op::Apply { status: true, .. }), "{steps:?}");
-}
+#[path = "instances_of_go_tests.rs"]
+mod of_go;

@@ -21,6 +21,7 @@ mod replay_tests;
 ///
 /// Networks, quota and referenced data are their own features; while one is off its gate opens at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // switches, each its own
 pub struct Features {
     /// The `NetworkingIntegration` feature gate.
     pub networks: bool,

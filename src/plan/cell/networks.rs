@@ -7,8 +7,8 @@ use serde_json::json;
 use crate::{
     api::{
         compute::{
-            Condition, ConditionStatus, LocalReference, LocationReference, NetworkInterface, NetworkReference,
-            WorkloadDeployment,
+            Condition, ConditionStatus, Instance, LocalReference, LocationReference, NetworkInterface,
+            NetworkReference, WorkloadDeployment,
         },
         meta::{condition, manager},
         names::{self, CityCode},
@@ -18,7 +18,7 @@ use crate::{
     plan::{
         Cell, Object, Shared, Write,
         condition::{Verdict, find},
-        ownership,
+        hash, ownership,
     },
 };
 
@@ -46,17 +46,26 @@ pub struct Observed {
 /// Locations without their doubles: a Location and the LocationBindings to it are one. Where one of two references of a
 /// name gives no namespace, as none has had since locations are cluster-scoped, they are the same.
 pub fn distinct(references: impl IntoIterator<Item = LocationReference>) -> Vec<LocationReference> {
-    let is_same = |one: &LocationReference, two: &LocationReference| {
-        let namespaces = one.namespace.as_ref().zip(two.namespace.as_ref());
-        one.name == two.name && namespaces.is_none_or(|(one, two)| one == two)
-    };
     let mut found: Vec<LocationReference> = Vec::new();
     for reference in references {
-        if !found.iter().any(|known| is_same(known, &reference)) {
+        if !found.iter().any(|known| is_same_location(known, &reference)) {
             found.push(reference);
         }
     }
     found
+}
+
+fn is_same_location(one: &LocationReference, two: &LocationReference) -> bool {
+    is_same((&one.name, one.namespace.as_ref()), (&two.name, two.namespace.as_ref()))
+}
+
+/// Whether two references are to one network: its own namespace goes without saying.
+fn is_same_network(one: &NetworkReference, two: &NetworkReference) -> bool {
+    is_same((&one.name, one.namespace.as_ref()), (&two.name, two.namespace.as_ref()))
+}
+
+fn is_same(one: (&String, Option<&String>), two: (&String, Option<&String>)) -> bool {
+    one.0 == two.0 && one.1.zip(two.1).is_none_or(|(one, two)| one == two)
 }
 
 /// The object of this name; most namespaces hold few of a kind.
@@ -75,16 +84,18 @@ pub struct Networks {
     pub writes: Vec<Write<Cell>>,
     /// True when every interface's network is ready, else the worst of what is not.
     pub verdict: Verdict,
-    /// Where the deployment is, when that is clear.
+    /// Where the deployment is, when that is known.
     pub location: Option<LocationReference>,
+    /// What is to be said beside, although it keeps nothing from working.
+    pub note: Option<String>,
 }
 
 /// Judges the networks of these interfaces: those of a deployment's template, or those of an Instance, which may still be
 /// of an older template. Only the former's writes are to be carried out.
 pub fn judge(observed: &Observed, deployment: &WorkloadDeployment, interfaces: &[NetworkInterface]) -> Networks {
-    let location = match locate(observed, deployment) {
-        Ok(location) => location,
-        Err(verdict) => return Networks { writes: Vec::new(), verdict, location: None },
+    let (location, note) = match locate(observed, deployment) {
+        Ok(located) => located,
+        Err(verdict) => return Networks { writes: Vec::new(), verdict, location: None, note: None },
     };
     let mut writes = Vec::new();
     let mut worst = Verdict::yes(Reason::NetworkReady, "networks are ready");
@@ -96,36 +107,83 @@ pub fn judge(observed: &Observed, deployment: &WorkloadDeployment, interfaces: &
             }
         }
     }
-    Networks { writes, verdict: worst, location: Some(location) }
+    Networks { writes, verdict: worst, location: Some(location), note }
 }
 
-/// Bindings of interfaces that the template no longer has; they go once no Instance can need them.
-pub fn surplus(observed: &Observed, deployment: &WorkloadDeployment, interfaces: usize) -> Vec<Write<Cell>> {
-    let wanted: Vec<String> =
-        (0..interfaces).map(|index| names::network_binding_name(&deployment.name_any(), index)).collect();
+/// Bindings that nobody uses any more: neither what the deployment is to run nor what still runs of an older template.
+pub fn surplus(
+    observed: &Observed,
+    deployment: &WorkloadDeployment,
+    instances: &[Shared<Instance>],
+) -> Vec<Write<Cell>> {
+    let Ok((here, _)) = locate(observed, deployment) else { return Vec::new() };
+    let of_template = (&deployment.spec.template.spec.network_interfaces, &here);
+    let of_instances = instances
+        .iter()
+        .map(|instance| (&instance.spec.network_interfaces, instance.spec.location.as_ref().unwrap_or(&here)));
+    let interfaces = [of_template].into_iter().chain(of_instances);
+    let interfaces =
+        interfaces.flat_map(|(all, location)| all.iter().enumerate().map(move |(i, one)| (i, one, location)));
+    let used: Vec<String> = interfaces
+        .filter_map(|(index, interface, location)| {
+            let of = |location| binding(observed, deployment, index, &interface.network, location);
+            // While the one that it is to have is not there, one of another location stays.
+            Some(of(Some(location)).or_else(|| of(None))?.name_any())
+        })
+        .collect();
     let controlled = observed.bindings.iter().filter(|binding| ownership::is_controlled_by(&***binding, deployment));
-    let surplus = controlled.filter(|binding| !wanted.contains(&binding.name_any()));
+    let surplus = controlled.filter(|binding| !used.contains(&binding.name_any()));
     surplus.filter_map(|binding| Write::delete(&**binding)).collect()
 }
 
-/// The one location of the deployment's city.
-fn locate(observed: &Observed, deployment: &WorkloadDeployment) -> Result<LocationReference, Verdict> {
+/// The binding by which an interface has this network; in this location, when one is given. The spec of a binding cannot be
+/// changed, so that while Instances of an older template use the one of the plain name, another stands beside it.
+fn binding<'a>(
+    observed: &'a Observed,
+    deployment: &WorkloadDeployment,
+    index: usize,
+    network: &NetworkReference,
+    location: Option<&LocationReference>,
+) -> Option<&'a NetworkBinding> {
+    let plain = names::network_binding_name(&deployment.name_any(), index);
+    let is_of_interface = |binding: &&NetworkBinding| {
+        binding.name_any().strip_prefix(&plain).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let is_right = |binding: &&NetworkBinding| {
+        is_same_network(&binding.spec.network, network)
+            && location.is_none_or(|location| is_same_location(&binding.spec.location, location))
+    };
+    let controlled = observed.bindings.iter().map(|binding| &**binding);
+    controlled
+        .filter(|binding| ownership::is_controlled_by(*binding, deployment))
+        .filter(is_of_interface)
+        .find(is_right)
+}
+
+/// The location of the deployment's city, and what is to be said about the choice: of several, the one in which it is
+/// already, else the first by name.
+fn locate(
+    observed: &Observed,
+    deployment: &WorkloadDeployment,
+) -> Result<(LocationReference, Option<String>), Verdict> {
     let written = &deployment.spec.city_code;
     CityCode::parse(written).map_err(|why| Verdict::no(Reason::NoMatchingLocation, why))?;
-    match &observed.locations[..] {
-        [location] => Ok(location.clone()),
-        [] => Err(Verdict::no(
+    let held = deployment.status.as_ref().and_then(|status| status.location.as_ref());
+    let by_name = |location: &&LocationReference| (location.name.clone(), location.namespace.clone());
+    let held = observed.locations.iter().find(|location| held.is_some_and(|held| is_same_location(held, location)));
+    let Some(chosen) = held.or_else(|| observed.locations.iter().min_by_key(by_name)) else {
+        return Err(Verdict::no(
             Reason::NoMatchingLocation,
             format!("no Location or LocationBinding of this cell has the city code {written}"),
-        )),
-        locations => {
-            let names: Vec<&str> = locations.iter().map(|location| location.name.as_str()).collect();
-            Err(Verdict::no(
-                Reason::AmbiguousServingLocation,
-                format!("several locations of this cell have the city code {written}: {}; keep one", names.join(", ")),
-            ))
-        }
-    }
+        ));
+    };
+    let note = (observed.locations.len() > 1).then(|| {
+        let mut names: Vec<&str> = observed.locations.iter().map(|location| location.name.as_str()).collect();
+        names.sort_unstable();
+        let names = names.join(", ");
+        format!("several locations of this cell have the city code {written} ({names}): {} is used", chosen.name)
+    });
+    Ok((chosen.clone(), note))
 }
 
 /// What one interface waits for, and what can be done about it.
@@ -152,29 +210,10 @@ fn judge_interface(
     network: &NetworkReference,
     location: &LocationReference,
 ) -> Result<(), Box<Pending>> {
-    let namespace = deployment.namespace().unwrap_or_default();
-    let name = names::network_binding_name(&deployment.name_any(), index);
-    let Some(binding) = named(&observed.bindings, &namespace, &name) else {
-        return Err(Pending {
-            write: Some(bind(deployment, &namespace, &name, network, location)),
-            verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being made")),
-        }
-        .into());
+    let Some(binding) = binding(observed, deployment, index, network, Some(location)) else {
+        return Err(missing_binding(observed, deployment, index, network, location));
     };
-    if !ownership::is_controlled_by(binding, deployment) {
-        return Err(Pending::waits(Verdict::no(
-            Reason::NetworkFailedToCreate,
-            format!("a NetworkBinding {name} that belongs to somebody else is in the way"),
-        )));
-    }
-    if binding.spec.network != *network || binding.spec.location != *location {
-        // Its spec is immutable: it is made anew once it is gone.
-        return Err(Pending {
-            write: Write::delete(binding),
-            verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being replaced")),
-        }
-        .into());
-    }
+    let name = binding.name_any();
     let status = binding.status.clone().unwrap_or_default();
     ready("NetworkBinding", &name, &status.conditions)?;
     let Some(context) = status.network_context_ref else {
@@ -192,7 +231,11 @@ fn judge_interface(
     };
     let in_namespace = |claim: &&Shared<SubnetClaim>| claim.namespace().as_deref() == Some(&*context.namespace);
     let claims: Vec<_> = observed.claims.iter().filter(in_namespace).collect();
-    let Some(claim) = claims.iter().find(|claim| claim.spec == wanted) else {
+    let is_wanted = |claim: &&&Shared<SubnetClaim>| {
+        is_same_location(&claim.spec.location, location)
+            && SubnetClaimSpec { location: location.clone(), ..claim.spec.clone() } == wanted
+    };
+    let Some(claim) = claims.iter().find(is_wanted) else {
         // Of one name more than there are claims, one is free.
         let taken = |name: &String| claims.iter().any(|claim| claim.name_any() == *name);
         let mut names = (0..=claims.len()).map(|n| names::subnet_claim_name(&context.name, n));
@@ -212,6 +255,34 @@ fn judge_interface(
         return Err(Pending::provisioning(format!("Subnet {} is not there yet", subnet.name)));
     };
     ready("Subnet", &subnet.name, live.status.as_ref().map_or(&[], |s| &s.conditions))
+}
+
+/// An interface has no binding of its network: one is made, under the plain name when that is free, else under one of its own.
+fn missing_binding(
+    observed: &Observed,
+    deployment: &WorkloadDeployment,
+    index: usize,
+    network: &NetworkReference,
+    location: &LocationReference,
+) -> Box<Pending> {
+    let namespace = deployment.namespace().unwrap_or_default();
+    let plain = names::network_binding_name(&deployment.name_any(), index);
+    let own = format!("{plain}-{}", &hash::digest(&json!([network, location]))[..8]);
+    let standing = |name: &String| named(&observed.bindings, &namespace, name);
+    let Some(name) = [plain.clone(), own].into_iter().find(|name| standing(name).is_none()) else {
+        return Pending::provisioning(format!("NetworkBinding {plain} is being replaced"));
+    };
+    if let Some(other) = standing(&plain).filter(|other| !ownership::is_controlled_by(*other, deployment)) {
+        return Pending::waits(Verdict::no(
+            Reason::NetworkFailedToCreate,
+            format!("a NetworkBinding {} that belongs to somebody else is in the way", other.name_any()),
+        ));
+    }
+    Pending {
+        write: Some(bind(deployment, &namespace, &name, network, location)),
+        verdict: Verdict::no(Reason::NetworkProvisioning, format!("NetworkBinding {name} is being made")),
+    }
+    .into()
 }
 
 /// Whether an object says that it is ready; else in its own words, and with its own reason where users know that reason.

@@ -145,7 +145,7 @@ fn every_step_that_is_missing_or_not_ready_says_so() {
             "no Location or LocationBinding of this cell has the city code DFW",
             "",
         ),
-        (Box::new(|c| c.locations.push("dfw-2")), "AmbiguousServingLocation", "dfw-1, dfw-2", ""),
+        (Box::new(|c| c.locations.push("dfw-2")), "NetworkReady", "networks are ready", ""),
         (
             without("NetworkBinding"),
             "NetworkProvisioning",
@@ -189,6 +189,9 @@ fn every_step_that_is_missing_or_not_ready_says_so() {
     ]);
 }
 
+/// Where the plain name is taken by a binding of another network.
+const OTHER_BINDING: &str = "create NetworkBinding ns-1/wd-net-0-30189886";
+
 #[test]
 fn what_is_for_something_else_is_replaced_or_left_alone() {
     are_reported(vec![
@@ -198,8 +201,8 @@ fn what_is_for_something_else_is_replaced_or_left_alone() {
                 binding["spec"]["network"]["name"] = json!("other");
             }),
             "NetworkProvisioning",
-            "is being replaced",
-            "delete NetworkBinding ns-1/wd-net-0",
+            "NetworkBinding wd-net-0-",
+            OTHER_BINDING,
         ),
         (
             Box::new(|c| {
@@ -236,9 +239,84 @@ fn the_worst_of_several_interfaces_is_reported_and_all_are_worked_on() {
     binding["status"]["conditions"] = ready_as("False", "NetworkFailedToCreate", "no");
     let Networks { writes, verdict, .. } = judge(&cell.observed(), &wd, &wd.spec.template.spec.network_interfaces);
     assert_eq!((writes.len(), verdict.reason.as_str()), (1, "NetworkFailedToCreate"));
-    // An interface that is gone again leaves a binding that nobody needs.
-    let surplus = surplus(&cell.observed(), &deployment(), 0);
-    assert!(matches!(&surplus[..], [w] if w.object.name == "wd-net-0" && matches!(w.op, Op::Delete { .. })));
+}
+
+fn running(network: &str, location: Option<&str>) -> Shared<Instance> {
+    serde_json::from_value::<Instance>(json!({
+        "metadata": { "name": "wd-0", "namespace": "ns-1" },
+        "spec": {
+            "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [{ "network": { "name": network } }],
+            "location": location.map(|name| json!({ "name": name })),
+        },
+    }))
+    .unwrap()
+    .into()
+}
+
+/// Found by reading: the binding of a network that was changed was deleted under the Instances that still ran on it.
+#[test]
+fn a_binding_goes_once_no_instance_uses_it() {
+    let mut cell = KnownCell::whole();
+    let mut other = cell.objects[&("NetworkBinding", "wd-net-0".into())].clone();
+    other["metadata"]["name"] = json!("wd-net-0-abc");
+    other["spec"]["network"]["name"] = json!("newer");
+    cell.put("NetworkBinding", other);
+    let mut newer = deployment();
+    newer.spec.template.spec.network_interfaces[0].network.name = "newer".into();
+    let gone = |wd: &WorkloadDeployment, instances: &[Shared<Instance>]| -> Vec<String> {
+        surplus(&cell.observed(), wd, instances).iter().map(|write| write.object.name.clone()).collect()
+    };
+    let Networks { writes, verdict, .. } =
+        judge(&cell.observed(), &newer, &newer.spec.template.spec.network_interfaces);
+    assert_eq!((writes.len(), verdict.status), (0, ConditionStatus::True), "it has one, under another name");
+    let nothing: [&str; 0] = [];
+    assert_eq!(gone(&newer, &[running("default", None), running("newer", None)]), nothing);
+    assert_eq!(gone(&newer, &[running("default", Some("dfw-0"))]), nothing, "of whichever location");
+    assert_eq!(gone(&newer, &[running("newer", None)]), ["wd-net-0"]);
+    assert_eq!(gone(&deployment(), &[]), ["wd-net-0-abc"]);
+    let mut without = deployment();
+    without.spec.template.spec.network_interfaces.clear();
+    assert_eq!(gone(&without, &[]), ["wd-net-0", "wd-net-0-abc"], "an interface that is gone again");
+    cell.locations.clear();
+    let unknown = surplus(&cell.observed(), &without, &[]);
+    assert!(unknown.is_empty(), "where it is not known where the deployment is, nothing goes");
+}
+
+/// Found by reading: the Go operator wrote references with a namespace, and each of its bindings was made anew.
+#[test]
+fn another_form_of_the_same_reference_is_the_same() {
+    let mut cell = KnownCell::whole();
+    let binding = cell.objects.get_mut(&("NetworkBinding", "wd-net-0".into())).unwrap();
+    binding["spec"]["network"]["namespace"] = json!("ns-1");
+    binding["spec"]["location"]["namespace"] = json!("datum");
+    let claim = cell.objects.get_mut(&("SubnetClaim", "elsewhere-named".into())).unwrap();
+    claim["spec"]["location"]["namespace"] = json!("datum");
+    let Networks { writes, verdict, .. } = judged(&cell);
+    assert_eq!((writes.len(), verdict.status), (0, ConditionStatus::True), "{}", verdict.message);
+}
+
+#[test]
+fn of_several_locations_the_one_that_it_is_in_is_used_else_the_first_by_name() {
+    let mut cell = KnownCell::whole();
+    let choice = |cell: &KnownCell, held: Option<Value>| {
+        let mut wd = deployment();
+        wd.status = Some(serde_json::from_value(json!({ "location": held })).unwrap());
+        let networks = judge(&cell.observed(), &wd, &[]);
+        (networks.location.map(|location| location.name), networks.note)
+    };
+    assert_eq!(choice(&cell, None), (Some("dfw-1".into()), None), "one needs no choice");
+    cell.locations = vec!["dfw-3", "dfw-2", "dfw-1"];
+    for (held, expected) in [
+        (None, "dfw-1"),
+        (Some(json!({ "name": "dfw-2" })), "dfw-2"),
+        (Some(json!({ "name": "dfw-3", "namespace": "datum" })), "dfw-3"),
+        (Some(json!({ "name": "gone" })), "dfw-1"),
+    ] {
+        let (location, note) = choice(&cell, held);
+        assert_eq!(location.as_deref(), Some(expected));
+        let note = note.unwrap();
+        assert!(note.ends_with(&format!("DFW (dfw-1, dfw-2, dfw-3): {expected} is used")), "{note}");
+    }
 }
 
 #[test]

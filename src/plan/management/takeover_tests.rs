@@ -180,7 +180,7 @@ fn who_takes_back_what_was_taken_is_not_followed_at_his_pace() {
         (-5, -59, Next::After(Duration::from_secs(1))),
         (-60, -5, Next::Await),
         (-5, -3600, Next::Await),
-        (5, 5, Next::After(Duration::from_secs(60))),
+        (5, 5, Next::After(Duration::from_mins(1))),
     ] {
         live.metadata.managed_fields =
             Some(vec![entry("compute-operator-workload", "Apply", ours), entry("manager", "Update", theirs)]);

@@ -93,7 +93,7 @@ fn every_step_of_a_network_is_reported_on_deployment_and_instance() {
 }
 
 #[test]
-fn the_location_of_a_city_must_be_one() {
+fn of_several_locations_of_a_city_one_is_used_and_told() {
     RUNTIME.block_on(async {
         let visit = shared().await;
         let world = &*visit;
@@ -114,11 +114,20 @@ fn the_location_of_a_city_must_be_one() {
         // Quota that nobody can ask for ranks above networks that are on their way.
         reason(&world.dfw, "WorkloadDeployment", &hub, "wd", "Available", "QuotaProjectIDUnresolvable").await;
         apply(&world.dfw, location("syd-1")).await;
-        apply(&world.dfw, location("syd-2")).await;
-        let message = reports("AmbiguousServingLocation").await;
-        assert!(message.contains("syd-1, syd-2"), "{message}");
-        delete(&world.dfw, "Location", "", "syd-2").await;
-        reports("QuotaProjectIDUnresolvable").await;
+        eventually("the one location is used", || async {
+            let wd = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.ok_or("gone")?;
+            let used = &wd.data["status"]["location"]["name"];
+            if used == "syd-1" { Ok(()) } else { Err(used.to_string()) }
+        })
+        .await;
+        // Another one, although its name comes first, moves nothing.
+        apply(&world.dfw, location("syd-0")).await;
+        eventually("the choice is told", || async {
+            let message = reports("QuotaProjectIDUnresolvable").await;
+            if message.contains("(syd-0, syd-1): syd-1 is used") { Ok(()) } else { Err(message) }
+        })
+        .await;
+        delete(&world.dfw, "Location", "", "syd-0").await;
         let wd = get(&world.dfw, "WorkloadDeployment", &hub, "wd").await.unwrap();
         assert_eq!(wd.data["status"]["location"]["name"], "syd-1");
         // A LocationBinding to the same location is no second one.
