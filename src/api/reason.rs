@@ -132,6 +132,8 @@ reasons! {
     InstanceCrashing: Instance, rank 5, stays;
     /// Instance, of its provider: what it is told to run cannot be run.
     ConfigurationError: Instance, rank 5, stays;
+    /// WorkloadDeployment: the cell's API server does not take an Instance of it.
+    InstanceRefused: Instance, rank 5, stays;
     /// Networks are on their way.
     NetworkProvisioning: Network, rank 2, stays;
     /// A network cannot be made in the location.

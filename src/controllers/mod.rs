@@ -185,9 +185,12 @@ type Refused<'a, P> = Vec<(&'a Write<P>, Error)>;
 /// Sends writes that do not hang on each other: one that is refused keeps no other back. Only when nobody answers the
 /// rest is left for another time.
 ///
-/// # Errors
-/// The worst of what was refused.
-async fn send_each<P: Plane>(plane: &ControlPlane<P>, writes: &[Write<P>], metrics: &Metrics) -> Result<(), Error> {
+/// Answers with what was refused.
+async fn send_each<'a, P: Plane>(
+    plane: &ControlPlane<P>,
+    writes: &'a [Write<P>],
+    metrics: &Metrics,
+) -> Result<Refused<'a, P>, Error> {
     let mut refused: Refused<'_, P> = Vec::new();
     for write in writes {
         match send(plane, write, metrics).await {
@@ -196,7 +199,7 @@ async fn send_each<P: Plane>(plane: &ControlPlane<P>, writes: &[Write<P>], metri
             Err(error) => refused.push((write, error)),
         }
     }
-    worst(refused.into_iter().map(|(_, error)| error)).map_or(Ok(()), Err)
+    Ok(refused)
 }
 
 /// Whether nobody answered: whoever asks for the next thing would wait as long once more.

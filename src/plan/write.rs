@@ -181,6 +181,11 @@ impl<P> Write<P> {
         Self { object, op, plane: PhantomData }
     }
 
+    /// Whether it makes an object of this kind.
+    pub fn makes<K: Known>(&self) -> bool {
+        matches!(self.op, Op::Create { .. }) && self.object.kind == K::KIND
+    }
+
     /// Creates `object` as `body` says, and fails when an object of that name exists.
     pub fn create(manager: &'static str, object: Object, body: Value) -> Self {
         let body = addressed(&object, None, body);

@@ -42,6 +42,33 @@ fn a_city_that_is_refused_keeps_no_other_back() {
 }
 
 #[test]
+fn an_instance_that_a_cell_refuses_is_told_to_the_tenant() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("refused").await;
+        let unless = format!("object.metadata.namespace != '{hub}' && object.metadata.name != '{hub}'");
+        let rule = Refusal { name: &hub, kind: (GROUP, "instances"), operation: "CREATE", unless: &unless };
+        let probe = json!({
+            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+            "metadata": { "name": hub, "namespace": "default" }, "spec": template("any")["spec"],
+        });
+        rule.begin(&world.ord, &probe).await;
+        apply(&world.project, workload(&ns, "web", &["ord"], 1)).await;
+        eventually("the tenant reads why", || async {
+            let workload = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
+            let told = condition(&workload, "Available");
+            let names_it = told["message"].as_str().is_some_and(|text| text.contains("not while the rule stands"));
+            if told["reason"] == "InstanceRefused" && names_it { Ok(()) } else { Err(told.to_string()) }
+        })
+        .await;
+        rule.end(&world.ord).await;
+        ready(world, &ns, "web", 1).await;
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
+
+#[test]
 fn a_name_that_an_old_instance_holds_is_waited_for_and_keeps_nothing_else_back() {
     RUNTIME.block_on(async {
         let visit = shared().await;

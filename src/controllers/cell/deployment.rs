@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::caches::Caches;
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
-    controllers::{Reconciler, record, send_each},
-    io::{Error, clock::Now, store::ObjectKey},
+    controllers::{Reconciler, record, send, send_each, worst},
+    io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Next, Shared,
@@ -29,7 +29,8 @@ impl Reconciler for DeploymentController {
 
     /// 1. Observe: the deployment, its Instances and their networks, from the caches; only once all of them are filled.
     /// 2. Plan: the labels, the status, the networks and at most one step of the roll-out.
-    /// 3. Write each, whatever becomes of the others.
+    /// 3. Write each, whatever becomes of the others; an Instance that the cell refuses is reported on the deployment, since
+    ///    nobody else would tell the tenant.
     async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let caches = &self.caches;
         // An Instance that cannot be read may be any of the ones we look for: unknown is not absent.
@@ -45,8 +46,16 @@ impl Reconciler for DeploymentController {
         let observed = self.observe(deployment);
         let plan = instances::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        send_each(&caches.plane, &plan.steps, &self.metrics).await?;
-        Ok(plan.next)
+        let refused = send_each(&caches.plane, &plan.steps, &self.metrics).await?;
+        let is_final = |error: &Error| matches!(error.class(), Class::Invalid | Class::Forbidden);
+        let instance = refused.iter().find(|(write, error)| write.makes::<Instance>() && is_final(error));
+        if let Some((write, error)) = instance {
+            let told = instances::refused(&observed, &write.object.name, &error.to_string(), now.time);
+            if let Some(status) = &told {
+                send(&caches.plane, status, &self.metrics).await?;
+            }
+        }
+        worst(refused.into_iter().map(|(_, error)| error)).map_or(Ok(plan.next), Err)
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     api::{
-        compute::{Condition, ConditionStatus, Instance, WorkloadDeploymentStatus},
+        compute::{Condition, ConditionStatus, Instance, WorkloadDeployment, WorkloadDeploymentStatus},
         meta::{annotation, condition, label, manager},
         reason::Reason,
     },
@@ -20,10 +20,22 @@ use crate::{
     },
 };
 
-/// The status to write, or nothing when it stands already.
+/// What stands between the count of ready Instances and why there are no more.
+const MORE_ARE_AWAITED: &str = " replicas available: ";
+
+/// That the cell's API server refused an Instance, as the status says it already.
+pub(super) fn standing_refusal(deployment: &WorkloadDeployment) -> Option<Verdict> {
+    let said = find(&deployment.status.as_ref()?.conditions, condition::REPLICAS_READY)?;
+    let (_, message) = said.message.split_once(MORE_ARE_AWAITED)?;
+    (said.reason() == Reason::InstanceRefused).then(|| Verdict::no(Reason::InstanceRefused, message))
+}
+
+/// The status to write, or nothing when it stands already. `refusal`: that an Instance could not be made, which comes before
+/// what is said of others.
 pub(super) fn plan(
     observed: &Observed,
     networks: Option<&Networks>,
+    refusal: Option<Verdict>,
     hash: &str,
     now: Timestamp,
 ) -> Option<Write<Cell>> {
@@ -36,7 +48,7 @@ pub(super) fn plan(
     };
     let ready = count(&is_ready);
     let desired = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
-    let worst = worst(observed, networks);
+    let worst = refusal.or_else(|| worst(observed, networks));
     let mut available = available(observed, worst.clone(), ready, desired);
     if let Some(note) = networks.and_then(|networks| networks.note.as_ref()) {
         available.message = format!("{}; {note}", available.message);
@@ -81,6 +93,7 @@ fn available(observed: &Observed, worst: Option<Verdict>, ready: i32, desired: i
 
 fn replicas_ready(observed: &Observed, worst: Option<Verdict>, ready: i32, desired: i32) -> Verdict {
     let text = format!("{ready}/{desired} replicas available");
+    let because = |verdict: &Verdict| format!("{ready}/{desired}{MORE_ARE_AWAITED}{}", verdict.message);
     if ready >= desired {
         return Verdict::yes(Reason::ReplicasAvailable, text);
     }
@@ -95,7 +108,7 @@ fn replicas_ready(observed: &Observed, worst: Option<Verdict>, ready: i32, desir
                 format!("{pending} of {desired} desired replicas pending quota: {}", verdict.message),
             )
         }
-        Some(verdict) => Verdict::no(verdict.reason.clone(), format!("{text}: {}", verdict.message)),
+        Some(verdict) => Verdict::no(verdict.reason.clone(), because(&verdict)),
         None => Verdict::no(Reason::InstancesProvisioning, text),
     }
 }

@@ -22,7 +22,9 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Object, Plan, Write, diff,
+        Cell, Object, Plan, Write,
+        condition::Verdict,
+        diff,
         event::{self, Note, Severity},
         hash::{is_own_hash, template_hash},
         ownership,
@@ -45,7 +47,11 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     let interfaces = &deployment.spec.template.spec.network_interfaces;
     let networks = observed.networks.as_ref().map(|seen| networks::judge(seen, deployment, interfaces));
     let location = networks.as_ref().and_then(|networks| networks.location.clone());
-    let step = match next_action(observed, &hash) {
+    let action = next_action(observed, &hash);
+    // What was refused is refused until it is not: said anew at each attempt, it would come and go.
+    let refusal =
+        matches!(action, Action::Create(_)).then(|| deployment_status::standing_refusal(deployment)).flatten();
+    let step = match action {
         Action::Create(ordinal) => vec![create(observed, ordinal, &hash, location.as_ref(), now)],
         Action::Delete(instance) => Write::delete(instance).into_iter().collect(),
         Action::Remove(stray) => remove(deployment, stray, now),
@@ -54,7 +60,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     };
     let backfill = observed.instances.iter().filter_map(|instance| backfill(deployment, instance));
     let taking = whole_spec::take_over_status(manager::DEPLOYMENT, deployment, observed.timing.takeover_pause, now);
-    let status = deployment_status::plan(observed, networks.as_ref(), &hash, now);
+    let status = deployment_status::plan(observed, networks.as_ref(), refusal, &hash, now);
     let mut writes: Vec<Write<Cell>> = backfill.chain(taking.write).chain(status).collect();
     if let (Some(seen), Some(networks)) = (&observed.networks, networks) {
         writes.extend(networks.writes);
@@ -62,6 +68,16 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     }
     writes.extend(step);
     Plan::until(writes, taking.next)
+}
+
+/// The status that says that the cell's API server refused to make an Instance, in its words; nothing when it says so.
+pub fn refused(observed: &Observed, instance: &str, words: &str, now: Timestamp) -> Option<Write<Cell>> {
+    let deployment = &*observed.deployment;
+    let interfaces = &deployment.spec.template.spec.network_interfaces;
+    let networks = observed.networks.as_ref().map(|seen| networks::judge(seen, deployment, interfaces));
+    let refusal = Verdict::no(Reason::InstanceRefused, format!("{instance}: {words}"));
+    let hash = template_hash(&deployment.spec.template);
+    deployment_status::plan(observed, networks.as_ref(), Some(refusal), &hash, now)
 }
 
 /// The one next thing to do.
