@@ -94,7 +94,8 @@ impl Model {
                     return Err(Refused::Conflict);
                 }
                 self.take_over(&key, manager, parts);
-                Ok(true)
+                // In one step with it: a death between the two costs an Event, which is no error.
+                write.told().map_or(Ok(true), |event| self.execute(&event).map(|_| true))
             }
             Op::Delete { uid, resource_version } => {
                 let Some(object) = self.objects.get(&key) else { return Ok(false) };
