@@ -221,10 +221,7 @@ fn milo_is_told_of_every_resource_that_claims_ask_for() {
     let registered = types(of_kind(&objects, "ResourceRegistration").iter().map(|of| &of["spec"]).collect());
     let policy = &of_kind(&objects, "GrantCreationPolicy")[0]["spec"]["target"]["resourceGrantTemplate"]["spec"];
     assert_eq!(registered, types(policy["allowances"].as_array().unwrap().iter().collect()));
-    let source = fs::read_to_string(root().join("src/plan/cell/amounts.rs")).unwrap();
-    let asked = source.split("Ok([(").nth(1).unwrap().split(']').next().unwrap();
-    let asked = asked.split('"').skip(1).step_by(2).map(|what| format!("compute.datumapis.com/{what}"));
-    assert_eq!(registered, std::iter::once("compute.datumapis.com/instances".to_owned()).chain(asked).collect());
+    assert_eq!(registered, compute_operator::plan::cell::RESOURCES.map(str::to_owned).into());
     // A role has no permission that no resource has.
     let permissions: BTreeSet<String> = of_kind(&objects, "ProtectedResource")
         .iter()

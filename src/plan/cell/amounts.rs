@@ -10,6 +10,10 @@ use crate::{
     plan::quantity::thousandths,
 };
 
+/// What claims ask for, as it is registered with Milo: Instances, thousandths of CPUs, MiB of memory.
+pub const RESOURCES: [&str; 3] =
+    ["compute.datumapis.com/instances", "compute.datumapis.com/vcpus", "compute.datumapis.com/memory"];
+
 /// Amounts in an order of their own, to be compared.
 pub(super) fn sorted(requests: &[ResourceRequest]) -> Vec<&ResourceRequest> {
     let mut all: Vec<_> = requests.iter().collect();
@@ -25,9 +29,9 @@ pub(super) fn amounts(spec: &InstanceSpec) -> Result<Vec<ResourceRequest>, Strin
         Some(asked) => Some(counted(&asked)?),
         None => known_type(&spec.runtime.resources.instance_type),
     };
-    let size = size.into_iter().flat_map(|(cpu, memory)| [("vcpus", cpu), ("memory", memory)]);
-    let request = |(what, amount)| ResourceRequest { resource_type: format!("compute.datumapis.com/{what}"), amount };
-    Ok([("instances", 1)].into_iter().chain(size).map(request).collect())
+    let amounts = [1].into_iter().chain(size.into_iter().flat_map(|(cpu, memory)| [cpu, memory]));
+    let request = |(what, amount): (&&str, i64)| ResourceRequest { resource_type: (*what).to_owned(), amount };
+    Ok(RESOURCES.iter().zip(amounts).map(request).collect())
 }
 
 /// Thousandths of CPUs and MiB of memory of a type, in each of the spellings that it has had.

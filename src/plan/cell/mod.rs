@@ -14,6 +14,8 @@ mod replicas;
 pub mod triggers;
 pub mod write_back;
 
+pub use amounts::RESOURCES;
+
 #[cfg(test)]
 mod replay_tests;
 
