@@ -152,12 +152,13 @@ impl World {
                 (None, _) => Reading::Unknown,
             };
             let facts = companion_facts(&seen.hub, &data_ref);
-            let former = |name: &str| FormerUser {
-                deployment: all.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
-                copy_expects: seen
-                    .hub
-                    .get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, name)
-                    .is_some_and(|copy| companion::expects(&copy, &data_ref)),
+            let former = |name: &str| {
+                let copy = seen.hub.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, name);
+                FormerUser {
+                    deployment: all.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
+                    copy_exists: copy.is_some(),
+                    copy_expects: copy.is_some_and(|copy| companion::expects(&copy, &data_ref)),
+                }
             };
             let claims = facts.iter().flat_map(|facts| facts.users.iter().flatten());
             let claims = claims.filter_map(|claim| claim.strip_prefix(&format!("{NS}/")).map(str::to_owned));

@@ -109,10 +109,11 @@ fn a_claim_made_between_the_decision_and_the_deletion_wins() {
     });
 }
 
-/// Puts a companion without users and a binding without its companion on the hub, beside objects of others that look a
+/// Puts companions without users and a binding without its companion on the hub, beside objects of others that look a
 /// little like ours; answers with these.
 async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> {
-    // Left behind by a death long ago: a companion whose user is gone, and a binding without its companion.
+    // Left behind by a death long ago: companions whose users are gone, one of them named in another namespace, and a
+    // binding without its companion.
     let ours = "compute.datumapis.com/referenced-data";
     let companion = |name: &str, by: &str| {
         json!({
@@ -131,12 +132,13 @@ async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> 
         })
     };
     apply(&world.hub, companion("left", &format!("[\"{ns}/gone\"]"))).await;
+    apply(&world.hub, companion("elsewhere", "[\"default/nonexistent-wd\"]")).await;
     apply(&world.hub, binding("lost-configmap", "city-dfw")).await;
     // Others': each looks a little like ours.
     let mut foreign = vec![
         apply(&world.hub, companion("corrupt", "not json")).await,
         apply(&world.hub, companion("empty", "[]")).await,
-        apply(&world.hub, companion("elsewhere", "[\"another-namespace/wd\"]")).await,
+        apply(&world.hub, companion("malformed", "[\"wd\"]")).await,
         apply(&world.hub, binding("theirs-configmap", "their-policy")).await,
         apply(&world.hub, binding("of-a-deployment-workloaddeployment", "city-dfw")).await,
     ];
@@ -184,9 +186,14 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         assert!(get(&world.hub, "ResourceBinding", &hub, "lost-configmap").await.is_some());
         merge(&world.hub, "Namespace", "", &hub, pause(Value::Null)).await;
         eventually("what was left is gone", || async {
-            let companion = get(&world.hub, "ConfigMap", &hub, "left").await;
-            let binding = get(&world.hub, "ResourceBinding", &hub, "lost-configmap").await;
-            if companion.is_none() && binding.is_none() { Ok(()) } else { Err(format!("{companion:?} {binding:?}")) }
+            for (kind, name) in
+                [("ConfigMap", "left"), ("ConfigMap", "elsewhere"), ("ResourceBinding", "lost-configmap")]
+            {
+                if get(&world.hub, kind, &hub, name).await.is_some() {
+                    return Err(format!("{kind} {name}"));
+                }
+            }
+            Ok(())
         })
         .await;
         never("something of others is touched, in two sweeps more", || async {

@@ -219,8 +219,10 @@ fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
         .await;
         eventually_within(stage.patience, "all are back", || async {
             let back = list(&stage.world.hub, "ResourceBinding", &stage.hub).await;
-            let of_copies = back.iter().filter(|binding| binding.name_any().ends_with("-workloaddeployment")).count();
-            if of_copies == count { Ok(()) } else { Err(of_copies.to_string()) }
+            let is_back = |wd: &str| back.iter().any(|b| b.name_any() == format!("{wd}-workloaddeployment"));
+            let mut missing = stage.conditions().await;
+            missing.retain(|wd, _| !is_back(wd));
+            if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?}")) }
         })
         .await;
         stage.all_say("Propagated", count).await;
@@ -233,8 +235,10 @@ fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
             .map(|write| write.at)
             .collect();
         touches.sort_unstable();
-        // On a slow machine what was touched may not be back before its next turn.
-        assert!(touches.len() >= count && touches.len() <= 2 * count, "{} touches of {count}", touches.len());
+        // On a slow machine what was touched may not be back before its next turn. Real Karmada brings some back by itself,
+        // when a status of the copy arrives between the deletion and the repair.
+        let fewest = if stage.world.bed.stand_in().is_some() { count } else { count / 2 };
+        assert!((fewest..=2 * count).contains(&touches.len()), "{} touches of {count}", touches.len());
         // Three, and one each tenth of a second; half of that for what a slow machine holds up between budget and server.
         for (n, span) in touches.windows(30).enumerate() {
             let took = span[29].duration_since(span[0]).as_secs_f64();

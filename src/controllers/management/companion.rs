@@ -173,13 +173,18 @@ impl ResolvedKey<'_> {
         companion: &CompanionFacts,
     ) -> BTreeMap<String, FormerUser> {
         let users: BTreeSet<String> = users.iter().map(|wd| wd.name_any()).collect();
-        let users_then = companion.users.iter().flatten().filter_map(|user| user.split_once('/'));
-        let former = users_then.filter(|(namespace, name)| *namespace == self.namespace && !users.contains(*name));
+        let users_then = companion.users.iter().flatten().filter_map(|user| companion::named(user));
+        let former = users_then.filter(|(namespace, name)| *namespace != self.namespace || !users.contains(*name));
         let look = |(_, name): (&str, &str)| {
             let deployment = self.project.deployments.get(&ObjectKey::new(self.namespace, name));
-            let copy = self.of.hub.copies.get(&ObjectKey::new(&self.hub_namespace, name));
-            let copy_expects = copy.is_some_and(|copy| companion::expects(&copy, self.data_ref));
-            (name.to_owned(), FormerUser { deployment: deployment.map(Shared::from), copy_expects })
+            let key = ObjectKey::new(&self.hub_namespace, name);
+            let copy = self.of.hub.copies.get(&key);
+            let former = FormerUser {
+                deployment: deployment.map(Shared::from),
+                copy_exists: self.of.hub.copies.contains(&key), // also one that cannot be read
+                copy_expects: copy.is_some_and(|copy| companion::expects(&copy, self.data_ref)),
+            };
+            (name.to_owned(), former)
         };
         former.map(look).collect()
     }

@@ -43,7 +43,9 @@ pub struct User {
 pub struct FormerUser {
     /// The deployment, while it is there.
     pub deployment: Option<Shared<WorkloadDeployment>>,
-    /// Whether its copy on the hub expects the companion.
+    /// Whether a copy of that name is on the hub.
+    pub copy_exists: bool,
+    /// Whether that copy expects the companion.
     pub copy_expects: bool,
 }
 
@@ -90,7 +92,8 @@ pub struct Observed {
     pub hub_namespace_lives: bool,
     /// The deployments that refer to the source.
     pub users: Vec<User>,
-    /// Those that stand in `referenced-by` and are not among them, by name.
+    /// Those that stand in `referenced-by` and are not among them, by name. Of an entry that names another namespace the
+    /// name alone counts, as the Go operator's collector has it: a hub namespace holds one project namespace.
     pub former_users: BTreeMap<String, FormerUser>,
     /// The companion.
     pub companion: Option<Shared<CompanionFacts>>,
@@ -243,26 +246,34 @@ fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, 
         if users.contains(entry) {
             continue;
         }
-        let ours = entry.split_once('/').filter(|(namespace, _)| *namespace == observed.namespace);
-        let Some((namespace, name)) = ours else {
-            users.insert(entry.clone()); // who that is, is not known here
+        let Some((namespace, name)) = named(entry) else {
+            users.insert(entry.clone()); // nobody can say who that is
             continue;
         };
         let nothing = FormerUser::default();
         let former = observed.former_users.get(name).unwrap_or(&nothing);
+        let is_of_here = namespace == observed.namespace;
         match former.deployment.as_deref() {
             // What the hub still holds of it is brought to the cell by its list.
-            _ if former.copy_expects => {
+            _ if former.copy_expects || (former.copy_exists && !is_of_here) => {
                 users.insert(entry.clone());
             }
-            Some(deployment) if expects(deployment, &observed.data_ref) => {
+            Some(deployment) if !is_of_here || expects(deployment, &observed.data_ref) => {
                 users.insert(entry.clone());
             }
             Some(deployment) => confirm.push(Write::confirm_unchanged(deployment)),
-            None => confirm.push(Write::confirm_absent(Object::named::<WorkloadDeployment>(namespace, name))),
+            None => {
+                let object = Object::named::<WorkloadDeployment>(&observed.namespace, name);
+                confirm.push(Write::confirm_absent(object));
+            }
         }
     }
     (users, confirm)
+}
+
+/// The namespace and the name of a deployment that an entry of `referenced-by` names; nothing when it names none.
+pub fn named(entry: &str) -> Option<(&str, &str)> {
+    entry.split_once('/').filter(|(namespace, name)| !namespace.is_empty() && !name.is_empty() && !name.contains('/'))
 }
 
 /// What changes in the companion's metadata. `released`: a former claim is taken off; it would send the companion to that

@@ -78,10 +78,11 @@ impl Case {
         });
         let former = |name: &str| FormerUser {
             deployment: self.others.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
+            copy_exists: self.copies.iter().any(|wd| wd.name_any() == name),
             copy_expects: expecting(name),
         };
         let listed = self.companion.iter().flat_map(|companion| companion.users.iter().flatten());
-        let former_users = listed.filter_map(|user| user.strip_prefix("shop/"));
+        let former_users = listed.filter_map(|user| Some(named(user)?.1));
         let reading = match (self.source.clone(), self.content.clone()) {
             (Some(source), None) => Reading::Source(source),
             (Some(source), Some((version, companion))) => Reading::Both { source, version, companion },
@@ -241,9 +242,31 @@ fn whoever_has_gone_gives_up_his_claim_after_a_live_read_and_the_last_takes_it_a
 }
 
 #[test]
+fn of_a_user_in_another_namespace_the_name_decides_in_the_companions_own() {
+    let companion = CompanionFacts { users: Some(["default/x".to_owned()].into()), ..facts(&[]) };
+    let of = |others: Vec<WorkloadDeployment>, copies: Vec<WorkloadDeployment>| {
+        let companion = Some(companion.clone());
+        format!("{:?}", Case { users: vec![], others, copies, companion, fresh: true, ..Case::default() }.steps())
+    };
+    let nobody = of(vec![], vec![]);
+    assert!(nobody.contains("ConfirmAbsent") && nobody.contains("\"shop\"") && nobody.contains("Delete"), "{nobody}");
+    assert_eq!(of(vec![deployment("x")], vec![]), "[]", "there is one of that name");
+    assert_eq!(of(vec![], vec![deployment("x")]), "[]", "or was, and its copy is on its way out");
+    // Beside somebody who does use it, the entry alone goes.
+    let users = Some(["default/x".to_owned(), "shop/a".to_owned()].into());
+    let shared = Case { companion: Some(CompanionFacts { users, ..facts(&[]) }), fresh: true, ..Case::default() };
+    let steps = format!("{:?}", shared.steps());
+    assert!(steps.contains("ConfirmAbsent") && steps.contains("Merge") && !steps.contains("Delete"), "{steps}");
+}
+
+#[test]
 fn what_is_not_understood_stays() {
-    let foreign = CompanionFacts { users: Some(["other/x".to_owned()].into()), ..facts(&[]) };
-    for companion in [foreign, facts(&[]), CompanionFacts { users: None, ..facts(&[]) }] {
+    let of = |users: &[&str]| CompanionFacts {
+        users: Some(users.iter().map(|user| (*user).to_owned()).collect()),
+        ..facts(&[])
+    };
+    let named_by_nobody = ["x", "/x", "other/", "other/x/y"].map(|user| of(&[user]));
+    for companion in named_by_nobody.into_iter().chain([facts(&[]), CompanionFacts { users: None, ..facts(&[]) }]) {
         let case = Case { users: vec![], companion: Some(companion.clone()), fresh: true, ..Case::default() };
         assert!(case.steps().is_empty(), "{companion:?}");
     }
@@ -316,7 +339,7 @@ fn a_snapshot_is_decided_again_from_its_record() {
         "hub_namespace": "ns-1",
         "hub_namespace_lives": true,
         "users": [{ "name": "a", "wants_copy": true }],
-        "former_users": { "b": { "deployment": null, "copy_expects": false } },
+        "former_users": { "b": { "deployment": null, "copy_exists": false, "copy_expects": false } },
         "companion": {
             "uid": "c", "version": "7", "users": ["shop/a", "shop/b"], "policy": null, "terminating": false,
         },
