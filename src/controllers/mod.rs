@@ -332,6 +332,7 @@ impl<P: Plane> Watches<'_, P> {
             kind,
             connection: self.plane.connection().clone(),
             place: self.plane.name().to_owned(),
+            plane: P::NAME,
             selector: selector.to_owned(),
             keep,
             cache,

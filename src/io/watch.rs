@@ -80,6 +80,8 @@ pub struct Watch<W: Watched, V> {
     pub connection: Connection,
     /// Where they are, for people: `project single`, `hub`.
     pub place: String,
+    /// The kind of that control plane, in metrics.
+    pub plane: &'static str,
     /// Label selector; empty for all.
     pub selector: String,
     /// What is kept of each object.
@@ -152,7 +154,7 @@ where
                 if entry.failed(&problem) {
                     tracing::warn!(watch = entry.what(), error = %problem, class = error.label(), "watch is failing");
                 }
-                self.metrics.watch_failed(W::plural(&self.kind).as_ref(), error.label());
+                self.metrics.watch_failed(self.plane, W::plural(&self.kind).as_ref(), error.label());
                 *failures += 1;
                 let longest =
                     if self.tenant { self.timing.tenant_watch_retry_max } else { self.timing.watch_retry_max };
@@ -253,7 +255,7 @@ where
     fn error_of(&self, end: WatchEnd) -> Error {
         match end {
             WatchEnd::Silent => {
-                self.metrics.watch_replaced(W::plural(&self.kind).as_ref());
+                self.metrics.watch_replaced(self.plane, W::plural(&self.kind).as_ref());
                 Error::Deadline { call: self.call("watch"), after: self.timing.watch_silence }
             }
             WatchEnd::Broken(source) => Error::Api { call: self.call("watch"), source: Box::new(source) },
@@ -355,6 +357,7 @@ mod tests {
             kind: (),
             connection: server(watches.clone()).await,
             place: "stub".into(),
+            plane: "hub",
             selector: String::new(),
             keep: |_| (),
             cache: store.clone(),

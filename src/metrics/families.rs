@@ -163,11 +163,13 @@ pub(super) struct Taken {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Watch {
+    pub(super) plane: &'static str,
     pub(super) resource: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct WatchFailure {
+    pub(super) plane: &'static str,
     pub(super) resource: String,
     pub(super) class: &'static str,
 }

@@ -120,13 +120,13 @@ impl Metrics {
     }
 
     /// An attempt to list or watch failed.
-    pub fn watch_failed(&self, resource: &str, class: &'static str) {
-        self.0.watch_failures.get_or_create(&WatchFailure { resource: resource.into(), class }).inc();
+    pub fn watch_failed(&self, plane: &'static str, resource: &str, class: &'static str) {
+        self.0.watch_failures.get_or_create(&WatchFailure { plane, resource: resource.into(), class }).inc();
     }
 
     /// A watch went silent and was replaced.
-    pub fn watch_replaced(&self, resource: &str) {
-        self.0.watch_replaced.get_or_create(&Watch { resource: resource.into() }).inc();
+    pub fn watch_replaced(&self, plane: &'static str, resource: &str) {
+        self.0.watch_replaced.get_or_create(&Watch { plane, resource: resource.into() }).inc();
     }
 
     /// An object could not be read.

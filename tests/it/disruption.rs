@@ -276,7 +276,10 @@ fn a_watch_that_goes_silent_is_replaced_and_delays_no_other() {
         ready(&world, &ns, "web", 2).await;
         assert!(began.elapsed() < promised(Duration::from_secs(SILENCE + 15)), "{:?}", began.elapsed());
         let text = operator.metrics().await.unwrap();
-        assert!(text.contains("compute_watch_replaced_total{resource=\"workloaddeployments\"}"), "{text}");
+        assert!(
+            text.contains("compute_watch_replaced_total{plane=\"hub\",resource=\"workloaddeployments\"}"),
+            "{text}"
+        );
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
         let mut again = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();

@@ -226,12 +226,12 @@ const PROCESSES: &[Panel] = &[
         "ops",
         &[
             (
-                "sum by (resource, class) (rate(compute_watch_failures_total{$target}[$__rate_interval]))",
-                "{{resource}} {{class}}",
+                "sum by (plane, resource, class) (rate(compute_watch_failures_total{$target}[$__rate_interval]))",
+                "{{plane}} {{resource}} {{class}}",
             ),
             (
-                "sum by (resource) (rate(compute_watch_replaced_total{$target}[$__rate_interval]))",
-                "{{resource}} replaced",
+                "sum by (plane, resource) (rate(compute_watch_replaced_total{$target}[$__rate_interval]))",
+                "{{plane}} {{resource}} replaced",
             ),
         ],
     ),
