@@ -48,48 +48,48 @@ impl Triggers {
         let (weak, of) = both();
         project.workloads.listen(move |c| {
             let change = ProjectChange::Workload(&c.key.namespace, &c.key.name);
-            with2(&weak, &of, |this, project| this.after_project(project, &change));
+            with_both(&weak, &of, |this, project| this.after_project(project, &change));
         });
         let (weak, of) = both();
         project.deployments.listen(move |c| {
-            with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Deployment(delta(c))));
+            with_both(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Deployment(delta(c))));
         });
         let (weak, of) = both();
         project.deployments.listen_readable(move |namespace| {
             let change = ProjectChange::DeploymentsReadable(namespace);
-            with2(&weak, &of, |this, project| this.after_project(project, &change));
+            with_both(&weak, &of, |this, project| this.after_project(project, &change));
         });
         let (weak, of) = both();
         project.locations.listen(move |c| {
-            with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Location(delta(c))));
+            with_both(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Location(delta(c))));
         });
         let (weak, of) = both();
         project.namespaces.listen(move |c| {
-            with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Namespace(delta(c))));
+            with_both(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Namespace(delta(c))));
         });
         let (weak, of) = both();
         project.instances.listen(move |c| {
             let change = ProjectChange::Projection(&c.key.namespace, &c.key.name);
-            with2(&weak, &of, |this, project| this.after_project(project, &change));
+            with_both(&weak, &of, |this, project| this.after_project(project, &change));
         });
         for kind in SourceKind::ALL {
             let (weak, of) = both();
             project.sources(kind).listen(move |source| {
                 let change = ProjectChange::Source(&source.namespace, DataRef { kind, name: source.name.to_string() });
-                with2(&weak, &of, |this, project| this.after_project(project, &change));
+                with_both(&weak, &of, |this, project| this.after_project(project, &change));
             });
         }
         if let Some(networks) = &project.networks {
             let (weak, of) = both();
             networks.listen(move |c| {
-                with2(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Network(delta(c))));
+                with_both(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Network(delta(c))));
             });
         }
     }
 }
 
 /// Runs `act` while both live.
-fn with2<T, U>(one: &Weak<T>, two: &Weak<U>, act: impl FnOnce(&T, &U)) {
+fn with_both<T, U>(one: &Weak<T>, two: &Weak<U>, act: impl FnOnce(&T, &U)) {
     if let (Some(one), Some(two)) = (one.upgrade(), two.upgrade()) {
         act(&one, &two);
     }
