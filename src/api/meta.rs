@@ -59,6 +59,8 @@ pub const PROTECTED: &str = "Always";
 
 /// Annotation keys.
 pub mod annotation {
+    /// On the template of a virtual machine: who may log in, a line `user:public-key` each.
+    pub const SSH_KEYS: &str = "compute.datumapis.com/ssh-keys";
     /// On the project's WorkloadDeployment: its hub namespace, recorded before anything is written there.
     pub const FEDERATION_NAMESPACE: &str = "compute.datumapis.com/federation-namespace";
     /// On the hub's WorkloadDeployment, and so on the cell's: generation of the project's object it was copied from.

@@ -269,8 +269,8 @@ impl Template {
     }
 }
 
-/// RFC 1123 label: what a namespace, a label value of ours and most derived names must be.
-fn dns_label(text: &str) -> Result<(), String> {
+/// RFC 1123 label: what a namespace, a label value of ours and most derived names must be. `Err` says what is wrong.
+pub fn dns_label(text: &str) -> Result<(), String> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
     if text.len() > MAX_LABEL {

@@ -3,6 +3,7 @@
 //! What is *unknown* (a cache not filled, a namespace not seen) never reaches these functions as *absent*: the
 //! controllers call them only once every store they read is filled.
 
+pub mod admission;
 pub mod cell;
 pub mod condition;
 mod delta;

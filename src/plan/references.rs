@@ -6,7 +6,7 @@ use kube::ResourceExt;
 
 use crate::api::{
     compute::{InstanceSpec, SandboxContainer, WorkloadDeployment},
-    referenced::{self, DataRef},
+    referenced::{self, DataRef, MAX_SOURCE_NAME},
 };
 
 /// One ConfigMap or Secret that an Instance uses.
@@ -20,71 +20,128 @@ pub struct Reference {
     pub asked_by: Vec<String>,
 }
 
-/// What an Instance with this spec uses: distinct, ConfigMaps first, by name.
-pub fn references(spec: &InstanceSpec) -> Vec<Reference> {
-    let mut found = Found::default();
+/// One field that asks for a ConfigMap or Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Use {
+    /// What it asks for.
+    pub data_ref: DataRef,
+    /// Whether it can do without.
+    pub optional: bool,
+    /// The field, for people: `container web: env DB_PASSWORD`.
+    pub asked_by: String,
+    /// The field within the Instance's spec: `runtime.sandbox.containers[0].env[1].valueFrom.secretKeyRef.name`.
+    pub field: String,
+}
+
+/// Why a name can be no source's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameFlaw {
+    /// On its way to the cells the name gets an ending, and must still be one.
+    TooLong {
+        /// The most characters that it may have.
+        limit: usize,
+    },
+    /// No API server takes it.
+    NoName,
+}
+
+/// What is wrong with the name of a source, whether there is one or not.
+pub fn name_flaw(data_ref: &DataRef) -> Option<NameFlaw> {
+    if data_ref.name.len() > MAX_SOURCE_NAME {
+        Some(NameFlaw::TooLong { limit: MAX_SOURCE_NAME })
+    } else {
+        (!data_ref.is_valid()).then_some(NameFlaw::NoName)
+    }
+}
+
+/// Every field of an Instance's spec that asks for a ConfigMap or Secret, in the order of the spec.
+pub fn uses(spec: &InstanceSpec) -> Vec<Use> {
+    let mut found = Vec::new();
     if let Some(sandbox) = &spec.runtime.sandbox {
-        for container in &sandbox.containers {
-            found.container(container);
+        for (index, container) in sandbox.containers.iter().enumerate() {
+            uses_of_container(container, &format!("runtime.sandbox.containers[{index}]"), &mut found);
         }
-        for secret in sandbox.image_pull_secrets.iter().flatten() {
-            found.add(DataRef::secret(&secret.name), None, "imagePullSecrets".into());
+        for (index, secret) in sandbox.image_pull_secrets.iter().flatten().enumerate() {
+            found.push(Use {
+                data_ref: DataRef::secret(&secret.name),
+                optional: false,
+                asked_by: "imagePullSecrets".into(),
+                field: format!("runtime.sandbox.imagePullSecrets[{index}].name"),
+            });
         }
     }
-    for volume in spec.volumes.iter().flatten() {
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        let mut add = |data_ref, optional: Option<bool>, field: &str| {
+            found.push(Use {
+                data_ref,
+                optional: optional == Some(true),
+                asked_by: format!("volume {}", volume.name),
+                field: format!("volumes[{index}].{field}"),
+            });
+        };
         if let Some(source) = &volume.config_map {
-            found.add(DataRef::config_map(&source.name), source.optional, format!("volume {}", volume.name));
+            add(DataRef::config_map(&source.name), source.optional, "configMap.name");
         }
         if let Some(source) = &volume.secret {
             let name = source.secret_name.as_deref().unwrap_or_default();
-            found.add(DataRef::secret(name), source.optional, format!("volume {}", volume.name));
+            add(DataRef::secret(name), source.optional, "secret.secretName");
         }
     }
-    found.0.into_values().collect()
+    found
+}
+
+fn uses_of_container(container: &SandboxContainer, path: &str, found: &mut Vec<Use>) {
+    let name = &container.name;
+    for (index, env) in container.env.iter().flatten().enumerate() {
+        let mut add = |data_ref, optional: Option<bool>, field: &str| {
+            found.push(Use {
+                data_ref,
+                optional: optional == Some(true),
+                asked_by: format!("container {name}: env {}", env.name),
+                field: format!("{path}.env[{index}].valueFrom.{field}.name"),
+            });
+        };
+        let Some(from) = &env.value_from else { continue };
+        if let Some(key) = &from.config_map_key_ref {
+            add(DataRef::config_map(&key.name), key.optional, "configMapKeyRef");
+        }
+        if let Some(key) = &from.secret_key_ref {
+            add(DataRef::secret(&key.name), key.optional, "secretKeyRef");
+        }
+    }
+    for (index, source) in container.env_from.iter().flatten().enumerate() {
+        let mut add = |data_ref, optional: Option<bool>, field: &str| {
+            found.push(Use {
+                data_ref,
+                optional: optional == Some(true),
+                asked_by: format!("container {name}: envFrom"),
+                field: format!("{path}.envFrom[{index}].{field}.name"),
+            });
+        };
+        if let Some(map) = &source.config_map_ref {
+            add(DataRef::config_map(&map.name), map.optional, "configMapRef");
+        }
+        if let Some(secret) = &source.secret_ref {
+            add(DataRef::secret(&secret.name), secret.optional, "secretRef");
+        }
+    }
+}
+
+/// What an Instance with this spec uses: distinct, ConfigMaps first, by name.
+pub fn references(spec: &InstanceSpec) -> Vec<Reference> {
+    let mut found: BTreeMap<DataRef, Reference> = BTreeMap::new();
+    for Use { data_ref, optional, asked_by, .. } in uses(spec) {
+        let known = found.entry(data_ref.clone());
+        let known = known.or_insert_with(|| Reference { data_ref, optional: true, asked_by: Vec::new() });
+        known.optional &= optional;
+        known.asked_by.push(asked_by);
+    }
+    found.into_values().collect()
 }
 
 /// The references to data in one of a deployment's annotations.
 pub fn annotated(deployment: &WorkloadDeployment, key: &str) -> Vec<DataRef> {
     deployment.annotations().get(key).map(|text| referenced::from_annotation(text)).unwrap_or_default()
-}
-
-#[derive(Default)]
-struct Found(BTreeMap<DataRef, Reference>);
-
-impl Found {
-    fn add(&mut self, data_ref: DataRef, optional: Option<bool>, field: String) {
-        let optional = optional == Some(true);
-        let known = self.0.entry(data_ref.clone()).or_insert_with(|| Reference {
-            data_ref,
-            optional: true,
-            asked_by: Vec::new(),
-        });
-        known.optional &= optional;
-        known.asked_by.push(field);
-    }
-
-    fn container(&mut self, container: &SandboxContainer) {
-        let name = &container.name;
-        for env in container.env.iter().flatten() {
-            let field = || format!("container {name}: env {}", env.name);
-            let Some(from) = &env.value_from else { continue };
-            if let Some(key) = &from.config_map_key_ref {
-                self.add(DataRef::config_map(&key.name), key.optional, field());
-            }
-            if let Some(key) = &from.secret_key_ref {
-                self.add(DataRef::secret(&key.name), key.optional, field());
-            }
-        }
-        for source in container.env_from.iter().flatten() {
-            let field = || format!("container {name}: envFrom");
-            if let Some(map) = &source.config_map_ref {
-                self.add(DataRef::config_map(&map.name), map.optional, field());
-            }
-            if let Some(secret) = &source.secret_ref {
-                self.add(DataRef::secret(&secret.name), secret.optional, field());
-            }
-        }
-    }
 }
 
 #[cfg(test)]
@@ -133,5 +190,18 @@ mod tests {
         ];
         let expected: Vec<_> = expected.iter().map(|(t, o, f)| ((*t).to_owned(), *o, (*f).to_owned())).collect();
         assert_eq!(shown, expected);
+        let fields: Vec<String> = uses(&spec).into_iter().map(|used| used.field).collect();
+        let expected = [
+            "runtime.sandbox.containers[0].env[1].valueFrom.configMapKeyRef.name",
+            "runtime.sandbox.containers[0].env[2].valueFrom.secretKeyRef.name",
+            "runtime.sandbox.containers[0].envFrom[0].configMapRef.name",
+            "runtime.sandbox.containers[0].envFrom[1].secretRef.name",
+            "runtime.sandbox.containers[1].envFrom[0].configMapRef.name",
+            "runtime.sandbox.imagePullSecrets[0].name",
+            "volumes[0].configMap.name",
+            "volumes[1].secret.secretName",
+            "volumes[2].secret.secretName",
+        ];
+        assert_eq!(fields, expected);
     }
 }

@@ -34,12 +34,13 @@ pub(super) fn amounts(spec: &InstanceSpec) -> Result<Vec<ResourceRequest>, Strin
     Ok(RESOURCES.iter().zip(amounts).map(request).collect())
 }
 
-/// Thousandths of CPUs and MiB of memory of a type, in each of the spellings that it has had.
+/// The types that there are, in each of the spellings that one has had: name, thousandths of CPUs, MiB of memory.
+pub(in crate::plan) const INSTANCE_TYPES: [(&str, i64, i64); 2] =
+    [("datumcloud/d1-standard-2", 1000, 2048), ("datumcloud-d1-standard-2", 1000, 2048)];
+
+/// Thousandths of CPUs and MiB of memory of a type.
 fn known_type(name: &str) -> Option<(i64, i64)> {
-    match name {
-        "datumcloud/d1-standard-2" | "datumcloud-d1-standard-2" => Some((1000, 2048)),
-        _ => None,
-    }
+    INSTANCE_TYPES.iter().find(|(known, ..)| *known == name).map(|(_, cpu, memory)| (*cpu, *memory))
 }
 
 /// CPU and memory that somebody asks for.

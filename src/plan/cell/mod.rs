@@ -1,6 +1,6 @@
 //! What the cell controllers decide: from a deployment to running Instances, and their state back up.
 
-mod amounts;
+pub(in crate::plan) mod amounts;
 pub mod claim;
 pub mod data;
 pub mod deployment_status;

@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// What every Instance must say of itself before it is copied.
-pub(super) const DEMANDED: [&str; 7] = [
+pub(in crate::plan) const DEMANDED: [&str; 7] = [
     label::WORKLOAD_UID,
     label::WORKLOAD_DEPLOYMENT_UID,
     label::WORKLOAD_DEPLOYMENT_NAME,

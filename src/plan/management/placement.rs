@@ -1,6 +1,9 @@
 //! A Workload's placements -> which cities are to have a deployment, which cannot, and why.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use kube::ResourceExt;
 
@@ -103,8 +106,7 @@ fn clashes(
         let this = &placement.name;
         for name in outcome.desired.keys() {
             if let Some(other) = made.insert(name, this).filter(|other| *other != this) {
-                let text = format!("placements {other:?} and {this:?} both make the deployment {name:?}: rename one");
-                clashes.push((index, text));
+                clashes.push((index, clash(other, this, name)));
             }
         }
     }
@@ -112,37 +114,77 @@ fn clashes(
 }
 
 fn outcome(situation: &Situation<'_>, placement: &Placement) -> PlacementOutcome {
-    let mut outcome = PlacementOutcome::default();
-    let workload = situation.workload.name_any();
+    let (named, flaws) = judge_alone(&situation.workload.name_any(), placement);
+    let invalid = flaws.into_iter().map(|flaw| flaw.to_string()).collect();
+    let mut outcome = PlacementOutcome { invalid, ..PlacementOutcome::default() };
+    for (name, city) in named {
+        judge_city(situation, &mut outcome, name, city);
+    }
+    outcome
+}
+
+/// What is wrong with a placement by itself, whatever else there is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// The workload's name is too long to be a label; it has so many characters.
+    WorkloadName(usize),
+    /// It names no city.
+    NoCities,
+    /// This one of its cities cannot be one; why.
+    City(usize, String),
+    /// This one of its cities is there already, in this or another spelling.
+    Repeated(usize, CityCode),
+    /// The deployment of this one of its cities cannot be called what it would be; why.
+    Name(usize, String),
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WorkloadName(length) => {
+                write!(f, "the workload's name has {length} characters, {} is the limit", names::MAX_LABEL)
+            }
+            Self::NoCities => f.write_str("cityCodes is empty: name at least one city"),
+            Self::City(_, why) | Self::Name(_, why) => f.write_str(why),
+            Self::Repeated(_, city) => write!(f, "city {:?} is listed twice: list each city once", city.as_str()),
+        }
+    }
+}
+
+/// The deployments that a placement of the workload with this name makes, and what is wrong with it. Admission asks this as
+/// well as the plan: what the one lets pass the other makes.
+pub fn judge_alone(workload: &str, placement: &Placement) -> (Vec<(String, City)>, Vec<Flaw>) {
+    let (mut named, mut flaws) = (Vec::new(), Vec::new());
     if workload.len() > names::MAX_LABEL {
-        outcome.invalid.push(format!(
-            "the workload's name has {} characters, {} is the limit",
-            workload.len(),
-            names::MAX_LABEL
-        ));
+        flaws.push(Flaw::WorkloadName(workload.len()));
     }
     if placement.city_codes.is_empty() {
-        outcome.invalid.push("cityCodes is empty: name at least one city".into());
+        flaws.push(Flaw::NoCities);
     }
     let mut cities = BTreeSet::new();
-    for written in &placement.city_codes {
+    for (index, written) in placement.city_codes.iter().enumerate() {
         let city = match CityCode::parse(written) {
             Ok(code) => City { written: written.clone(), code },
             Err(why) => {
-                outcome.invalid.push(why);
+                flaws.push(Flaw::City(index, why));
                 continue;
             }
         };
         if !cities.insert(city.code.clone()) {
-            outcome.invalid.push(format!("city {:?} is listed twice: list each city once", city.code.as_str()));
+            flaws.push(Flaw::Repeated(index, city.code));
             continue;
         }
-        match names::deployment_name(&workload, &placement.name, &city.code) {
-            Err(why) => outcome.invalid.push(why),
-            Ok(name) => judge_city(situation, &mut outcome, name, city),
+        match names::deployment_name(workload, &placement.name, &city.code) {
+            Err(why) => flaws.push(Flaw::Name(index, why)),
+            Ok(name) => named.push((name, city)),
         }
     }
-    outcome
+    (named, flaws)
+}
+
+/// The words for two placements that make a deployment of the same name.
+pub fn clash(one: &str, other: &str, name: &str) -> String {
+    format!("placements {one:?} and {other:?} both make the deployment {name:?}: rename one")
 }
 
 fn judge_city(situation: &Situation<'_>, outcome: &mut PlacementOutcome, name: String, city: City) {

@@ -8,15 +8,10 @@ use serde_json::json;
 
 use super::facts::SharedCompanion;
 use crate::{
-    api::{
-        compute::WorkloadDeployment,
-        meta::annotation,
-        reason::Reason,
-        referenced::{DataRef, MAX_SOURCE_NAME},
-    },
+    api::{compute::WorkloadDeployment, meta::annotation, reason::Reason, referenced::DataRef},
     plan::{
         condition::Verdict,
-        references::{Reference, annotated, references},
+        references::{NameFlaw, Reference, annotated, name_flaw, references},
     },
 };
 
@@ -141,17 +136,20 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
     let data_ref = &reference.data_ref;
     let (kind, name) = (data_ref.kind.as_str(), &data_ref.name);
     let asked = || format!("(asked for by {})", reference.asked_by.join(", "));
-    if name.len() > MAX_SOURCE_NAME {
-        let text = format!(
-            "the name of {kind} {name:?} has {} characters, {MAX_SOURCE_NAME} is the limit {}: rename it",
-            name.len(),
-            asked()
-        );
-        return Some((Reason::SourceNameTooLong, text));
-    }
-    if !data_ref.is_valid() {
-        let text = format!("{name:?} is not a name that a {kind} can have {}: correct the reference", asked());
-        return Some((Reason::SourceNotFound, text));
+    match name_flaw(data_ref) {
+        Some(NameFlaw::TooLong { limit }) => {
+            let length = name.len();
+            let text = format!(
+                "the name of {kind} {name:?} has {length} characters, {limit} is the limit {}: rename it",
+                asked()
+            );
+            return Some((Reason::SourceNameTooLong, text));
+        }
+        Some(NameFlaw::NoName) => {
+            let text = format!("{name:?} is not a name that a {kind} can have {}: correct the reference", asked());
+            return Some((Reason::SourceNotFound, text));
+        }
+        None => {}
     }
     match source {
         Source::Absent => Some((

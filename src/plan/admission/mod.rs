@@ -1,0 +1,83 @@
+//! Admission: what of a tenant's objects an API server is to refuse, decided like everything else in pure functions.
+//!
+//! The rules are those of the Go operator's generation C with the rules beyond it that `docs/admission.md` lists; where a
+//! plan judges the same thing, both ask the same function, so that what passes here is not refused later.
+
+pub mod access;
+pub mod deployment;
+pub mod field;
+pub mod format;
+mod placements;
+pub mod request;
+mod runtime;
+pub mod template;
+mod volumes;
+
+use std::collections::BTreeSet;
+
+use kube::ResourceExt;
+
+use self::field::{FieldError, Path};
+use crate::api::{compute::Workload, names::CityCode};
+
+/// What Kubernetes puts behind a `generateName`.
+const GENERATED: &str = "xxxxx";
+
+/// The cities that are open to the project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// All of them.
+    Known(BTreeSet<CityCode>),
+    /// They could not be read; why.
+    Unknown(String),
+}
+
+/// Everything that is wrong with a Workload that is created, or that an update of it adds to what was wrong before.
+///
+/// `bound` is asked for the cities of [`new_cities`] alone.
+pub fn workload(new: &Workload, old: Option<&Workload>, bound: &Bound) -> Vec<FieldError> {
+    let mut errors = violations(new);
+    if let Some(old) = old {
+        errors = field::added(&violations(old), errors);
+    }
+    placements::unbound(&spec().child("placements"), new, old, bound, &mut errors);
+    errors
+}
+
+/// The cities that must be open to the project for the Workload to pass.
+pub fn new_cities(new: &Workload, old: Option<&Workload>) -> BTreeSet<CityCode> {
+    placements::new_cities(new, old)
+}
+
+/// What its author should know of a Workload that passes.
+pub fn warnings(workload: &Workload) -> Vec<String> {
+    let placements = workload.spec.placements.iter().enumerate();
+    let scaled = placements.filter(|(_, placement)| placement.scale_settings.asks_for_autoscaling());
+    scaled
+        .map(|(index, placement)| {
+            format!(
+                "spec.placements[{index}].scaleSettings: this operator does not scale by itself: {:?} runs minReplicas instances unless somebody scales its deployments in the cells",
+                placement.name
+            )
+        })
+        .collect()
+}
+
+fn spec() -> Path {
+    Path::new("spec")
+}
+
+/// Everything that is wrong with a Workload by itself.
+fn violations(workload: &Workload) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let generated = workload.metadata.generate_name.as_deref().map(|prefix| format!("{prefix}{GENERATED}"));
+    let name = workload.metadata.name.clone().filter(|name| !name.is_empty()).or(generated).unwrap_or_default();
+    format::dns_label(&Path::new("metadata").child("name"), &name, &mut errors);
+    let namespace = workload.namespace().unwrap_or_default();
+    template::validate(&spec().child("template"), &workload.spec.template, &namespace, &mut errors);
+    placements::validate(&spec().child("placements"), &name, workload, &mut errors);
+    errors
+}
+
+#[cfg(test)]
+mod workload_tests;

@@ -1,0 +1,159 @@
+//! One admission request: what has to be known to judge it, and the judgement.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+
+use super::{
+    Bound,
+    access::{self, Access, Answer, Asked, User},
+    deployment::{self, Identities},
+    field::{FieldError, Path},
+    new_cities, warnings, workload,
+};
+use crate::api::compute::{InstanceTemplateSpec, Workload, WorkloadDeployment};
+
+/// What is written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Subject {
+    /// A Workload, and its state before an update.
+    Workload(Box<Workload>, Option<Box<Workload>>),
+    /// A WorkloadDeployment, and its state before an update.
+    Deployment(Box<WorkloadDeployment>, Option<Box<WorkloadDeployment>>),
+}
+
+/// What has to be read to judge a request. What it does not need is not read: nothing that is away refuses it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// The cities that are open to the project.
+    pub cities: bool,
+    /// The Workloads of the namespace.
+    pub workloads: bool,
+    /// The accesses of the user.
+    pub accesses: Asked,
+}
+
+impl Needs {
+    /// Whether nothing has to be read.
+    pub fn is_empty(&self) -> bool {
+        !self.cities && !self.workloads && self.accesses.is_empty()
+    }
+}
+
+/// What was read. What was not needed is in no use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The cities that are open to the project.
+    pub bound: Bound,
+    /// Name -> uid of the Workloads of the namespace, or why they could not be read.
+    pub workloads: Result<BTreeMap<String, String>, String>,
+    /// What came of the reviews.
+    pub answers: BTreeMap<Access, Answer>,
+}
+
+impl Facts {
+    /// Nothing could be read, for this reason.
+    pub fn unknown(needs: &Needs, why: &str) -> Self {
+        let failed = |access: &Access| (access.clone(), Answer::Failed(why.to_owned()));
+        Self {
+            bound: Bound::Unknown(why.to_owned()),
+            workloads: Err(why.to_owned()),
+            answers: needs.accesses.keys().map(failed).collect(),
+        }
+    }
+}
+
+/// The judgement of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// What is wrong with it; nothing when it is allowed.
+    pub errors: Vec<FieldError>,
+    /// What its author should know all the same.
+    pub warnings: Vec<String>,
+}
+
+impl Subject {
+    /// Whether the judgement depends on who this operator is in the project.
+    pub fn needs_identity(&self, user: &User) -> bool {
+        match self {
+            Self::Workload(..) => false,
+            Self::Deployment(new, old) => {
+                let powers = !user.is_master() && !deployment::powers_used(new, old.as_deref()).is_empty();
+                powers || !self.is_going() && !self.review_needs().is_empty()
+            }
+        }
+    }
+
+    /// What has to be read. `identities` counts only where [`Self::needs_identity`] says so.
+    pub fn needs(&self, user: &User, identities: &Identities) -> Needs {
+        if self.is_going() || self.is_reviewed(user, identities) {
+            return Needs::default();
+        }
+        self.review_needs()
+    }
+
+    /// The judgement, from what was read of [`Self::needs`].
+    pub fn judge(&self, user: &User, identities: &Identities, facts: &Facts) -> Verdict {
+        let mut verdict = Verdict::default();
+        if let Self::Deployment(new, old) = self {
+            // Also when it is being deleted: the operator clears away by what these annotations say.
+            verdict.errors.extend(deployment::powers(new, old.as_deref(), user, identities));
+        }
+        if self.is_going() || self.is_reviewed(user, identities) {
+            return verdict;
+        }
+        match self {
+            Self::Workload(new, old) => {
+                verdict.errors.extend(workload(new, old.as_deref(), &facts.bound));
+                verdict.warnings.extend(warnings(new));
+            }
+            Self::Deployment(new, old) => {
+                verdict.errors.extend(deployment::workload_ref(new, old.as_deref(), &facts.workloads));
+            }
+        }
+        verdict.errors.extend(access::refusals(&self.accesses(), &facts.answers));
+        verdict
+    }
+
+    fn review_needs(&self) -> Needs {
+        let (cities, workloads) = match self {
+            Self::Workload(new, old) => (!new_cities(new, old.as_deref()).is_empty(), false),
+            Self::Deployment(new, old) => (false, deployment::names_workload(new, old.as_deref())),
+        };
+        Needs { cities, workloads, accesses: self.accesses() }
+    }
+
+    fn accesses(&self) -> Asked {
+        let path = Path::new("spec").child("template");
+        let asked = |new: &InstanceTemplateSpec, old: Option<&InstanceTemplateSpec>, namespace: Option<String>| {
+            access::asked(&path, new, old, &namespace.unwrap_or_default())
+        };
+        match self {
+            Self::Workload(new, old) => {
+                asked(&new.spec.template, old.as_ref().map(|old| &old.spec.template), new.namespace())
+            }
+            Self::Deployment(new, old) => {
+                asked(&new.spec.template, old.as_ref().map(|old| &old.spec.template), new.namespace())
+            }
+        }
+    }
+
+    /// What is on its way out must not be held up.
+    fn is_going(&self) -> bool {
+        match self {
+            Self::Workload(new, _) => new.metadata.deletion_timestamp.is_some(),
+            Self::Deployment(new, _) => new.metadata.deletion_timestamp.is_some(),
+        }
+    }
+
+    fn is_reviewed(&self, user: &User, identities: &Identities) -> bool {
+        match self {
+            Self::Workload(..) => false,
+            Self::Deployment(new, _) => deployment::is_part_of_reviewed_workload(new, user, identities),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "request_tests.rs"]
+mod tests;

@@ -1,0 +1,140 @@
+//! What has to be read for which request, and what it comes to.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{api::meta::annotation, plan::admission::field::ErrorKind};
+
+fn template(secret: &str) -> Value {
+    json!({ "spec": {
+        "runtime": { "resources": { "instanceType": "datumcloud/d1-standard-2" }, "sandbox": { "containers": [
+            { "name": "web", "image": "i", "envFrom": [{ "secretRef": { "name": secret } }] },
+        ] } },
+        "networkInterfaces": [{ "network": { "name": "default" } }],
+    } })
+}
+
+fn a_workload(cities: &[&str], secret: &str, metadata: &Value) -> Box<Workload> {
+    let mut value = json!({
+        "metadata": { "name": "web", "namespace": "shop" },
+        "spec": { "template": template(secret), "placements": [
+            { "name": "main", "cityCodes": cities, "scaleSettings": { "minReplicas": 1 } },
+        ] },
+    });
+    value["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+    serde_json::from_value(value).unwrap()
+}
+
+fn a_deployment(secret: &str, metadata: &Value) -> Box<WorkloadDeployment> {
+    let mut value = json!({
+        "metadata": { "name": "web-main-dfw", "namespace": "shop" },
+        "spec": {
+            "workloadRef": { "name": "web", "uid": "u" }, "placementName": "main", "cityCode": "dfw",
+            "template": template(secret), "scaleSettings": { "minReplicas": 1 },
+        },
+    });
+    value["metadata"].as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+    serde_json::from_value(value).unwrap()
+}
+
+fn user(name: &str) -> User {
+    User { username: name.into(), ..User::default() }
+}
+
+fn identities() -> Identities {
+    Identities { own: Ok("operator".into()), resolvers: std::collections::BTreeSet::new() }
+}
+
+/// Everything is denied and nothing is open.
+fn closed(needs: &Needs) -> Facts {
+    Facts {
+        bound: Bound::Known(std::collections::BTreeSet::new()),
+        workloads: Ok([("web".to_owned(), "other".to_owned())].into()),
+        answers: needs.accesses.keys().map(|access| (access.clone(), Answer::Denied(String::new()))).collect(),
+    }
+}
+
+const GOING: &str = "2026-01-01T00:00:00Z";
+
+#[test]
+fn nothing_is_read_for_what_is_not_new() {
+    let none = json!({});
+    let old = a_workload(&["dfw"], "db", &none);
+    let going = a_workload(&["ord"], "other", &json!({ "deletionTimestamp": GOING }));
+    for (new, cities, accesses) in [
+        (a_workload(&["DFW"], "db", &none), false, 0),
+        (a_workload(&["dfw", "ord"], "db", &none), true, 0),
+        (a_workload(&["dfw"], "other", &none), false, 1),
+        (going, false, 0),
+    ] {
+        let subject = Subject::Workload(new, Some(old.clone()));
+        let needs = subject.needs(&user("tenant"), &identities());
+        assert_eq!((needs.cities, needs.workloads, needs.accesses.len()), (cities, false, accesses));
+        assert!(!subject.needs_identity(&user("tenant")));
+        // What was not needed refuses nothing, however bad it is.
+        let errors = subject.judge(&user("tenant"), &identities(), &closed(&needs)).errors;
+        assert_eq!(errors.len(), usize::from(cities) + accesses, "{errors:?}");
+    }
+    let created = Subject::Workload(old, None).needs(&user("tenant"), &identities());
+    assert!(created.cities && created.accesses.len() == 2);
+}
+
+#[test]
+fn deployments_made_by_hand_are_reviewed_and_our_own_are_not() {
+    let owned = json!({ "ownerReferences": [{
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload", "name": "web", "uid": "u", "controller": true,
+    }] });
+    for (name, metadata, needed) in [
+        ("tenant", json!({}), true),
+        ("tenant", owned.clone(), true),
+        ("operator", json!({}), true),
+        ("operator", owned, false),
+        ("tenant", json!({ "deletionTimestamp": GOING }), false),
+    ] {
+        let subject = Subject::Deployment(a_deployment("db", &metadata), None);
+        let needs = subject.needs(&user(name), &identities());
+        assert_eq!(!needs.is_empty(), needed, "{name} {metadata}");
+        let errors = subject.judge(&user(name), &identities(), &closed(&needs)).errors;
+        // The uid of another Workload, the network and the Secret.
+        assert_eq!(errors.len(), if needed { 3 } else { 0 }, "{name} {metadata}: {errors:?}");
+    }
+}
+
+/// The garbage collector and the namespace controller change what is no power and refers to nothing new; in a control plane
+/// of Milo's they come without a project, so nothing may have to be read for them.
+#[test]
+fn what_control_planes_themselves_write_needs_nothing() {
+    let (none, marked) = (json!({}), json!({ "finalizers": ["foregroundDeletion"] }));
+    for subject in [
+        Subject::Deployment(a_deployment("db", &marked), Some(a_deployment("db", &none))),
+        Subject::Workload(a_workload(&["dfw"], "db", &marked), Some(a_workload(&["dfw"], "db", &none))),
+    ] {
+        let collector = user("system:serviceaccount:kube-system:generic-garbage-collector");
+        assert!(!subject.needs_identity(&collector));
+        let needs = subject.needs(&collector, &identities());
+        assert!(needs.is_empty(), "{needs:?}");
+        assert_eq!(subject.judge(&collector, &identities(), &Facts::unknown(&needs, "no project")).errors, []);
+    }
+}
+
+#[test]
+fn the_power_is_guarded_also_on_what_is_being_deleted() {
+    let going = json!({ "deletionTimestamp": GOING });
+    let spoofed =
+        json!({ "deletionTimestamp": GOING, "annotations": { annotation::FEDERATION_NAMESPACE: "ns-other" } });
+    let subject = Subject::Deployment(a_deployment("db", &spoofed), Some(a_deployment("db", &going)));
+    assert!(subject.needs_identity(&user("tenant")));
+    let needs = subject.needs(&user("tenant"), &identities());
+    let errors = subject.judge(&user("tenant"), &identities(), &closed(&needs)).errors;
+    assert_eq!(errors.iter().map(|error| error.kind).collect::<Vec<_>>(), [ErrorKind::Forbidden]);
+    assert_eq!(subject.judge(&user("operator"), &identities(), &closed(&needs)).errors, []);
+}
+
+#[test]
+fn what_could_not_be_read_is_said_at_each_field_and_never_a_yes() {
+    let subject = Subject::Workload(a_workload(&["dfw"], "db", &json!({})), None);
+    let needs = subject.needs(&user("tenant"), &identities());
+    let errors = subject.judge(&user("tenant"), &identities(), &Facts::unknown(&needs, "no answer")).errors;
+    assert_eq!(errors.len(), 3);
+    assert!(errors.iter().all(|error| error.kind == ErrorKind::Internal && error.detail.contains("no answer")));
+}

@@ -1,0 +1,145 @@
+//! Rules of what runs: containers or a virtual machine.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    field::{FieldError, Path},
+    format::{dns_label, is_c_identifier, port_name},
+};
+use crate::{
+    api::compute::{
+        EnvFromSource, InstanceSpec, NamedPort, SandboxContainer, VirtualMachineRuntime, Volume, VolumeAttachment,
+    },
+    plan::cell::amounts::INSTANCE_TYPES,
+};
+
+/// The volumes of an Instance by name.
+type Volumes<'a> = BTreeMap<&'a str, &'a Volume>;
+
+pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Vec<FieldError>) {
+    let runtime = &spec.runtime;
+    let volumes = spec.volumes.iter().flatten().map(|volume| (volume.name.as_str(), volume)).collect();
+    let resources = path.child("resources");
+    let types = INSTANCE_TYPES.map(|(name, ..)| name);
+    if !types.contains(&runtime.resources.instance_type.as_str()) {
+        errors.push(FieldError::not_supported(&resources, &runtime.resources.instance_type, &types));
+    }
+    if runtime.resources.requests.as_ref().is_some_and(|requests| !requests.is_empty()) {
+        errors.push(FieldError::forbidden(&resources.child("requests"), NOT_IMPLEMENTED));
+    }
+    match (&runtime.sandbox, &runtime.virtual_machine) {
+        (None, None) => errors.push(FieldError::required(path, "give one of sandbox and virtualMachine")),
+        (Some(_), Some(_)) => {
+            errors.push(FieldError::forbidden(&path.child("virtualMachine"), "give either this or sandbox, not both"));
+        }
+        _ => {}
+    }
+    if let Some(sandbox) = &runtime.sandbox {
+        let path = path.child("sandbox").child("containers");
+        if sandbox.containers.is_empty() {
+            errors.push(FieldError::required(&path, "give at least one container"));
+        }
+        let mut names = BTreeSet::new();
+        for (index, container) in sandbox.containers.iter().enumerate() {
+            let path = path.index(index);
+            if !container.name.is_empty() && !names.insert(&container.name) {
+                errors.push(FieldError::duplicate(&path.child("name"), &container.name));
+            }
+            self::container(&path, container, &volumes, errors);
+        }
+    }
+    if let Some(machine) = &runtime.virtual_machine {
+        virtual_machine(&path.child("virtualMachine"), machine, &volumes, errors);
+    }
+}
+
+const NOT_IMPLEMENTED: &str = "not implemented: the instance type says how much there is; leave it out";
+
+fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, errors: &mut Vec<FieldError>) {
+    dns_label(&path.child("name"), &container.name, errors);
+    if container.image.trim().is_empty() {
+        errors.push(FieldError::required(&path.child("image"), "name the image to run"));
+    }
+    let resources = container.resources.iter().flat_map(|resources| [&resources.limits, &resources.requests]);
+    if resources.flatten().any(|amounts| !amounts.is_empty()) {
+        errors.push(FieldError::forbidden(&path.child("resources"), NOT_IMPLEMENTED));
+    }
+    for (index, source) in container.env_from.iter().flatten().enumerate() {
+        env_from(&path.child("envFrom").index(index), source, errors);
+    }
+    let attachments = container.volume_attachments.as_deref().unwrap_or_default();
+    attached(&path.child("volumeAttachments"), attachments, volumes, errors);
+    ports(&path.child("ports"), container.ports.as_deref().unwrap_or_default(), errors);
+}
+
+fn env_from(path: &Path, source: &EnvFromSource, errors: &mut Vec<FieldError>) {
+    match (&source.config_map_ref, &source.secret_ref) {
+        (None, None) => errors.push(FieldError::required(path, "give one of configMapRef and secretRef")),
+        (Some(_), Some(_)) => {
+            errors.push(FieldError::forbidden(&path.child("secretRef"), "give either this or configMapRef, not both"));
+        }
+        _ => {}
+    }
+    if let Some(prefix) = source.prefix.as_deref().filter(|prefix| !prefix.is_empty() && !is_c_identifier(prefix)) {
+        let why = "want letters, digits and '_', not beginning with a digit";
+        errors.push(FieldError::invalid(&path.child("prefix"), prefix, why));
+    }
+}
+
+fn ports(path: &Path, ports: &[NamedPort], errors: &mut Vec<FieldError>) {
+    let mut names = BTreeSet::new();
+    for (index, port) in ports.iter().enumerate() {
+        let path = path.index(index);
+        let name = &path.child("name");
+        if port.name.is_empty() {
+            errors.push(FieldError::required(name, "give it a name"));
+        } else if let Some(why) = port_name(&port.name) {
+            errors.push(FieldError::invalid(name, &port.name, why));
+        } else if !names.insert(&port.name) {
+            errors.push(FieldError::duplicate(name, &port.name));
+        }
+        if !(1..=65535).contains(&port.port) {
+            errors.push(FieldError::invalid(&path.child("port"), port.port.to_string(), "want 1 to 65535"));
+        }
+    }
+}
+
+fn virtual_machine(path: &Path, machine: &VirtualMachineRuntime, volumes: &Volumes<'_>, errors: &mut Vec<FieldError>) {
+    let attachments = path.child("volumeAttachments");
+    let boots = |volume: &&Volume| {
+        let populator = volume.disk.as_ref().and_then(|disk| disk.template.spec.populator.as_ref());
+        populator.is_some_and(|populator| populator.image.is_some())
+    };
+    match machine.volume_attachments.first() {
+        None => errors.push(FieldError::required(&attachments, "attach a disk to boot from")),
+        Some(first) if volumes.get(first.name.as_str()).is_some_and(|volume| !boots(volume)) => {
+            let why = "the first volume is booted from: it must be a disk that an image populates";
+            errors.push(FieldError::invalid(&attachments.index(0).child("name"), &first.name, why));
+        }
+        Some(_) => {}
+    }
+    attached(&attachments, &machine.volume_attachments, volumes, errors);
+    ports(&path.child("ports"), machine.ports.as_deref().unwrap_or_default(), errors);
+}
+
+fn attached(path: &Path, attachments: &[VolumeAttachment], volumes: &Volumes<'_>, errors: &mut Vec<FieldError>) {
+    let mut mounts = BTreeSet::new();
+    for (index, attachment) in attachments.iter().enumerate() {
+        let path = path.index(index);
+        let volume = volumes.get(attachment.name.as_str());
+        if attachment.name.is_empty() {
+            errors.push(FieldError::required(&path.child("name"), "name the volume to attach"));
+        } else if volume.is_none() {
+            errors.push(FieldError::not_found(&path.child("name"), &attachment.name, "no volume has this name"));
+        }
+        let Some(mount) = attachment.mount_path.as_deref().filter(|mount| !mount.is_empty()) else { continue };
+        let path = path.child("mountPath");
+        if !mounts.insert(mount) {
+            errors.push(FieldError::duplicate(&path, mount));
+        }
+        let disk = volume.and_then(|volume| volume.disk.as_ref());
+        if disk.is_some_and(|disk| disk.template.spec.populator.is_none()) {
+            errors.push(FieldError::invalid(&path, mount, "nothing can be mounted of a disk without a populator"));
+        }
+    }
+}

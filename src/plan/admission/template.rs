@@ -1,0 +1,119 @@
+//! Rules of the template: its labels and annotations, its networks, and how many objects it may refer to.
+
+use super::{
+    field::{FieldError, Path},
+    format::{self, dns_label, is_label_value, qualified_name, source_name},
+    runtime, volumes,
+};
+use crate::{
+    api::{
+        compute::{InstanceSpec, InstanceTemplateSpec},
+        meta::{annotation, label},
+    },
+    plan::{
+        cell::write_back,
+        ownership,
+        references::{references, uses},
+    },
+};
+
+/// Most ConfigMaps and Secrets that one template may refer to. Karmada writes what a deployment depends on into one
+/// annotation of its binding, an entry of at most 350 bytes for each, and all annotations of an object have 256 KiB.
+pub const MAX_REFERENCES: usize = 512;
+
+/// Most bytes of annotations: Kubernetes takes 256 KiB, and some are added on the way.
+const MAX_ANNOTATIONS: usize = 224 << 10;
+
+/// Says what is wrong with a template; `path` is its own, `namespace` that of the object that has it.
+pub(super) fn validate(path: &Path, template: &InstanceTemplateSpec, namespace: &str, errors: &mut Vec<FieldError>) {
+    metadata(path, template, errors);
+    let (path, spec) = (&path.child("spec"), &template.spec);
+    networks(&path.child("networkInterfaces"), spec, namespace, errors);
+    volumes::validate(&path.child("volumes"), spec, errors);
+    runtime::validate(&path.child("runtime"), spec, errors);
+    for used in uses(spec) {
+        source_name(&path.child(&used.field), &used.token, errors);
+    }
+    let count = references(spec).len();
+    if count > MAX_REFERENCES {
+        let detail = "refer to fewer ConfigMaps and Secrets, or put several into one";
+        errors.push(FieldError::too_many(path, count, MAX_REFERENCES, detail));
+    }
+}
+
+/// What an Instance could not bear, and what is the operator's to write.
+fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Vec<FieldError>) {
+    let given = template.metadata.clone().unwrap_or_default();
+    let path_of_keys = path.child("annotations");
+    let path = path.child("metadata");
+    let labels = path.child("labels");
+    for (key, value) in given.labels.iter().flatten() {
+        let path = &labels.key(key);
+        if let Some(why) = qualified_name(key) {
+            errors.push(FieldError::invalid(path, key, why));
+        } else if is_written_by_us(key) {
+            errors.push(FieldError::forbidden(path, "the operator writes this label; leave it out"));
+        }
+        if !is_label_value(value) {
+            let why =
+                "a label's value has at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends";
+            errors.push(FieldError::invalid(path, value, why));
+        }
+    }
+    let annotations = path.child("annotations");
+    let mut size = 0;
+    for (key, value) in given.annotations.iter().flatten() {
+        let path = &annotations.key(key);
+        // Kubernetes judges annotations by their lower case.
+        if let Some(why) = qualified_name(&key.to_lowercase()) {
+            errors.push(FieldError::invalid(path, key, why));
+        } else if key == annotation::REFERENCED_DATA_GATE_START || !ownership::may_travel(key) {
+            errors.push(FieldError::forbidden(path, "the platform writes this annotation; leave it out"));
+        }
+        size += key.len() + value.len();
+    }
+    if size > MAX_ANNOTATIONS {
+        errors.push(FieldError::too_long(&annotations, size.to_string(), MAX_ANNOTATIONS, "all of them together"));
+    }
+    if template.spec.runtime.virtual_machine.is_some() {
+        let text = given.annotations.unwrap_or_default().remove(annotation::SSH_KEYS);
+        ssh_keys(&path_of_keys.key(annotation::SSH_KEYS), text.as_deref(), errors);
+    }
+}
+
+/// Whether the operator, or Karmada, writes this label on Instances.
+fn is_written_by_us(key: &str) -> bool {
+    let ours = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::CELL_UID];
+    write_back::DEMANDED.contains(&key) || ours.contains(&key) || !ownership::may_travel(key)
+}
+
+/// The Go operator names the field without `metadata`, and so do we. Blank lines count for nothing.
+fn ssh_keys(path: &Path, text: Option<&str>, errors: &mut Vec<FieldError>) {
+    let Some(text) = text.filter(|text| !text.trim().is_empty()) else {
+        errors.push(FieldError::required(path, "a virtual machine needs one line user:public-key at least"));
+        return;
+    };
+    for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
+        let why = match line.split_once(':') {
+            None => "want user:public-key",
+            Some((user, _)) if user.trim().is_empty() => "the user is missing before ':'",
+            Some((_, key)) if !format::is_authorized_key(key) => "what stands after ':' is no public key",
+            Some(_) => continue,
+        };
+        errors.push(FieldError::invalid(path, line, format!("line {number}: {why}")));
+    }
+}
+
+fn networks(path: &Path, spec: &InstanceSpec, namespace: &str, errors: &mut Vec<FieldError>) {
+    if spec.network_interfaces.is_empty() {
+        errors.push(FieldError::required(path, "name at least one network"));
+    }
+    for (index, interface) in spec.network_interfaces.iter().enumerate() {
+        let path = path.index(index).child("network");
+        dns_label(&path.child("name"), &interface.network.name, errors);
+        if let Some(other) = interface.network.namespace.as_deref().filter(|ns| !ns.is_empty() && *ns != namespace) {
+            let why = format!("a network is looked for in the Workload's own namespace {namespace:?}: leave it out");
+            errors.push(FieldError::invalid(&path.child("namespace"), other, why));
+        }
+    }
+}

@@ -1,0 +1,449 @@
+//! A table of every rule: the smallest change that breaks it, and the exact errors that follow.
+
+use serde_json::{Value, json};
+
+use super::{field::ErrorKind, *};
+
+const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1vmw8eC7iFsS1rKzBBkOuXrhWPDNlD1cHLWS7lHEYf";
+
+/// A Workload of containers that nothing is wrong with.
+fn containers() -> Value {
+    json!({
+        "metadata": { "name": "web", "namespace": "shop" },
+        "spec": {
+            "template": {
+                "metadata": { "labels": { "app": "web" }, "annotations": { "example.com/note": "any text" } },
+                "spec": {
+                    "runtime": { "resources": { "instanceType": "datumcloud/d1-standard-2" }, "sandbox": {
+                        "containers": [{
+                            "name": "web", "image": "docker.io/library/nginx:1",
+                            "env": [{ "name": "P", "valueFrom": { "secretKeyRef": { "name": "db", "key": "p" } } }],
+                            "envFrom": [{ "prefix": "S_", "configMapRef": { "name": "settings" } }],
+                            "volumeAttachments": [
+                                { "name": "files", "mountPath": "/files" },
+                                { "name": "data", "mountPath": "/data" },
+                            ],
+                            "ports": [{ "name": "http", "port": 80 }],
+                        }],
+                        "imagePullSecrets": [{ "name": "registry" }],
+                    } },
+                    "networkInterfaces": [{ "network": { "name": "default" } }],
+                    "volumes": [
+                        { "name": "files", "configMap": { "name": "files", "defaultMode": 0o644,
+                            "items": [{ "key": "a", "path": "a/b", "mode": 0o600 }] } },
+                        { "name": "data", "disk": { "template": { "spec": {
+                            "type": "pd-standard", "resources": { "requests": { "storage": "10Gi" } },
+                            "populator": { "filesystem": { "type": "ext4" } } } } } },
+                    ],
+                },
+            },
+            "placements": [{ "name": "main", "cityCodes": ["DFW"], "scaleSettings": {
+                "minReplicas": 2, "maxReplicas": 3,
+                "metrics": [{ "resource": { "name": "cpu", "target": { "averageUtilization": 80 } } }],
+            } }],
+        },
+    })
+}
+
+/// A virtual machine that nothing is wrong with.
+fn machine() -> Value {
+    let mut workload = containers();
+    let template = &mut workload["spec"]["template"];
+    template["metadata"]["annotations"] = json!({ annotation::SSH_KEYS: format!("me:{KEY}\n\nyou:{KEY} you@home\n") });
+    template["spec"]["runtime"] = json!({
+        "resources": { "instanceType": "datumcloud/d1-standard-2" },
+        "virtualMachine": { "volumeAttachments": [{ "name": "boot" }], "ports": [{ "name": "ssh", "port": 22 }] },
+    });
+    template["spec"]["volumes"] = json!([
+        { "name": "boot", "disk": { "template": { "spec": { "type": "pd-standard",
+            "populator": { "image": { "name": "datumcloud/ubuntu-2204-lts" } } } } } },
+    ]);
+    workload
+}
+
+use crate::api::meta::annotation;
+
+fn parse(value: Value) -> Workload {
+    serde_json::from_value(value).unwrap()
+}
+
+fn bound() -> Bound {
+    Bound::Known(["dfw", "ord"].map(|city| CityCode::parse(city).unwrap()).into())
+}
+
+/// `path` in dots, with numbers for items; `null` takes away.
+fn set(mut workload: Value, path: &str, value: Value) -> Value {
+    let mut at = &mut workload;
+    for part in path.split('.') {
+        at = match part.parse::<usize>() {
+            Ok(index) => {
+                let list = at.as_array_mut().unwrap();
+                if index == list.len() {
+                    list.push(Value::Null);
+                }
+                &mut list[index]
+            }
+            Err(_) => &mut at[part],
+        };
+    }
+    *at = value;
+    workload
+}
+
+/// The names of the fields are relative to where the change is made, in a path of the API's.
+fn check(base: &Value, cases: &[(&str, Value, &[(ErrorKind, &str)])]) {
+    assert_eq!(workload(&parse(base.clone()), None, &bound()), [], "the base of the table");
+    for (path, value, expected) in cases {
+        let found = workload(&parse(set(base.clone(), path, value.clone())), None, &bound());
+        let shown: Vec<(ErrorKind, &str)> = found.iter().map(|error| (error.kind, error.field.as_str())).collect();
+        assert_eq!(shown, *expected, "{path} = {value}: {}", field::joined(&found));
+    }
+}
+
+use ErrorKind::{Duplicate, Forbidden, Invalid, NotFound, NotSupported, Required, TooLong, TooMany};
+
+#[test]
+fn names_labels_and_annotations() {
+    let key = format!("spec.template.metadata.labels[{}]", crate::api::meta::label::WORKLOAD_UID);
+    let gate = format!("spec.template.metadata.annotations[{}]", annotation::REFERENCED_DATA_GATE_START);
+    let labels = |key: &str, value: &str| json!({ key: value });
+    let at = "spec.template.metadata.labels";
+    let notes = "spec.template.metadata.annotations";
+    check(
+        &containers(),
+        &[
+            ("metadata.name", json!("web.shop"), &[(Invalid, "metadata.name")]),
+            ("metadata.name", json!("w".repeat(64)), &[(TooLong, "metadata.name")]),
+            ("metadata.name", json!("w".repeat(60)), &[(TooLong, "spec.placements[0].cityCodes[0]")]),
+            ("metadata.name", json!(""), &[(Required, "metadata.name")]),
+            ("metadata", json!({ "namespace": "shop", "generateName": "web-" }), &[]),
+            ("metadata", json!({ "namespace": "shop", "generateName": "w".repeat(59) }), &[(TooLong, "metadata.name")]),
+            (at, labels("a b", "x"), &[(Invalid, "spec.template.metadata.labels[a b]")]),
+            (at, labels("app", "no spaces"), &[(Invalid, "spec.template.metadata.labels[app]")]),
+            (at, labels(crate::api::meta::label::WORKLOAD_UID, "u"), &[(Forbidden, &key)]),
+            (
+                at,
+                labels("karmada.io/managed", "true"),
+                &[(Forbidden, "spec.template.metadata.labels[karmada.io/managed]")],
+            ),
+            (notes, labels("a b", "x"), &[(Invalid, "spec.template.metadata.annotations[a b]")]),
+            (notes, labels("Example.com/A", "x"), &[]),
+            (notes, labels(annotation::REFERENCED_DATA_GATE_START, "x"), &[(Forbidden, &gate)]),
+            (notes, labels("a", &"x".repeat(230 << 10)), &[(TooLong, "spec.template.metadata.annotations")]),
+        ],
+    );
+}
+
+#[test]
+fn networks_and_runtime() {
+    let spec = "spec.template.spec";
+    let at = |rest: &str| format!("{spec}.{rest}");
+    let container = at("runtime.sandbox.containers.0");
+    let machine = json!({ "volumeAttachments": [{ "name": "data" }] });
+    let ports = |list: &[(&str, i64)]| -> Value { list.iter().map(|(n, p)| json!({ "name": n, "port": p })).collect() };
+    let c = |rest: &str| format!("{container}.{rest}");
+    let shown = |rest: &str| format!("{spec}.runtime.sandbox.containers[0].{rest}");
+    check(
+        &containers(),
+        &[
+            (&at("networkInterfaces"), json!([]), &[(Required, &at("networkInterfaces"))]),
+            (
+                &at("networkInterfaces.0.network.name"),
+                json!(""),
+                &[(Required, &at("networkInterfaces[0].network.name"))],
+            ),
+            (
+                &at("networkInterfaces.0.network.name"),
+                json!("A"),
+                &[(Invalid, &at("networkInterfaces[0].network.name"))],
+            ),
+            (&at("networkInterfaces.0.network.namespace"), json!("shop"), &[]),
+            (
+                &at("networkInterfaces.0.network.namespace"),
+                json!("o"),
+                &[(Invalid, &at("networkInterfaces[0].network.namespace"))],
+            ),
+            (&at("runtime.resources.instanceType"), json!("big"), &[(NotSupported, &at("runtime.resources"))]),
+            (
+                &at("runtime.resources.requests"),
+                json!({ "cpu": "1" }),
+                &[(Forbidden, &at("runtime.resources.requests"))],
+            ),
+            (
+                &at("runtime.virtualMachine"),
+                machine,
+                &[
+                    (Required, "spec.template.annotations[compute.datumapis.com/ssh-keys]"),
+                    (Forbidden, &at("runtime.virtualMachine")),
+                    (Invalid, &at("runtime.virtualMachine.volumeAttachments[0].name")),
+                ],
+            ),
+            (
+                &at("runtime.sandbox.containers"),
+                json!([]),
+                &[
+                    (Invalid, &at("volumes[0].name")),
+                    (Invalid, &at("volumes[1].name")),
+                    (Required, &at("runtime.sandbox.containers")),
+                ],
+            ),
+            (&c("name"), json!(""), &[(Required, &shown("name"))]),
+            (&c("name"), json!("A"), &[(Invalid, &shown("name"))]),
+            (
+                &at("runtime.sandbox.containers.1"),
+                json!({ "name": "web", "image": "i" }),
+                &[(Duplicate, &at("runtime.sandbox.containers[1].name"))],
+            ),
+            (&c("image"), json!(" "), &[(Required, &shown("image"))]),
+            (&c("resources"), json!({ "limits": { "cpu": "1" } }), &[(Forbidden, &shown("resources"))]),
+            (&c("resources"), json!({ "requests": {} }), &[]),
+            (&c("ports"), ports(&[("", 1)]), &[(Required, &shown("ports[0].name"))]),
+            (&c("ports"), ports(&[("8080", 1)]), &[(Invalid, &shown("ports[0].name"))]),
+            (&c("ports"), ports(&[("a", 1), ("a", 2)]), &[(Duplicate, &shown("ports[1].name"))]),
+            (
+                &c("ports"),
+                ports(&[("a", 0), ("b", 65536)]),
+                &[(Invalid, &shown("ports[0].port")), (Invalid, &shown("ports[1].port"))],
+            ),
+            (&c("envFrom"), json!([{}]), &[(Required, &shown("envFrom[0]"))]),
+            (
+                &c("envFrom"),
+                json!([{ "configMapRef": { "name": "a" }, "secretRef": { "name": "b" } }]),
+                &[(Forbidden, &shown("envFrom[0].secretRef"))],
+            ),
+            (&c("envFrom.0.prefix"), json!("1_"), &[(Invalid, &shown("envFrom[0].prefix"))]),
+            (&c("volumeAttachments.2"), json!({ "name": "none" }), &[(NotFound, &shown("volumeAttachments[2].name"))]),
+            (&c("volumeAttachments.2"), json!({ "name": "" }), &[(Required, &shown("volumeAttachments[2].name"))]),
+            (
+                &c("volumeAttachments.1.mountPath"),
+                json!("/files"),
+                &[(Duplicate, &shown("volumeAttachments[1].mountPath"))],
+            ),
+        ],
+    );
+    check(
+        &containers(),
+        &[(
+            &at("runtime.sandbox"),
+            Value::Null,
+            &[(Invalid, &at("volumes[0].name")), (Invalid, &at("volumes[1].name")), (Required, &at("runtime"))],
+        )],
+    );
+}
+
+#[test]
+fn references() {
+    let at = |rest: &str| format!("spec.template.spec.{rest}");
+    let long = "x".repeat(244);
+    let env = "runtime.sandbox.containers[0].env[0].valueFrom.secretKeyRef.name";
+    let from = "runtime.sandbox.containers[0].envFrom[0].configMapRef.name";
+    let many: Value = (0..=template::MAX_REFERENCES).map(|i| json!({ "name": format!("s-{i}") })).collect();
+    check(
+        &containers(),
+        &[
+            (&at("runtime.sandbox.containers.0.env.0.valueFrom.secretKeyRef.name"), json!("A"), &[(Invalid, &at(env))]),
+            (&at("runtime.sandbox.containers.0.env.0.valueFrom.secretKeyRef.name"), json!(""), &[(Required, &at(env))]),
+            (&at("runtime.sandbox.containers.0.envFrom.0.configMapRef.name"), json!(long), &[(TooLong, &at(from))]),
+            (
+                &at("runtime.sandbox.imagePullSecrets.0.name"),
+                json!(""),
+                &[(Required, &at("runtime.sandbox.imagePullSecrets[0].name"))],
+            ),
+            (&at("runtime.sandbox.imagePullSecrets"), many, &[(TooMany, "spec.template.spec")]),
+            (&at("volumes.0.configMap.name"), json!("a/b"), &[(Invalid, &at("volumes[0].configMap.name"))]),
+        ],
+    );
+}
+
+#[test]
+fn as_many_references_as_may_be_fit_into_karmadas_annotation() {
+    let entry = json!({ "apiVersion": "v1", "kind": "ConfigMap",
+        "namespace": crate::api::names::hub_namespace(&"u".repeat(36)), "name": "n".repeat(243) });
+    let all: Vec<Value> = vec![entry; template::MAX_REFERENCES];
+    assert!(json!(all).to_string().len() < 200 << 10, "{}", json!(all).to_string().len());
+}
+
+#[test]
+fn volumes() {
+    let at = |rest: &str| format!("spec.template.spec.volumes.{rest}");
+    let shown = |rest: &str| format!("spec.template.spec.volumes{rest}");
+    let storage = |amount: &str| json!({ "requests": { "storage": amount } });
+    let size = shown("[1].disk.template.spec.resources.requests[storage]");
+    let not_found = "spec.template.spec.runtime.sandbox.containers[0].volumeAttachments[0].name";
+    let mount = "spec.template.spec.runtime.sandbox.containers[0].volumeAttachments[1].mountPath";
+    let disk = "1.disk.template.spec.";
+    check(
+        &containers(),
+        &[
+            (&at("0.name"), json!(""), &[(Required, &shown("[0].name")), (NotFound, not_found)]),
+            (
+                &at("0.name"),
+                json!("A"),
+                &[(Invalid, &shown("[0].name")), (Invalid, &shown("[0].name")), (NotFound, not_found)],
+            ),
+            (&at("2"), json!({ "name": "data", "secret": { "secretName": "s" } }), &[(Duplicate, &shown("[2].name"))]),
+            (&at("2"), json!({ "name": "idle", "secret": { "secretName": "s" } }), &[(Invalid, &shown("[2].name"))]),
+            (&at("0.configMap"), Value::Null, &[(Required, &shown("[0]"))]),
+            (&at("0.secret"), json!({ "secretName": "s" }), &[(Forbidden, &shown("[0].secret"))]),
+            (&at("0.configMap.name"), json!(""), &[(Required, &shown("[0].configMap.name"))]),
+            (&at("0.configMap.defaultMode"), json!(0o1000), &[(Invalid, &shown("[0].configMap.defaultMode"))]),
+            (&at("0.configMap.items.0.mode"), json!(-1), &[(Invalid, &shown("[0].configMap.items[0].mode"))]),
+            (&at("0.configMap.items.0.key"), json!(""), &[(Required, &shown("[0].configMap.items[0].key"))]),
+            (&at("0.configMap.items.0.path"), json!(""), &[(Required, &shown("[0].configMap.items[0].path"))]),
+            (&at("0.configMap.items.0.path"), json!("../x"), &[(Invalid, &shown("[0].configMap.items[0].path"))]),
+            (&at("0.configMap.items.0.path"), json!("/x"), &[(Invalid, &shown("[0].configMap.items[0].path"))]),
+            (
+                &at("0"),
+                json!({ "name": "files", "secret": { "secretName": "s", "defaultMode": 512, "items": [{ "key": "", "path": "x" }] } }),
+                &[(Invalid, &shown("[0].secret.defaultMode")), (Required, &shown("[0].secret.items[0].key"))],
+            ),
+            (
+                &at("0"),
+                json!({ "name": "files", "disk": { "deviceName": "persistent-disk-1", "template": { "spec": {
+                "resources": storage("10Gi"), "populator": { "filesystem": { "type": "ext4" } } } } } }),
+                &[(Duplicate, &shown("[1].disk.deviceName"))],
+            ),
+            (&at(&format!("{disk}type")), json!("ssd"), &[(NotSupported, &shown("[1].disk.template.spec.type"))]),
+            (&at(&format!("{disk}resources")), Value::Null, &[(Required, &size)]),
+            (&at(&format!("{disk}resources")), storage("9Gi"), &[(Invalid, &size)]),
+            (&at(&format!("{disk}resources")), storage("101Gi"), &[(Invalid, &size)]),
+            (&at(&format!("{disk}resources")), storage("10241Mi"), &[(Invalid, &size)]),
+            (&at(&format!("{disk}resources")), storage("much"), &[(Invalid, &size)]),
+            (&at(&format!("{disk}resources")), storage("10240Mi"), &[]),
+            (&at(&format!("{disk}populator")), Value::Null, &[(Invalid, mount)]),
+            (
+                &at(&format!("{disk}populator.image")),
+                json!({ "name": "other" }),
+                &[(Invalid, &size), (NotSupported, &shown("[1].disk.template.populator.image.name"))],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn virtual_machines() {
+    let keys = "spec.template.annotations[compute.datumapis.com/ssh-keys]";
+    let notes = "spec.template.metadata.annotations";
+    let of = |text: &str| json!({ annotation::SSH_KEYS: text });
+    let attached = "spec.template.spec.runtime.virtualMachine.volumeAttachments";
+    let unattached = "spec.template.spec.volumes[0].name";
+    let port = "spec.template.spec.runtime.virtualMachine.ports[0].name";
+    let size = "spec.template.spec.volumes[0].disk.template.spec.resources.requests[storage]";
+    let first = format!("{attached}[0].name");
+    check(
+        &machine(),
+        &[
+            (notes, json!({}), &[(Required, keys)]),
+            (notes, of(" "), &[(Required, keys)]),
+            (notes, of(KEY), &[(Invalid, keys)]),
+            (notes, of(&format!(":{KEY}")), &[(Invalid, keys)]),
+            (notes, of(&format!("me:{KEY}\nyou:nonsense")), &[(Invalid, keys)]),
+            (attached, json!([]), &[(Invalid, unattached), (Required, attached)]),
+            (
+                "spec.template.spec.volumes.0.disk.template.spec.populator",
+                Value::Null,
+                &[(Required, size), (Invalid, &first)],
+            ),
+            (
+                "spec.template.spec.volumes.0.disk.template.spec.resources",
+                json!({ "requests": { "storage": "20Gi" } }),
+                &[(Invalid, size)],
+            ),
+            ("spec.template.spec.runtime.virtualMachine.ports.0.name", json!("A"), &[(Invalid, port)]),
+        ],
+    );
+}
+
+#[test]
+fn placements_and_scale() {
+    let at = |rest: &str| format!("spec.placements.{rest}");
+    let shown = |rest: &str| format!("spec.placements[0].{rest}");
+    let settings = |metric: Value| json!({ "minReplicas": 1, "maxReplicas": 2, "metrics": [{ "resource": metric }] });
+    let target = "scaleSettings.metrics[0].resource.target";
+    let of = |name: &str, cities: &[&str]| json!({ "name": name, "cityCodes": cities, "scaleSettings": { "minReplicas": 1 } });
+    check(
+        &containers(),
+        &[
+            ("spec.placements", json!([]), &[(Required, "spec.placements")]),
+            (&at("0.name"), json!(""), &[(Required, &shown("name"))]),
+            (&at("0.name"), json!("A"), &[(Invalid, &shown("name"))]),
+            (&at("0.name"), json!("m".repeat(64)), &[(TooLong, &shown("name"))]),
+            (&at("0.name"), json!("m".repeat(56)), &[(TooLong, &shown("cityCodes[0]"))]),
+            (&at("1"), of("main", &["ord"]), &[(Duplicate, "spec.placements[1].name")]),
+            (
+                "spec.placements",
+                json!([of("a-dfw", &["ord"]), of("a", &["dfw-ord"])]),
+                &[(Invalid, "spec.placements[1].name"), (NotSupported, "spec.placements[1].cityCodes[0]")],
+            ),
+            (&at("0.cityCodes"), json!([]), &[(Required, &shown("cityCodes"))]),
+            (&at("0.cityCodes"), json!(["d/f"]), &[(Invalid, &shown("cityCodes[0]"))]),
+            (&at("0.cityCodes"), json!(["dfw", "ord", "DFW"]), &[(Duplicate, &shown("cityCodes[2]"))]),
+            (&at("0.cityCodes"), json!(["dfw", "lhr"]), &[(NotSupported, &shown("cityCodes[1]"))]),
+            (&at("0.scaleSettings"), json!({ "minReplicas": 0 }), &[(Invalid, &shown("scaleSettings.minReplicas"))]),
+            (&at("0.scaleSettings"), json!({ "minReplicas": 1001 }), &[(Invalid, &shown("scaleSettings.minReplicas"))]),
+            (&at("0.scaleSettings.maxReplicas"), json!(1), &[(Invalid, &shown("scaleSettings.maxReplicas"))]),
+            (&at("0.scaleSettings.metrics"), json!([]), &[(Required, &shown("scaleSettings.metrics"))]),
+            (
+                &at("0.scaleSettings"),
+                settings(json!({ "name": "memory", "target": { "value": "1" } })),
+                &[(NotSupported, &shown("scaleSettings.metrics[0].resource.name"))],
+            ),
+            (&at("0.scaleSettings"), settings(json!({ "name": "cpu", "target": {} })), &[(Required, &shown(target))]),
+            (
+                &at("0.scaleSettings"),
+                settings(json!({ "name": "cpu", "target": { "value": "0" } })),
+                &[(Invalid, &shown(&format!("{target}.value")))],
+            ),
+            (
+                &at("0.scaleSettings"),
+                settings(json!({ "name": "cpu", "target": { "value": "1", "averageUtilization": 5 } })),
+                &[(Forbidden, &shown(&format!("{target}.averageUtilization")))],
+            ),
+        ],
+    );
+}
+
+#[test]
+fn cities_that_cannot_be_read_are_no_permission_and_no_refusal_of_the_rest() {
+    let away = Bound::Unknown("no answer".into());
+    let new = parse(containers());
+    let found = workload(&new, None, &away);
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].kind, found[0].field.as_str()), (ErrorKind::Internal, "spec.placements[0].cityCodes[0]"));
+    // A city that was there before is not asked about, bound or not, in whatever spelling.
+    let respelt = parse(set(containers(), "spec.placements.0.cityCodes.0", json!("dfw")));
+    assert_eq!(workload(&new, Some(&respelt), &away), []);
+    assert!(new_cities(&new, Some(&respelt)).is_empty());
+    let list = workload(&parse(set(containers(), "spec.placements.0.cityCodes.0", json!("LHR"))), None, &bound());
+    assert!(list[0].to_string().contains("\"LHR\": supported values: \"dfw\", \"ord\""), "{}", list[0]);
+}
+
+#[test]
+fn what_was_wrong_before_an_update_locks_nobody() {
+    let mut old = containers();
+    old = set(old, "spec.placements.0.cityCodes", json!(["dfw", "DFW", "gone"]));
+    old = set(old, "spec.template.spec.networkInterfaces.0.network.namespace", json!("other"));
+    old = set(old, "spec.template.metadata.labels", json!({ "karmada.io/managed": "true" }));
+    let scaled = set(old.clone(), "spec.placements.0.scaleSettings", json!({ "minReplicas": 5 }));
+    assert_eq!(workload(&parse(scaled.clone()), Some(&parse(old.clone())), &bound()), []);
+    assert_eq!(workload(&parse(scaled), None, &bound()).len(), 4);
+    let worse = set(old.clone(), "spec.placements.0.cityCodes", json!(["dfw", "DFW", "gone", "DFw"]));
+    let found = workload(&parse(worse), Some(&parse(old)), &bound());
+    assert_eq!(found.len(), 1, "{}", field::joined(&found));
+    assert_eq!(found[0].field, "spec.placements[0].cityCodes[3]");
+}
+
+#[test]
+fn who_asks_for_scaling_is_told_that_nobody_scales() {
+    assert_eq!(warnings(&parse(containers())).len(), 1);
+    let fixed = set(containers(), "spec.placements.0.scaleSettings", json!({ "minReplicas": 1 }));
+    assert!(warnings(&parse(fixed)).is_empty());
+}
+
+#[test]
+fn the_sample_passes() {
+    let text = include_str!("../../../config/samples/workload.yaml");
+    let sample = text.split("---").find(|part| part.contains("kind: Workload")).unwrap();
+    let sample: Workload = serde_saphyr::from_str(sample).unwrap();
+    assert_eq!(workload(&sample, None, &bound()), []);
+}
