@@ -80,4 +80,6 @@ fn violations(workload: &Workload) -> Vec<FieldError> {
 }
 
 #[cfg(test)]
+mod generated_tests;
+#[cfg(test)]
 mod workload_tests;

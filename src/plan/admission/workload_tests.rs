@@ -7,7 +7,7 @@ use super::{field::ErrorKind, *};
 const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1vmw8eC7iFsS1rKzBBkOuXrhWPDNlD1cHLWS7lHEYf";
 
 /// A Workload of containers that nothing is wrong with.
-fn containers() -> Value {
+pub(super) fn containers() -> Value {
     json!({
         "metadata": { "name": "web", "namespace": "shop" },
         "spec": {
@@ -46,7 +46,7 @@ fn containers() -> Value {
 }
 
 /// A virtual machine that nothing is wrong with.
-fn machine() -> Value {
+pub(super) fn machine() -> Value {
     let mut workload = containers();
     let template = &mut workload["spec"]["template"];
     template["metadata"]["annotations"] = json!({ annotation::SSH_KEYS: format!("me:{KEY}\n\nyou:{KEY} you@home\n") });
@@ -72,7 +72,7 @@ fn bound() -> Bound {
 }
 
 /// `path` in dots, with numbers for items; `null` takes away.
-fn set(mut workload: Value, path: &str, value: Value) -> Value {
+pub(super) fn set(mut workload: Value, path: &str, value: Value) -> Value {
     let mut at = &mut workload;
     for part in path.split('.') {
         at = match part.parse::<usize>() {
