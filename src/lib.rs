@@ -9,6 +9,7 @@
 //!              -> writes    apply      per controller      orderly end
 //!                             ^
 //!              metrics, timing +        config (flags, file) and admin (/readyz, /metrics) serve the manager;
+//!                                       admission (webhooks: ask plan, read with io) stands beside the controllers;
 //!                                       migration is a command of its own
 //! ```
 //!
@@ -28,6 +29,7 @@
 //! `docs/architecture.md` says the same with what each step costs, `docs/glossary.md` explains the few words of our own.
 
 pub mod admin;
+pub mod admission;
 pub mod api;
 pub mod config;
 pub mod controllers;

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
     admin,
+    admission::{self, Planes},
     api::names::ProjectName,
-    config::{Config, Discovery},
+    config::{Config, Discovery, Webhook},
     controllers::{
         cell::{self, CellControllers},
         management::{self, ManagementControllers},
@@ -53,12 +55,18 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         Some(source) => Some(connect(source).await?),
         None => None,
     };
+    let admission_health = config.webhook.as_ref().map(|_| Health::default());
     if let Some(at) = config.health {
-        admin::serve_health(at, health.clone(), stop.clone()).map_err(Failure::Config)?;
+        admin::serve_health(at, health.clone(), admission_health.clone(), stop.clone()).map_err(Failure::Config)?;
     }
     if let Some(at) = config.metrics {
         admin::serve_metrics(at, metrics.clone(), stop.clone()).map_err(Failure::Config)?;
     }
+    // On every replica, whoever leads, and before anything that may wait.
+    let admission = match (&config.webhook, admission_health) {
+        (Some(webhook), Some(health)) => Some(start_admission(&config, webhook, local.clone(), health, &stop).await?),
+        _ => None,
+    };
     let management = match hub.clone().filter(|_| config.management) {
         Some(hub) => Some(start_management(&config, local.clone(), hub, &health, &metrics, &stop).await?),
         None => None,
@@ -72,7 +80,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         Some(namespace) => {
             let mut candidate = Candidate::new(local, namespace, identity(), &health, config.timing);
             tokio::select! {
-                () = stop.cancelled() => return Ok(()),
+                () = stop.cancelled() => {
+                    end_of(admission).await;
+                    return Ok(());
+                }
                 () = candidate.acquire() => {}
             }
             Some(candidate)
@@ -103,7 +114,38 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     }
     let _ = released.send(());
     let kept = leading.await.unwrap_or(false);
+    end_of(admission.filter(|_| stop.is_cancelled())).await;
     if kept || stop.is_cancelled() { Ok(()) } else { Err(Failure::LeadershipLost) }
+}
+
+async fn start_admission(
+    config: &Config,
+    webhook: &Webhook,
+    local: Connection,
+    health: Health,
+    stop: &CancellationToken,
+) -> Result<JoinHandle<()>, Failure> {
+    let planes = match &config.discovery {
+        Discovery::Single => Planes::single(local),
+        Discovery::Milo { projects, internal, .. } => Planes::milo(Projects::new(load(projects).await?, *internal)),
+    };
+    let settings = admission::Settings {
+        at: webhook.at,
+        files: admission::Files {
+            certificate: webhook.certificate.clone(),
+            key: webhook.key.clone(),
+            client_ca: webhook.client_ca.clone(),
+        },
+        resolvers: webhook.resolvers.clone(),
+    };
+    admission::start(settings, planes, health, stop.clone()).await.map_err(Failure::Config)
+}
+
+/// Waits for the last request; the server itself says how long that may take.
+async fn end_of(admission: Option<JoinHandle<()>>) {
+    if let Some(admission) = admission {
+        let _ = admission.await;
+    }
 }
 
 async fn start_management(

@@ -2,14 +2,14 @@
 
 use std::{
     collections::BTreeMap,
-    net::SocketAddr,
+    net::{Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use serde::Deserialize;
 
-use super::{Invalid, flags};
+use super::{Invalid, Webhook, flags};
 use crate::{
     plan::management::{repair, resolve::Limits, sweep::Sweep},
     timing::Timing,
@@ -36,6 +36,7 @@ pub(super) struct File {
     pub(super) sweep: Sweep,
     pub(super) repair: repair::Limits,
     pub(super) timing: Timing,
+    pub(super) webhook: Option<Webhook>,
     /// What is given and has no effect, a line each.
     pub(super) warnings: Vec<String>,
 }
@@ -57,6 +58,7 @@ impl Default for File {
             sweep: Sweep::default(),
             repair: repair::Limits::default(),
             timing: Timing::default(),
+            webhook: None,
             warnings: Vec::new(),
         }
     }
@@ -68,7 +70,7 @@ struct WorkloadOperator {
     api_version: String,
     kind: String,
     metrics_server: MetricsServer,
-    webhook_server: Option<serde_json::Value>,
+    webhook_server: Option<WebhookServer>,
     discovery: Discovery,
     feature_flags: FeatureFlags,
     referenced_data: ReferencedData,
@@ -117,6 +119,37 @@ struct MetricsServer {
 impl Default for MetricsServer {
     fn default() -> Self {
         Self { secure_serving: true, bind_address: "0".into(), tls: None }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct WebhookServer {
+    host: String,
+    port: u16,
+    tls: ServingFiles,
+    #[serde(rename = "clientCAName")]
+    client_ca_name: String,
+}
+
+impl Default for WebhookServer {
+    fn default() -> Self {
+        Self { host: String::new(), port: 9443, tls: ServingFiles::default(), client_ca_name: String::new() }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct ServingFiles {
+    secret_ref: Option<serde_json::Value>,
+    cert_dir: String,
+    cert_name: String,
+    key_name: String,
+}
+
+impl Default for ServingFiles {
+    fn default() -> Self {
+        Self { secret_ref: None, cert_dir: String::new(), cert_name: "tls.crt".into(), key_name: "tls.key".into() }
     }
 }
 
@@ -187,10 +220,6 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
                 .into(),
         );
     }
-    // It would be a promise that this version does not keep; better no start than half an operator.
-    if file.webhook_server.is_some() {
-        return Err("webhookServer: this version serves no admission webhooks yet; leave it out".into());
-    }
     let limits = limits(&file.referenced_data)?;
     let metrics =
         flags::bind_address("metricsServer.bindAddress", &file.metrics_server.bind_address).map_err(|e| e.0)?;
@@ -222,6 +251,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         sweep: sweep(&file.cleanup)?,
         repair: repairs(&file.repair),
         timing: Timing::with(&file.timing)?,
+        webhook: file.webhook_server.as_ref().map(|given| webhook(given, &file.referenced_data)).transpose()?,
         warnings: warnings(file),
     })
 }
@@ -229,10 +259,10 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
 /// Keys of the Go operator's file that are taken and have no effect.
 fn warnings(file: &WorkloadOperator) -> Vec<String> {
     let mut warnings = Vec::new();
-    if !file.referenced_data.resolver_usernames.is_empty() {
+    if !file.referenced_data.resolver_usernames.is_empty() && file.webhook_server.is_none() {
         warnings.push(
-            "referencedData.resolverUsernames has no effect: this version serves no admission webhooks that could ask \
-             who writes the annotation; leave it out"
+            "referencedData.resolverUsernames has no effect: without webhookServer nobody asks who writes the \
+             annotation; leave it out, or serve the webhooks"
                 .to_owned(),
         );
     }
@@ -243,6 +273,41 @@ fn warnings(file: &WorkloadOperator) -> Vec<String> {
         );
     }
     warnings
+}
+
+/// How the webhooks are served.
+fn webhook(given: &WebhookServer, data: &ReferencedData) -> Result<Webhook, String> {
+    if given.tls.secret_ref.is_some() {
+        return Err(
+            "webhookServer.tls.secretRef: the certificate is read from files; mount the Secret and give certDir".into(),
+        );
+    }
+    for (key, name) in [
+        ("tls.certName", &given.tls.cert_name),
+        ("tls.keyName", &given.tls.key_name),
+        ("clientCAName", &given.client_ca_name),
+    ] {
+        if name.contains('/') || name.is_empty() && key != "clientCAName" {
+            return Err(format!("webhookServer.{key} {name:?}: want the name of a file in certDir"));
+        }
+    }
+    let host = match given.host.as_str() {
+        "" => Ipv6Addr::UNSPECIFIED.into(),
+        text => {
+            text.parse().map_err(|_| format!("webhookServer.host {text:?}: want an IP address, or nothing for all"))?
+        }
+    };
+    let dir = match given.tls.cert_dir.as_str() {
+        "" => std::env::temp_dir().join("k8s-webhook-server").join("serving-certs"),
+        dir => PathBuf::from(dir),
+    };
+    Ok(Webhook {
+        at: SocketAddr::new(host, given.port),
+        certificate: dir.join(&given.tls.cert_name),
+        key: dir.join(&given.tls.key_name),
+        client_ca: (!given.client_ca_name.is_empty()).then(|| dir.join(&given.client_ca_name)),
+        resolvers: data.resolver_usernames.iter().cloned().collect(),
+    })
 }
 
 fn sweep(given: &Cleanup) -> Result<Sweep, String> {

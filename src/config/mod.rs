@@ -3,7 +3,7 @@
 mod file;
 mod flags;
 
-use std::{fmt, net::SocketAddr};
+use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf};
 
 pub use flags::{Command, Flags, LogFormat, Migration};
 
@@ -54,6 +54,8 @@ pub struct Config {
     pub health: Option<SocketAddr>,
     /// Where `/metrics` is served.
     pub metrics: Option<SocketAddr>,
+    /// How the admission webhooks are served; not at all when absent.
+    pub webhook: Option<Webhook>,
     /// What was given and has no effect, a line each, to be logged at the start.
     pub warnings: Vec<String>,
     /// Form of the logs.
@@ -87,6 +89,21 @@ pub struct Quota {
     pub internal: bool,
     /// Name of this cell on its ResourceClaims.
     pub cluster: String,
+}
+
+/// How the admission webhooks are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhook {
+    /// Where.
+    pub at: SocketAddr,
+    /// File of the serving certificate, in PEM.
+    pub certificate: PathBuf,
+    /// File of its private key, in PEM.
+    pub key: PathBuf,
+    /// File of the authorities whose clients alone may connect, in PEM.
+    pub client_ca: Option<PathBuf>,
+    /// Names that may write `expected-referenced-data` beside this operator's own.
+    pub resolvers: BTreeSet<String>,
 }
 
 /// What is wrong with flags or file: one line that says what, where and how to mend it.
@@ -182,6 +199,7 @@ impl Config {
             leader_election: leader_elect.then(|| lease_namespace(leader_elect_namespace)),
             health: flags::bind_address("--health-probe-bind-address", &health_probe_bind_address)?,
             metrics: file.metrics,
+            webhook: file.webhook,
             log_format: zap_encoder.unwrap_or(if zap_devel { LogFormat::Console } else { LogFormat::Json }),
             log_filter: flags::log_filter(zap_log_level.as_deref(), zap_devel)?,
         })

@@ -156,6 +156,14 @@ impl Projects {
         Connection::new(config)
     }
 
+    /// Prepares a connection to the host itself, with the credentials that serve for every project; nothing is sent yet.
+    ///
+    /// # Errors
+    /// One line, when the credentials make no client.
+    pub fn host(&self) -> Result<Connection, String> {
+        Connection::new(self.template.clone())
+    }
+
     fn address(&self, project: &ProjectName) -> Result<http::Uri, String> {
         let name = project.as_str();
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';

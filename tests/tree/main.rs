@@ -1,6 +1,7 @@
 //! The tree keeps its promises: layers, generated files, manifests, pages, pins.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+mod admission;
 mod image;
 mod kind;
 mod manifests;
@@ -49,7 +50,7 @@ fn rust_files(dir: &Path) -> Vec<PathBuf> {
 }
 
 /// What a module may use; the picture in `src/lib.rs` in the form of a table.
-const LAYERS: [(&str, &[&str]); 11] = [
+const LAYERS: [(&str, &[&str]); 12] = [
     ("api", &["api"]),
     ("metrics", &[]),
     ("timing", &[]),
@@ -58,8 +59,9 @@ const LAYERS: [(&str, &[&str]); 11] = [
     ("controllers", &["api", "plan", "io", "metrics", "timing", "controllers"]),
     ("config", &["plan", "io", "timing", "config"]),
     ("admin", &["io", "metrics"]),
+    ("admission", &["api", "plan", "io", "admission"]),
     ("migration", &["api", "plan", "io", "migration"]),
-    ("manager", &["api", "config", "controllers", "io", "metrics", "timing", "admin"]),
+    ("manager", &["api", "config", "controllers", "io", "metrics", "timing", "admin", "admission"]),
     ("lib", &[]),
 ];
 

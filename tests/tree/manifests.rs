@@ -82,7 +82,7 @@ pub fn of_kind<'a>(objects: &'a [Value], kind: &str) -> Vec<&'a Value> {
 
 /// What a manager of this overlay is started with: flags with their variables, and its config file. Files of the pod are
 /// replaced by one that is here.
-fn configuration(overlay: &str, objects: &[Value]) -> Config {
+pub fn configuration(overlay: &str, objects: &[Value]) -> Config {
     let deployment = of_kind(objects, "Deployment")[0];
     let container = &deployment["spec"]["template"]["spec"]["containers"][0];
     let mut variables = BTreeMap::new();
@@ -115,9 +115,10 @@ fn configuration(overlay: &str, objects: &[Value]) -> Config {
 }
 
 /// Overlay, management controllers, cell controllers, replicas.
-const MANAGERS: [(&str, bool, bool, u64); 4] = [
+const MANAGERS: [(&str, bool, bool, u64); 5] = [
     ("single-project", true, false, 1),
     ("management-plane", true, false, 1),
+    ("management-plane-admission", true, false, 1),
     ("cell", false, true, 1),
     ("single-cluster", true, true, 2),
 ];
@@ -127,7 +128,7 @@ fn the_parser_accepts_what_the_overlays_say() {
     for (overlay, management, cell, replicas) in MANAGERS {
         let objects = objects(overlay);
         let config = configuration(overlay, &objects);
-        assert_eq!(config.discovery != Discovery::Single, overlay == "management-plane");
+        assert_eq!(config.discovery != Discovery::Single, overlay.starts_with("management-plane"));
         assert_eq!((config.management, config.cell), (management, cell), "{overlay}");
         assert!(config.leader_election.is_some() && config.health.is_some(), "{overlay}");
         assert_eq!(config.quota.is_some(), overlay == "cell", "{overlay}");
@@ -206,7 +207,7 @@ fn every_volume_is_mounted_and_every_file_named_is_in_one() {
         let config = of_kind(&objects, "ConfigMap").iter().map(|c| c["data"].to_string()).collect::<String>();
         let variables = container["env"].to_string();
         for named in format!("{config}{variables}").split(['"', ' ', '\\']).filter(|word| word.starts_with("/etc/")) {
-            let inside = mounts.iter().any(|mount| named.starts_with(&format!("{mount}/")));
+            let inside = mounts.iter().any(|mount| named == *mount || named.starts_with(&format!("{mount}/")));
             assert!(inside, "{overlay}: {named} is in none of {mounts:?}");
         }
     }

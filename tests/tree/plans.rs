@@ -205,6 +205,7 @@ fn modules_use_each_other_one_way() {
     for (dir, own_path, least) in [
         ("src/api", Some("crate::api::"), 2),
         ("src/plan", None, 3),
+        ("src/plan/admission", Some("admission::"), 5),
         ("src/plan/cell", Some("cell::"), 5),
         ("src/plan/management", Some("management::"), 10),
         ("src/controllers/cell", None, 5),

@@ -87,7 +87,7 @@ fn value() -> impl Strategy<Value = Value> {
 
 /// Workloads that an API server would have read: a few fields are other than they should be.
 fn workload() -> impl Strategy<Value = Option<Workload>> {
-    let edits = prop::collection::vec((select(FIELDS.to_vec()), value()), 0..3);
+    let edits = prop::collection::vec((select(FIELDS.to_vec()), value()), 0..4);
     (any::<bool>(), edits).prop_map(|(is_machine, edits)| {
         let base = if is_machine { machine() } else { containers() };
         let edited = edits.into_iter().filter(|(path, _)| {
@@ -162,5 +162,5 @@ fn enough_of_the_generated_pass_and_enough_do_not() {
         let Some(workload) = workload().new_tree(&mut runner).unwrap().current() else { continue };
         counts[usize::from(super::workload(&workload, None, &bound).is_empty())] += 1;
     }
-    assert!(counts.iter().all(|count| *count > 80), "{counts:?}");
+    assert!(counts.iter().all(|count| *count > 25), "{counts:?}");
 }

@@ -90,8 +90,11 @@ pub(super) fn set(mut workload: Value, path: &str, value: Value) -> Value {
     workload
 }
 
-/// The names of the fields are relative to where the change is made, in a path of the API's.
-fn check(base: &Value, cases: &[(&str, Value, &[(ErrorKind, &str)])]) {
+/// Where something is written, what, and the errors that follow.
+type Case<'a> = (&'a str, Value, &'a [(ErrorKind, &'a str)]);
+
+/// Each change by itself, on what nothing is wrong with.
+fn check(base: &Value, cases: &[Case<'_>]) {
     assert_eq!(workload(&parse(base.clone()), None, &bound()), [], "the base of the table");
     for (path, value, expected) in cases {
         let found = workload(&parse(set(base.clone(), path, value.clone())), None, &bound());

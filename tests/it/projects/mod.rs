@@ -1,5 +1,6 @@
 //! Many projects behind one manager: engaged and let go as they come and go, none at the mercy of another.
 //! On one bed with a stand-in for Milo, the tests one after the other: each changes what all see.
+mod admission;
 mod leaving;
 mod load;
 

@@ -1,0 +1,237 @@
+//! Whose control plane a request is about, and what is read there.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures::{StreamExt, stream};
+use tokio::sync::OnceCell;
+
+use crate::{
+    api::{names::ProjectName, neighbours::LocationBinding},
+    io::{
+        Class,
+        clients::{Connection, Projects},
+        reviews,
+    },
+    plan::{
+        Kind,
+        admission::{
+            Bound,
+            access::{Access, Answer, User},
+            request::{Facts, Needs},
+        },
+    },
+};
+
+/// In `extra`: the name of what a request of Milo's is about.
+const PARENT_NAME: &str = "iam.miloapis.com/parent-name";
+
+/// In `extra`, beside it: of what type that is.
+const PARENT_TYPE: &str = "iam.miloapis.com/parent-type";
+
+/// Reviews of one request that are under way at a time.
+const PARALLEL: usize = 32;
+
+/// Longest that one request may take for all that it needs; the API servers wait for ten seconds.
+pub(super) const DEADLINE: Duration = Duration::from_secs(8);
+
+/// Most connections to projects that are kept; the one that was used longest ago goes first.
+const MAX_KEPT: usize = 256;
+
+/// The control planes that requests come from.
+pub enum Planes {
+    /// There is one.
+    Single(Arc<Plane>),
+    /// Milo knows them; each request says which it is about.
+    Milo(Box<Known>),
+}
+
+/// The connections to projects that were asked for lately.
+pub struct Known {
+    projects: Projects,
+    /// The host of all projects, with the credentials for each.
+    host: Result<Arc<Plane>, String>,
+    kept: Mutex<HashMap<ProjectName, (Arc<Plane>, Instant)>>,
+}
+
+/// The control plane of a project.
+pub struct Plane {
+    name: String,
+    connection: Connection,
+    own: OnceCell<String>,
+}
+
+impl Planes {
+    /// The one project of single mode.
+    pub fn single(connection: Connection) -> Self {
+        Self::Single(Plane::new(&ProjectName::single(), connection))
+    }
+
+    /// The projects of a Milo API server.
+    pub fn milo(projects: Projects) -> Self {
+        let host = projects.host().map(|connection| Plane::called("Milo".into(), connection));
+        Self::Milo(Box::new(Known { projects, host, kept: Mutex::default() }))
+    }
+
+    /// The control plane that a user's request is about.
+    ///
+    /// # Errors
+    /// What is missing, in words for whoever sent the request.
+    pub(super) fn of(&self, user: &User) -> Result<Arc<Plane>, String> {
+        match self {
+            Self::Single(plane) => Ok(plane.clone()),
+            Self::Milo(known) => known.get(&project_of(user)?),
+        }
+    }
+
+    /// Where to ask who we are: the control plane that a request is about; for one that names none, which this operator's
+    /// own may be, the host, whose users they all share.
+    pub(super) fn of_identity(&self, asked: &Result<Arc<Plane>, String>) -> Result<Arc<Plane>, String> {
+        match (asked, self) {
+            (Err(_), Self::Milo(known)) => known.host.clone(),
+            _ => asked.clone(),
+        }
+    }
+}
+
+/// Which project a request of Milo's is about.
+fn project_of(user: &User) -> Result<ProjectName, String> {
+    let first = |key: &str| user.extra.get(key).and_then(|values| values.first()).filter(|value| !value.is_empty());
+    if let Some(other) = first(PARENT_TYPE).filter(|kind| !kind.eq_ignore_ascii_case("project")) {
+        return Err(format!("the request is about a {other:?}, not about a project ({PARENT_TYPE} in extra)"));
+    }
+    match first(PARENT_NAME) {
+        Some(name) => Ok(ProjectName::new(name)),
+        None => Err(format!("the request does not say which project it is about ({PARENT_NAME} in extra)")),
+    }
+}
+
+impl Known {
+    fn get(&self, project: &ProjectName) -> Result<Arc<Plane>, String> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((plane, used)) = kept.get_mut(project) {
+            *used = Instant::now();
+            return Ok(plane.clone());
+        }
+        let plane = Plane::new(project, self.projects.connect(project)?);
+        if kept.len() >= MAX_KEPT {
+            let oldest = kept.iter().min_by_key(|(_, (_, used))| *used).map(|(name, _)| name.clone());
+            oldest.and_then(|name| kept.remove(&name));
+        }
+        kept.insert(project.clone(), (plane.clone(), Instant::now()));
+        Ok(plane)
+    }
+}
+
+impl Plane {
+    fn new(project: &ProjectName, connection: Connection) -> Arc<Self> {
+        Self::called(format!("project {project}"), connection)
+    }
+
+    fn called(name: String, connection: Connection) -> Arc<Self> {
+        Arc::new(Self { name, connection, own: OnceCell::new() })
+    }
+
+    /// The name under which this operator writes there; asked for once.
+    ///
+    /// # Errors
+    /// Why it could not be found out, and whether asking again could help.
+    pub(super) async fn own_name(&self) -> Result<String, (Class, String)> {
+        let asked = self.own.get_or_try_init(|| reviews::own_name(&self.connection, &self.name)).await;
+        asked.cloned().map_err(|error| (error.class(), error.to_string()))
+    }
+
+    /// Reads what a request needs, all of it at once; what has not come in time is unknown.
+    pub(super) async fn read(&self, needs: &Needs, user: &User, namespace: &str, within: Duration) -> Facts {
+        let all = async {
+            let (bound, workloads, answers) = tokio::join!(
+                self.bound(needs.cities),
+                self.workloads(needs.workloads, namespace),
+                self.answers(needs, user)
+            );
+            Facts { bound, workloads, answers }
+        };
+        let late = || Facts::unknown(needs, &format!("{}: no answer within {} s", self.name, DEADLINE.as_secs()));
+        tokio::time::timeout(within, all).await.unwrap_or_else(|_| late())
+    }
+
+    async fn bound(&self, needed: bool) -> Bound {
+        if !needed {
+            return Bound::Unknown("not asked".into());
+        }
+        match reviews::all::<LocationBinding>(&self.connection, &self.name).await {
+            Ok(bindings) => Bound::Known(bindings.iter().filter_map(|binding| binding.spec.city()).collect()),
+            Err(error) => Bound::Unknown(error.to_string()),
+        }
+    }
+
+    async fn workloads(&self, needed: bool, namespace: &str) -> Result<BTreeMap<String, String>, String> {
+        if !needed {
+            return Err("not asked".into());
+        }
+        let found = reviews::metadata_in(&self.connection, &self.name, Kind::Workload, namespace).await;
+        let found = found.map_err(|error| error.to_string())?;
+        Ok(found.into_iter().map(|(name, metadata)| (name, metadata.uid.unwrap_or_default())).collect())
+    }
+
+    async fn answers(&self, needs: &Needs, user: &User) -> BTreeMap<Access, Answer> {
+        let ask = |access: &Access| {
+            let (access, review) = (access.clone(), access.review(user));
+            let (connection, plane) = (self.connection.clone(), self.name.clone());
+            async move {
+                let answer = match reviews::access(&connection, &plane, &review).await {
+                    Ok(answer) => Answer::read(&answer),
+                    Err(error) => Answer::Failed(error.to_string()),
+                };
+                (access, answer)
+            }
+        };
+        let all: Vec<_> = needs.accesses.keys().map(ask).collect();
+        stream::iter(all).buffer_unordered(PARALLEL).collect().await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(extra: &[(&str, &str)]) -> User {
+        let extra = extra.iter().map(|(key, value)| ((*key).to_owned(), vec![(*value).to_owned()])).collect();
+        User { extra, ..User::default() }
+    }
+
+    #[test]
+    fn a_request_says_which_project_it_is_about() {
+        for (extra, expected) in [
+            (&[(PARENT_NAME, "shop")][..], Some("shop")),
+            (&[(PARENT_NAME, "shop"), (PARENT_TYPE, "Project")], Some("shop")),
+            (&[(PARENT_NAME, "acme"), (PARENT_TYPE, "Organization")], None),
+            (&[(PARENT_NAME, "")], None),
+            (&[], None),
+        ] {
+            let project = project_of(&user(extra));
+            assert_eq!(project.ok(), expected.map(ProjectName::new), "{extra:?}");
+        }
+        let error = project_of(&user(&[])).unwrap_err();
+        assert!(error.contains(PARENT_NAME), "{error}");
+    }
+
+    #[tokio::test]
+    async fn so_many_connections_are_kept_and_no_more() {
+        let template = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let planes = Planes::milo(Projects::new(template, false));
+        let first = planes.of(&user(&[(PARENT_NAME, "p-0")])).unwrap();
+        for n in 1..=MAX_KEPT {
+            // The first is used all the time.
+            assert!(Arc::ptr_eq(&first, &planes.of(&user(&[(PARENT_NAME, "p-0")])).unwrap()));
+            planes.of(&user(&[(PARENT_NAME, &format!("p-{n}"))])).unwrap();
+        }
+        let Planes::Milo(known) = &planes else { panic!() };
+        assert_eq!(known.kept.lock().unwrap().len(), MAX_KEPT);
+        assert!(Arc::ptr_eq(&first, &planes.of(&user(&[(PARENT_NAME, "p-0")])).unwrap()));
+        assert!(planes.of(&user(&[(PARENT_NAME, "../x")])).is_err());
+    }
+}

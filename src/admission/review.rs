@@ -1,0 +1,235 @@
+//! The wire of admission.k8s.io/v1: what an API server asks, and what it is answered.
+
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, json};
+
+use crate::plan::admission::{
+    access::User,
+    field::{self, ErrorKind, FieldError},
+    request::Verdict,
+};
+
+/// The only version that there is.
+const API_VERSION: &str = "admission.k8s.io/v1";
+
+/// The question. Objects stay as they came until it is known of which kind they are.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct AdmissionReview {
+    api_version: String,
+    kind: String,
+    request: Option<Request>,
+}
+
+/// One write that an API server asks about.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Request {
+    /// Comes back in the answer.
+    pub uid: String,
+    /// Name of the kind.
+    #[serde(default)]
+    pub kind: GroupKind,
+    /// What part of the object is written; the object itself when empty.
+    #[serde(default)]
+    pub sub_resource: String,
+    /// `CREATE`, `UPDATE`, `DELETE` or `CONNECT`.
+    pub operation: String,
+    /// Name of the object; empty while it is not known yet.
+    #[serde(default)]
+    pub name: String,
+    /// Its namespace.
+    #[serde(default)]
+    pub namespace: String,
+    /// Who writes.
+    #[serde(default)]
+    pub user_info: User,
+    /// The object to be.
+    #[serde(default)]
+    object: Value,
+    /// The object that is.
+    #[serde(default)]
+    old_object: Value,
+}
+
+/// A kind by name.
+#[derive(Default, Deserialize)]
+pub(super) struct GroupKind {
+    /// Its group.
+    #[serde(default)]
+    pub group: String,
+    /// Its name.
+    #[serde(default)]
+    pub kind: String,
+}
+
+impl Request {
+    /// Reads a question.
+    ///
+    /// # Errors
+    /// One line that says what is wrong with it.
+    pub fn read(body: &[u8]) -> Result<Self, String> {
+        // The text of the error names a line and a field, and nothing of what stands there.
+        let review: AdmissionReview =
+            serde_json::from_slice(body).map_err(|e| format!("no AdmissionReview: {}", without_values(&e)))?;
+        if review.api_version != API_VERSION || review.kind != "AdmissionReview" {
+            return Err(format!("want an AdmissionReview of {API_VERSION}"));
+        }
+        let request = review.request.ok_or("the AdmissionReview has no request")?;
+        if request.uid.is_empty() { Err("the request has no uid".into()) } else { Ok(request) }
+    }
+
+    /// The object to be, and on update the one that is. `None` for a request that is nobody's business here.
+    ///
+    /// # Errors
+    /// One line, when they are not of this kind.
+    pub fn objects<K: DeserializeOwned>(&mut self) -> Result<Option<(K, Option<K>)>, String> {
+        let is_update = match self.operation.as_str() {
+            "CREATE" => false,
+            "UPDATE" => true,
+            _ => return Ok(None),
+        };
+        if !self.sub_resource.is_empty() {
+            return Ok(None);
+        }
+        let namespace = self.namespace.clone();
+        let read = |mut object: Value, which: &str| -> Result<K, String> {
+            // A namespace that the object leaves out is the request's.
+            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.entry("namespace").or_insert_with(|| namespace.clone().into());
+            }
+            serde_json::from_value(object).map_err(|e| format!("the {which} cannot be read: {}", without_values(&e)))
+        };
+        let new = read(self.object.take(), "object")?;
+        let old = if is_update { Some(read(self.old_object.take(), "old object")?) } else { None };
+        Ok(Some((new, old)))
+    }
+
+    /// The answer to a request that was judged.
+    pub fn answer(&self, verdict: &Verdict) -> Value {
+        if verdict.errors.is_empty() {
+            return review(&json!({ "uid": self.uid, "allowed": true, "warnings": verdict.warnings }));
+        }
+        let GroupKind { group, kind } = &self.kind;
+        let nobody_knows = verdict.errors.iter().all(|error| error.kind == ErrorKind::Internal);
+        let (code, reason) = if nobody_knows { (500, "InternalError") } else { (422, "Invalid") };
+        let causes: Vec<Value> = field::named(&verdict.errors).iter().map(cause).collect();
+        let errors = field::joined(&verdict.errors);
+        self.refuse(&json!({
+            "status": "Failure",
+            "code": code,
+            "reason": reason,
+            "message": format!("{kind}.{group} {:?} is invalid: {errors}", self.name),
+            "details": { "name": self.name, "group": group, "kind": kind, "causes": causes },
+        }))
+    }
+
+    /// The answer to a request that could not be judged.
+    pub fn unreadable(&self, why: &str) -> Value {
+        self.refuse(&json!({ "status": "Failure", "code": 400, "reason": "BadRequest", "message": why }))
+    }
+
+    fn refuse(&self, status: &Value) -> Value {
+        review(&json!({ "uid": self.uid, "allowed": false, "status": status }))
+    }
+}
+
+fn cause(error: &FieldError) -> Value {
+    json!({ "reason": error.kind.reason(), "message": error.message(), "field": error.field })
+}
+
+fn review(response: &Value) -> Value {
+    json!({ "apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response })
+}
+
+/// Where a text could not be read, and why, without what stands there: serde repeats values in its messages.
+fn without_values(error: &serde_json::Error) -> String {
+    let kind = match error.classify() {
+        serde_json::error::Category::Io => "it broke off",
+        serde_json::error::Category::Syntax => "it is no JSON",
+        serde_json::error::Category::Data => "a field is missing, or is of another type than it should be",
+        serde_json::error::Category::Eof => "it ends too early",
+    };
+    match error.line() {
+        0 => kind.to_owned(),
+        line => format!("{kind} (line {line}, column {})", error.column()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{api::compute::Workload, plan::admission::field::Path};
+
+    fn question(more: &Value) -> Vec<u8> {
+        let mut review = json!({ "apiVersion": API_VERSION, "kind": "AdmissionReview", "request": {
+            "uid": "r-1", "operation": "UPDATE", "name": "web", "namespace": "shop",
+            "kind": { "group": "compute.datumapis.com", "version": "v1alpha", "kind": "Workload" },
+            "userInfo": { "username": "ada", "groups": ["dev"], "extra": { "a/b": ["c"] } },
+            "object": { "metadata": { "name": "web" }, "spec": { "placements": [], "template": { "spec": {
+                "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } } } },
+            "oldObject": null,
+        } });
+        review["request"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        review.to_string().into_bytes()
+    }
+
+    #[test]
+    fn what_is_no_question_is_said_without_repeating_it() {
+        for (body, words) in [
+            (&b"hunter2"[..], "no JSON"),
+            (b"", "ends too early"),
+            (b"{}", "field is missing"),
+            (br#"{"apiVersion":"hunter2","kind":"AdmissionReview"}"#, "want an AdmissionReview of admission.k8s.io/v1"),
+            (br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview"}"#, "has no request"),
+            (br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"","operation":"CREATE"}}"#, "no uid"),
+            (br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":"hunter2"}"#, "of another type"),
+        ] {
+            let error = Request::read(body).err().unwrap();
+            assert!(error.contains(words) && !error.contains("hunter2"), "{error}");
+        }
+        let mut bad = Request::read(&question(&json!({ "object": { "spec": "hunter2" } }))).unwrap();
+        let error = bad.objects::<Workload>().unwrap_err();
+        assert!(error.starts_with("the object cannot be read") && !error.contains("hunter2"), "{error}");
+        assert_eq!(bad.unreadable(&error)["response"]["status"]["code"], 400);
+    }
+
+    #[test]
+    fn only_creation_and_update_of_the_object_itself_are_judged() {
+        let old = json!({ "metadata": { "name": "web", "namespace": "old" }, "spec": { "placements": [], "template": {
+            "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } } } });
+        let objects = |more| Request::read(&question(&more)).unwrap().objects::<Workload>().unwrap();
+        let (new, before) = objects(json!({ "oldObject": old })).unwrap();
+        assert_eq!(new.metadata.namespace.as_deref(), Some("shop"), "the request's");
+        assert_eq!(before.unwrap().metadata.namespace.as_deref(), Some("old"));
+        assert!(objects(json!({ "operation": "CREATE" })).unwrap().1.is_none());
+        for more in [json!({ "operation": "DELETE" }), json!({ "subResource": "status" })] {
+            assert!(objects(more).is_none());
+        }
+    }
+
+    #[test]
+    fn answers() {
+        let request = Request::read(&question(&json!({}))).unwrap();
+        assert_eq!((request.user_info.username.as_str(), request.user_info.extra["a/b"].len()), ("ada", 1));
+        let allowed = request.answer(&Verdict { warnings: vec!["mind".into()], ..Verdict::default() });
+        assert_eq!(allowed["response"], json!({ "uid": "r-1", "allowed": true, "warnings": ["mind"] }));
+        let path = Path::new("spec");
+        let errors = vec![FieldError::required(&path, "give it"), FieldError::internal(&path, "away")];
+        let refused = request.answer(&Verdict { errors, warnings: Vec::new() });
+        let status = &refused["response"]["status"];
+        assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
+        assert_eq!(
+            status["message"],
+            "Workload.compute.datumapis.com \"web\" is invalid: [spec: Required value: give it, spec: Internal error: away]"
+        );
+        assert_eq!(
+            status["details"]["causes"][0],
+            json!({ "reason": "FieldValueRequired", "message": "Required value: give it", "field": "spec" })
+        );
+        let errors = vec![FieldError::internal(&path, "away")];
+        let unknown = request.answer(&Verdict { errors, warnings: Vec::new() });
+        assert_eq!(unknown["response"]["status"]["code"], 500);
+        assert_eq!((&unknown["response"]["allowed"], &unknown["response"]["uid"]), (&json!(false), &json!("r-1")));
+    }
+}

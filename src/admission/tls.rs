@@ -1,0 +1,189 @@
+//! The serving certificate, read anew when its files change.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, PoisonError, RwLock},
+    time::Duration,
+};
+
+use tokio_rustls::rustls::{
+    RootCertStore, ServerConfig,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::io::health::{Entry, Health};
+
+/// How often the files are compared with what was read. They are small, and kubelet swaps them as a whole.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What readiness calls it.
+const WHAT: &str = "serving certificate";
+
+/// Where the certificate is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The chain, in PEM.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+    /// The authorities whose clients alone may connect; everybody may without.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The certificate to serve with, which may change at any time.
+#[derive(Clone, Default)]
+pub(super) struct Certificate(Arc<RwLock<Option<Arc<ServerConfig>>>>);
+
+impl Certificate {
+    /// What new connections are served with; nothing while no certificate could be read.
+    pub(super) fn current(&self) -> Option<Arc<ServerConfig>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the files, and again whenever they change, until `stop`. A change that cannot be served with leaves the last
+    /// certificate in use.
+    pub(super) async fn keep(self, files: Files, health: Health, stop: CancellationToken) {
+        let entry = health.watch(WHAT.into());
+        let mut last = None;
+        loop {
+            self.look(&files, &mut last, &entry);
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
+        }
+    }
+
+    fn look(&self, files: &Files, last: &mut Option<Content>, entry: &Entry) {
+        let read = Content::read(files);
+        if read.as_ref().ok() == last.as_ref() && last.is_some() {
+            return;
+        }
+        match read.and_then(|content| Ok((content.config()?, content))) {
+            Ok((config, content)) => {
+                *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(config));
+                *last = Some(content);
+                entry.synced();
+                tracing::info!(certificate = %files.certificate.display(), "serving certificate read");
+            }
+            // What is served still works: that is told, and no reason to turn requests away.
+            Err(why) if self.current().is_some() => {
+                if entry.failed(&why) {
+                    tracing::warn!(why, "serving certificate changed and cannot be used: the last one stays");
+                }
+                entry.synced();
+            }
+            Err(why) => {
+                if entry.failed(&why) {
+                    tracing::warn!(why, "no serving certificate: admission refuses every connection");
+                }
+            }
+        }
+    }
+}
+
+/// What stood in the files.
+#[derive(PartialEq, Eq)]
+struct Content {
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+    client_ca: Option<Vec<u8>>,
+}
+
+impl Content {
+    fn read(files: &Files) -> Result<Self, String> {
+        let read = |path: &Path| fs::read(path).map_err(|e: io::Error| format!("{}: {e}", path.display()));
+        Ok(Self {
+            certificate: read(&files.certificate)?,
+            key: read(&files.key)?,
+            client_ca: files.client_ca.as_deref().map(read).transpose()?,
+        })
+    }
+
+    /// What to serve with. The errors name what is wrong, and nothing of a key.
+    fn config(&self) -> Result<ServerConfig, String> {
+        let chain = certificates(&self.certificate).map_err(|()| "the certificate is no PEM".to_owned())?;
+        let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| "the private key is no PEM".to_owned())?;
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider.clone())
+            .with_safe_default_protocol_versions()
+            .map_err(|e| e.to_string())?;
+        let builder = match &self.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(text) => {
+                let mut roots = RootCertStore::empty();
+                for root in certificates(text).map_err(|()| "the clients' authority is no PEM".to_owned())? {
+                    roots.add(root).map_err(|e| format!("the clients' authority: {e}"))?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                builder.with_client_cert_verifier(verifier.map_err(|e| format!("the clients' authority: {e}"))?)
+            }
+        };
+        // It says so when the key is another certificate's.
+        let mut config = builder.with_single_cert(chain, key).map_err(|e| format!("the certificate: {e}"))?;
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ()> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(text).collect::<Result<_, _>>().map_err(drop)?;
+    if all.is_empty() { Err(()) } else { Ok(all) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate for `localhost`, and its key.
+    fn pair() -> (String, String) {
+        let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+        (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    #[test]
+    fn the_last_certificate_that_can_be_used_is_served() {
+        let dir = std::env::temp_dir().join(format!("serving-{:016x}", fastrand::u64(..)));
+        fs::create_dir(&dir).unwrap();
+        let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca: None };
+        let (health, served) = (Health::default(), Certificate::default());
+        let entry = health.watch(WHAT.into());
+        let mut last = None;
+        let mut look = || {
+            served.look(&files, &mut last, &entry);
+            served.current()
+        };
+        assert!(look().is_none() && health.waiting()[0].contains("tls.crt"), "{:?}", health.waiting());
+        let (one, two) = (pair(), pair());
+        fs::write(&files.certificate, &one.0).unwrap();
+        assert!(look().is_none() && health.waiting()[0].contains("tls.key"), "{:?}", health.waiting());
+        fs::write(&files.key, &one.1).unwrap();
+        let first = look().unwrap();
+        assert_eq!(health.waiting(), Vec::<String>::new());
+        assert!(Arc::ptr_eq(&first, &look().unwrap()), "nothing changed");
+        // Written one after the other, as by hand: in between they do not fit.
+        fs::write(&files.certificate, &two.0).unwrap();
+        assert!(Arc::ptr_eq(&first, &look().unwrap()) && health.waiting().is_empty());
+        fs::write(&files.key, &two.1).unwrap();
+        let second = look().unwrap();
+        assert!(!Arc::ptr_eq(&first, &second));
+        for broken in ["", "hunter2"] {
+            fs::write(&files.key, broken).unwrap();
+            assert!(Arc::ptr_eq(&second, &look().unwrap()) && health.waiting().is_empty());
+        }
+        let with_clients = Files { client_ca: Some(dir.join("ca.crt")), ..files.clone() };
+        fs::write(&files.key, &two.1).unwrap();
+        assert!(Content::read(&with_clients).is_err());
+        for (ca, good) in [("hunter2", false), (one.0.as_str(), true)] {
+            fs::write(dir.join("ca.crt"), ca).unwrap();
+            let config = Content::read(&with_clients).unwrap().config();
+            assert_eq!(config.is_ok(), good);
+            assert!(config.err().is_none_or(|why| !why.contains("hunter2")));
+        }
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

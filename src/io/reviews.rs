@@ -1,0 +1,103 @@
+//! Questions to an API server that store nothing: who are we there, and may somebody do something.
+
+use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+
+use http::{Method, Request};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::{
+    Api, Resource,
+    api::{DynamicObject, ListParams},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::{Error, apply::api_resource, clients::Connection, deadline, watch::PAGE_SIZE};
+use crate::plan::Kind;
+
+/// Longest wait for one answer.
+const TIMEOUT: Duration = Duration::from_secs(7);
+
+const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+
+/// The name under which an API server knows us. `plane` is for people.
+///
+/// # Errors
+/// Also when the server does not say.
+pub async fn own_name(connection: &Connection, plane: &str) -> Result<String, Error> {
+    let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
+    let what = || format!("create selfsubjectreview in {plane}");
+    let answer = post(connection, SELF, &question, what).await?;
+    match answer["status"]["userInfo"]["username"].as_str() {
+        Some(name) if !name.is_empty() => Ok(name.to_owned()),
+        _ => Err(Error::Answer { call: what(), why: "it names no user".into() }),
+    }
+}
+
+/// What an API server says to a SubjectAccessReview.
+///
+/// # Errors
+/// When it says nothing.
+pub async fn access(connection: &Connection, plane: &str, review: &Value) -> Result<Value, Error> {
+    post(connection, ACCESS, review, || format!("create subjectaccessreview in {plane}")).await
+}
+
+/// The metadata of every object of a kind in a namespace, by name.
+///
+/// # Errors
+/// When a page does not come.
+pub async fn metadata_in(
+    connection: &Connection,
+    plane: &str,
+    kind: Kind,
+    namespace: &str,
+) -> Result<BTreeMap<String, ObjectMeta>, Error> {
+    let resource = api_resource(kind);
+    let api: Api<DynamicObject> = Api::namespaced_with(connection.client(), namespace, &resource);
+    let what = || format!("list {} in namespace {namespace} of {plane}", resource.plural);
+    let (mut found, mut params) = (BTreeMap::new(), ListParams::default().limit(PAGE_SIZE));
+    loop {
+        let page = deadline(TIMEOUT, what, api.list_metadata(&params)).await?;
+        found.extend(page.items.into_iter().map(|o| (o.metadata.name.clone().unwrap_or_default(), o.metadata)));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+/// Every object of a kind on a control plane.
+///
+/// # Errors
+/// When a page does not come.
+pub async fn all<K>(connection: &Connection, plane: &str) -> Result<Vec<K>, Error>
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned,
+{
+    let api: Api<K> = Api::all(connection.client());
+    let what = || format!("list {} in {plane}", K::plural(&()));
+    let (mut found, mut params) = (Vec::new(), ListParams::default().limit(PAGE_SIZE));
+    loop {
+        let page = deadline(TIMEOUT, what, api.list(&params)).await?;
+        found.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(found),
+        }
+    }
+}
+
+async fn post(connection: &Connection, path: &str, body: &Value, what: impl Fn() -> String) -> Result<Value, Error> {
+    let client = connection.client();
+    let request = Request::builder()
+        .method(Method::POST)
+        .uri(path)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(body.to_string().into_bytes())
+        .map_err(|e| Error::Answer { call: what(), why: e.to_string() })?;
+    let answer = deadline(TIMEOUT, &what, client.request(request)).await;
+    if matches!(answer, Err(Error::Deadline { .. })) {
+        connection.renew();
+    }
+    answer
+}
