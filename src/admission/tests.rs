@@ -272,11 +272,8 @@ async fn what_needs_nothing_from_a_project_passes_without_one() {
     }]);
     assert_eq!(bed.refused(VALIDATE_DEPLOYMENT, &own).await, Vec::<String>::new());
     own["userInfo"]["username"] = "ada".into();
-    assert_eq!(
-        bed.refused(VALIDATE_DEPLOYMENT, &own).await.len(),
-        4,
-        "the annotation, the uid, the network, the Secret"
-    );
+    let refused = bed.refused(VALIDATE_DEPLOYMENT, &own).await;
+    assert_eq!(refused.len(), 5, "the annotation, the uid, the network, and both fields with the Secret: {refused:?}");
     let mut collector = deployment("system:serviceaccount:kube-system:generic-garbage-collector", &json!({}));
     collector["object"]["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
     assert!(bed.refused(VALIDATE_DEPLOYMENT, &collector).await.is_empty());

@@ -146,10 +146,10 @@ fn needed(path: &Path, template: &InstanceTemplateSpec, namespace: &str) -> Aske
             verb: "get",
             group: "",
             version: "v1",
-            resource: used.token.kind.plural(),
-            kind: used.token.kind.as_str(),
+            resource: used.data_ref.kind.plural(),
+            kind: used.data_ref.kind.as_str(),
             namespace: namespace.into(),
-            name: used.token.name,
+            name: used.data_ref.name,
         };
         add(access, path.child(&used.field));
     }

@@ -3,7 +3,7 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 
 use super::field::{FieldError, Path};
-use crate::api::{names, referenced::Token};
+use crate::api::{names, referenced::DataRef};
 
 /// Longest name of a port.
 const MAX_PORT_NAME: usize = 15;
@@ -35,11 +35,11 @@ pub fn dns_label(path: &Path, name: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// Says that a reference has no name, or none that an object could have, or one that is too long to be carried.
-pub fn source_name(path: &Path, token: &Token, errors: &mut Vec<FieldError>) {
+pub fn source_name(path: &Path, data_ref: &DataRef, errors: &mut Vec<FieldError>) {
     use crate::plan::references::NameFlaw;
-    match token.name.as_str() {
+    match data_ref.name.as_str() {
         "" => errors.push(FieldError::required(path, "name the object")),
-        name => match crate::plan::references::name_flaw(token) {
+        name => match crate::plan::references::name_flaw(data_ref) {
             None => {}
             Some(NameFlaw::TooLong { limit }) => errors.push(FieldError::too_long(
                 path,
@@ -50,7 +50,7 @@ pub fn source_name(path: &Path, token: &Token, errors: &mut Vec<FieldError>) {
             Some(NameFlaw::NoName) => errors.push(FieldError::invalid(
                 path,
                 name,
-                format!("no {} can have this name: it must be a DNS subdomain in lower case", token.kind.as_str()),
+                format!("no {} can have this name: it must be a DNS subdomain in lower case", data_ref.kind.as_str()),
             )),
         },
     }
@@ -81,7 +81,7 @@ pub fn is_c_identifier(text: &str) -> bool {
 /// What is wrong with the key of a label or an annotation.
 pub fn qualified_name(key: &str) -> Option<&'static str> {
     let (prefix, name) = key.split_once('/').map_or((None, key), |(prefix, name)| (Some(prefix), name));
-    if prefix.is_some_and(|prefix| prefix.len() > MAX_PREFIX || !Token::config_map(prefix).is_valid()) {
+    if prefix.is_some_and(|prefix| prefix.len() > MAX_PREFIX || !DataRef::config_map(prefix).is_valid()) {
         return Some("what stands before '/' must be a DNS subdomain in lower case");
     }
     if name.is_empty() || !is_label_value(name) {

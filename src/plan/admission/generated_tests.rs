@@ -147,7 +147,7 @@ fn passes_the_plans(workload: &Workload, bound: &BTreeSet<CityCode>) -> Result<(
         }
     }
     let needed = references(&workload.spec.template.spec);
-    let sources = needed.iter().map(|needed| (needed.token.clone(), Source::Present { size: 1 })).collect();
+    let sources = needed.iter().map(|needed| (needed.data_ref.clone(), Source::Present { size: 1 })).collect();
     let resolution = resolve(&needed, "shop", Limits::default(), &sources);
     prop_assert!(matches!(resolution, Resolution::Complete { .. }), "{:?}", resolution);
     Ok(())

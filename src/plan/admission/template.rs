@@ -32,7 +32,7 @@ pub(super) fn validate(path: &Path, template: &InstanceTemplateSpec, namespace: 
     volumes::validate(&path.child("volumes"), spec, errors);
     runtime::validate(&path.child("runtime"), spec, errors);
     for used in uses(spec) {
-        source_name(&path.child(&used.field), &used.token, errors);
+        source_name(&path.child(&used.field), &used.data_ref, errors);
     }
     let count = references(spec).len();
     if count > MAX_REFERENCES {
