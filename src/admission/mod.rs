@@ -29,6 +29,7 @@ use self::{
     server::{Room, refuse},
     tls::Certificate,
 };
+pub use crate::api::names::webhook::{MUTATE_WORKLOAD, VALIDATE_DEPLOYMENT, VALIDATE_WORKLOAD};
 use crate::{
     api::compute::{Workload, WorkloadDeployment},
     io::{Class, health::Health, listen::listen},
@@ -37,14 +38,6 @@ use crate::{
         request::{Facts, Subject, Verdict},
     },
 };
-
-/// Path of the webhook that judges Workloads.
-pub const VALIDATE_WORKLOAD: &str = "/validate-compute-datumapis-com-v1alpha-workload";
-/// Path of the webhook that gives Workloads defaults. There are none in this generation: a configuration of the Go
-/// operator's that still asks gets a yes.
-pub const MUTATE_WORKLOAD: &str = "/mutate-compute-datumapis-com-v1alpha-workload";
-/// Path of the webhook that judges WorkloadDeployments.
-pub const VALIDATE_DEPLOYMENT: &str = "/validate-compute-datumapis-com-v1alpha-workloaddeployment";
 
 /// How the webhooks are served.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::{
     net::Ipv4Addr,
     sync::{
         Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -326,83 +326,4 @@ async fn answer_of(stream: TcpStream) -> u16 {
     tokio::time::timeout(Duration::from_mins(1), answer(stream)).await.unwrap().0
 }
 
-#[tokio::test]
-async fn a_new_certificate_costs_no_request() {
-    let bed = Arc::new(bed(false).await);
-    let first = std::fs::read(bed.dir.join("tls.crt")).unwrap();
-    let first = CertificateDer::from_pem_slice(&first).unwrap();
-    // Made beside, then swapped as a whole, as kubelet does; clients trust both.
-    let second_dir = bed.dir.join("second");
-    std::fs::create_dir(&second_dir).unwrap();
-    let second = certify(&second_dir);
-    let mut roots = RootCertStore::empty();
-    roots.add(first).unwrap();
-    roots.add(second.clone()).unwrap();
-    let (done, total) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)));
-    let load: Vec<_> = (0..4)
-        .map(|_| {
-            let (bed, roots, done, second) = (bed.clone(), roots.clone(), done.clone(), second.clone());
-            let total = total.clone();
-            tokio::spawn(async move {
-                let mut seen = false;
-                let head = "GET /elsewhere HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-                while !(done.is_cancelled() && seen) {
-                    let mut stream = connect(bed.at, roots.clone()).await.expect("a connection during the rotation");
-                    seen |= stream.get_ref().1.peer_certificates().is_some_and(|chain| chain[0] == second);
-                    stream.write_all(head.as_bytes()).await.unwrap();
-                    assert_eq!(answer(stream).await.0, 404);
-                    total.fetch_add(1, Ordering::Relaxed);
-                }
-            })
-        })
-        .collect();
-    let under_way = total.clone();
-    let asked = async |more: usize| {
-        let wanted = under_way.load(Ordering::Relaxed) + more;
-        while under_way.load(Ordering::Relaxed) < wanted {
-            tokio::task::yield_now().await;
-        }
-    };
-    asked(20).await;
-    for name in ["tls.key", "tls.crt"] {
-        std::fs::rename(second_dir.join(name), bed.dir.join(name)).unwrap();
-    }
-    done.cancel();
-    for task in load {
-        tokio::time::timeout(Duration::from_mins(1), task).await.unwrap().unwrap();
-    }
-}
-
-#[tokio::test]
-async fn what_is_under_way_at_the_end_is_answered() {
-    let bed = bed(false).await;
-    let mut stream = bed.connect().await.unwrap();
-    stream.write_all(b"GET /elsewhere HTTP/1.1\r\nHost: localhost\r\n").await.unwrap();
-    bed.stop.cancel();
-    // API servers come to know of the end a little later: new connections are still served.
-    assert_eq!(bed.raw("GET /elsewhere", b"\r\n").await.0, 404);
-    stream.write_all(b"\r\n").await.unwrap();
-    assert_eq!(answer(stream).await.0, 404);
-}
-
-#[tokio::test]
-async fn without_a_name_of_our_own_nothing_is_served() {
-    let nobody = Router::new();
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-    let at = listener.local_addr().unwrap();
-    tokio::spawn(async move { axum::serve(listener, nobody).await });
-    let planes = || {
-        let config = kube::Config::new(format!("http://{at}").parse().unwrap());
-        Planes::single(Connection::new(config).unwrap())
-    };
-    let settings = |resolvers: &[&str]| Settings {
-        at: (Ipv4Addr::LOCALHOST, 0).into(),
-        files: Files { certificate: "none".into(), key: "none".into(), client_ca: None },
-        resolvers: resolvers.iter().map(|name| (*name).to_owned()).collect(),
-    };
-    let (health, stop) = (Health::default(), CancellationToken::new());
-    let error = start(settings(&[]), planes(), health.clone(), stop.clone()).await.unwrap_err();
-    assert!(error.contains("cannot find out who this operator is"), "{error}");
-    assert!(start(settings(&["resolver"]), planes(), health, stop.clone()).await.is_ok());
-    stop.cancel();
-}
+mod lifetime_tests;

@@ -269,6 +269,17 @@ impl Template {
     }
 }
 
+/// Paths under which API servers ask the admission webhooks (contract, section 6).
+pub mod webhook {
+    /// Judges Workloads.
+    pub const VALIDATE_WORKLOAD: &str = "/validate-compute-datumapis-com-v1alpha-workload";
+    /// Gives Workloads defaults. There are none in this generation: a configuration of the Go operator's that still asks gets
+    /// a yes.
+    pub const MUTATE_WORKLOAD: &str = "/mutate-compute-datumapis-com-v1alpha-workload";
+    /// Judges WorkloadDeployments.
+    pub const VALIDATE_DEPLOYMENT: &str = "/validate-compute-datumapis-com-v1alpha-workloaddeployment";
+}
+
 /// RFC 1123 label: what a namespace, a label value of ours and most derived names must be. `Err` says what is wrong.
 pub fn dns_label(text: &str) -> Result<(), String> {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';

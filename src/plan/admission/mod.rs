@@ -80,6 +80,8 @@ fn violations(workload: &Workload) -> Vec<FieldError> {
 }
 
 #[cfg(test)]
+mod data_tests;
+#[cfg(test)]
 mod generated_tests;
 #[cfg(test)]
 mod workload_tests;
