@@ -141,11 +141,7 @@ fn names_labels_and_annotations() {
 fn networks_and_runtime() {
     let spec = "spec.template.spec";
     let at = |rest: &str| format!("{spec}.{rest}");
-    let container = at("runtime.sandbox.containers.0");
     let machine = json!({ "volumeAttachments": [{ "name": "data" }] });
-    let ports = |list: &[(&str, i64)]| -> Value { list.iter().map(|(n, p)| json!({ "name": n, "port": p })).collect() };
-    let c = |rest: &str| format!("{container}.{rest}");
-    let shown = |rest: &str| format!("{spec}.runtime.sandbox.containers[0].{rest}");
     check(
         &containers(),
         &[
@@ -190,6 +186,28 @@ fn networks_and_runtime() {
                     (Required, &at("runtime.sandbox.containers")),
                 ],
             ),
+        ],
+    );
+    check(
+        &containers(),
+        &[(
+            &at("runtime.sandbox"),
+            Value::Null,
+            &[(Invalid, &at("volumes[0].name")), (Invalid, &at("volumes[1].name")), (Required, &at("runtime"))],
+        )],
+    );
+}
+
+#[test]
+fn what_a_container_has() {
+    let spec = "spec.template.spec";
+    let at = |rest: &str| format!("{spec}.{rest}");
+    let ports = |list: &[(&str, i64)]| -> Value { list.iter().map(|(n, p)| json!({ "name": n, "port": p })).collect() };
+    let c = |rest: &str| format!("{spec}.runtime.sandbox.containers.0.{rest}");
+    let shown = |rest: &str| format!("{spec}.runtime.sandbox.containers[0].{rest}");
+    check(
+        &containers(),
+        &[
             (&c("name"), json!(""), &[(Required, &shown("name"))]),
             (&c("name"), json!("A"), &[(Invalid, &shown("name"))]),
             (
@@ -223,14 +241,6 @@ fn networks_and_runtime() {
                 &[(Duplicate, &shown("volumeAttachments[1].mountPath"))],
             ),
         ],
-    );
-    check(
-        &containers(),
-        &[(
-            &at("runtime.sandbox"),
-            Value::Null,
-            &[(Invalid, &at("volumes[0].name")), (Invalid, &at("volumes[1].name")), (Required, &at("runtime"))],
-        )],
     );
 }
 
