@@ -157,10 +157,8 @@ impl Config {
         let files = [&local.path, &federation_kubeconfig, &file.discovery_kubeconfig, &file.project_kubeconfig];
         check_files(files.into_iter().chain([&file.quota_kubeconfig]).flatten())?;
         let networks = flags::networking_gate(&feature_gates)?;
-        let or_local = |path: Option<std::path::PathBuf>| match path {
-            Some(path) => Source { path: Some(path), context: None },
-            None => local.clone(),
-        };
+        let at = |path: PathBuf| Source { path: Some(path), context: None };
+        let or_local = |path: Option<PathBuf>| path.map_or_else(|| local.clone(), at);
         let unnamed = file.cluster_name.is_none() && cell && !management;
         let quota = match file.quota_kubeconfig.or_else(|| file.project_kubeconfig.clone()).filter(|_| cell) {
             None => None,
