@@ -63,7 +63,7 @@ pub(super) fn plan(
                 now,
             ),
         ],
-        location: networks.map_or_else(|| old.location.clone(), |networks| networks.location.clone()),
+        location: networks.and_then(|networks| networks.location.clone()).or_else(|| old.location.clone()),
         replicas: count(&|_| true),
         current_replicas: count(&|i| is_current(i, hash)),
         desired_replicas: desired,

@@ -136,11 +136,14 @@ fn held_for_its_claim(judged: &Judged<'_>, now: Timestamp) -> Vec<Write<Cell>> {
         "it is held until its ResourceClaim {claim} is given up, and this cell has no way to quota: set \
          discovery.quotaKubeconfigPath, or discovery.abandonClaims to leave claims behind"
     );
-    let held = Verdict::no(Reason::QuotaMisconfigured, text);
-    let held = held.into_condition(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
+    let held = |type_| {
+        let verdict = Verdict::no(Reason::QuotaMisconfigured, text.clone());
+        verdict.into_condition(old, type_, instance.metadata.generation, now)
+    };
     // What else we have said of it stays: an apply takes back what it does not repeat.
-    let kept = [condition::READY, condition::REFERENCED_DATA_READY].into_iter().filter_map(|type_| find(old, type_));
-    let conditions: Vec<Condition> = kept.cloned().chain([held]).collect();
+    let kept = find(old, condition::REFERENCED_DATA_READY).cloned();
+    let conditions: Vec<Condition> =
+        [held(condition::READY), held(condition::QUOTA_GRANTED)].into_iter().chain(kept).collect();
     Write::status(manager::INSTANCE, &json!({ "conditions": conditions }), instance).into_iter().collect()
 }
 

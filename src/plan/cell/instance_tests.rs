@@ -146,7 +146,11 @@ fn what_has_a_claim_is_held_where_quota_is_out_of_reach_until_somebody_says_othe
         .iter()
         .map(|c| format!("{} {}", c["type"].as_str().unwrap(), c["reason"].as_str().unwrap()))
         .collect();
-    assert_eq!(said, ["Ready Available", "QuotaGranted QuotaMisconfigured"]);
+    assert_eq!(
+        said,
+        ["Ready QuotaMisconfigured", "QuotaGranted QuotaMisconfigured"],
+        "who waits for its place reads why"
+    );
     let message = body["status"]["conditions"][1]["message"].as_str().unwrap();
     assert!(message.contains("quotaKubeconfigPath") && message.contains("discovery.abandonClaims"), "{message}");
     carry_out(&mut object, held.into_iter().next().unwrap());

@@ -120,7 +120,7 @@ pub fn surplus(
     let of_template = (&deployment.spec.template.spec.network_interfaces, &here);
     let of_instances = instances
         .iter()
-        .map(|instance| (&instance.spec.network_interfaces, instance.spec.location.as_ref().unwrap_or(&here)));
+        .filter_map(|instance| Some((&instance.spec.network_interfaces, instance.spec.location.as_ref()?)));
     let interfaces = [of_template].into_iter().chain(of_instances);
     let interfaces =
         interfaces.flat_map(|(all, location)| all.iter().enumerate().map(move |(i, one)| (i, one, location)));
@@ -131,12 +131,21 @@ pub fn surplus(
             Some(of(Some(location)).or_else(|| of(None))?.name_any())
         })
         .collect();
+    // Where an Instance is that does not say so, nobody knows: any binding of its networks may be the one.
+    let anywhere = |network: &NetworkReference| {
+        let unplaced = instances.iter().filter(|instance| instance.spec.location.is_none());
+        let mut networks = unplaced.flat_map(|instance| &instance.spec.network_interfaces);
+        networks.any(|interface| is_same_network(&interface.network, network))
+    };
     let controlled = observed.bindings.iter().filter(|binding| ownership::is_controlled_by(&***binding, deployment));
-    let surplus = controlled.filter(|binding| !used.contains(&binding.name_any()));
+    let surplus = controlled
+        .filter(|binding| !used.contains(&binding.name_any()))
+        .filter(|binding| !anywhere(&binding.spec.network));
     surplus.filter_map(|binding| Write::delete(&**binding)).collect()
 }
 
-/// The binding by which an interface has this network; in this location, when one is given. The spec of a binding cannot be
+/// The binding by which an interface has this network; in this location, when one is given. One on its way out is none: its
+/// network is being taken down. The spec of a binding cannot be
 /// changed, so that while Instances of an older template use the one of the plain name, another stands beside it.
 fn binding<'a>(
     observed: &'a Observed,
@@ -155,29 +164,36 @@ fn binding<'a>(
     };
     let controlled = observed.bindings.iter().map(|binding| &**binding);
     controlled
+        .filter(|binding| binding.metadata.deletion_timestamp.is_none())
         .filter(|binding| ownership::is_controlled_by(*binding, deployment))
         .filter(is_of_interface)
         .find(is_right)
 }
 
 /// The location of the deployment's city, and what is to be said about the choice: of several, the one in which it is
-/// already, else the first by name.
+/// already, by its status or by its bindings, else the first by name. Where it has bindings it stays, even while that
+/// location is not to be found: what runs there would be judged by another's networks.
 fn locate(
     observed: &Observed,
     deployment: &WorkloadDeployment,
 ) -> Result<(LocationReference, Option<String>), Verdict> {
     let written = &deployment.spec.city_code;
     CityCode::parse(written).map_err(|why| Verdict::no(Reason::NoMatchingLocation, why))?;
-    let held = deployment.status.as_ref().and_then(|status| status.location.as_ref());
     let by_name = |location: &&LocationReference| (location.name.clone(), location.namespace.clone());
-    let held = observed.locations.iter().find(|location| held.is_some_and(|held| is_same_location(held, location)));
-    let Some(chosen) = held.or_else(|| observed.locations.iter().min_by_key(by_name)) else {
+    let Some(first) = observed.locations.iter().min_by_key(by_name) else {
         return Err(Verdict::no(
             Reason::NoMatchingLocation,
             format!("no Location or LocationBinding of this cell has the city code {written}"),
         ));
     };
-    let note = (observed.locations.len() > 1).then(|| {
+    let controlled = observed.bindings.iter().filter(|binding| ownership::is_controlled_by(&***binding, deployment));
+    let bound: Vec<&LocationReference> = controlled.map(|binding| &binding.spec.location).collect();
+    let status = deployment.status.as_ref().and_then(|status| status.location.as_ref());
+    let held = status.or_else(|| bound.iter().copied().min_by_key(by_name));
+    let standing = observed.locations.iter().find(|location| held.is_some_and(|held| is_same_location(held, location)));
+    let used = held.filter(|held| bound.iter().any(|location| is_same_location(held, location)));
+    let chosen = standing.or(used).unwrap_or(first);
+    let note = (observed.locations.len() > 1 || standing.or(Some(first)) != Some(chosen)).then(|| {
         let mut names: Vec<&str> = observed.locations.iter().map(|location| location.name.as_str()).collect();
         names.sort_unstable();
         let names = names.join(", ");

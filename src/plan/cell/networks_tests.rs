@@ -319,6 +319,48 @@ fn of_several_locations_the_one_that_it_is_in_is_used_else_the_first_by_name() {
     }
 }
 
+/// Found by reading: a location that was made anew moved the deployment to another one meanwhile.
+#[test]
+fn a_deployment_stays_where_its_bindings_are_while_that_location_is_not_to_be_found() {
+    let mut cell = KnownCell::whole();
+    cell.locations = vec!["aaa", "dfw-0"];
+    let location = |cell: &KnownCell| {
+        let networks = judged(cell);
+        (networks.location.unwrap().name, networks.writes.len(), networks.note)
+    };
+    let (name, writes, note) = location(&cell);
+    assert_eq!((name.as_str(), writes), ("dfw-1", 0));
+    assert!(note.unwrap().contains("(aaa, dfw-0): dfw-1 is used"));
+    cell.objects.retain(|(kind, _), _| *kind != "NetworkBinding");
+    assert_eq!(location(&cell).0, "aaa", "nothing holds it");
+}
+
+/// Found by reading: a network that was given back at once opened gates by a binding that was being taken down.
+#[test]
+fn a_binding_on_its_way_out_is_none() {
+    let mut cell = KnownCell::whole();
+    let binding = cell.objects.get_mut(&("NetworkBinding", "wd-net-0".into())).unwrap();
+    binding["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    let Networks { writes, verdict, .. } = judged(&cell);
+    assert_eq!((writes.len(), verdict.reason.as_str()), (1, "NetworkProvisioning"));
+    assert!(writes[0].object.name.starts_with("wd-net-0-"), "the plain name is taken");
+    assert!(surplus(&cell.observed(), &deployment(), &[]).is_empty(), "it goes already");
+}
+
+/// Where an Instance is that does not say so, nobody knows.
+#[test]
+fn an_instance_without_a_location_keeps_every_binding_of_its_network() {
+    let mut cell = KnownCell::whole();
+    let mut other = cell.objects[&("NetworkBinding", "wd-net-0".into())].clone();
+    other["metadata"]["name"] = json!("wd-net-0-abc");
+    other["spec"]["location"]["name"] = json!("dfw-2");
+    cell.put("NetworkBinding", other);
+    cell.locations.push("dfw-2");
+    let gone = |instances: &[Shared<Instance>]| surplus(&cell.observed(), &deployment(), instances).len();
+    assert_eq!(gone(&[running("default", None)]), 0);
+    assert_eq!(gone(&[running("default", Some("dfw-1"))]), 1);
+}
+
 #[test]
 fn an_instance_of_an_older_template_is_judged_by_its_own_network() {
     let older = [NetworkInterface {

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -13,7 +12,7 @@ use serde_json::json;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance},
-        meta::{condition, finalizer, manager},
+        meta::{condition, finalizer, gate, manager},
         names,
         neighbours::ResourceClaim,
         reason::Reason,
@@ -164,13 +163,11 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         Claim::Present(claim) if claim.metadata.deletion_timestamp.is_some() => {
             steps.extend(reported(pending(format!("ResourceClaim {name} is being replaced"))));
         }
-        Claim::Present(claim)
-            if is_of_an_earlier(claim, instance) && sorted(&claim.spec.requests) != sorted(&amounts) =>
-        {
-            // What was granted to another size says nothing of this one. But what was claimed for this very Instance stays,
-            // however it was counted: it runs on that grant, and might not get another.
+        Claim::Present(claim) if is_gated(instance) && sorted(&claim.spec.requests) != sorted(&amounts) => {
+            // What was granted to another size, or to an earlier Instance of the name, says nothing of this one. But what
+            // an Instance runs on stays, however it was counted: it might not get another.
             steps.extend(reported(pending(format!(
-                "ResourceClaim {name} is being replaced: an earlier Instance of this name had other amounts"
+                "ResourceClaim {name} is being replaced: it is for other amounts than this Instance has"
             ))));
             steps.extend(Write::delete(&**claim).map(Step::Remote));
         }
@@ -189,10 +186,9 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
     Plan::until(steps, next).with(failure.map(Signal::Failed))
 }
 
-/// Whether a claim was made before its Instance was, and so for another of its name.
-fn is_of_an_earlier(claim: &ResourceClaim, instance: &Instance) -> bool {
-    let made = |at: Option<&Time>| at.map(|at| at.0);
-    made(claim.metadata.creation_timestamp.as_ref()) < made(instance.metadata.creation_timestamp.as_ref())
+/// Whether an Instance still waits behind the gate that a grant opens. What has passed it runs on the grant that it has.
+fn is_gated(instance: &Instance) -> bool {
+    instance.spec.controller.iter().flat_map(|c| &c.scheduling_gates).any(|g| g.name == gate::QUOTA)
 }
 
 fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {

@@ -201,13 +201,15 @@ fn a_claim_is_made_once_somebody_answers_for_it() {
     assert_eq!(reported(&decide(&bare, claim(|_| ()), 1)).1, ["apply Instance"]);
 }
 
-/// The claim of an Instance that lives is never made anew, however its amounts are counted now: it runs on that grant. One that
-/// was left behind by an earlier Instance of its name says nothing of this one's size.
+/// Once an Instance has passed its gate its claim is never made anew, however its amounts are counted now: it runs on that
+/// grant. Before, a grant to another size is none: one that an earlier Instance of the name left behind, or this one's own
+/// from before its template was changed.
 #[test]
-fn a_grant_to_an_earlier_instance_of_another_size_is_none_and_this_ones_stays() {
-    let bigger = |born: i64| {
+fn a_grant_to_another_size_is_none_and_what_runs_keeps_its_own() {
+    let bigger = |gates: &[&str]| {
+        let gates: Vec<Value> = gates.iter().map(|name| json!({ "name": name })).collect();
         instance(|i| {
-            i["metadata"]["creationTimestamp"] = json!(at(born).to_string());
+            i["spec"]["controller"] = json!({ "templateHash": "h", "schedulingGates": gates });
             i["spec"]["runtime"]["sandbox"] = json!({ "containers": [
                 { "name": "a", "image": "i", "resources": { "limits": { "cpu": "1500m", "memory": "1Gi" } } },
                 { "name": "b", "image": "i", "resources": { "limits": { "cpu": "2", "memory": "100M" } } },
@@ -215,17 +217,24 @@ fn a_grant_to_an_earlier_instance_of_another_size_is_none_and_this_ones_stays() 
         })
     };
     let granted = || claim(|c| c["status"] = granted("True", "QuotaAvailable"));
-    for born in [-60, 0] {
-        assert_eq!(reported(&decide(&bigger(born), granted(), 1)), ("True QuotaAvailable".into(), vec![]), "{born}");
+    for gates in [&[][..], &["Network"]] {
+        assert_eq!(
+            reported(&decide(&bigger(gates), granted(), 1)),
+            ("True QuotaAvailable".into(), vec![]),
+            "{gates:?}"
+        );
     }
+    let waits = bigger(&["Network", "Quota"]);
     assert_eq!(
-        reported(&decide(&bigger(1), granted(), 1)),
+        reported(&decide(&waits, granted(), 1)),
         ("Unknown PendingEvaluation".into(), vec!["delete ResourceClaim default/instance-wd-0".into()])
     );
-    let same = instance(|i| i["metadata"]["creationTimestamp"] = json!(at(1).to_string()));
+    let same = instance(|i| {
+        i["spec"]["controller"] = json!({ "templateHash": "h", "schedulingGates": [{ "name": "Quota" }] });
+    });
     assert_eq!(reported(&decide(&same, granted(), 1)).0, "True QuotaAvailable");
     let leaving = claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(1).to_string()));
-    assert_eq!(reported(&decide(&bigger(1), leaving, 1)).1, Vec::<String>::new());
+    assert_eq!(reported(&decide(&waits, leaving, 1)).1, Vec::<String>::new());
 }
 
 /// A claim with these labels, `None` for one that is missing.

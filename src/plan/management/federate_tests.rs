@@ -332,34 +332,3 @@ fn a_snapshot_is_decided_again_from_its_record() {
 
 #[path = "federate_repair_tests.rs"]
 mod repairs;
-
-/// Found by reading: while cells ran the Go operator no generation was ever observed, and data that a template had dropped was
-/// never released.
-#[test]
-fn a_cell_of_the_go_operators_is_believed_by_what_its_copy_has_seen() {
-    let status = |observed: &Value| -> Value {
-        let mut status = json!({ "replicas": 1, "currentReplicas": 1, "desiredReplicas": 1, "readyReplicas": 1, "updatedReplicas": 1 });
-        status.as_object_mut().unwrap().extend(observed.as_object().unwrap().clone());
-        status
-    };
-    for (observed, expected) in [
-        (json!({}), None),
-        (json!({ "observedGeneration": 2 }), None),
-        (json!({ "observedGeneration": 3 }), Some(7)),
-        (json!({ "observedGeneration": 4 }), Some(7)),
-        (json!({ "observedGeneration": 4, "observedSourceGeneration": 6 }), Some(6)),
-    ] {
-        let copy: WorkloadDeployment = serde_json::from_value(json!({
-            "metadata": { "name": "web", "generation": 3, "annotations": { annotation::SOURCE_GENERATION: "7" } },
-            "spec": {
-                "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "DFW",
-                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
-                "scaleSettings": { "minReplicas": 1 },
-            },
-            "status": status(&observed),
-        }))
-        .unwrap();
-        let mirrored = status::mirrored(&copy, copy.status.as_ref().unwrap());
-        assert_eq!(mirrored.observed_generation, expected, "{observed}");
-    }
-}

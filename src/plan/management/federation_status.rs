@@ -1,14 +1,13 @@
 //! The status of a project's deployment: what the cell reports, whether it has what it was given, and its data.
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 use serde_json::json;
 
 use super::{diagnosis::Delivery, repair, resolve::Data, unheard};
 use crate::{
     api::{
         compute::{Condition, WorkloadDeployment, WorkloadDeploymentStatus},
-        meta::{annotation, condition, manager},
+        meta::{condition, manager},
         reason::Reason,
     },
     plan::{
@@ -96,7 +95,7 @@ pub(super) fn plan(
         event::on(deployment, CONTROLLER, &note, now)
     });
     let reason = news.map(Condition::reason);
-    let mut status = copy.zip(report).map_or_else(|| old.clone(), |(copy, report)| mirrored(copy, report));
+    let mut status = report.map_or_else(|| old.clone(), mirrored);
     if let Some(unheard) = unheard::verdict(deployment, finding, lasts.unheard) {
         let readiness = [condition::AVAILABLE, condition::REPLICAS_READY];
         for said in status.conditions.iter_mut().filter(|said| readiness.contains(&&*said.type_)) {
@@ -121,13 +120,11 @@ fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, events: &[Str
     new.reason != Reason::Propagated && changed && !goes_on && !events.contains(&new.reason)
 }
 
-/// The cell's report, in the project's terms: generations are those of the project's object. A cell of the Go operator
-/// knows nothing of that one; when it has observed as many changes as the copy has had, it has observed what the copy was last
-/// made from.
-pub(super) fn mirrored(copy: &WorkloadDeployment, report: &WorkloadDeploymentStatus) -> WorkloadDeploymentStatus {
-    let copied = || copy.annotations().get(annotation::SOURCE_GENERATION)?.parse().ok();
-    let is_up_to_date = report.observed_generation.is_some() && report.observed_generation >= copy.metadata.generation;
-    let observed = report.observed_source_generation.or_else(|| copied().filter(|_| is_up_to_date));
+/// The cell's report, in the project's terms: generations are those of the project's object. For a cell of the Go operator,
+/// which knows nothing of that one, the interpreter says it, beside the cell's own object: generations of two objects cannot be
+/// compared.
+pub(super) fn mirrored(report: &WorkloadDeploymentStatus) -> WorkloadDeploymentStatus {
+    let observed = report.observed_source_generation;
     let conditions =
         report.conditions.iter().map(|c| Condition { observed_generation: observed, ..c.clone() }).collect();
     WorkloadDeploymentStatus {

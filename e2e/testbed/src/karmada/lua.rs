@@ -38,6 +38,27 @@ mod tests {
         assert_eq!(status, object["status"]);
     }
 
+    /// Found by reading: generations of the hub's object and of the cell's were compared, which have nothing to do with each other.
+    #[test]
+    fn a_cell_of_the_go_operators_has_observed_what_came_with_its_own_object() {
+        let customization = include_str!("../../../../config/components/federation/interpreter.yaml");
+        let customization: Value = serde_saphyr::from_str(customization).unwrap();
+        let script = customization["spec"]["customizations"]["statusReflection"]["luaScript"].as_str().unwrap();
+        let marks = json!({ "compute.datumapis.com/source-generation": "7" });
+        for (annotations, status, observed) in [
+            (&marks, json!({ "replicas": 1, "observedGeneration": 12 }), json!(7)),
+            (&marks, json!({ "replicas": 1, "observedGeneration": 11 }), json!(null)),
+            (&marks, json!({ "replicas": 1 }), json!(null)),
+            (&marks, json!({ "replicas": 1, "observedGeneration": 12, "observedSourceGeneration": 6 }), json!(6)),
+            (&json!({}), json!({ "replicas": 1, "observedGeneration": 12 }), json!(null)),
+            (&json!(null), json!({ "replicas": 1, "observedGeneration": 12 }), json!(null)),
+        ] {
+            let object = json!({ "metadata": { "generation": 12, "annotations": annotations }, "status": status });
+            let said = call(script, "ReflectStatus", &[&object]).unwrap();
+            assert_eq!((&said["observedSourceGeneration"], &said["replicas"]), (&observed, &json!(1)), "{object}");
+        }
+    }
+
     /// Found by reading: a number above which `minReplicas` was raised stood in the cell for ever.
     #[test]
     fn a_cells_number_of_instances_is_kept_within_the_bounds_where_autoscaling_is_asked_for() {
