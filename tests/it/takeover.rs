@@ -9,7 +9,7 @@ use crate::common::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{
-    Client, ResourceExt,
+    Api, Client, ResourceExt,
     api::{DynamicObject, PostParams},
 };
 use serde_json::{Value, json};
@@ -220,13 +220,22 @@ fn what_the_go_operator_wrote_runs_on_and_follows() {
     });
 }
 
+/// Writes the copy as an editor does, with these environment variables and this book of who wrote what; again, where another
+/// write came between.
+async fn edit_copy(copies: &Api<DynamicObject>, names: &[&str], book: Option<&[ManagedFieldsEntry]>) {
+    eventually("the copy is edited", || async {
+        let mut copy = copies.get(WD).await.map_err(|e| e.to_string())?;
+        copy.data["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = env(names);
+        copy.metadata.managed_fields = book.map(<[_]>::to_vec);
+        copies.replace(WD, &by("kubectl-edit"), &copy).await.map(drop).map_err(|e| e.to_string())
+    })
+    .await;
+}
+
 /// What somebody writes into the copy goes by the same way.
 async fn a_hands_edit_goes(world: &World, hub: &str) {
     let copies = api(&world.hub, "WorkloadDeployment", hub);
-    let mut copy = copies.get(WD).await.unwrap();
-    copy.data["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = env(&["BAR", "BAZ", "MINE"]);
-    copy.metadata.managed_fields = None;
-    copies.replace(WD, &by("kubectl-edit"), &copy).await.unwrap();
+    edit_copy(&copies, &["BAR", "BAZ", "MINE"], None).await;
     eventually("the hand's edit is gone", || async {
         let copy = copies.get(WD).await.map_err(|e| e.to_string())?;
         let right = !copy.data.to_string().contains("MINE") && owners(&copy).len() == 1;
@@ -236,10 +245,7 @@ async fn a_hands_edit_goes(world: &World, hub: &str) {
     arrives(world, hub, 3, &["BAR", "BAZ"]).await;
 
     // And so does what was there before somebody emptied the book of who wrote what.
-    let mut copy = copies.get(WD).await.unwrap();
-    copy.data["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = env(&["BAR", "BAZ", "LOST"]);
-    copy.metadata.managed_fields = Some(vec![ManagedFieldsEntry::default()]);
-    copies.replace(WD, &by("kubectl-edit"), &copy).await.unwrap();
+    edit_copy(&copies, &["BAR", "BAZ", "LOST"], Some(&[ManagedFieldsEntry::default()])).await;
     eventually("what nobody is known to have written is gone", || async {
         let copy = copies.get(WD).await.map_err(|e| e.to_string())?;
         let right = !copy.data.to_string().contains("LOST") && owners(&copy).len() == 1;
