@@ -1,6 +1,6 @@
 //! Wiring: clients, watches, leadership, controllers, and an orderly end.
 
-use std::time::Duration;
+use std::{iter, time::Duration};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -56,6 +56,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         None => None,
     };
     let admission_health = config.webhook.as_ref().map(|_| Health::default());
+    // Nothing is ready before what readiness waits for has even been registered.
+    let starting: Vec<_> = iter::once(&health).chain(&admission_health).map(|h| h.watch("start".into())).collect();
     if let Some(at) = config.health {
         admin::serve_health(at, health.clone(), admission_health.clone(), stop.clone()).map_err(Failure::Config)?;
     }
@@ -64,9 +66,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     }
     // On every replica, whoever leads, and before anything that may wait.
     let admission = match (&config.webhook, admission_health) {
-        (Some(webhook), Some(health)) => Some(start_admission(&config, webhook, local.clone(), health, &stop).await?),
+        (Some(webhook), Some(health)) => Some(start_admission(&config, webhook, local.clone(), &health, &stop).await?),
         _ => None,
     };
+    drop(starting);
     let management = match hub.clone().filter(|_| config.management) {
         Some(hub) => Some(start_management(&config, local.clone(), hub, &health, &metrics, &stop).await?),
         None => None,
@@ -122,7 +125,7 @@ async fn start_admission(
     config: &Config,
     webhook: &Webhook,
     local: Connection,
-    health: Health,
+    health: &Health,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<()>, Failure> {
     let planes = match &config.discovery {

@@ -8,34 +8,41 @@ mod review;
 mod server;
 mod tls;
 
-use std::{collections::BTreeSet, net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
-    body::Body,
+    body::{Body, Bytes},
     extract::State,
     http::{HeaderMap, StatusCode, header},
     response::{IntoResponse, Response},
     routing::post,
 };
+use kube::Resource;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
-pub use self::{planes::Planes, tls::Files};
 use self::{
+    planes::Plane,
     review::Request,
     server::{Room, refuse},
     tls::Certificate,
 };
+pub use self::{planes::Planes, tls::Files};
 pub use crate::api::names::webhook::{MUTATE_WORKLOAD, VALIDATE_DEPLOYMENT, VALIDATE_WORKLOAD};
 use crate::{
     api::compute::{Workload, WorkloadDeployment},
     io::{Class, health::Health, listen::listen},
     plan::admission::{
         deployment::Identities,
-        request::{Facts, Subject, Verdict},
+        request::{Facts, Needs, Subject, Verdict},
     },
 };
 
@@ -61,17 +68,21 @@ struct Webhooks {
 ///
 /// # Errors
 /// One line: when the address cannot be had, or when nobody but `system:masters` could ever write what this operator writes,
-/// because the one project's API server will not say who we are there.
+/// because the API server, of the one project or of all, will not say who we are there.
 pub async fn start(
     settings: Settings,
     planes: Planes,
-    health: Health,
+    health: &Health,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, String> {
     let Settings { at, files, resolvers } = settings;
-    if let Planes::Single(plane) = &planes
+    let own = match planes.home() {
+        Ok(_) if !resolvers.is_empty() => Ok(()),
+        Ok(plane) => plane.own_name().await.map(|_| ()),
+        Err(why) => Err((Class::Invalid, why)),
+    };
+    if let Err((class, why)) = own
         && resolvers.is_empty()
-        && let Err((class, why)) = plane.own_name().await
         && matches!(class, Class::Forbidden | Class::Gone | Class::Invalid)
     {
         return Err(format!(
@@ -81,7 +92,9 @@ pub async fn start(
     let listener = listen(at).map_err(|e| format!("cannot serve admission webhooks on {at}: {e}"))?;
     tracing::info!(what = "admission webhooks", at = %listener.local_addr().unwrap_or(at), "serving");
     let certificate = Certificate::default();
-    tokio::spawn(certificate.clone().keep(files, health, stop.clone()));
+    // Readiness waits for it from now on, not from whenever its task first runs.
+    let entry = health.watch(tls::WHAT.into());
+    tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
     let webhooks = Arc::new(Webhooks { planes, resolvers, room: Room::default() });
     Ok(tokio::spawn(server::serve(listener, certificate, router(webhooks), stop)))
 }
@@ -108,7 +121,7 @@ async fn validate_deployment(State(webhooks): Shared, headers: HeaderMap, body: 
 
 async fn mutate_workload(State(webhooks): Shared, headers: HeaderMap, body: Body) -> Response {
     match webhooks.question(&headers, body).await {
-        Ok((request, _held)) => json(&request.answer(&Verdict::default())),
+        Ok((request, ..)) => json(&request.answer(&Verdict::default())),
         Err(answer) => answer,
     }
 }
@@ -118,21 +131,25 @@ fn json(answer: &Value) -> Response {
 }
 
 impl Webhooks {
-    async fn validate<K: DeserializeOwned>(
+    async fn validate<K: DeserializeOwned + Resource>(
         &self,
         headers: &HeaderMap,
         body: Body,
         subject: impl FnOnce(K, Option<K>) -> Subject,
     ) -> Response {
-        let (mut request, _held) = match self.question(headers, body).await {
+        let began = Instant::now();
+        let (request, body, held) = match self.question(headers, body).await {
             Ok(question) => question,
             Err(answer) => return answer,
         };
-        let answer = match request.objects::<K>() {
+        let (objects, size) = (request.objects::<K>(&body), body.len());
+        // From here on a project's API server may have to be waited for, with room of that project's own.
+        drop((body, held));
+        let answer = match objects {
             Err(why) => request.unreadable(&why),
             Ok(None) => request.answer(&Verdict::default()),
             Ok(Some((new, old))) => {
-                let verdict = self.judge(&request, &subject(new, old)).await;
+                let verdict = self.judge(&request, &subject(new, old), size, began).await;
                 if !verdict.errors.is_empty() {
                     let fields: Vec<&str> = verdict.errors.iter().map(|error| error.field.as_str()).take(10).collect();
                     let (kind, namespace, name) = (&request.kind.kind, &request.namespace, &request.name);
@@ -144,8 +161,12 @@ impl Webhooks {
         json(&answer)
     }
 
-    /// Reads the question; what comes with it is to be kept as long as the question.
-    async fn question(&self, headers: &HeaderMap, body: Body) -> Result<(Request, OwnedSemaphorePermit), Response> {
+    /// Reads the question, without its objects; the permit is to be kept as long as the bytes that they are in.
+    async fn question(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<(Request, Bytes, OwnedSemaphorePermit), Response> {
         let is_json = headers
             .get(header::CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok())
@@ -155,29 +176,49 @@ impl Webhooks {
         }
         let (bytes, held) = self.room.read(headers.get(header::CONTENT_LENGTH), body).await?;
         let request = Request::read(&bytes).map_err(|why| refuse(StatusCode::BAD_REQUEST, &why))?;
-        Ok((request, held))
+        Ok((request, bytes, held))
     }
 
-    async fn judge(&self, request: &Request, subject: &Subject) -> Verdict {
-        let (user, began) = (&request.user_info, Instant::now());
-        let plane = self.planes.of(user);
+    /// `size`: of the question, in bytes.
+    async fn judge(&self, request: &Request, subject: &Subject, size: usize, began: Instant) -> Verdict {
+        let left = || planes::DEADLINE.saturating_sub(began.elapsed());
+        let user = &request.user_info;
         let mut identities = Identities { own: Err("not asked".into()), resolvers: self.resolvers.clone() };
-        if subject.needs_identity(user) {
-            identities.own = match self.planes.of_identity(&plane) {
-                Ok(plane) => plane.own_name().await.map_err(|(_, why)| why),
+        let needs_identity = subject.needs_identity(user);
+        if !needs_identity && subject.needs(user, &identities).is_empty() {
+            return subject.judge(user, &identities, &Facts::unknown(&Needs::default(), "not asked"));
+        }
+        let plane = self.planes.of(user);
+        // One place under way for all that is asked, wherever.
+        let entered = match self.planes.of_identity(&plane) {
+            Ok(asked) => asked.enter(size, left()).await.map(|place| (asked, place)),
+            Err(why) => Err(why),
+        };
+        let (plane, asked) = match &entered {
+            Ok((asked, _)) => (plane, Ok(asked)),
+            Err(why) => (Err(why.clone()), Err(why.clone())),
+        };
+        if needs_identity {
+            identities.own = match asked {
+                Ok(asked) => who(asked, left()).await,
                 Err(why) => Err(why),
             };
         }
         let needs = subject.needs(user, &identities);
         let facts = match &plane {
             _ if needs.is_empty() => Facts::unknown(&needs, "not asked"),
-            Ok(plane) => {
-                let left = planes::DEADLINE.saturating_sub(began.elapsed());
-                plane.read(&needs, user, &request.namespace, left).await
-            }
+            Ok(plane) => plane.read(&needs, user, &request.namespace, left()).await,
             Err(why) => Facts::unknown(&needs, why),
         };
         subject.judge(user, &identities, &facts)
+    }
+}
+
+/// Who we are on a control plane.
+async fn who(plane: &Plane, within: Duration) -> Result<String, String> {
+    match tokio::time::timeout(within, plane.own_name()).await {
+        Ok(found) => found.map_err(|(_, why)| why),
+        Err(_) => Err("no answer in time".into()),
     }
 }
 

@@ -7,7 +7,10 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use tokio::sync::OnceCell;
+use tokio::{
+    sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
+    time::timeout,
+};
 
 use crate::{
     api::{names::ProjectName, neighbours::LocationBinding},
@@ -38,6 +41,12 @@ const PARALLEL: usize = 32;
 /// Longest that one request may take for all that it needs; the API servers wait for ten seconds.
 pub(super) const DEADLINE: Duration = Duration::from_secs(8);
 
+/// Objects of one project that are under way at a time, in KiB of their text; as many again may wait for that.
+const MAX_UNDER_WAY_KIB: u32 = 8 << 10;
+
+/// What the smallest counts for, so that requests under way are few, too.
+const LEAST_KIB: u32 = 512;
+
 /// Most connections to projects that are kept; the one that was used longest ago goes first.
 const MAX_KEPT: usize = 256;
 
@@ -62,6 +71,9 @@ pub struct Plane {
     name: String,
     connection: Connection,
     own: OnceCell<String>,
+    /// In KiB: what is under way, and what waits for that.
+    under_way: Arc<Semaphore>,
+    waiting: Semaphore,
 }
 
 impl Planes {
@@ -84,6 +96,14 @@ impl Planes {
         match self {
             Self::Single(plane) => Ok(plane.clone()),
             Self::Milo(known) => known.get(&project_of(user)?),
+        }
+    }
+
+    /// Where to ask at the start who we are: the one project, or the host of all.
+    pub(super) fn home(&self) -> Result<Arc<Plane>, String> {
+        match self {
+            Self::Single(plane) => Ok(plane.clone()),
+            Self::Milo(known) => known.host.clone(),
         }
     }
 
@@ -132,7 +152,26 @@ impl Plane {
     }
 
     fn called(name: String, connection: Connection) -> Arc<Self> {
-        Arc::new(Self { name, connection, own: OnceCell::new() })
+        let room = || Semaphore::new(MAX_UNDER_WAY_KIB as usize);
+        Arc::new(Self { name, connection, own: OnceCell::new(), under_way: Arc::new(room()), waiting: room() })
+    }
+
+    /// Waits until so few requests of this project are under way that one more may be, whose objects were so large. A
+    /// project whose API server is slow holds up, and fills the memory with, nobody's requests but its own.
+    ///
+    /// # Errors
+    /// When too many wait already, or too long.
+    pub(super) async fn enter(&self, bytes: usize, within: Duration) -> Result<OwnedSemaphorePermit, String> {
+        let kib = u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX).clamp(LEAST_KIB, MAX_UNDER_WAY_KIB);
+        if let Ok(permit) = self.under_way.clone().try_acquire_many_owned(kib) {
+            return Ok(permit);
+        }
+        let too_many = || format!("{}: too many requests are under way", self.name);
+        let _waits = self.waiting.try_acquire_many(kib).map_err(|_| too_many())?;
+        match timeout(within, self.under_way.clone().acquire_many_owned(kib)).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(too_many()),
+        }
     }
 
     /// The name under which this operator writes there; asked for once.
@@ -155,7 +194,7 @@ impl Plane {
             Facts { bound, workloads, answers }
         };
         let late = || Facts::unknown(needs, &format!("{}: no answer within {} s", self.name, DEADLINE.as_secs()));
-        tokio::time::timeout(within, all).await.unwrap_or_else(|_| late())
+        timeout(within, all).await.unwrap_or_else(|_| late())
     }
 
     async fn bound(&self, needed: bool) -> Bound {
@@ -172,14 +211,14 @@ impl Plane {
         if !needed {
             return Err("not asked".into());
         }
-        let found = reviews::metadata_in(&self.connection, &self.name, Kind::Workload, namespace).await;
-        let found = found.map_err(|error| error.to_string())?;
-        Ok(found.into_iter().map(|(name, metadata)| (name, metadata.uid.unwrap_or_default())).collect())
+        let found = reviews::uids_in(&self.connection, &self.name, Kind::Workload, namespace).await;
+        found.map_err(|error| error.to_string())
     }
 
     async fn answers(&self, needs: &Needs, user: &User) -> BTreeMap<Access, Answer> {
-        let ask = |access: &Access| {
-            let (access, review) = (access.clone(), access.review(user));
+        // Each review repeats all that is known of the user: it is made when its turn comes, not all at once.
+        let ask = |access: Access| {
+            let review = access.review(user);
             let (connection, plane) = (self.connection.clone(), self.name.clone());
             async move {
                 let answer = match reviews::access(&connection, &plane, &review).await {
@@ -189,8 +228,8 @@ impl Plane {
                 (access, answer)
             }
         };
-        let all: Vec<_> = needs.accesses.keys().map(ask).collect();
-        stream::iter(all).buffer_unordered(PARALLEL).collect().await
+        let all: Vec<Access> = needs.accesses.keys().cloned().collect();
+        stream::iter(all).map(ask).buffer_unordered(PARALLEL).collect().await
     }
 }
 
@@ -217,6 +256,31 @@ mod tests {
         }
         let error = project_of(&user(&[])).unwrap_err();
         assert!(error.contains(PARENT_NAME), "{error}");
+    }
+
+    #[tokio::test]
+    async fn so_much_of_one_project_is_under_way_and_so_much_waits() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let plane = Plane::new(&ProjectName::new("shop"), Connection::new(config).unwrap());
+        let (minute, half) = (Duration::from_mins(1), (MAX_UNDER_WAY_KIB as usize) << 9);
+        let large = plane.enter(half, minute).await.unwrap();
+        let mut small = Vec::new();
+        for _ in 0..MAX_UNDER_WAY_KIB / LEAST_KIB / 2 {
+            small.push(plane.enter(1, minute).await.unwrap());
+        }
+        assert!(plane.enter(1, Duration::ZERO).await.is_err(), "nobody leaves");
+        // Two wait, and a third is one too many.
+        let mut waits: Vec<_> = [half, half].into_iter().map(|bytes| Box::pin(plane.enter(bytes, minute))).collect();
+        for waiting in &mut waits {
+            assert!(futures::poll!(waiting).is_pending());
+        }
+        let error = plane.enter(1, minute).await.unwrap_err();
+        assert!(error.contains("shop") && error.contains("too many requests"), "{error}");
+        drop(large);
+        drop(waits.remove(0).await.unwrap());
+        drop(small);
+        drop(waits.remove(0).await.unwrap());
+        drop(plane.enter(1, minute).await.unwrap());
     }
 
     #[tokio::test]

@@ -1,5 +1,6 @@
 //! The wire of admission.k8s.io/v1: what an API server asks, and what it is answered.
 
+use kube::Resource;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -12,7 +13,7 @@ use crate::plan::admission::{
 /// The only version that there is.
 const API_VERSION: &str = "admission.k8s.io/v1";
 
-/// The question. Objects stay as they came until it is known of which kind they are.
+/// The question without its objects: these are read once it is known of which kind they are, from the same bytes.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct AdmissionReview {
@@ -44,12 +45,25 @@ pub(super) struct Request {
     /// Who writes.
     #[serde(default)]
     pub user_info: User,
-    /// The object to be.
-    #[serde(default)]
-    object: Value,
-    /// The object that is.
-    #[serde(default)]
-    old_object: Value,
+}
+
+/// A question of which only a part is read.
+#[derive(Deserialize)]
+struct Only<T> {
+    request: T,
+}
+
+/// The object to be.
+#[derive(Deserialize)]
+struct New<K> {
+    object: K,
+}
+
+/// The object that is.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Old<K> {
+    old_object: K,
 }
 
 /// A kind by name.
@@ -79,11 +93,12 @@ impl Request {
         if request.uid.is_empty() { Err("the request has no uid".into()) } else { Ok(request) }
     }
 
-    /// The object to be, and on update the one that is. `None` for a request that is nobody's business here.
+    /// The object to be, and on update the one that is, of the question's bytes. `None` for a request that is nobody's
+    /// business here. Nothing is held beside the objects themselves: a tree of JSON takes many times its text.
     ///
     /// # Errors
     /// One line, when they are not of this kind.
-    pub fn objects<K: DeserializeOwned>(&mut self) -> Result<Option<(K, Option<K>)>, String> {
+    pub fn objects<K: DeserializeOwned + Resource>(&self, body: &[u8]) -> Result<Option<(K, Option<K>)>, String> {
         let is_update = match self.operation.as_str() {
             "CREATE" => false,
             "UPDATE" => true,
@@ -92,17 +107,22 @@ impl Request {
         if !self.sub_resource.is_empty() {
             return Ok(None);
         }
-        let namespace = self.namespace.clone();
-        let read = |mut object: Value, which: &str| -> Result<K, String> {
-            // A namespace that the object leaves out is the request's.
-            if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-                metadata.entry("namespace").or_insert_with(|| namespace.clone().into());
-            }
-            serde_json::from_value(object).map_err(|e| format!("the {which} cannot be read: {}", without_values(&e)))
+        let new: Only<New<K>> =
+            serde_json::from_slice(body).map_err(|e| format!("the object cannot be read: {}", without_values(&e)))?;
+        let old = if is_update {
+            let old: Only<Old<K>> = serde_json::from_slice(body)
+                .map_err(|e| format!("the old object cannot be read: {}", without_values(&e)))?;
+            Some(self.placed(old.request.old_object))
+        } else {
+            None
         };
-        let new = read(self.object.take(), "object")?;
-        let old = if is_update { Some(read(self.old_object.take(), "old object")?) } else { None };
-        Ok(Some((new, old)))
+        Ok(Some((self.placed(new.request.object), old)))
+    }
+
+    /// A namespace that the object leaves out is the request's.
+    fn placed<K: Resource>(&self, mut object: K) -> K {
+        object.meta_mut().namespace.get_or_insert_with(|| self.namespace.clone());
+        object
     }
 
     /// The answer to a request that was judged.
@@ -188,8 +208,9 @@ mod tests {
             let error = Request::read(body).err().unwrap();
             assert!(error.contains(words) && !error.contains("hunter2"), "{error}");
         }
-        let mut bad = Request::read(&question(&json!({ "object": { "spec": "hunter2" } }))).unwrap();
-        let error = bad.objects::<Workload>().unwrap_err();
+        let body = question(&json!({ "object": { "spec": "hunter2" } }));
+        let bad = Request::read(&body).unwrap();
+        let error = bad.objects::<Workload>(&body).unwrap_err();
         assert!(error.starts_with("the object cannot be read") && !error.contains("hunter2"), "{error}");
         assert_eq!(bad.unreadable(&error)["response"]["status"]["code"], 400);
     }
@@ -198,7 +219,10 @@ mod tests {
     fn only_creation_and_update_of_the_object_itself_are_judged() {
         let old = json!({ "metadata": { "name": "web", "namespace": "old" }, "spec": { "placements": [], "template": {
             "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } } } });
-        let objects = |more| Request::read(&question(&more)).unwrap().objects::<Workload>().unwrap();
+        let objects = |more| {
+            let body = question(&more);
+            Request::read(&body).unwrap().objects::<Workload>(&body).unwrap()
+        };
         let (new, before) = objects(json!({ "oldObject": old })).unwrap();
         assert_eq!(new.metadata.namespace.as_deref(), Some("shop"), "the request's");
         assert_eq!(before.unwrap().metadata.namespace.as_deref(), Some("old"));

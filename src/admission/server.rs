@@ -123,7 +123,8 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Reads a body, once there is room for it. The permit is to be kept as long as the body.
+    /// Reads a body, once there is room for it. The permit is to be kept as long as the body, and no longer: while a
+    /// project's API server is waited for, others need the room.
     ///
     /// # Errors
     /// The answer to give instead.

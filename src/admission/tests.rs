@@ -4,7 +4,7 @@ use std::{
     net::Ipv4Addr,
     sync::{
         Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -37,6 +37,9 @@ const DIR: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/shop/con
 struct Project {
     reviews: Mutex<Vec<Value>>,
     away: AtomicBool,
+    /// Whether it never answers, and how many wait for that.
+    stuck: AtomicBool,
+    waiting: AtomicUsize,
 }
 
 /// A server of webhooks, its project, and how to reach it.
@@ -58,6 +61,10 @@ async fn project(state: Arc<Project>) -> SocketAddr {
     let access = |State(state): State<Arc<Project>>, body: Body| async move {
         if state.away.load(Ordering::Relaxed) {
             return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        if state.stuck.load(Ordering::Relaxed) {
+            state.waiting.fetch_add(1, Ordering::Relaxed);
+            std::future::pending::<()>().await;
         }
         let mut review: Value = serde_json::from_slice(&to_bytes(body, 1 << 20).await.unwrap()).unwrap();
         let allowed =
@@ -108,7 +115,7 @@ async fn bed(milo: bool) -> Bed {
     let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca: None };
     let settings = Settings { at: free, files, resolvers: BTreeSet::new() };
     let (health, stop) = (Health::default(), CancellationToken::new());
-    start(settings, planes, health.clone(), stop.clone()).await.unwrap();
+    start(settings, planes, &health, stop.clone()).await.unwrap();
     while !health.waiting().is_empty() {
         tokio::task::yield_now().await;
     }
@@ -273,11 +280,36 @@ async fn what_needs_nothing_from_a_project_passes_without_one() {
     assert_eq!(bed.refused(VALIDATE_DEPLOYMENT, &own).await, Vec::<String>::new());
     own["userInfo"]["username"] = "ada".into();
     let refused = bed.refused(VALIDATE_DEPLOYMENT, &own).await;
-    assert_eq!(refused.len(), 5, "the annotation, the uid, the network, and both fields with the Secret: {refused:?}");
+    assert_eq!(
+        refused.len(),
+        6,
+        "the annotation, the uid, the city, the network, and both fields with the Secret: {refused:?}"
+    );
     let mut collector = deployment("system:serviceaccount:kube-system:generic-garbage-collector", &json!({}));
     collector["object"]["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
     assert!(bed.refused(VALIDATE_DEPLOYMENT, &collector).await.is_empty());
     assert!(bed.project.reviews.lock().unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_project_that_does_not_answer_takes_nobody_elses_room() {
+    let bed = Arc::new(bed(false).await);
+    bed.project.stuck.store(true, Ordering::Relaxed);
+    let padded = |kib: usize| {
+        let mut request = creation("tls", "dfw", &json!({}));
+        request["object"]["metadata"]["annotations"] = json!({ "note": " ".repeat(kib << 10) });
+        request
+    };
+    // Two that fill all the room for bodies, and wait for their project: each for the network and the Secret.
+    for _ in 0..2 {
+        let (bed, request) = (bed.clone(), padded(3900));
+        tokio::spawn(async move { bed.ask(VALIDATE_WORKLOAD, &request).await });
+    }
+    while bed.project.waiting.load(Ordering::Relaxed) < 4 {
+        tokio::task::yield_now().await;
+    }
+    let (code, answer) = bed.ask(MUTATE_WORKLOAD, &padded(1000)).await;
+    assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
 }
 
 #[tokio::test]

@@ -15,13 +15,13 @@ use tokio_rustls::rustls::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::io::health::{Entry, Health};
+use crate::io::health::Entry;
 
 /// How often the files are compared with what was read. They are small, and kubelet swaps them as a whole.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What readiness calls it.
-const WHAT: &str = "serving certificate";
+pub(super) const WHAT: &str = "serving certificate";
 
 /// Where the certificate is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +46,7 @@ impl Certificate {
 
     /// Reads the files, and again whenever they change, until `stop`. A change that cannot be served with leaves the last
     /// certificate in use.
-    pub(super) async fn keep(self, files: Files, health: Health, stop: CancellationToken) {
-        let entry = health.watch(WHAT.into());
+    pub(super) async fn keep(self, files: Files, entry: Entry, stop: CancellationToken) {
         let mut last = None;
         loop {
             self.look(&files, &mut last, &entry);
@@ -138,6 +137,7 @@ fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::io::health::Health;
 
     /// A certificate for `localhost`, and its key.
     fn pair() -> (String, String) {

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use http::{Method, Request};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Resource,
-    api::{DynamicObject, ListParams},
+    api::{DynamicObject, ListParams, ObjectMeta},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -42,23 +41,24 @@ pub async fn access(connection: &Connection, plane: &str, review: &Value) -> Res
     post(connection, ACCESS, review, || format!("create subjectaccessreview in {plane}")).await
 }
 
-/// The metadata of every object of a kind in a namespace, by name.
+/// The uid of every object of a kind in a namespace, by name; of each page nothing else is kept.
 ///
 /// # Errors
 /// When a page does not come.
-pub async fn metadata_in(
+pub async fn uids_in(
     connection: &Connection,
     plane: &str,
     kind: Kind,
     namespace: &str,
-) -> Result<BTreeMap<String, ObjectMeta>, Error> {
+) -> Result<BTreeMap<String, String>, Error> {
     let resource = api_resource(kind);
     let api: Api<DynamicObject> = Api::namespaced_with(connection.client(), namespace, &resource);
     let what = || format!("list {} in namespace {namespace} of {plane}", resource.plural);
     let (mut found, mut params) = (BTreeMap::new(), ListParams::default().limit(PAGE_SIZE));
     loop {
         let page = deadline(TIMEOUT, what, api.list_metadata(&params)).await?;
-        found.extend(page.items.into_iter().map(|o| (o.metadata.name.clone().unwrap_or_default(), o.metadata)));
+        let of = |metadata: ObjectMeta| (metadata.name.unwrap_or_default(), metadata.uid.unwrap_or_default());
+        found.extend(page.items.into_iter().map(|object| of(object.metadata)));
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(found),

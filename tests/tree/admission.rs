@@ -3,7 +3,7 @@
 use compute_operator::{admission, plan::admission::deployment::POWERS};
 use serde_json::Value;
 
-use super::manifests::{configuration, objects, of_kind};
+use super::manifests::{configuration, objects, of_kind, overlays};
 
 const OVERLAY: &str = "management-plane-admission";
 
@@ -35,6 +35,41 @@ fn what_is_asked_is_what_is_served() {
             (&service["metadata"]["name"], &service["metadata"]["namespace"])
         );
         assert_eq!(webhook["failurePolicy"], "Fail");
+    }
+}
+
+/// A webhook that must answer is never left to one pod, nor to none while a new version starts.
+#[test]
+fn whoever_must_answer_is_there_twice() {
+    let mut found = 0;
+    for overlay in overlays() {
+        let objects = objects(&overlay);
+        let must = |kind| {
+            let webhooks =
+                of_kind(&objects, kind).into_iter().flat_map(|object| object["webhooks"].as_array().unwrap());
+            webhooks.filter(|webhook| webhook["failurePolicy"] != "Ignore").count()
+        };
+        let must = must("ValidatingWebhookConfiguration") + must("MutatingWebhookConfiguration");
+        for deployment in of_kind(&objects, "Deployment").into_iter().filter(|_| must > 0) {
+            let spec = &deployment["spec"];
+            assert!(spec["replicas"].as_u64() > Some(1), "{overlay}: {}", spec["replicas"]);
+            assert_eq!(spec["strategy"]["type"], "RollingUpdate", "{overlay}");
+            found += 1;
+        }
+    }
+    assert!(found > 0, "no overlay has webhooks");
+}
+
+#[test]
+fn probes_and_metrics_are_reached_beside_the_webhooks() {
+    let objects = objects(OVERLAY);
+    let policies = of_kind(&objects, "NetworkPolicy");
+    let policy = policies.iter().find(|policy| policy["metadata"]["name"] == "compute-webhook").unwrap();
+    let rules = policy["spec"]["ingress"].as_array().unwrap();
+    let container = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"]["containers"][0];
+    for port in container["ports"].as_array().unwrap() {
+        let rule = rules.iter().find(|rule| rule["ports"][0]["port"] == port["containerPort"]);
+        assert_eq!(rule.unwrap()["from"].is_null(), port["name"] == "probes", "{port}");
     }
 }
 

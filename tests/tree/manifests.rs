@@ -118,7 +118,7 @@ pub fn configuration(overlay: &str, objects: &[Value]) -> Config {
 const MANAGERS: [(&str, bool, bool, u64); 5] = [
     ("single-project", true, false, 1),
     ("management-plane", true, false, 1),
-    ("management-plane-admission", true, false, 1),
+    ("management-plane-admission", true, false, 2),
     ("cell", false, true, 1),
     ("single-cluster", true, true, 2),
 ];

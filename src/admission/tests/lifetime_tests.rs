@@ -1,7 +1,5 @@
 //! From the start to the end: who we are, certificates that change, and the last request.
 
-use std::sync::atomic::AtomicUsize;
-
 use super::*;
 
 #[tokio::test]
@@ -79,8 +77,13 @@ async fn without_a_name_of_our_own_nothing_is_served() {
         resolvers: resolvers.iter().map(|name| (*name).to_owned()).collect(),
     };
     let (health, stop) = (Health::default(), CancellationToken::new());
-    let error = start(settings(&[]), planes(), health.clone(), stop.clone()).await.unwrap_err();
-    assert!(error.contains("cannot find out who this operator is"), "{error}");
-    assert!(start(settings(&["resolver"]), planes(), health, stop.clone()).await.is_ok());
+    let milo = Planes::milo(Projects::new(kube::Config::new(format!("http://{at}").parse().unwrap()), false));
+    for planes in [planes(), milo] {
+        let error = start(settings(&[]), planes, &health, stop.clone()).await.unwrap_err();
+        assert!(error.contains("cannot find out who this operator is"), "{error}");
+    }
+    assert_eq!(health.waiting(), Vec::<String>::new());
+    assert!(start(settings(&["resolver"]), planes(), &health, stop.clone()).await.is_ok());
+    assert_eq!(health.waiting().len(), 1, "no certificate has been read yet");
     stop.cancel();
 }

@@ -11,11 +11,23 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::field::{ErrorKind, FieldError, Path};
+use super::{
+    field::{ErrorKind, FieldError, Path},
+    template::{MAX_NETWORKS, MAX_REFERENCES},
+};
 use crate::{api::compute::InstanceTemplateSpec, plan::references::uses};
 
 /// The group that Kubernetes lets do anything.
 const MASTERS: &str = "system:masters";
+
+/// Most reviews that one request may take: an object that needs more breaks a rule of its own.
+pub const MAX_REVIEWS: usize = MAX_REFERENCES + MAX_NETWORKS;
+
+/// Most fields that are named for one access: one name can stand in very many.
+const MAX_FIELDS: usize = 8;
+
+/// Longest reason of an authorizer's that is passed on, in characters.
+const MAX_REASON: usize = 512;
 
 /// Who sent a request, as the API server authenticated it. All of it goes into a review: an authorizer may decide by each.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq)]
@@ -104,7 +116,7 @@ impl Answer {
     /// Reads the answer of an API server. Only a plain yes is a yes.
     pub fn read(review: &Value) -> Self {
         let status = &review["status"];
-        let text = |key: &str| status[key].as_str().unwrap_or_default().to_owned();
+        let text = |key: &str| status[key].as_str().unwrap_or_default().chars().take(MAX_REASON).collect::<String>();
         match status["allowed"].as_bool() {
             Some(true) if status["denied"].as_bool() != Some(true) => Self::Allowed,
             Some(_) => match (text("reason"), text("evaluationError")) {
@@ -117,15 +129,27 @@ impl Answer {
     }
 }
 
-/// The accesses to ask about, each once, with the fields that need it.
+/// The accesses to ask about, each once, with the first fields that need it.
 pub type Asked = BTreeMap<Access, BTreeSet<String>>;
 
 /// What a template needs that its old state did not. `path` is the template's own.
-pub fn asked(path: &Path, new: &InstanceTemplateSpec, old: Option<&InstanceTemplateSpec>, namespace: &str) -> Asked {
+///
+/// # Errors
+/// When it is more than anybody is asked about: then nobody is asked about any of it.
+pub fn asked(
+    path: &Path,
+    new: &InstanceTemplateSpec,
+    old: Option<&InstanceTemplateSpec>,
+    namespace: &str,
+) -> Result<Asked, FieldError> {
     let mut asked = needed(path, new, namespace);
     let before = old.map(|old| needed(path, old, namespace)).unwrap_or_default();
     asked.retain(|access, _| !before.contains_key(access));
-    asked
+    if asked.len() > MAX_REVIEWS {
+        let detail = "refer to fewer ConfigMaps, Secrets and networks";
+        return Err(FieldError::too_many(&path.child("spec"), asked.len(), MAX_REVIEWS, detail));
+    }
+    Ok(asked)
 }
 
 fn needed(path: &Path, template: &InstanceTemplateSpec, namespace: &str) -> Asked {
@@ -134,7 +158,10 @@ fn needed(path: &Path, template: &InstanceTemplateSpec, namespace: &str) -> Aske
     let mut add = |access: Access, field: Path| {
         // Without a name it is refused for that.
         if !access.name.is_empty() {
-            asked.entry(access).or_default().insert(field.to_string());
+            let fields = asked.entry(access).or_default();
+            if fields.len() < MAX_FIELDS {
+                fields.insert(field.to_string());
+            }
         }
     };
     for (index, interface) in template.spec.network_interfaces.iter().enumerate() {
@@ -210,7 +237,7 @@ mod tests {
     fn equal_accesses_are_asked_about_once_and_only_new_ones() {
         let path = &Path::new("spec").child("template");
         let new = template("default", &["a", "a", ""], &["a", "b"]);
-        let all = asked(path, &new, None, "shop");
+        let all = asked(path, &new, None, "shop").unwrap();
         assert_eq!(
             shown(&all),
             [
@@ -221,8 +248,23 @@ mod tests {
             ]
         );
         let old = template("default", &["a"], &["b"]);
-        assert_eq!(shown(&asked(path, &new, Some(&old), "shop")), [("get Secret \"a\"".to_owned(), 1)]);
-        assert!(asked(path, &new, Some(&new), "shop").is_empty());
+        assert_eq!(shown(&asked(path, &new, Some(&old), "shop").unwrap()), [("get Secret \"a\"".to_owned(), 1)]);
+        assert!(asked(path, &new, Some(&new), "shop").unwrap().is_empty());
+    }
+
+    #[test]
+    fn more_than_may_be_asked_about_is_refused_without_asking() {
+        let path = &Path::new("spec").child("template");
+        let names: Vec<String> = (0..MAX_REVIEWS).map(|n| format!("c-{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        // With the network it is one more.
+        let error = asked(path, &template("default", &names, &[]), None, "shop").unwrap_err();
+        assert_eq!((error.kind, error.field.as_str()), (ErrorKind::TooMany, "spec.template.spec"));
+        let old = template("default", &[], &[]);
+        assert_eq!(asked(path, &template("default", &names, &[]), Some(&old), "shop").unwrap().len(), MAX_REVIEWS);
+        // One object in very many fields.
+        let all = asked(path, &template("default", &["a"; 1000], &[]), None, "shop").unwrap();
+        assert_eq!(shown(&all)[0], ("get ConfigMap \"a\"".to_owned(), MAX_FIELDS));
     }
 
     #[test]
@@ -261,7 +303,7 @@ mod tests {
     #[test]
     fn each_field_is_told_what_it_lacks() {
         let path = &Path::new("spec").child("template");
-        let asked = asked(path, &template("default", &["a"], &["b", "c"]), None, "shop");
+        let asked = asked(path, &template("default", &["a"], &["b", "c"]), None, "shop").unwrap();
         let answer = |access: &Access| match access.name.as_str() {
             "a" => Some(Answer::Allowed),
             "b" => Some(Answer::Failed("no answer".into())),

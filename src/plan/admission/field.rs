@@ -1,12 +1,24 @@
 //! Errors of single fields, in Kubernetes' own kinds and words, and which of them an update adds.
 
-use std::{collections::BTreeMap, fmt};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+};
+
+use serde::Serialize;
+use sha2::{Digest, Sha256};
 
 /// Longest text of a user's that a message repeats, in characters.
 const MAX_REPEATED: usize = 128;
 
 /// Most errors that one answer names; a reader mends none beyond it at once, and the answer has a size.
 const MAX_NAMED: usize = 100;
+
+/// Most errors that are collected of one object. Beyond it nobody reads them, and they would only take memory.
+pub const MAX_COLLECTED: usize = 4000;
+
+/// Most supported values that a message lists.
+const MAX_LISTED: usize = 20;
 
 /// Where a field stands, as Kubernetes writes it: `spec.placements[0].cityCodes[1]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +56,7 @@ impl fmt::Display for Path {
 }
 
 /// What is wrong with a field.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorKind {
     /// It must be given.
     Required,
@@ -102,22 +114,52 @@ impl ErrorKind {
     }
 }
 
+/// What stands in a field: it tells errors apart that an update adds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Content {
+    /// A text, of which the message repeats the beginning where its kind shows values.
+    Text(String),
+    /// The digest of something that no message repeats.
+    Hidden(String),
+    /// How much there is. An update that does not make it more adds nothing.
+    Amount(usize),
+}
+
+impl Content {
+    fn hidden(content: &impl Serialize) -> Self {
+        // What comes from JSON can be written as such; all that could not would count as equal.
+        let text = serde_json::to_vec(content).unwrap_or_default();
+        Self::Hidden(format!("{:x}", Sha256::digest(text)))
+    }
+}
+
 /// One thing that is wrong with one field.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldError {
     /// What is wrong.
     pub kind: ErrorKind,
     /// Where.
     pub field: String,
-    /// What stands there. It tells errors apart that an update adds; the message repeats its beginning.
-    value: String,
+    /// What stands there.
+    content: Content,
     /// How to put it right.
     pub detail: String,
 }
 
 impl FieldError {
     fn new(kind: ErrorKind, path: &Path, value: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self { kind, field: path.0.clone(), value: value.into(), detail: detail.into() }
+        Self { kind, field: path.0.clone(), content: Content::Text(value.into()), detail: detail.into() }
+    }
+
+    /// The same about a `content` that the message does not repeat: another one there is another error.
+    #[must_use]
+    fn about(self, content: &impl Serialize) -> Self {
+        Self { content: Content::hidden(content), ..self }
+    }
+
+    /// The same about an amount.
+    fn counting(self, amount: usize) -> Self {
+        Self { content: Content::Amount(amount), ..self }
     }
 
     /// The field must be given.
@@ -130,6 +172,11 @@ impl FieldError {
         Self::new(ErrorKind::Invalid, path, value, detail)
     }
 
+    /// The field cannot be what it is, which the message does not repeat.
+    pub fn invalid_hidden(path: &Path, content: &impl Serialize, detail: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Invalid, path, "", detail).about(content)
+    }
+
     /// The same stands twice.
     pub fn duplicate(path: &Path, value: impl Into<String>) -> Self {
         Self::new(ErrorKind::Duplicate, path, value, "")
@@ -137,14 +184,24 @@ impl FieldError {
 
     /// The field is none of `supported`.
     pub fn not_supported(path: &Path, value: impl Into<String>, supported: &[impl AsRef<str>]) -> Self {
-        let list: Vec<String> = supported.iter().map(|value| format!("{:?}", value.as_ref())).collect();
+        let list: Vec<String> =
+            supported.iter().take(MAX_LISTED).map(|value| format!("{:?}", value.as_ref())).collect();
         let list = if list.is_empty() { "none".into() } else { list.join(", ") };
-        Self::new(ErrorKind::NotSupported, path, value, format!("supported values: {list}"))
+        let more = match supported.len().saturating_sub(MAX_LISTED) {
+            0 => String::new(),
+            more => format!(", and {more} more"),
+        };
+        Self::new(ErrorKind::NotSupported, path, value, format!("supported values: {list}{more}"))
     }
 
-    /// The field may not be given.
+    /// The field may not be given, or not by this user.
     pub fn forbidden(path: &Path, detail: impl Into<String>) -> Self {
         Self::new(ErrorKind::Forbidden, path, "", detail)
+    }
+
+    /// The field may not be given; with another content it would be another error.
+    pub fn forbidden_content(path: &Path, content: &impl Serialize, detail: impl Into<String>) -> Self {
+        Self::forbidden(path, detail).about(content)
     }
 
     /// What the field names is not there.
@@ -158,9 +215,15 @@ impl FieldError {
         Self::new(ErrorKind::TooLong, path, value, format!("may not be more than {limit} bytes{detail}"))
     }
 
+    /// All that stands in the field together, `bytes`, is more than `limit`.
+    pub fn too_long_together(path: &Path, bytes: usize, limit: usize, detail: &str) -> Self {
+        Self::too_long(path, "", limit, detail).counting(bytes)
+    }
+
     /// There are more than `limit` items.
     pub fn too_many(path: &Path, count: usize, limit: usize, detail: &str) -> Self {
-        Self::new(ErrorKind::TooMany, path, "", format!("{count}: must have at most {limit} items: {detail}"))
+        let detail = format!("{count}: must have at most {limit} items: {detail}");
+        Self::new(ErrorKind::TooMany, path, "", detail).counting(count)
     }
 
     /// Whether the field may be what it is cannot be told.
@@ -170,13 +233,16 @@ impl FieldError {
 
     /// The message without the field, as a cause carries it.
     pub fn message(&self) -> String {
-        let value = if self.kind.shows_value() { format!(": {:?}", short(&self.value)) } else { String::new() };
+        let value = match &self.content {
+            Content::Text(value) if self.kind.shows_value() => format!(": {:?}", short(value)),
+            _ => String::new(),
+        };
         let detail = if self.detail.is_empty() { String::new() } else { format!(": {}", self.detail) };
         format!("{}{value}{detail}", self.kind.words())
     }
 
-    /// What an error is told by when list items have moved: the field without indices, and what stands there.
-    fn identity(&self) -> (ErrorKind, String, String) {
+    /// What an error is told by when list items have moved: the field without indices, and what stands there; not how much.
+    fn identity(&self) -> Identity {
         let mut field = String::new();
         let mut parts = self.field.split('[');
         field.extend(parts.next());
@@ -186,9 +252,23 @@ impl FieldError {
             field.push('[');
             field.push_str(if is_index { rest } else { part });
         }
-        (self.kind, field, self.value.clone())
+        let content = match &self.content {
+            Content::Amount(_) => Content::Amount(0),
+            content => content.clone(),
+        };
+        (self.kind, field, content)
+    }
+
+    fn amount(&self) -> usize {
+        match self.content {
+            Content::Amount(amount) => amount,
+            _ => 0,
+        }
     }
 }
+
+/// See [`FieldError::identity`].
+type Identity = (ErrorKind, String, Content);
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -196,23 +276,58 @@ impl fmt::Display for FieldError {
     }
 }
 
-/// The errors that an update adds to those that were there: as many of each as there are more. Items of a list may have
-/// moved, so what stands at the same place is taken for the old one first.
-pub fn added(old: &[FieldError], new: Vec<FieldError>) -> Vec<FieldError> {
-    let mut known: BTreeMap<(ErrorKind, String, String), usize> = BTreeMap::new();
-    for error in old {
-        *known.entry(error.identity()).or_default() += 1;
-    }
-    let (same, moved): (Vec<_>, Vec<_>) = new.into_iter().enumerate().partition(|(_, error)| old.contains(error));
-    let mut added = Vec::new();
-    for (index, error) in same.into_iter().chain(moved) {
-        match known.get_mut(&error.identity()).filter(|left| **left > 0) {
-            Some(left) => *left -= 1,
-            None => added.push((index, error)),
+/// The errors of one object, up to so many.
+#[derive(Debug, Default)]
+pub struct Errors {
+    list: Vec<FieldError>,
+    /// Whether there were more.
+    is_cut: bool,
+}
+
+impl Errors {
+    /// One error more.
+    pub fn push(&mut self, error: FieldError) {
+        if self.list.len() < MAX_COLLECTED {
+            self.list.push(error);
+        } else {
+            self.is_cut = true;
         }
     }
-    added.sort_by_key(|(index, _)| *index);
-    added.into_iter().map(|(_, error)| error).collect()
+
+    /// Only those that an update adds to `old`: as many of each as there are more, and an amount only when it has grown.
+    /// Items of a list may have moved, so what stands at the same place is taken for the old one first.
+    #[must_use]
+    pub fn added_to(self, old: &Self) -> Self {
+        let mut known: BTreeMap<Identity, (usize, usize)> = BTreeMap::new();
+        for error in &old.list {
+            let (count, amount) = known.entry(error.identity()).or_default();
+            *count += 1;
+            *amount = error.amount().max(*amount);
+        }
+        let before: HashSet<&FieldError> = old.list.iter().collect();
+        let (same, moved): (Vec<_>, Vec<_>) =
+            self.list.into_iter().enumerate().partition(|(_, error)| before.contains(error));
+        let mut added = Vec::new();
+        for (index, error) in same.into_iter().chain(moved) {
+            let amount = error.amount();
+            match known.get_mut(&error.identity()).filter(|(left, most)| *left > 0 && amount <= *most) {
+                Some((left, _)) => *left -= 1,
+                None => added.push((index, error)),
+            }
+        }
+        added.sort_by_key(|(index, _)| *index);
+        Self { list: added.into_iter().map(|(_, error)| error).collect(), is_cut: self.is_cut }
+    }
+
+    /// All of them. Where there were more than are collected, nobody has compared the rest, and that is an error too.
+    pub fn into_vec(self, path: &Path) -> Vec<FieldError> {
+        let mut list = self.list;
+        if self.is_cut {
+            let why = format!("more than {MAX_COLLECTED} things are wrong here; the rest was not looked at");
+            list.push(FieldError::forbidden(path, why));
+        }
+        list
+    }
 }
 
 /// The errors in one text: `one` as it is, several as Kubernetes lists them.
@@ -239,59 +354,5 @@ fn short(text: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_read_as_kubernetes_writes_them() {
-        let path = Path::new("spec").child("placements").index(0).child("cityCodes").index(1);
-        for (error, text) in [
-            (FieldError::required(&path, "give it"), "Required value: give it"),
-            (FieldError::invalid(&path, "x\"", "no"), "Invalid value: \"x\\\"\": no"),
-            (FieldError::duplicate(&path, "a"), "Duplicate value: \"a\""),
-            (
-                FieldError::not_supported(&path, "c", &["a", "b"]),
-                "Unsupported value: \"c\": supported values: \"a\", \"b\"",
-            ),
-            (FieldError::not_supported(&path, "c", &[""; 0]), "Unsupported value: \"c\": supported values: none"),
-            (FieldError::forbidden(&path, "no"), "Forbidden: no"),
-            (FieldError::not_found(&path, "a", ""), "Not found: \"a\""),
-            (FieldError::too_long(&path, "aaaa", 3, ""), "Too long: may not be more than 3 bytes"),
-            (FieldError::too_many(&path, 4, 3, "use less"), "Too many: 4: must have at most 3 items: use less"),
-            (FieldError::internal(&path, "away"), "Internal error: away"),
-        ] {
-            assert_eq!(error.to_string(), format!("spec.placements[0].cityCodes[1]: {text}"));
-        }
-        assert_eq!(Path::new("a").key("b/c").to_string(), "a[b/c]");
-        assert!(FieldError::invalid(&path, "ü".repeat(5000), "no").to_string().chars().count() < 300);
-    }
-
-    #[test]
-    fn an_update_is_charged_with_what_it_adds() {
-        let at = |index, value: &str| FieldError::invalid(&Path::new("l").index(index).key("k"), value, "no");
-        let old = [at(0, "a"), at(1, "b"), at(2, "b")];
-        for (new, expected) in [
-            (vec![at(0, "a")], vec![]),
-            // Moved, and one of them gone.
-            (vec![at(0, "b"), at(1, "b")], vec![]),
-            (vec![at(0, "a"), at(1, "b"), at(2, "b"), at(3, "b")], vec![at(3, "b")]),
-            (vec![at(0, "b"), at(1, "b"), at(2, "b")], vec![at(0, "b")]),
-            (vec![at(0, "c")], vec![at(0, "c")]),
-        ] {
-            assert_eq!(added(&old, new), expected);
-        }
-        let other_key = FieldError::invalid(&Path::new("l").index(0).key("other"), "a", "no");
-        assert_eq!(added(&old, vec![other_key.clone()]), [other_key]);
-        let other_kind = FieldError::duplicate(&Path::new("l").index(0).key("k"), "a");
-        assert_eq!(added(&old, vec![other_kind.clone()]), [other_kind]);
-    }
-
-    #[test]
-    fn one_answer_names_so_many_and_counts_the_rest() {
-        let errors: Vec<FieldError> = (0..130).map(|i| FieldError::duplicate(&Path::new("l").index(i), "x")).collect();
-        assert!(joined(&errors).ends_with("and 30 more]"));
-        assert_eq!(named(&errors).len(), 100);
-        assert_eq!(joined(&errors[..1]), errors[0].to_string());
-        assert!(joined(&errors[..2]).starts_with("[l[0]: "));
-    }
-}
+#[path = "field_tests.rs"]
+mod tests;

@@ -2,7 +2,7 @@
 
 use base64::{Engine, prelude::BASE64_STANDARD};
 
-use super::field::{FieldError, Path};
+use super::field::{Errors, FieldError, Path};
 use crate::api::{names, referenced::DataRef};
 
 /// Longest name of a port.
@@ -24,7 +24,7 @@ const KEY_TYPES: [&str; 8] = [
 ];
 
 /// Says that a name is missing, too long or no DNS label.
-pub fn dns_label(path: &Path, name: &str, errors: &mut Vec<FieldError>) {
+pub fn dns_label(path: &Path, name: &str, errors: &mut Errors) {
     if name.is_empty() {
         errors.push(FieldError::required(path, "give it a name"));
     } else if name.len() > names::MAX_LABEL {
@@ -35,7 +35,7 @@ pub fn dns_label(path: &Path, name: &str, errors: &mut Vec<FieldError>) {
 }
 
 /// Says that a reference has no name, or none that an object could have, or one that is too long to be carried.
-pub fn source_name(path: &Path, data_ref: &DataRef, errors: &mut Vec<FieldError>) {
+pub fn source_name(path: &Path, data_ref: &DataRef, errors: &mut Errors) {
     use crate::plan::references::NameFlaw;
     match data_ref.name.as_str() {
         "" => errors.push(FieldError::required(path, "name the object")),

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 
-use self::field::{FieldError, Path};
+use self::field::{Errors, FieldError, Path};
 use crate::api::{compute::Workload, names::CityCode};
 
 /// What Kubernetes puts behind a `generateName`.
@@ -38,10 +38,10 @@ pub enum Bound {
 pub fn workload(new: &Workload, old: Option<&Workload>, bound: &Bound) -> Vec<FieldError> {
     let mut errors = violations(new);
     if let Some(old) = old {
-        errors = field::added(&violations(old), errors);
+        errors = errors.added_to(&violations(old));
     }
     placements::unbound(&spec().child("placements"), new, old, bound, &mut errors);
-    errors
+    errors.into_vec(&spec())
 }
 
 /// The cities that must be open to the project for the Workload to pass.
@@ -68,8 +68,8 @@ fn spec() -> Path {
 }
 
 /// Everything that is wrong with a Workload by itself.
-fn violations(workload: &Workload) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+fn violations(workload: &Workload) -> Errors {
+    let mut errors = Errors::default();
     let generated = workload.metadata.generate_name.as_deref().map(|prefix| format!("{prefix}{GENERATED}"));
     let name = workload.metadata.name.clone().filter(|name| !name.is_empty()).or(generated).unwrap_or_default();
     format::dns_label(&Path::new("metadata").child("name"), &name, &mut errors);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Bound,
-    field::{FieldError, Path},
+    field::{Errors, FieldError, Path},
     format::dns_label,
 };
 use crate::{
@@ -25,7 +25,7 @@ const METRICS: [&str; 1] = ["cpu"];
 const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
 
 /// `workload`: the name that the Workload has, or is about to get.
-pub(super) fn validate(path: &Path, workload: &str, of: &Workload, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(path: &Path, workload: &str, of: &Workload, errors: &mut Errors) {
     let placements = &of.spec.placements;
     if placements.is_empty() {
         errors.push(FieldError::required(path, "name at least one placement"));
@@ -79,34 +79,47 @@ pub(super) fn new_cities(new: &Workload, old: Option<&Workload>) -> BTreeSet<Cit
 }
 
 /// Says which of the new cities the project has no LocationBinding for.
-pub(super) fn unbound(
-    path: &Path,
-    new: &Workload,
-    old: Option<&Workload>,
-    bound: &Bound,
-    errors: &mut Vec<FieldError>,
-) {
+pub(super) fn unbound(path: &Path, new: &Workload, old: Option<&Workload>, bound: &Bound, errors: &mut Errors) {
     let asked = new_cities(new, old);
+    let open = open(bound);
     for (index, placement) in new.spec.placements.iter().enumerate() {
         for (at, written) in placement.city_codes.iter().enumerate() {
             let path = path.index(index).child("cityCodes").index(at);
             let Some(city) = CityCode::parse(written).ok().filter(|city| asked.contains(city)) else { continue };
-            match bound {
-                Bound::Known(bound) if bound.contains(&city) => {}
-                Bound::Known(bound) => {
-                    let open: Vec<&str> = bound.iter().map(CityCode::as_str).collect();
-                    errors.push(FieldError::not_supported(&path, written, &open));
-                }
-                Bound::Unknown(why) => {
-                    let why = format!("which cities are open to this project could not be read: {why}; try again");
-                    errors.push(FieldError::internal(&path, why));
-                }
+            if let Some(error) = refusal(&path, written, &city, bound, &open) {
+                errors.push(error);
             }
         }
     }
 }
 
-fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Vec<FieldError>) {
+/// Says what is wrong with the city of a deployment that is made by hand, or moved.
+pub(super) fn one_city(path: &Path, written: &str, bound: &Bound) -> Option<FieldError> {
+    match CityCode::parse(written) {
+        Ok(city) => refusal(path, written, &city, bound, &open(bound)),
+        Err(why) => Some(FieldError::invalid(path, written, why)),
+    }
+}
+
+fn open(bound: &Bound) -> Vec<&str> {
+    match bound {
+        Bound::Known(bound) => bound.iter().map(CityCode::as_str).collect(),
+        Bound::Unknown(_) => Vec::new(),
+    }
+}
+
+fn refusal(path: &Path, written: &str, city: &CityCode, bound: &Bound, open: &[&str]) -> Option<FieldError> {
+    match bound {
+        Bound::Known(bound) if bound.contains(city) => None,
+        Bound::Known(_) => Some(FieldError::not_supported(path, written, open)),
+        Bound::Unknown(why) => {
+            let why = format!("which cities are open to this project could not be read: {why}; try again");
+            Some(FieldError::internal(path, why))
+        }
+    }
+}
+
+fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Errors) {
     let minimum = scale.min_replicas;
     if !REPLICAS.contains(&minimum) {
         errors.push(FieldError::invalid(&path.child("minReplicas"), minimum.to_string(), "want 1 to 1000"));
@@ -131,7 +144,7 @@ fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn target(path: &Path, target: &MetricTarget, errors: &mut Vec<FieldError>) {
+fn target(path: &Path, target: &MetricTarget, errors: &mut Errors) {
     let positive = |amount: &crate::api::compute::Quantity| thousandths(amount).is_some_and(|amount| amount > 0);
     let given = [
         ("value", target.value.as_ref().map(|amount| (amount.0.clone(), positive(amount)))),
@@ -146,7 +159,8 @@ fn target(path: &Path, target: &MetricTarget, errors: &mut Vec<FieldError>) {
     if !positive {
         errors.push(FieldError::invalid(&path.child(first), text, "must be more than 0"));
     }
-    for (other, _) in given {
-        errors.push(FieldError::forbidden(&path.child(other), format!("one target is enough, and {first} is given")));
+    for (other, content) in given {
+        let why = format!("one target is enough, and {first} is given");
+        errors.push(FieldError::forbidden_content(&path.child(other), &content, why));
     }
 }

@@ -8,7 +8,7 @@ use super::{
     Bound,
     access::{self, Access, Answer, Asked, User},
     deployment::{self, Identities},
-    field::{FieldError, Path},
+    field::{ErrorKind, FieldError, Path},
     new_cities, warnings, workload,
 };
 use crate::api::compute::{InstanceTemplateSpec, Workload, WorkloadDeployment};
@@ -78,15 +78,17 @@ impl Subject {
         match self {
             Self::Workload(..) => false,
             Self::Deployment(new, old) => {
-                let powers = !user.is_master() && !deployment::powers_used(new, old.as_deref()).is_empty();
-                powers || !self.is_going() && !self.review_needs().is_empty()
+                let old = old.as_deref();
+                let powers = !user.is_master() && !deployment::powers_used(new, old).is_empty();
+                let reviewed = || !self.review_needs().is_empty() || self.accesses().is_err();
+                powers || !self.is_going() && (reviewed() || !deployment::template(new, old).is_empty())
             }
         }
     }
 
     /// What has to be read. `identities` counts only where [`Self::needs_identity`] says so.
     pub fn needs(&self, user: &User, identities: &Identities) -> Needs {
-        if self.is_going() || self.is_reviewed(user, identities) {
+        if self.is_going() || self.is_reviewed(user, identities) == Ok(true) {
             return Needs::default();
         }
         self.review_needs()
@@ -98,32 +100,61 @@ impl Subject {
         if let Self::Deployment(new, old) = self {
             // Also when it is being deleted: the operator clears away by what these annotations say.
             verdict.errors.extend(deployment::powers(new, old.as_deref(), user, identities));
+            // Whoever it is, it may be tried again: nothing that is wrong for good may stand beside that.
+            if verdict.errors.iter().any(|error| error.kind == ErrorKind::Internal) {
+                return verdict;
+            }
         }
-        if self.is_going() || self.is_reviewed(user, identities) {
+        if self.is_going() {
             return verdict;
         }
+        match self.is_reviewed(user, identities) {
+            Ok(true) => {}
+            Ok(false) => self.review(facts, &mut verdict),
+            Err(why) => {
+                self.review(facts, &mut verdict);
+                if !verdict.errors.is_empty() {
+                    verdict.errors = vec![deployment::nobody_knows(user, &why)];
+                }
+            }
+        }
+        verdict
+    }
+
+    fn review(&self, facts: &Facts, verdict: &mut Verdict) {
+        let asked = match self.accesses() {
+            Ok(asked) => asked,
+            Err(too_many) => return verdict.errors.push(too_many),
+        };
         match self {
             Self::Workload(new, old) => {
                 verdict.errors.extend(workload(new, old.as_deref(), &facts.bound));
                 verdict.warnings.extend(warnings(new));
             }
             Self::Deployment(new, old) => {
-                verdict.errors.extend(deployment::workload_ref(new, old.as_deref(), &facts.workloads));
+                let old = old.as_deref();
+                verdict.errors.extend(deployment::workload_ref(new, old, &facts.workloads));
+                verdict.errors.extend(deployment::city(new, old, &facts.bound));
+                verdict.errors.extend(deployment::template(new, old));
             }
         }
-        verdict.errors.extend(access::refusals(&self.accesses(), &facts.answers));
-        verdict
+        verdict.errors.extend(access::refusals(&asked, &facts.answers));
     }
 
     fn review_needs(&self) -> Needs {
+        // Nothing is read for what is refused for its mere size.
+        let Ok(accesses) = self.accesses() else { return Needs::default() };
         let (cities, workloads) = match self {
             Self::Workload(new, old) => (!new_cities(new, old.as_deref()).is_empty(), false),
-            Self::Deployment(new, old) => (false, deployment::names_workload(new, old.as_deref())),
+            Self::Deployment(new, old) => {
+                let old = old.as_deref();
+                (deployment::names_city(new, old), deployment::names_workload(new, old))
+            }
         };
-        Needs { cities, workloads, accesses: self.accesses() }
+        Needs { cities, workloads, accesses }
     }
 
-    fn accesses(&self) -> Asked {
+    fn accesses(&self) -> Result<Asked, FieldError> {
         let path = Path::new("spec").child("template");
         let asked = |new: &InstanceTemplateSpec, old: Option<&InstanceTemplateSpec>, namespace: Option<String>| {
             access::asked(&path, new, old, &namespace.unwrap_or_default())
@@ -146,9 +177,9 @@ impl Subject {
         }
     }
 
-    fn is_reviewed(&self, user: &User, identities: &Identities) -> bool {
+    fn is_reviewed(&self, user: &User, identities: &Identities) -> Result<bool, String> {
         match self {
-            Self::Workload(..) => false,
+            Self::Workload(..) => Ok(false),
             Self::Deployment(new, _) => deployment::is_part_of_reviewed_workload(new, user, identities),
         }
     }

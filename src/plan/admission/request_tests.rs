@@ -95,9 +95,91 @@ fn deployments_made_by_hand_are_reviewed_and_our_own_are_not() {
         let needs = subject.needs(&user(name), &identities());
         assert_eq!(!needs.is_empty(), needed, "{name} {metadata}");
         let errors = subject.judge(&user(name), &identities(), &closed(&needs)).errors;
-        // The uid of another Workload, the network and the Secret.
-        assert_eq!(errors.len(), if needed { 3 } else { 0 }, "{name} {metadata}: {errors:?}");
+        // The uid of another Workload, the city, the network and the Secret.
+        assert_eq!(errors.len(), if needed { 4 } else { 0 }, "{name} {metadata}: {errors:?}");
     }
+}
+
+/// The rules of templates hold for a deployment that a user writes, and an update is charged with what it adds.
+#[test]
+fn a_deployment_made_by_hand_is_held_to_the_rules_of_templates_and_cities() {
+    let with = |change: &dyn Fn(&mut WorkloadDeployment)| {
+        let mut deployment = a_deployment("db", &json!({}));
+        change(&mut deployment);
+        deployment
+    };
+    let good = with(&|_| {});
+    let foreign = with(&|d| d.spec.template.spec.network_interfaces[0].network.namespace = Some("other".into()));
+    let moved = with(&|d| d.spec.city_code = "ord".into());
+    let respelt = with(&|d| d.spec.city_code = "DFW ".into());
+    let open = |needs: &Needs| Facts {
+        bound: Bound::Known([crate::api::names::CityCode::parse("dfw").unwrap()].into()),
+        workloads: Ok(BTreeMap::new()),
+        answers: needs.accesses.keys().map(|access| (access.clone(), Answer::Allowed)).collect(),
+    };
+    let namespace = "spec.template.spec.networkInterfaces[0].network.namespace";
+    for (new, old, expected) in [
+        (&good, None, &[][..]),
+        (&foreign, None, &[namespace]),
+        (&foreign, Some(&good), &[namespace]),
+        (&foreign, Some(&foreign), &[]),
+        (&moved, None, &["spec.cityCode"]),
+        (&moved, Some(&good), &["spec.cityCode"]),
+        (&moved, Some(&moved), &[]),
+        (&respelt, Some(&good), &[]),
+    ] {
+        let subject = Subject::Deployment(new.clone(), old.cloned());
+        let needs = subject.needs(&user("tenant"), &identities());
+        let errors = subject.judge(&user("tenant"), &identities(), &open(&needs)).errors;
+        assert_eq!(errors.iter().map(|error| error.field.as_str()).collect::<Vec<_>>(), expected);
+        // Whether a write is our own matters wherever something is wrong with it.
+        assert!(errors.is_empty() || subject.needs_identity(&user("tenant")));
+    }
+}
+
+#[test]
+fn while_nobody_knows_who_we_are_what_depends_on_it_is_no_refusal_for_good() {
+    let owned = json!({ "ownerReferences": [{
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload", "name": "web", "uid": "u", "controller": true,
+    }] });
+    let mut powerful = owned.clone();
+    powerful["annotations"] = json!({ annotation::EXPECTED_REFERENCED_DATA: "[]" });
+    let unknown = Identities { own: Err("away".into()), resolvers: ["resolver".to_owned()].into() };
+    for (name, metadata, expected) in [
+        ("tenant", &owned, &[ErrorKind::Internal][..]),
+        ("tenant", &powerful, &[ErrorKind::Internal]),
+        ("resolver", &powerful, &[]),
+    ] {
+        let subject = Subject::Deployment(a_deployment("db", metadata), None);
+        assert!(subject.needs_identity(&user(name)));
+        let needs = subject.needs(&user(name), &unknown);
+        let errors = subject.judge(&user(name), &unknown, &closed(&needs)).errors;
+        assert_eq!(errors.iter().map(|error| error.kind).collect::<Vec<_>>(), expected, "{name} {metadata}");
+    }
+    // What nothing is wrong with passes, whoever writes it; what nobody may write is refused for good.
+    let subject = Subject::Deployment(a_deployment("db", &owned), Some(a_deployment("db", &owned)));
+    assert_eq!(subject.judge(&user("tenant"), &unknown, &Facts::unknown(&Needs::default(), "away")).errors, []);
+    let subject = Subject::Deployment(a_deployment("db", &json!({})), None);
+    let errors = subject.judge(&user("tenant"), &unknown, &closed(&subject.needs(&user("tenant"), &unknown))).errors;
+    assert!(errors.len() == 4 && errors.iter().all(|error| error.kind != ErrorKind::Internal), "{errors:?}");
+}
+
+#[test]
+fn what_is_refused_for_its_size_alone_is_read_nothing_for() {
+    let mut large = a_workload(&["dfw"], "db", &json!({}));
+    let containers = &mut large.spec.template.spec.runtime.sandbox.as_mut().unwrap().containers;
+    let source = containers[0].env_from.as_ref().unwrap()[0].clone();
+    let sources = (0..1000).map(|n| {
+        let mut source = source.clone();
+        source.secret_ref.as_mut().unwrap().name = format!("s-{n}");
+        source
+    });
+    containers[0].env_from = Some(sources.collect());
+    let subject = Subject::Workload(large, Some(a_workload(&["ord"], "db", &json!({}))));
+    let needs = subject.needs(&user("tenant"), &identities());
+    assert!(needs.is_empty(), "{needs:?}");
+    let errors = subject.judge(&user("tenant"), &identities(), &closed(&needs)).errors;
+    assert_eq!(errors.iter().map(|error| error.kind).collect::<Vec<_>>(), [ErrorKind::TooMany]);
 }
 
 /// The garbage collector and the namespace controller change what is no power and refers to nothing new; in a control plane

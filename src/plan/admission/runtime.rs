@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    field::{FieldError, Path},
+    field::{Errors, FieldError, Path},
     format::{dns_label, is_c_identifier, port_name},
 };
 use crate::{
@@ -16,7 +16,7 @@ use crate::{
 /// The volumes of an Instance by name.
 type Volumes<'a> = BTreeMap<&'a str, &'a Volume>;
 
-pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
     let runtime = &spec.runtime;
     let volumes = spec.volumes.iter().flatten().map(|volume| (volume.name.as_str(), volume)).collect();
     let resources = path.child("resources");
@@ -24,13 +24,14 @@ pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Vec<FieldE
     if !types.contains(&runtime.resources.instance_type.as_str()) {
         errors.push(FieldError::not_supported(&resources, &runtime.resources.instance_type, &types));
     }
-    if runtime.resources.requests.as_ref().is_some_and(|requests| !requests.is_empty()) {
-        errors.push(FieldError::forbidden(&resources.child("requests"), NOT_IMPLEMENTED));
+    if let Some(requests) = runtime.resources.requests.as_ref().filter(|requests| !requests.is_empty()) {
+        errors.push(FieldError::forbidden_content(&resources.child("requests"), requests, NOT_IMPLEMENTED));
     }
     match (&runtime.sandbox, &runtime.virtual_machine) {
         (None, None) => errors.push(FieldError::required(path, "give one of sandbox and virtualMachine")),
-        (Some(_), Some(_)) => {
-            errors.push(FieldError::forbidden(&path.child("virtualMachine"), "give either this or sandbox, not both"));
+        (Some(_), Some(machine)) => {
+            let why = "give either this or sandbox, not both";
+            errors.push(FieldError::forbidden_content(&path.child("virtualMachine"), machine, why));
         }
         _ => {}
     }
@@ -55,14 +56,14 @@ pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Vec<FieldE
 
 const NOT_IMPLEMENTED: &str = "not implemented: the instance type says how much there is; leave it out";
 
-fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, errors: &mut Vec<FieldError>) {
+fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, errors: &mut Errors) {
     dns_label(&path.child("name"), &container.name, errors);
     if container.image.trim().is_empty() {
         errors.push(FieldError::required(&path.child("image"), "name the image to run"));
     }
-    let resources = container.resources.iter().flat_map(|resources| [&resources.limits, &resources.requests]);
-    if resources.flatten().any(|amounts| !amounts.is_empty()) {
-        errors.push(FieldError::forbidden(&path.child("resources"), NOT_IMPLEMENTED));
+    let amounts = container.resources.iter().flat_map(|resources| [&resources.limits, &resources.requests]);
+    if amounts.flatten().any(|amounts| !amounts.is_empty()) {
+        errors.push(FieldError::forbidden_content(&path.child("resources"), &container.resources, NOT_IMPLEMENTED));
     }
     for (index, source) in container.env_from.iter().flatten().enumerate() {
         env_from(&path.child("envFrom").index(index), source, errors);
@@ -72,11 +73,12 @@ fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, e
     ports(&path.child("ports"), container.ports.as_deref().unwrap_or_default(), errors);
 }
 
-fn env_from(path: &Path, source: &EnvFromSource, errors: &mut Vec<FieldError>) {
+fn env_from(path: &Path, source: &EnvFromSource, errors: &mut Errors) {
     match (&source.config_map_ref, &source.secret_ref) {
         (None, None) => errors.push(FieldError::required(path, "give one of configMapRef and secretRef")),
-        (Some(_), Some(_)) => {
-            errors.push(FieldError::forbidden(&path.child("secretRef"), "give either this or configMapRef, not both"));
+        (Some(_), Some(secret)) => {
+            let why = "give either this or configMapRef, not both";
+            errors.push(FieldError::forbidden_content(&path.child("secretRef"), secret, why));
         }
         _ => {}
     }
@@ -86,7 +88,7 @@ fn env_from(path: &Path, source: &EnvFromSource, errors: &mut Vec<FieldError>) {
     }
 }
 
-fn ports(path: &Path, ports: &[NamedPort], errors: &mut Vec<FieldError>) {
+fn ports(path: &Path, ports: &[NamedPort], errors: &mut Errors) {
     let mut names = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         let path = path.index(index);
@@ -104,7 +106,7 @@ fn ports(path: &Path, ports: &[NamedPort], errors: &mut Vec<FieldError>) {
     }
 }
 
-fn virtual_machine(path: &Path, machine: &VirtualMachineRuntime, volumes: &Volumes<'_>, errors: &mut Vec<FieldError>) {
+fn virtual_machine(path: &Path, machine: &VirtualMachineRuntime, volumes: &Volumes<'_>, errors: &mut Errors) {
     let attachments = path.child("volumeAttachments");
     let boots = |volume: &&Volume| {
         let populator = volume.disk.as_ref().and_then(|disk| disk.template.spec.populator.as_ref());
@@ -122,7 +124,7 @@ fn virtual_machine(path: &Path, machine: &VirtualMachineRuntime, volumes: &Volum
     ports(&path.child("ports"), machine.ports.as_deref().unwrap_or_default(), errors);
 }
 
-fn attached(path: &Path, attachments: &[VolumeAttachment], volumes: &Volumes<'_>, errors: &mut Vec<FieldError>) {
+fn attached(path: &Path, attachments: &[VolumeAttachment], volumes: &Volumes<'_>, errors: &mut Errors) {
     let mut mounts = BTreeSet::new();
     for (index, attachment) in attachments.iter().enumerate() {
         let path = path.index(index);

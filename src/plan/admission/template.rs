@@ -1,7 +1,7 @@
 //! Rules of the template: its labels and annotations, its networks, and how many objects it may refer to.
 
 use super::{
-    field::{FieldError, Path},
+    field::{Errors, FieldError, Path},
     format::{self, dns_label, is_label_value, qualified_name, source_name},
     runtime, volumes,
 };
@@ -21,11 +21,14 @@ use crate::{
 /// annotation of its binding, an entry of at most 350 bytes for each, and all annotations of an object have 256 KiB.
 pub const MAX_REFERENCES: usize = 512;
 
+/// Most networks that one template may be in; the API server is asked about each.
+pub const MAX_NETWORKS: usize = 64;
+
 /// Most bytes of annotations: Kubernetes takes 256 KiB, and some are added on the way.
 const MAX_ANNOTATIONS: usize = 224 << 10;
 
 /// Says what is wrong with a template; `path` is its own, `namespace` that of the object that has it.
-pub(super) fn validate(path: &Path, template: &InstanceTemplateSpec, namespace: &str, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(path: &Path, template: &InstanceTemplateSpec, namespace: &str, errors: &mut Errors) {
     metadata(path, template, errors);
     let (path, spec) = (&path.child("spec"), &template.spec);
     networks(&path.child("networkInterfaces"), spec, namespace, errors);
@@ -42,7 +45,7 @@ pub(super) fn validate(path: &Path, template: &InstanceTemplateSpec, namespace: 
 }
 
 /// What an Instance could not bear, and what is the operator's to write.
-fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Vec<FieldError>) {
+fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
     let given = template.metadata.clone().unwrap_or_default();
     let path_of_keys = path.child("annotations");
     let path = path.child("metadata");
@@ -52,7 +55,8 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Vec<Field
         if let Some(why) = qualified_name(key) {
             errors.push(FieldError::invalid(path, key, why));
         } else if is_written_by_us(key) {
-            errors.push(FieldError::forbidden(path, "the operator writes this label; leave it out"));
+            let why = "the operator writes this label; leave it out";
+            errors.push(FieldError::forbidden_content(path, &(key, value), why));
         }
         if !is_label_value(value) {
             let why =
@@ -68,12 +72,13 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Vec<Field
         if let Some(why) = qualified_name(&key.to_lowercase()) {
             errors.push(FieldError::invalid(path, key, why));
         } else if key == annotation::REFERENCED_DATA_GATE_START || !ownership::may_travel(key) {
-            errors.push(FieldError::forbidden(path, "the platform writes this annotation; leave it out"));
+            let why = "the platform writes this annotation; leave it out";
+            errors.push(FieldError::forbidden_content(path, &(key, value), why));
         }
         size += key.len() + value.len();
     }
     if size > MAX_ANNOTATIONS {
-        errors.push(FieldError::too_long(&annotations, size.to_string(), MAX_ANNOTATIONS, "all of them together"));
+        errors.push(FieldError::too_long_together(&annotations, size, MAX_ANNOTATIONS, "all of them together"));
     }
     if template.spec.runtime.virtual_machine.is_some() {
         let text = given.annotations.unwrap_or_default().remove(annotation::SSH_KEYS);
@@ -88,7 +93,7 @@ fn is_written_by_us(key: &str) -> bool {
 }
 
 /// The Go operator names the field without `metadata`, and so do we. Blank lines count for nothing.
-fn ssh_keys(path: &Path, text: Option<&str>, errors: &mut Vec<FieldError>) {
+fn ssh_keys(path: &Path, text: Option<&str>, errors: &mut Errors) {
     let Some(text) = text.filter(|text| !text.trim().is_empty()) else {
         errors.push(FieldError::required(path, "a virtual machine needs one line user:public-key at least"));
         return;
@@ -100,13 +105,18 @@ fn ssh_keys(path: &Path, text: Option<&str>, errors: &mut Vec<FieldError>) {
             Some((_, key)) if !format::is_authorized_key(key) => "what stands after ':' is no public key",
             Some(_) => continue,
         };
-        errors.push(FieldError::invalid(path, line, format!("line {number}: {why}")));
+        // The line is not repeated: somebody may have put a password, or a private key, where the public one belongs.
+        errors.push(FieldError::invalid_hidden(path, &line, format!("line {number}: {why}")));
     }
 }
 
-fn networks(path: &Path, spec: &InstanceSpec, namespace: &str, errors: &mut Vec<FieldError>) {
+fn networks(path: &Path, spec: &InstanceSpec, namespace: &str, errors: &mut Errors) {
     if spec.network_interfaces.is_empty() {
         errors.push(FieldError::required(path, "name at least one network"));
+    }
+    if spec.network_interfaces.len() > MAX_NETWORKS {
+        let count = spec.network_interfaces.len();
+        errors.push(FieldError::too_many(path, count, MAX_NETWORKS, "use fewer networks"));
     }
     for (index, interface) in spec.network_interfaces.iter().enumerate() {
         let path = path.index(index).child("network");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::KeyToPath;
 
 use super::{
-    field::{FieldError, Path},
+    field::{Errors, FieldError, Path},
     format::{dns_label, relative_path},
 };
 use crate::{
@@ -23,7 +23,7 @@ const DISK_GI: std::ops::RangeInclusive<i128> = 10..=100;
 /// What an image takes, in GiB: the size of its disk when none is asked for, and the least that it may be.
 const IMAGE_GI: i128 = 25;
 
-pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Vec<FieldError>) {
+pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
     let attached = attached(spec);
     let (mut names, mut devices) = (BTreeSet::new(), BTreeSet::new());
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
@@ -69,7 +69,7 @@ fn attached(spec: &InstanceSpec) -> BTreeSet<&str> {
     in_containers.chain(in_machine).map(|attachment| attachment.name.as_str()).collect()
 }
 
-fn one_source(path: &Path, volume: &Volume, errors: &mut Vec<FieldError>) {
+fn one_source(path: &Path, volume: &Volume, errors: &mut Errors) {
     let sources = [
         ("disk", volume.disk.is_some()),
         ("configMap", volume.config_map.is_some()),
@@ -82,12 +82,12 @@ fn one_source(path: &Path, volume: &Volume, errors: &mut Vec<FieldError>) {
     };
     for other in given {
         let why = format!("a volume has one source, and this one has {first} already");
-        errors.push(FieldError::forbidden(&path.child(other), why));
+        errors.push(FieldError::forbidden_content(&path.child(other), volume, why));
     }
 }
 
 /// The Go operator names the populator without `spec`, and so do we.
-fn disk(path: &Path, disk: &DiskSource, errors: &mut Vec<FieldError>) {
+fn disk(path: &Path, disk: &DiskSource, errors: &mut Errors) {
     let spec = &disk.template.spec;
     if !DISK_TYPES.contains(&spec.type_.as_str()) {
         errors.push(FieldError::not_supported(&path.child("spec").child("type"), &spec.type_, &DISK_TYPES));
@@ -115,19 +115,19 @@ fn disk(path: &Path, disk: &DiskSource, errors: &mut Vec<FieldError>) {
 }
 
 /// Image and file system together pass, as in the Go operator. Which file systems there are the definition says.
-fn populator(path: &Path, populator: &DiskPopulator, errors: &mut Vec<FieldError>) {
+fn populator(path: &Path, populator: &DiskPopulator, errors: &mut Errors) {
     if let Some(image) = populator.image.as_ref().filter(|image| !IMAGES.contains(&image.name.as_str())) {
         errors.push(FieldError::not_supported(&path.child("image").child("name"), &image.name, &IMAGES));
     }
 }
 
-fn mode(path: &Path, mode: Option<i32>, errors: &mut Vec<FieldError>) {
+fn mode(path: &Path, mode: Option<i32>, errors: &mut Errors) {
     if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
         errors.push(FieldError::invalid(path, mode.to_string(), "want 0 to 0777 (511 in decimal)"));
     }
 }
 
-fn items(path: &Path, items: &[KeyToPath], errors: &mut Vec<FieldError>) {
+fn items(path: &Path, items: &[KeyToPath], errors: &mut Errors) {
     for (index, item) in items.iter().enumerate() {
         let path = path.index(index);
         if item.key.is_empty() {

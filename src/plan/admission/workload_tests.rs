@@ -337,3 +337,33 @@ fn the_sample_passes() {
     let sample: Workload = serde_saphyr::from_str(sample).unwrap();
     assert_eq!(workload(&sample, None, &bound()), []);
 }
+
+#[test]
+fn a_line_of_keys_that_is_none_is_not_repeated() {
+    let notes = json!({ annotation::SSH_KEYS: format!("me:{KEY}\nme:-----BEGIN hunter2") });
+    let found = workload(&parse(set(machine(), "spec.template.metadata.annotations", notes)), None, &bound());
+    let text = field::joined(&found);
+    assert!(text.contains("Invalid value: line 2: ") && !text.contains("hunter2"), "{text}");
+}
+
+#[test]
+fn a_label_of_the_platforms_cannot_be_changed_under_its_old_name() {
+    let key = crate::api::meta::label::WORKLOAD_UID;
+    let with = |uid: &str| parse(set(containers(), "spec.template.metadata.labels", json!({ key: uid })));
+    assert_eq!(workload(&with("u-1"), Some(&with("u-1")), &bound()), []);
+    let found = workload(&with("u-2"), Some(&with("u-1")), &bound());
+    assert_eq!(found.iter().map(|error| error.kind).collect::<Vec<_>>(), [Forbidden]);
+}
+
+#[test]
+fn a_template_is_in_so_many_networks_and_no_more() {
+    let with = |count: usize| {
+        let networks: Vec<Value> = (0..count).map(|n| json!({ "network": { "name": format!("n-{n}") } })).collect();
+        parse(set(containers(), "spec.template.spec.networkInterfaces", networks.into()))
+    };
+    assert_eq!(workload(&with(template::MAX_NETWORKS), None, &bound()), []);
+    let kinds = |new, old| workload(new, old, &bound()).iter().map(|error| error.kind).collect::<Vec<_>>();
+    let (old, fewer, more) = (with(100), with(99), with(101));
+    assert_eq!(kinds(&old, None), [ErrorKind::TooMany]);
+    assert_eq!((kinds(&fewer, Some(&old)), kinds(&more, Some(&old))), (vec![], vec![ErrorKind::TooMany]));
+}
