@@ -318,7 +318,8 @@ fn what_others_take_away_comes_back_and_the_rest_is_not_touched() {
             says(&world, &ns, "web-p-dfw", "Propagated").await;
             ready(&world, &ns, "web", 2).await;
             assert!(began.elapsed() < promised(MENDED), "fact {fact}: {:?}", began.elapsed());
-            if *is_repaired {
+            // Real Karmada brings a lost binding back by itself where a status of its template arrives at that moment.
+            if *is_repaired && world.bed.stand_in().is_some() {
                 assert!(repairs(&world).await > repaired, "fact {fact}: nobody counted the repair");
             }
             before = after;

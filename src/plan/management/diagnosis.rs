@@ -161,9 +161,11 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
     }
     let known = match &binding.dependencies {
         None if !binding.distributed => {
+            // Real Karmada looks the same without the script as without the feature gate.
             return Some(format!(
                 "{at} is not taken up by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
-                 karmada-controller-manager"
+                 karmada-controller-manager, and see that the ResourceInterpreterCustomization workloaddeployment of \
+                 config/components/federation is there"
             ));
         }
         None => &[][..],
