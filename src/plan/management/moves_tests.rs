@@ -16,7 +16,7 @@ struct World {
 }
 
 fn presence(bindings: usize) -> Presence {
-    Presence { bindings, applied: bindings, suspended: 0, desired: 1, current: 1 }
+    Presence { bindings, applied: bindings, suspended: 0, unreported: 0, desired: 1, current: 1 }
 }
 
 impl World {
@@ -77,6 +77,26 @@ impl World {
 
     fn wait(&mut self, minutes: i64) {
         self.now += jiff::SignedDuration::from_mins(minutes);
+    }
+}
+
+/// Seen when a manager died in that moment: what a cluster has taken and its cell has not reported on yet counted as arrived,
+/// since nothing was known to be asked for there.
+#[test]
+fn what_no_cell_has_reported_on_has_not_arrived() {
+    let silent = Presence { unreported: 1, desired: 0, current: 0, ..presence(1) };
+    for restarted in [false, true] {
+        let mut world = World::new(&["n1", "n2"]);
+        world.look();
+        world.namespaces.get_mut("n1").unwrap().on = [("b".to_owned(), silent)].into();
+        if restarted {
+            world.moves.clear();
+        }
+        world.look();
+        assert_eq!(world.turns(), ["n1>b"], "restarted: {restarted}");
+        world.arrive("n1", "b", true);
+        world.look();
+        assert_eq!(world.turns(), ["n2>b"], "restarted: {restarted}");
     }
 }
 

@@ -25,6 +25,8 @@ pub struct Presence {
     pub applied: usize,
     /// Of these, how many nobody schedules elsewhere because somebody has suspended that.
     pub suspended: usize,
+    /// Of these, how many no cell has reported on yet: how many Instances are asked for there is not known.
+    pub unreported: usize,
     /// Instances that are asked for there.
     pub desired: i64,
     /// Instances that are programmed there.
@@ -59,8 +61,13 @@ impl Whereabouts {
             let missing = wanted - there.applied;
             return Some(format!("{missing} of {} deployment(s) are not applied on {cluster}", there.bindings));
         }
-        let idle = before.ran && there.desired > 0 && there.current == 0;
-        idle.then(|| format!("none of {} instance(s) is programmed on {cluster}", there.desired))
+        if !before.ran || there.current > 0 {
+            return None;
+        }
+        if there.unreported > 0 {
+            return Some(format!("{cluster} has not reported on {} deployment(s)", there.unreported));
+        }
+        (there.desired > 0).then(|| format!("none of {} instance(s) is programmed on {cluster}", there.desired))
     }
 }
 
