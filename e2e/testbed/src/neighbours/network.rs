@@ -26,13 +26,18 @@ pub(super) async fn run(cell: Client, after: Duration) {
 }
 
 async fn pass(cell: &Client, after: Duration, bindings: Vec<DynamicObject>, claims: Vec<DynamicObject>) -> Result<()> {
+    // One that cannot be served, as in a namespace that is on its way out, keeps no other waiting.
+    let limit = after + Duration::from_secs(10);
+    let mut failed = None;
     for binding in &bindings {
-        bind(cell, binding, after).await?;
+        let done = tokio::time::timeout(limit, bind(cell, binding, after)).await;
+        failed = failed.or(done.map_err(Into::into).flatten().err());
     }
     for claim in &claims {
-        allocate(cell, claim).await?;
+        let done = tokio::time::timeout(limit, allocate(cell, claim)).await;
+        failed = failed.or(done.map_err(Into::into).flatten().err());
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 async fn bind(cell: &Client, binding: &DynamicObject, after: Duration) -> Result<()> {
