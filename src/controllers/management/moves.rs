@@ -134,15 +134,7 @@ impl CityMoves {
             for key in hub.bindings.keys_by_index(&held_index(city, cluster)) {
                 let Some(binding) = hub.bindings.get(&key) else { continue };
                 let there = namespaces.entry(key.namespace.to_string()).or_default();
-                let presence = there.on.entry(cluster.clone()).or_default();
-                let reported = binding.replicas.get(cluster).copied();
-                let replicas = reported.unwrap_or_default();
-                presence.bindings += 1;
-                presence.unreported += usize::from(reported.is_none());
-                presence.applied += usize::from(binding.applied.get(cluster) == Some(&Ok(())));
-                presence.suspended += usize::from(binding.suspension.stops_scheduling());
-                presence.desired += replicas.desired;
-                presence.current += replicas.current;
+                there.on.entry(cluster.clone()).or_default().add(&binding, cluster);
             }
         }
         let name = city.policy_name();

@@ -25,7 +25,7 @@ pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
         errors.push(FieldError::not_supported(&resources, &runtime.resources.instance_type, &types));
     }
     if let Some(requests) = runtime.resources.requests.as_ref().filter(|requests| !requests.is_empty()) {
-        errors.push(FieldError::forbidden_content(&resources.child("requests"), requests, NOT_IMPLEMENTED));
+        errors.push(FieldError::forbidden_content(&resources.child("requests"), requests, SIZED_BY_TYPE));
     }
     match (&runtime.sandbox, &runtime.virtual_machine) {
         (None, None) => errors.push(FieldError::required(path, "give one of sandbox and virtualMachine")),
@@ -54,7 +54,8 @@ pub(super) fn validate(path: &Path, spec: &InstanceSpec, errors: &mut Errors) {
     }
 }
 
-const NOT_IMPLEMENTED: &str = "not implemented: the instance type says how much there is; leave it out";
+/// Of sizes beside the type; the first words are those of the Go operator.
+const SIZED_BY_TYPE: &str = "not implemented: the instance type says how much there is; leave it out";
 
 fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, errors: &mut Errors) {
     dns_label(&path.child("name"), &container.name, errors);
@@ -63,7 +64,7 @@ fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, e
     }
     let amounts = container.resources.iter().flat_map(|resources| [&resources.limits, &resources.requests]);
     if amounts.flatten().any(|amounts| !amounts.is_empty()) {
-        errors.push(FieldError::forbidden_content(&path.child("resources"), &container.resources, NOT_IMPLEMENTED));
+        errors.push(FieldError::forbidden_content(&path.child("resources"), &container.resources, SIZED_BY_TYPE));
     }
     for (index, source) in container.env_from.iter().flatten().enumerate() {
         env_from(&path.child("envFrom").index(index), source, errors);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::guard::Turn;
+use super::{facts::BindingFacts, guard::Turn};
 
 /// Where a city is in one hub namespace: the bindings that its policy claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +31,20 @@ pub struct Presence {
     pub desired: i64,
     /// Instances that are programmed there.
     pub current: i64,
+}
+
+impl Presence {
+    /// Counts one binding that goes to this cluster.
+    pub fn add(&mut self, binding: &BindingFacts, cluster: &str) {
+        let reported = binding.replicas.get(cluster).copied();
+        let replicas = reported.unwrap_or_default();
+        self.bindings += 1;
+        self.applied += usize::from(binding.applied.get(cluster) == Some(&Ok(())));
+        self.suspended += usize::from(binding.suspension.stops_scheduling());
+        self.unreported += usize::from(reported.is_none());
+        self.desired += replicas.desired;
+        self.current += replicas.current;
+    }
 }
 
 impl Whereabouts {
@@ -142,5 +156,28 @@ impl Move {
     /// Whether a hub namespace is to move, and where.
     pub fn turn(&self, namespace: &str) -> Option<&Turn> {
         self.turns.get(namespace).map(|of| &of.turn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::management::facts::Replicas;
+
+    #[test]
+    fn what_a_binding_does_not_say_of_a_cluster_is_not_known_there() {
+        let taken = || BindingFacts { applied: [("b".to_owned(), Ok(()))].into(), ..BindingFacts::default() };
+        let reported = |desired, current| BindingFacts {
+            replicas: [("b".to_owned(), Replicas { desired, current })].into(),
+            ..taken()
+        };
+        let refused =
+            BindingFacts { applied: [("b".to_owned(), Err("no".to_owned()))].into(), ..BindingFacts::default() };
+        let mut there = Presence::default();
+        for binding in [taken(), reported(3, 1), reported(0, 0), refused] {
+            there.add(&binding, "b");
+        }
+        let expected = Presence { bindings: 4, applied: 3, suspended: 0, unreported: 2, desired: 3, current: 1 };
+        assert_eq!(there, expected);
     }
 }
