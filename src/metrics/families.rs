@@ -99,7 +99,7 @@ families! {
         "compute_referenced_data_companions_expected", "Companions that deployments of the cell expect";
     data_wait: Family<Namespace, Histogram, Buckets> = timed(0.005, 16),
         "compute_referenced_data_gate_wait_seconds", "How long Instances waited for their companions";
-    data_turns: Family<Turn, Counter>,
+    data_reason_changes: Family<ReasonChange, Counter>,
         "compute_referenced_data_condition_transitions", "Changes of reason of ReferencedDataReady on Instances";
     repairs: Counter,
         "compute_federation_repairs", "Templates touched because their binding or Work on the hub was removed";
@@ -196,7 +196,7 @@ pub(super) struct Namespace {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub(super) struct Turn {
+pub(super) struct ReasonChange {
     pub(super) namespace: String,
     pub(super) from_reason: String,
     pub(super) to_reason: String,

@@ -11,8 +11,8 @@ use prometheus_client::{
 };
 
 use self::families::{
-    BlockedReason, Controller, Families, Namespace, PhaseLabel, Queue, Reason, Reconcile, ReconcileError, State, Taken,
-    Turn, Undecodable, Watch, WatchFailure, WriteLabels,
+    BlockedReason, Controller, Families, Namespace, PhaseLabel, Queue, Reason, ReasonChange, Reconcile, ReconcileError,
+    State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
 };
 
 /// A worker that has something to do, as long as this lives.
@@ -173,8 +173,8 @@ impl Metrics {
 
     /// An Instance's `ReferencedDataReady` has another reason now. Reasons come from a closed set.
     pub fn data_turned(&self, namespace: &str, from: &str, to: &str) {
-        let turn = Turn { namespace: namespace.into(), from_reason: from.into(), to_reason: to.into() };
-        self.0.data_turns.get_or_create(&turn).inc();
+        let change = ReasonChange { namespace: namespace.into(), from_reason: from.into(), to_reason: to.into() };
+        self.0.data_reason_changes.get_or_create(&change).inc();
     }
 
     /// A template was touched, so that Karmada makes anew what was removed.

@@ -25,8 +25,9 @@ pub fn ended(kind: &str, since: Timestamp, bed: &Testbed) {
     if std::env::var_os("BED_TIMES").is_some() {
         let _ = writeln!(
             std::io::stderr(),
-            "bed: {:6.1} s on {kind}: {test}",
-            Timestamp::now().duration_since(since).as_secs_f64()
+            "bed: {:6.1} s on {kind} in {}: {test}",
+            Timestamp::now().duration_since(since).as_secs_f64(),
+            bed.dir().display()
         );
     }
     if std::thread::panicking() {

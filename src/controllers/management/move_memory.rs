@@ -41,7 +41,7 @@ impl Moves {
     pub(super) fn instruct(&self, city: &CityCode, namespace: &str, place: guard::Observed) -> guard::Observed {
         let all = self.lock();
         let Some(of) = all.get(city) else { return place };
-        guard::Observed { turn: of.turn(namespace).cloned(), home: of.home.clone(), ..place }
+        guard::Observed { transfer: of.transfer(namespace).cloned(), home: of.home.clone(), ..place }
     }
 
     /// What a deployment of the city on one of these clusters is to say of it.

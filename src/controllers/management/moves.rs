@@ -20,7 +20,7 @@ use crate::{
         Next,
         management::{
             cluster::ClusterFacts,
-            guard::Turn,
+            guard::Transfer,
             moves::{self, Move, Observed, Whereabouts},
             triggers::HubWork,
         },
@@ -101,7 +101,7 @@ impl CityMoves {
             let mut sent: BTreeSet<CityCode> = BTreeSet::new();
             for (key, policy) in hub.policies.entries() {
                 let Some(city) = CityPolicyName::parse(&key.name) else { continue };
-                sent.extend(Turn::of(&policy.spec.placement).map(|_| city.clone()));
+                sent.extend(Transfer::of(&policy.spec.placement).map(|_| city.clone()));
                 cities.insert(city);
             }
             let held = |city: &CityCode, cluster: &String| hub.bindings.count_by_index(&held_index(city, cluster)) > 0;
@@ -140,7 +140,7 @@ impl CityMoves {
         let name = city.policy_name();
         for (namespace, there) in &mut namespaces {
             let policy = hub.policies.get(&ObjectKey::new(namespace, &name));
-            there.standing = policy.and_then(|policy| Turn::of(&policy.spec.placement));
+            there.standing = policy.and_then(|policy| Transfer::of(&policy.spec.placement));
         }
         namespaces
     }

@@ -142,14 +142,14 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     steps.extend(ensure_copy(deployment, &city, &namespace, copy, annotations).map(Step::Remote));
     let finding = state.in_full(finding.as_ref());
     let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
-    let lasts = status::Lasts { blocked: state.reported, unheard: state.unheard };
+    let overdue = status::Overdue { blocked: state.reported, unheard: state.unheard };
     let of_status = whole_spec::take_over_status(manager::FEDERATOR, deployment, pause, now);
     // A mark before it has made another version of the deployment, which the next look brings.
     if !steps.iter().any(|step| matches!(step, Step::Local(_))) {
         steps.extend(of_status.write.map(Step::Local));
         next = next.or_sooner(of_status.next);
     }
-    let said = status::plan(deployment, copy, &data, finding.as_ref(), lasts, events, now);
+    let said = status::plan(deployment, copy, &data, finding.as_ref(), overdue, events, now);
     steps.extend(said.writes.into_iter().map(Step::Local));
     let mut signals: Vec<Signal> = blocked(&state).into_iter().chain(said.event.map(Signal::Reported)).collect();
     if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {

@@ -44,17 +44,17 @@ fn is_early(deployment: &WorkloadDeployment, copy: Option<&WorkloadDeployment>) 
     !reported && copy.is_none_or(|copy| copy.status.is_none())
 }
 
-/// What is to be said of one deployment.
-pub(super) struct Said {
+/// What is written about one deployment.
+pub(super) struct StatusUpdate {
     /// The status, and an Event when there is news of the bad kind.
     pub writes: Vec<Write<Project>>,
     /// The reason that the Event gives.
     pub event: Option<Reason>,
 }
 
-/// What has lasted for so long that it is said.
+/// What has lasted longer than the grace before it is reported.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lasts {
+pub(super) struct Overdue {
     /// Something is missing of its delivery.
     pub blocked: bool,
     /// Its cluster does not answer.
@@ -68,11 +68,11 @@ pub(super) fn plan(
     copy: Option<&WorkloadDeployment>,
     data: &Data,
     finding: Option<&Delivery>,
-    lasts: Lasts,
+    overdue: Overdue,
     events: &[String],
     now: Timestamp,
-) -> Said {
-    let reported = lasts.blocked;
+) -> StatusUpdate {
+    let reported = overdue.blocked;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let report = copy.and_then(|copy| copy.status.as_ref());
@@ -96,7 +96,7 @@ pub(super) fn plan(
     });
     let reason = news.map(Condition::reason);
     let mut status = report.map_or_else(|| old.clone(), mirrored);
-    if let Some(unheard) = unheard::verdict(deployment, finding, lasts.unheard) {
+    if let Some(unheard) = unheard::verdict(deployment, finding, overdue.unheard) {
         let readiness = [condition::AVAILABLE, condition::REPLICAS_READY];
         for said in status.conditions.iter_mut().filter(|said| readiness.contains(&&*said.type_)) {
             *said = unheard.clone().into_condition(&old.conditions, &said.type_, said.observed_generation, now);
@@ -105,11 +105,11 @@ pub(super) fn plan(
     status.conditions.retain(|c| ![condition::FEDERATED, condition::REFERENCED_DATA_READY].contains(&&*c.type_));
     let own = federated.into_iter().chain(of_data).collect::<Vec<_>>();
     if report.is_none() && own.is_empty() {
-        return Said { writes: Vec::new(), event: None };
+        return StatusUpdate { writes: Vec::new(), event: None };
     }
     status.conditions.extend(own);
     let write = Write::status(manager::FEDERATOR, &json!(status), deployment);
-    Said { writes: write.into_iter().chain(event).collect(), event: reason }
+    StatusUpdate { writes: write.into_iter().chain(event).collect(), event: reason }
 }
 
 /// Whether a condition is worth an Event: each cause once while something is missing, and of Karmada's silence, which passes

@@ -43,12 +43,12 @@ pub struct Observed {
     /// Where the city begins in a namespace that does not have it yet, while it moves.
     pub home: Option<String>,
     /// Where the city is to move in this namespace.
-    pub turn: Option<Turn>,
+    pub transfer: Option<Transfer>,
 }
 
 /// A move of the city in one namespace.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Turn {
+pub struct Transfer {
     /// The cluster that it leaves.
     pub from: String,
     /// The cluster that it goes to.
@@ -57,7 +57,7 @@ pub struct Turn {
     pub attempt: String,
 }
 
-impl Turn {
+impl Transfer {
     /// The move that a placement stands for.
     pub fn of(placement: &PolicyPlacement) -> Option<Self> {
         let [first, second] = placement.cluster_affinities.as_deref()? else { return None };
@@ -115,19 +115,21 @@ pub fn decide(
         .filter(|on: &BTreeSet<_>| !on.is_empty())
         .collect();
     let all: BTreeSet<&String> = places.iter().flatten().collect();
-    let standing = live.and_then(Turn::of);
+    let standing = live.and_then(Transfer::of);
     match all.iter().collect::<Vec<_>>()[..] {
         [] => fresh(city, selector, observed),
-        [holder] => quiet(match &observed.turn {
+        [holder] => quiet(match &observed.transfer {
             // The group behind stays until the move is proved.
-            Some(turn) if turn.to == **holder && standing.as_ref() == Some(turn) => moving(selector, turn, observed),
-            Some(turn) if turn.to != **holder => moving(selector, turn, observed),
+            Some(transfer) if transfer.to == **holder && standing.as_ref() == Some(transfer) => {
+                moving(selector, transfer, observed)
+            }
+            Some(transfer) if transfer.to != **holder => moving(selector, transfer, observed),
             _ => held(selector, holder),
         }),
-        _ if places.iter().all(|place| place.len() == 1) => match (&observed.turn, standing) {
+        _ if places.iter().all(|place| place.len() == 1) => match (&observed.transfer, standing) {
             // On its way: some have moved, the others follow or stay as the scheduler decides.
-            (Some(turn), _) => quiet(moving(selector, turn, observed)),
-            (None, Some(turn)) => quiet(moving(selector, &turn, observed)),
+            (Some(transfer), _) => quiet(moving(selector, transfer, observed)),
+            (None, Some(transfer)) => quiet(moving(selector, &transfer, observed)),
             (None, None) => quiet(live.cloned().unwrap_or_else(|| by_label(selector, None))),
         },
         _ => shared(city, selector, &all, observed),
@@ -182,11 +184,11 @@ fn held(selector: LabelSelector, holder: &str) -> PolicyPlacement {
 }
 
 /// A city that moves. It may go back to a cluster that has lost the label.
-fn moving(selector: LabelSelector, turn: &Turn, observed: &Observed) -> PolicyPlacement {
-    let labelled = observed.clusters.get(&turn.to).is_some_and(|cluster| cluster.label.is_some());
-    let first = ClusterAffinity { label_selector: labelled.then_some(selector), ..by_name(&turn.to) };
-    let name = |prefix: &str| format!("{prefix}{}", turn.attempt);
-    groups((name(MOVING_GROUP_PREFIX), first), (name("holding-"), by_name(&turn.from)))
+fn moving(selector: LabelSelector, transfer: &Transfer, observed: &Observed) -> PolicyPlacement {
+    let labelled = observed.clusters.get(&transfer.to).is_some_and(|cluster| cluster.label.is_some());
+    let first = ClusterAffinity { label_selector: labelled.then_some(selector), ..by_name(&transfer.to) };
+    let name = |prefix: &str| format!("{prefix}{}", transfer.attempt);
+    groups((name(MOVING_GROUP_PREFIX), first), (name("holding-"), by_name(&transfer.from)))
 }
 
 /// A namespace in which the city is nowhere yet: it begins where the city's other namespaces have it, else on the cluster

@@ -104,31 +104,31 @@ fn a_new_namespace_begins_where_the_city_is() {
     assert!(note.contains("Clusters a, b carry the label of dfw") && note.contains("a is chosen"), "{note}");
 }
 
-fn turn(from: &str, to: &str, attempt: &str) -> Turn {
-    Turn { from: from.into(), to: to.into(), attempt: attempt.into() }
+fn transfer(from: &str, to: &str, attempt: &str) -> Transfer {
+    Transfer { from: from.into(), to: to.into(), attempt: attempt.into() }
 }
 
 #[test]
 fn a_move_has_the_old_cluster_behind_the_new_one_until_it_is_proved() {
-    let at = |bindings: &[&[&str]], turn: Option<&Turn>| {
+    let at = |bindings: &[&[&str]], transfer: Option<&Transfer>| {
         let world = draining(on(world(&[("a", "dfw"), ("b", "dfw")]), bindings), "a");
-        Observed { turn: turn.cloned(), ..world }
+        Observed { transfer: transfer.cloned(), ..world }
     };
-    let there = turn("a", "b", "7-0");
+    let there = transfer("a", "b", "7-0");
     let begun = "moving-7-0[label b] holding-7-0[a]";
     let decided = decide(&dfw(), &set(&["dfw"]), None, &at(&[&["a"], &["a"]], Some(&there))).placement;
     assert_eq!(brief(&decided), begun);
-    assert_eq!(Turn::of(&decided), Some(there.clone()), "it is read back");
+    assert_eq!(Transfer::of(&decided), Some(there.clone()), "it is read back");
     let live = Some(&decided);
     assert_eq!(look(live, &at(&[&["a"], &["b"]], Some(&there))), begun, "half-way");
     assert_eq!(look(live, &at(&[&["a"], &["b"]], None)), begun, "called off half-way: it is not left on two");
     assert_eq!(look(live, &at(&[&["b"], &["b"]], Some(&there))), begun, "there, but nobody knows whether it runs");
     assert_eq!(look(live, &at(&[&["b"], &["b"]], None)), "city[label b] holding[b]", "proved");
     assert_eq!(look(live, &at(&[&["a"], &["a"]], None)), ON_A, "called off before anything moved");
-    let again = turn("a", "b", "8-0");
+    let again = transfer("a", "b", "8-0");
     assert_eq!(look(live, &at(&[&["a"]], Some(&again))), "moving-8-0[label b] holding-8-0[a]", "names not seen before");
     // Brought back, even to a cluster that has lost the label meanwhile.
-    let back = turn("b", "a", "back-7-0");
+    let back = transfer("b", "a", "back-7-0");
     assert_eq!(look(live, &at(&[&["b"], &["a"]], Some(&back))), "moving-back-7-0[label a] holding-back-7-0[b]");
     let unlabelled = edit(at(&[&["b"]], Some(&back)), "a", |a| a.label = None);
     assert_eq!(look(live, &unlabelled), "moving-back-7-0[a] holding-back-7-0[b]");
@@ -151,7 +151,7 @@ fn the_city_of_a_placement_shows_in_its_form() {
     assert_eq!(made(&by_label(select(&["DFW", "dfw"]), Some("a"))).as_deref(), Some("dfw"));
     assert_eq!(made(&held(select(&["dfw"]), "a")).as_deref(), Some("dfw"));
     let world = world(&[("a", "dfw"), ("b", "dfw")]);
-    assert_eq!(made(&moving(select(&["dfw"]), &turn("a", "b", "1-0"), &world)).as_deref(), Some("dfw"));
+    assert_eq!(made(&moving(select(&["dfw"]), &transfer("a", "b", "1-0"), &world)).as_deref(), Some("dfw"));
     assert_eq!(made(&by_label(select(&["dfw", "ord"]), None)), None, "of two cities");
     let theirs = PolicyPlacement { cluster_affinity: Some(by_name("a")), ..PolicyPlacement::default() };
     assert_eq!((made(&theirs), made(&PolicyPlacement::default())), (None, None));
@@ -163,6 +163,6 @@ fn the_city_of_a_placement_shows_in_its_form() {
 #[test]
 fn names_of_attempts_fit_into_karmadas_limit() {
     // An affinity's name has at most 32 characters.
-    let placement = moving(LabelSelector::default(), &turn("a", "b", "back-9999999-9999"), &Observed::default());
+    let placement = moving(LabelSelector::default(), &transfer("a", "b", "back-9999999-9999"), &Observed::default());
     assert!(placement.cluster_affinities.unwrap().iter().all(|term| term.affinity_name.len() <= 32));
 }

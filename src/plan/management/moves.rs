@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use super::whereabouts::{Move, Whereabouts};
 use super::{
     cluster::ClusterFacts,
-    guard::{self, Turn},
+    guard::{self, Transfer},
     whereabouts::{Before, Failure, UnderWay},
 };
 use crate::{
@@ -73,23 +73,23 @@ fn step(
     now: Timestamp,
 ) -> Option<Move> {
     let look = Look { city, namespaces, clusters, timing, now };
-    let turns = under_way(namespaces, before, now);
+    let transfers = under_way(namespaces, before, now);
     let held: BTreeSet<&String> = namespaces.values().flat_map(|there| there.on.keys()).collect();
     // Also what the last namespace has left a moment ago, until it is known to have arrived.
-    let known = held.iter().copied().chain(turns.values().map(|of| &of.turn.from));
+    let known = held.iter().copied().chain(transfers.values().map(|of| &of.transfer.from));
     let from: BTreeSet<String> = known.filter(|name| look.is_leaving(name)).cloned().collect();
     let called_off = from.is_empty();
     let home = from.iter().max_by_key(|name| count(namespaces, name)).cloned();
     let failed = before.and_then(|before| before.failed.clone());
     let failed = failed.filter(|failed| clusters.get(&failed.cluster).is_some_and(|now| now.marks() == failed.marks));
     let mut next = Move { from, home, failed, ..Move::default() };
-    look.follow(&mut next, turns, called_off);
+    look.follow(&mut next, transfers, called_off);
     if called_off {
         // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
         next.home = before.and_then(|before| before.home.clone());
-        return (!next.turns.is_empty()).then_some(next);
+        return (!next.transfers.is_empty()).then_some(next);
     }
-    if next.turns.is_empty() && !held.iter().any(|name| look.is_leaving(name)) {
+    if next.transfers.is_empty() && !held.iter().any(|name| look.is_leaving(name)) {
         return None;
     }
     look.choose(&mut next);
@@ -108,10 +108,10 @@ fn under_way(
     before: Option<&Move>,
     now: Timestamp,
 ) -> BTreeMap<String, UnderWay> {
-    let remembered = |namespace: &String| before.and_then(|before| before.turns.get(namespace)).cloned();
+    let remembered = |namespace: &String| before.and_then(|before| before.transfers.get(namespace)).cloned();
     let standing = |there: &Whereabouts| {
-        let turn = there.standing.clone().filter(|_| before.is_none())?;
-        Some(UnderWay { turn, since: now, asked: now, before: Before::FULL })
+        let transfer = there.standing.clone().filter(|_| before.is_none())?;
+        Some(UnderWay { transfer, since: now, asked: now, before: Before::FULL })
     };
     let there = namespaces.iter().filter(|(_, there)| !there.on.is_empty());
     there.filter_map(|(name, there)| Some((name.clone(), remembered(name).or_else(|| standing(there))?))).collect()
@@ -139,7 +139,7 @@ impl Look<'_> {
             number.parse::<u32>().ok().filter(|_| of == generation.to_string())
         };
         let standing = self.namespaces.values().filter_map(|there| there.standing.as_ref());
-        let known = standing.map(|turn| turn.attempt.as_str()).chain(before).filter_map(number).max();
+        let known = standing.map(|transfer| transfer.attempt.as_str()).chain(before).filter_map(number).max();
         let number = match before {
             Some(_) => known.map_or(0, |known| known + 1),
             None => known.unwrap_or_default(),
@@ -159,69 +159,69 @@ impl Look<'_> {
         self.now.duration_since(since).unsigned_abs() >= period
     }
 
-    /// Goes on with what is under way: ends the turns of those that have arrived, asks the scheduler again for those that
-    /// it has refused, and turns those around that do not arrive in time.
-    fn follow(&self, next: &mut Move, turns: BTreeMap<String, UnderWay>, called_off: bool) {
-        for (namespace, of) in turns {
-            let (there, turn) = (&self.namespaces[&namespace], &of.turn);
-            let back = turn.attempt.starts_with(BACK_ATTEMPT_PREFIX);
+    /// Goes on with what is under way: ends the transfers that have arrived, asks the scheduler again for those that
+    /// it has refused, and turns back those that do not arrive in time.
+    fn follow(&self, next: &mut Move, transfers: BTreeMap<String, UnderWay>, called_off: bool) {
+        for (namespace, of) in transfers {
+            let (there, transfer) = (&self.namespaces[&namespace], &of.transfer);
+            let back = transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX);
             let arrived = if back || called_off {
-                there.is_complete_on(&turn.to)
+                there.is_complete_on(&transfer.to)
             } else {
-                there.missing(&turn.to, of.before).is_none()
+                there.missing(&transfer.to, of.before).is_none()
             };
-            let not_begun = !there.has(&turn.to);
-            let refused = self.is_able(&turn.to).is_err();
+            let not_begun = !there.has(&transfer.to);
+            let refused = self.is_able(&transfer.to).is_err();
             if arrived || not_begun && !back && (refused || called_off) {
                 continue; // what has not begun stays where it is
             }
             let late = !back && !called_off && !not_begun && self.passed(of.since, self.timing.drain_arrival);
             let kept = if late { self.turn_around(next, &namespace, of) } else { self.ask_again(next, &namespace, of) };
-            next.turns.insert(namespace, kept);
+            next.transfers.insert(namespace, kept);
         }
     }
 
     /// Asks the scheduler again, under another name, for what it has left where it was although the cluster is able.
     fn ask_again(&self, next: &mut Move, namespace: &str, of: UnderWay) -> UnderWay {
-        let (there, turn) = (&self.namespaces[namespace], &of.turn);
-        if there.is_complete_on(&turn.to) || !self.passed(of.asked, self.timing.drain_retry) {
+        let (there, transfer) = (&self.namespaces[namespace], &of.transfer);
+        if there.is_complete_on(&transfer.to) || !self.passed(of.asked, self.timing.drain_retry) {
             return of;
         }
-        let missing = there.missing(&turn.to, Before::FULL).unwrap_or_default();
-        let able = self.is_able(&turn.to);
+        let missing = there.missing(&transfer.to, Before::FULL).unwrap_or_default();
+        let able = self.is_able(&transfer.to);
         let why = match &able {
             Ok(()) => "Karmada leaves them there, and is asked again".to_owned(),
-            Err(why) => format!("Cluster {} {why}", turn.to),
+            Err(why) => format!("Cluster {} {why}", transfer.to),
         };
-        next.waits.get_or_insert(format!("{namespace} is on its way to {}: {missing}; {why}", turn.to));
+        next.waits.get_or_insert(format!("{namespace} is on its way to {}: {missing}; {why}", transfer.to));
         if able.is_err() {
             return of;
         }
-        let prefix = if turn.attempt.starts_with(BACK_ATTEMPT_PREFIX) { BACK_ATTEMPT_PREFIX } else { "" };
-        let attempt = self.attempt(prefix, &turn.to, Some(&turn.attempt));
-        UnderWay { turn: Turn { attempt, ..turn.clone() }, asked: self.now, ..of }
+        let prefix = if transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX) { BACK_ATTEMPT_PREFIX } else { "" };
+        let attempt = self.attempt(prefix, &transfer.to, Some(&transfer.attempt));
+        UnderWay { transfer: Transfer { attempt, ..transfer.clone() }, asked: self.now, ..of }
     }
 
     /// Sends back what has not arrived in time, if it can go back, and nothing more to that cluster.
     fn turn_around(&self, next: &mut Move, namespace: &str, of: UnderWay) -> UnderWay {
-        let (turn, there) = (&of.turn, &self.namespaces[namespace]);
-        let missing = there.missing(&turn.to, of.before).unwrap_or_default();
+        let (transfer, there) = (&of.transfer, &self.namespaces[namespace]);
+        let missing = there.missing(&transfer.to, of.before).unwrap_or_default();
         let limit = self.timing.drain_arrival.as_secs();
-        let able = self.is_able(&turn.from);
+        let able = self.is_able(&transfer.from);
         let fate = match &able {
             Ok(()) => "it is to be brought back".to_owned(),
-            Err(why) => format!("it stays there, for Cluster {} {why}", turn.from),
+            Err(why) => format!("it stays there, for Cluster {} {why}", transfer.from),
         };
-        let why = format!("{namespace} did not arrive on {} within {limit} s: {missing}; {fate}", turn.to);
-        let marks = self.clusters.get(&turn.to).map(ClusterFacts::marks).unwrap_or_default();
-        let failed = next.failed.take().filter(|failed| failed.cluster == turn.to);
-        next.failed = failed.or_else(|| Some(Failure { cluster: turn.to.clone(), marks, why }));
+        let why = format!("{namespace} did not arrive on {} within {limit} s: {missing}; {fate}", transfer.to);
+        let marks = self.clusters.get(&transfer.to).map(ClusterFacts::marks).unwrap_or_default();
+        let failed = next.failed.take().filter(|failed| failed.cluster == transfer.to);
+        next.failed = failed.or_else(|| Some(Failure { cluster: transfer.to.clone(), marks, why }));
         if able.is_err() {
             return self.ask_again(next, namespace, of);
         }
-        let (from, to) = (turn.to.clone(), turn.from.clone());
+        let (from, to) = (transfer.to.clone(), transfer.from.clone());
         let attempt = self.attempt(BACK_ATTEMPT_PREFIX, &to, None);
-        UnderWay { turn: Turn { from, to, attempt }, since: self.now, asked: self.now, before: of.before }
+        UnderWay { transfer: Transfer { from, to, attempt }, since: self.now, asked: self.now, before: of.before }
     }
 
     /// Chooses the cluster that takes the city, and has namespaces begin when it is able; or says what is in the way.
@@ -230,7 +230,7 @@ impl Look<'_> {
         let fits = |name: &str| !self.is_leaving(name) && failed.as_deref() != Some(name);
         let labelled = guard::candidates(self.city, self.clusters);
         let labelled: Vec<&str> = labelled.into_iter().filter(|name| fits(name)).collect();
-        let kept = next.turns.values().map(|of| of.turn.to.clone()).find(|to| labelled.contains(&to.as_str()));
+        let kept = next.transfers.values().map(|of| of.transfer.to.clone()).find(|to| labelled.contains(&to.as_str()));
         let rank = |name: &&str| {
             (self.is_able(name).is_err(), std::cmp::Reverse(count(self.namespaces, name)), (*name).to_owned())
         };
@@ -257,7 +257,7 @@ impl Look<'_> {
         let resting: Vec<(&String, &Whereabouts)> = self
             .namespaces
             .iter()
-            .filter(|(name, there)| !there.on.is_empty() && !next.turns.contains_key(*name))
+            .filter(|(name, there)| !there.on.is_empty() && !next.transfers.contains_key(*name))
             .collect();
         // Applied and, where an Instance is asked for, programmed: of one that has been there all the time as well.
         let arrived = resting.iter().filter(|(_, there)| there.missing(to, Before::FULL).is_none()).count();
@@ -276,21 +276,21 @@ impl Look<'_> {
             (there.sum(|on| on.current) == 0, there.sum(|on| on.bindings), name.as_str())
         });
         let urgent = next.from.iter().any(|name| self.clusters.get(name).is_some_and(|cluster| cluster.deleting));
-        let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(next.turns.len()) };
+        let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(next.transfers.len()) };
         let begun = waiting.into_iter().take(room).map(|(name, there, from)| {
-            let turn = Turn { from: from.clone(), to: to.to_owned(), attempt: self.attempt("", to, None) };
+            let transfer = Transfer { from: from.clone(), to: to.to_owned(), attempt: self.attempt("", to, None) };
             let before = Before { ran: there.sum(|on| on.current) > 0, applied: there.sum(|on| on.applied) };
-            (name.clone(), UnderWay { turn, since: self.now, asked: self.now, before })
+            (name.clone(), UnderWay { transfer, since: self.now, asked: self.now, before })
         });
         let begun: Vec<(String, UnderWay)> = begun.collect();
-        if next.turns.is_empty() && begun.is_empty() && !suspended.is_empty() {
+        if next.transfers.is_empty() && begun.is_empty() && !suspended.is_empty() {
             let why = "spec.suspension.scheduling of ResourceBindings there keeps them from being scheduled";
             next.waits.get_or_insert(format!("{} stay(s): {why}", suspended.join(", ")));
         }
         if arrived > 0 {
             next.home = Some(to.to_owned());
         }
-        next.turns.extend(begun);
+        next.transfers.extend(begun);
     }
 }
 

@@ -51,18 +51,18 @@ impl World {
         self.moves = plan.signals.into_iter().collect();
         assert_eq!(plan.next == Next::Await, self.moves.is_empty(), "what moves is looked at again");
         for (name, there) in &mut self.namespaces {
-            let turn = self.moves.get(&dfw()).and_then(|of| of.turn(name)).cloned();
-            there.standing = turn.or_else(|| {
-                there.standing.clone().filter(|turn| there.has(&turn.to) && !there.is_complete_on(&turn.to))
+            let transfer = self.moves.get(&dfw()).and_then(|of| of.transfer(name)).cloned();
+            there.standing = transfer.or_else(|| {
+                there.standing.clone().filter(|transfer| there.has(&transfer.to) && !there.is_complete_on(&transfer.to))
             });
         }
         format!("{:?}", plan.steps)
     }
 
     /// The namespaces that are on their way, and where to.
-    fn turns(&self) -> Vec<String> {
-        let turns = self.moves.get(&dfw()).into_iter().flat_map(|of| &of.turns);
-        turns.map(|(name, of)| format!("{name}>{}", of.turn.to)).collect()
+    fn transfers(&self) -> Vec<String> {
+        let transfers = self.moves.get(&dfw()).into_iter().flat_map(|of| &of.transfers);
+        transfers.map(|(name, of)| format!("{name}>{}", of.transfer.to)).collect()
     }
 
     /// The scheduler has sent a namespace's part somewhere; there it runs, or does not.
@@ -93,10 +93,10 @@ fn what_no_cell_has_reported_on_has_not_arrived() {
             world.moves.clear();
         }
         world.look();
-        assert_eq!(world.turns(), ["n1>b"], "restarted: {restarted}");
+        assert_eq!(world.transfers(), ["n1>b"], "restarted: {restarted}");
         world.arrive("n1", "b", true);
         world.look();
-        assert_eq!(world.turns(), ["n2>b"], "restarted: {restarted}");
+        assert_eq!(world.transfers(), ["n2>b"], "restarted: {restarted}");
     }
 }
 
@@ -104,18 +104,18 @@ fn what_no_cell_has_reported_on_has_not_arrived() {
 fn one_namespace_goes_first_and_the_others_follow_as_it_is_proved() {
     let mut world = World::new(&["n1", "n2", "n3", "n4", "n5"]);
     world.look();
-    assert_eq!(world.turns(), ["n1>b"]);
+    assert_eq!(world.transfers(), ["n1>b"]);
     assert_eq!(world.moves[&dfw()].home.as_deref(), Some("a"), "new namespaces begin where the city is");
     world.arrive("n1", "b", false);
     world.look();
-    assert_eq!(world.turns(), ["n1>b"], "nothing runs there yet");
+    assert_eq!(world.transfers(), ["n1>b"], "nothing runs there yet");
     world.arrive("n1", "b", true);
     world.look();
-    assert_eq!(world.turns(), ["n2>b"]);
+    assert_eq!(world.transfers(), ["n2>b"]);
     assert_eq!(world.moves[&dfw()].home.as_deref(), Some("b"));
     world.arrive("n2", "b", true);
     world.look();
-    assert_eq!(world.turns(), ["n3>b", "n4>b"], "as many as have arrived");
+    assert_eq!(world.transfers(), ["n3>b", "n4>b"], "as many as have arrived");
     for name in ["n3", "n4"] {
         world.arrive(name, "b", true);
     }
@@ -149,16 +149,16 @@ fn a_drain_waits_for_whoever_takes_over_and_goes_on_by_itself() {
         let mut world = World::new(&["n1", "n2"]);
         spoil(world.cluster("b"));
         let events = world.look();
-        assert!(world.turns().is_empty() && world.waits().contains(what), "{what}: {:?}", world.moves);
+        assert!(world.transfers().is_empty() && world.waits().contains(what), "{what}: {:?}", world.moves);
         assert!(events.contains("DrainWaiting") && events.contains(what), "{events}");
         assert_eq!((world.moves[&dfw()].state(), world.look().as_str()), ("waiting", "[]"), "it is told once");
         assert!(note(&dfw(), &world.moves[&dfw()]).unwrap().contains("dfw is to leave Cluster a"));
         world.wait(60);
         world.look();
-        assert!(world.turns().is_empty(), "{what}");
+        assert!(world.transfers().is_empty(), "{what}");
         mend(world.cluster("b"));
         world.look();
-        assert_eq!(world.turns(), ["n1>b"], "{what}");
+        assert_eq!(world.transfers(), ["n1>b"], "{what}");
     }
 }
 
@@ -175,32 +175,32 @@ fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
     world.arrive("n1", "b", false);
     world.wait(9);
     world.look();
-    assert_eq!(world.turns(), ["n1>b"]);
+    assert_eq!(world.transfers(), ["n1>b"]);
     world.wait(1);
     let events = world.look();
     assert!(events.contains("DrainFailed") && events.contains("none of 1 instance(s) is programmed on b"), "{events}");
-    assert_eq!((world.turns(), world.moves[&dfw()].state()), (vec!["n1>a".to_owned()], "failed"));
+    assert_eq!((world.transfers(), world.moves[&dfw()].state()), (vec!["n1>a".to_owned()], "failed"));
     world.arrive("n1", "a", true);
     world.look();
-    assert!(world.turns().is_empty());
+    assert!(world.transfers().is_empty());
     world.wait(60);
-    assert_eq!((world.look().as_str(), world.turns().len()), ("[]", 0), "it is not tried for ever");
+    assert_eq!((world.look().as_str(), world.transfers().len()), ("[]", 0), "it is not tried for ever");
     // Karmada's own taints change the cluster's generation, and say nothing.
     taint(world.cluster("b"), &[]);
     world.look();
-    assert!(world.turns().is_empty());
+    assert!(world.transfers().is_empty());
     // Another cluster is another matter.
     let mut other = ClusterFacts::labelled("dfw");
     other.generation = 1;
     world.clusters.insert("c".into(), other);
     world.look();
-    assert_eq!(world.turns(), ["n1>c"]);
+    assert_eq!(world.transfers(), ["n1>c"]);
     world.clusters.remove("c");
     world.look();
     // Somebody has seen to the first one.
     taint(world.cluster("b"), &["seen-to:PreferNoSchedule"]);
     world.look();
-    assert_eq!(world.turns(), ["n1>b"]);
+    assert_eq!(world.transfers(), ["n1>b"]);
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn asked_for_anew_a_drain_that_failed_is_tried_again() {
     world.arrive("n1", "b", false);
     world.wait(10);
     world.look();
-    assert_eq!(world.turns(), ["n1>a"], "also the only namespace is brought back");
+    assert_eq!(world.transfers(), ["n1>a"], "also the only namespace is brought back");
     world.arrive("n1", "a", true);
     world.look();
     world.cluster("a").draining = false;
@@ -218,7 +218,7 @@ fn asked_for_anew_a_drain_that_failed_is_tried_again() {
     assert!(world.moves.is_empty());
     world.cluster("a").draining = true;
     world.look();
-    assert_eq!(world.turns(), ["n1>b"]);
+    assert_eq!(world.transfers(), ["n1>b"]);
 }
 
 #[test]
@@ -229,10 +229,10 @@ fn the_last_namespaces_are_proved_like_the_first() {
     world.look();
     world.arrive("n2", "b", false);
     world.look();
-    assert_eq!(world.turns(), ["n2>b"], "nothing is on a any more, but it is not known whether n2 runs");
+    assert_eq!(world.transfers(), ["n2>b"], "nothing is on a any more, but it is not known whether n2 runs");
     world.wait(10);
     let events = world.look();
-    assert!(events.contains("DrainFailed") && world.turns() == ["n2>a"], "{events}");
+    assert!(events.contains("DrainFailed") && world.transfers() == ["n2>a"], "{events}");
 }
 
 #[test]
@@ -251,10 +251,10 @@ fn a_namespace_that_nobody_schedules_is_passed_over_and_told() {
     let mut world = World::new(&["n1", "n2"]);
     world.namespaces.get_mut("n1").unwrap().on = [("a".to_owned(), Presence { suspended: 1, ..presence(1) })].into();
     world.look();
-    assert_eq!(world.turns(), ["n2>b"]);
+    assert_eq!(world.transfers(), ["n2>b"]);
     world.arrive("n2", "b", true);
     world.look();
-    assert!(world.turns().is_empty() && world.waits().contains("n1 stay(s): spec.suspension"), "{:?}", world.moves);
+    assert!(world.transfers().is_empty() && world.waits().contains("n1 stay(s): spec.suspension"), "{:?}", world.moves);
 }
 
 #[test]
@@ -264,12 +264,12 @@ fn a_successor_that_dies_gives_back_what_it_had() {
     world.arrive("n1", "b", false);
     world.cluster("b").ready = Err("away".into());
     world.look();
-    assert_eq!(world.turns(), ["n1>b"], "it is not forgotten");
+    assert_eq!(world.transfers(), ["n1>b"], "it is not forgotten");
     world.wait(10);
     world.look();
-    assert_eq!(world.turns(), ["n1>a"]);
+    assert_eq!(world.transfers(), ["n1>a"]);
     // Refused on the way back, it is asked for under another name.
-    let attempt = |world: &World| world.moves[&dfw()].turns["n1"].turn.attempt.clone();
+    let attempt = |world: &World| world.moves[&dfw()].transfers["n1"].transfer.attempt.clone();
     let first = attempt(&world);
     world.wait(1);
     world.look();
@@ -283,7 +283,7 @@ fn what_is_split_is_asked_for_again_until_it_is_whole() {
         let mut world = World::new(&["n1"]);
         world.cluster("a").obstacle = Some("has the taint k:NoSchedule".into());
         world.look();
-        let attempt = |world: &World| world.moves[&dfw()].turns["n1"].turn.attempt.clone();
+        let attempt = |world: &World| world.moves[&dfw()].transfers["n1"].transfer.attempt.clone();
         let first = attempt(&world);
         world.namespaces.get_mut("n1").unwrap().on = split();
         world.cluster("a").draining = !called_off;
@@ -305,18 +305,18 @@ fn what_cannot_be_brought_back_stays_and_is_told() {
     world.wait(10);
     let events = world.look();
     assert!(events.contains("it stays there, for Cluster a has the taint k:NoSchedule"), "{events}");
-    assert_eq!(world.turns(), ["n1>b"]);
+    assert_eq!(world.transfers(), ["n1>b"]);
     assert_eq!(world.look(), "[]", "once");
     world.arrive("n1", "b", true);
     world.look();
-    assert!(world.turns().is_empty(), "it has arrived after all; nothing follows it: {:?}", world.moves);
+    assert!(world.transfers().is_empty(), "it has arrived after all; nothing follows it: {:?}", world.moves);
 }
 
 #[test]
 fn what_the_scheduler_refuses_is_asked_for_again_under_another_name() {
     let mut world = World::new(&["n1"]);
     world.look();
-    let attempt = |world: &World| world.moves[&dfw()].turns["n1"].turn.attempt.clone();
+    let attempt = |world: &World| world.moves[&dfw()].transfers["n1"].transfer.attempt.clone();
     assert_eq!(attempt(&world), "1-0");
     world.wait(1);
     world.look();
@@ -337,7 +337,7 @@ fn called_off_everything_stays_where_it_is_but_for_what_is_half_way() {
     world.namespaces.get_mut("n2").unwrap().on = [("a".to_owned(), presence(1)), ("b".to_owned(), presence(1))].into();
     world.cluster("a").draining = false;
     world.look();
-    assert_eq!(world.turns(), ["n2>b"], "a namespace is not left on two clusters");
+    assert_eq!(world.transfers(), ["n2>b"], "a namespace is not left on two clusters");
     world.arrive("n2", "b", true);
     world.look();
     assert!(world.moves.is_empty(), "n1 and n2 are on b, n3 on a: so they stay");
@@ -349,5 +349,5 @@ fn a_cluster_that_is_being_deleted_is_left_at_once() {
     world.cluster("a").draining = false;
     world.cluster("a").deleting = true;
     world.look();
-    assert_eq!(world.turns().len(), 3, "the scheduler takes everything away from it in any case");
+    assert_eq!(world.transfers().len(), 3, "the scheduler takes everything away from it in any case");
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{facts::BindingFacts, guard::Turn};
+use super::{facts::BindingFacts, guard::Transfer};
 
 /// Where a city is in one hub namespace: the bindings that its policy claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,7 +13,7 @@ pub struct Whereabouts {
     /// What is on each cluster.
     pub on: BTreeMap<String, Presence>,
     /// The move that its policy stands for.
-    pub standing: Option<Turn>,
+    pub standing: Option<Transfer>,
 }
 
 /// What a city has on one cluster, in one hub namespace.
@@ -107,7 +107,7 @@ pub struct Move {
     /// The cluster that takes it; nothing while there is none.
     pub to: Option<String>,
     /// The namespaces that are on their way.
-    pub turns: BTreeMap<String, UnderWay>,
+    pub transfers: BTreeMap<String, UnderWay>,
     /// Where the city begins in a namespace that does not have it yet.
     pub home: Option<String>,
     /// What it waits for, in words.
@@ -120,7 +120,7 @@ pub struct Move {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderWay {
     /// From where, and where to.
-    pub turn: Turn,
+    pub transfer: Transfer,
     /// When it was sent.
     pub since: Timestamp,
     /// When the scheduler was asked last.
@@ -154,8 +154,8 @@ impl Move {
     pub const STATES: [&'static str; 3] = ["failed", "waiting", "moving"];
 
     /// Whether a hub namespace is to move, and where.
-    pub fn turn(&self, namespace: &str) -> Option<&Turn> {
-        self.turns.get(namespace).map(|of| &of.turn)
+    pub fn transfer(&self, namespace: &str) -> Option<&Transfer> {
+        self.transfers.get(namespace).map(|of| &of.transfer)
     }
 }
 
