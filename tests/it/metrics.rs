@@ -142,6 +142,7 @@ struct Stage {
     world: Lent<World>,
     ns: String,
     hub: String,
+    changes: u32,
 }
 
 #[test]
@@ -150,7 +151,7 @@ fn every_metric_moves_when_it_is_provoked() {
         let wish = Wish { networks_and_quota: true, management: SWEEPS.into(), ..Wish::default() };
         let world = alone(wish).await;
         let (ns, hub) = world.namespace("metrics").await;
-        let mut stage = Stage { world, ns, hub };
+        let mut stage = Stage { world, ns, hub, changes: 0 };
         apply(&stage.world.project, secret(&stage.ns)).await;
         apply(&stage.world.project, using(&stage.ns, &["dfw", "ord"])).await;
         ready(&stage.world, &stage.ns, "web", 2).await;
@@ -178,7 +179,11 @@ impl Stage {
         match how {
             HubAway => {
                 world.bed.hub.stop_api_server();
-                apply(&world.project, using(&self.ns, &["dfw"])).await;
+                self.changes += 1;
+                let mut changed = using(&self.ns, &["dfw"]);
+                // Only what differs from the last time is something to do.
+                changed["spec"]["template"]["metadata"]["annotations"]["change"] = json!(self.changes.to_string());
+                apply(&world.project, changed).await;
             }
             BindingTaken => delete(&world.hub, "ResourceBinding", &self.hub, "db-secret").await,
             Stranger => {

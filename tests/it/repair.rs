@@ -130,7 +130,7 @@ fn writes_of(audit: &Audit) -> Vec<Request> {
 #[test]
 fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
     RUNTIME.block_on(async {
-        let (count, in_full) = size(80);
+        let (count, in_full) = size(40);
         let mut stage = Stage::start("away", in_full, "").await;
         if stage.world.bed.stand_in().is_none() {
             skip!("Karmada's own processes are not stopped by a test");
@@ -175,7 +175,7 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
 #[test]
 fn a_karmada_that_is_slow_is_not_made_slower() {
     RUNTIME.block_on(async {
-        let (count, in_full) = size(80);
+        let (count, in_full) = size(40);
         let stage = Stage::start("slow", in_full, "").await;
         let Some(karmada) = stage.world.bed.stand_in() else { skip!("real Karmada's pace is a flag of its own") };
         stage.deploy("old", 4).await;
@@ -196,7 +196,7 @@ fn a_karmada_that_is_slow_is_not_made_slower() {
 fn what_is_taken_away_in_bulk_comes_back_one_after_the_other() {
     RUNTIME.block_on(async {
         let budget = "repair:\n  perMinute: 600\n  burst: 3\n";
-        let (count, in_full) = size(40);
+        let (count, in_full) = size(32);
         let stage = Stage::start("bulk", in_full, budget).await;
         stage.deploy("wd", count).await;
         stage.all_say("Propagated", count).await;

@@ -120,24 +120,28 @@ fn a_project_that_is_silent_shut_or_incomplete_delays_no_other() {
         milo.add("incomplete", &world.bed.hub).await.unwrap();
         announce(&alpha, "incomplete").await.unwrap();
         engaged(&world, 4.0).await;
+        for project in [&alpha, &beta] {
+            world.namespace_in(project, "calm").await;
+        }
+        let waiting = |k: usize, replicas: usize| {
+            let mut scaled = deployment("calm", &format!("waiting-{k}"), "dfw");
+            scaled["spec"]["scaleSettings"]["minReplicas"] = json!(replicas);
+            scaled
+        };
+        for k in 0..20 {
+            apply(&beta, waiting(k, 1)).await;
+        }
+        served(&beta, "calm", "waiting-19").await;
         for (n, reach) in [Reach::Silent, Reach::Away, Reach::Absent].into_iter().enumerate() {
-            let ns = format!("calm-{n}");
-            for project in [&alpha, &beta] {
-                world.namespace_in(project, &ns).await;
-            }
-            for k in 0..20 {
-                apply(&beta, deployment(&ns, &format!("waiting-{k}"), "dfw")).await;
-            }
-            served(&beta, &ns, "waiting-19").await;
             milo.set("beta", reach);
+            let replicas = n % 2;
             for k in 0..20 {
-                let mut scaled = deployment(&ns, &format!("waiting-{k}"), "dfw");
-                scaled["spec"]["scaleSettings"]["minReplicas"] = json!(0);
-                apply(&beta, scaled).await;
+                apply(&beta, waiting(k, replicas)).await;
             }
             let began = tokio::time::Instant::now();
-            apply(&alpha, workload(&ns, "web", &["dfw"], 1)).await;
-            served(&alpha, &ns, "web-p-dfw").await;
+            let name = format!("web-{n}");
+            apply(&alpha, workload("calm", &name, &["dfw"], 1)).await;
+            served(&alpha, "calm", &format!("{name}-p-dfw")).await;
             assert!(began.elapsed() < promised(Duration::from_secs(10)), "{reach:?}: {:?}", began.elapsed());
             eventually("ready all the while, and who is not is named", || async {
                 let (code, body) = world.operators[0].probe("/readyz").await.map_err(|e| e.to_string())?;
@@ -151,19 +155,19 @@ fn a_project_that_is_silent_shut_or_incomplete_delays_no_other() {
             .await;
             milo.set("beta", Reach::Served);
             eventually("beta catches up", || async {
-                let wd = get(&beta, "WorkloadDeployment", &ns, "waiting-0").await.ok_or("gone")?;
-                if wd.data["status"]["replicas"] == 0 && wd.data["status"]["observedGeneration"] == 2 {
+                let wd = get(&beta, "WorkloadDeployment", "calm", "waiting-0").await.ok_or("gone")?;
+                if wd.data["status"]["replicas"] == replicas && wd.data["status"]["observedGeneration"] == n + 2 {
                     Ok(())
                 } else {
                     Err(wd.data["status"].to_string())
                 }
             })
             .await;
-            for project in [&alpha, &beta] {
-                empty(project, &ns).await;
-            }
-            world.settled().await;
         }
+        for project in [&alpha, &beta] {
+            empty(project, "calm").await;
+        }
+        world.settled().await;
         delete(&alpha, "Project", "", "incomplete").await;
         engaged(&world, 3.0).await;
     });
