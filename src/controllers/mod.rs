@@ -124,6 +124,7 @@ async fn send<P: Plane>(
         Op::TakeOver { .. } => "take_over",
         Op::Delete { .. } => "delete",
         Op::ConfirmAbsent => "confirm_absent",
+        Op::ConfirmGone { .. } => "confirm_gone",
         Op::ConfirmPresent { .. } => "confirm_present",
         Op::ConfirmUnchanged { .. } => "confirm_unchanged",
     };

@@ -32,7 +32,10 @@ impl<P: Plane> ControlPlane<P> {
 
     async fn send(&self, write: &Write<P>) -> Result<Option<ObjectVersion>, Error> {
         let Write { object, op, .. } = write;
-        let looks = matches!(op, Op::ConfirmAbsent | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. });
+        let looks = matches!(
+            op,
+            Op::ConfirmAbsent | Op::ConfirmGone { .. } | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. }
+        );
         if object.kind.is_confidential() && !looks {
             return self.send_confidential(object, op).await;
         }
@@ -80,7 +83,11 @@ impl<P: Plane> ControlPlane<P> {
                 return Ok(None);
             }
             Op::ConfirmAbsent => {
-                confirm_absent(&api, object, self.name()).await?;
+                confirm_gone(&api, object, None, self.name()).await?;
+                return Ok(None);
+            }
+            Op::ConfirmGone { uid } => {
+                confirm_gone(&api, object, Some(uid), self.name()).await?;
                 return Ok(None);
             }
             Op::ConfirmPresent { uid } => {
@@ -220,9 +227,12 @@ impl<P: Plane> ControlPlane<P> {
 }
 
 /// Absent is only what the server says is absent: a 404 for the namespace, or for a path that it does not serve, is not.
-async fn confirm_absent(api: &Api<DynamicObject>, object: &Object, place: &str) -> Result<(), Error> {
+/// `uid`: of the one that is to be gone, where another of its name may be there.
+async fn confirm_gone(api: &Api<DynamicObject>, object: &Object, uid: Option<&str>, place: &str) -> Result<(), Error> {
     let what = || format!("get {object} in {place}");
     match deadline(REQUEST_TIMEOUT, what, api.get_metadata(&object.name)).await {
+        // Without a uid it cannot be told apart from any other.
+        Ok(found) if uid.is_some() && found.metadata.uid.as_deref().is_some_and(|found| Some(found) != uid) => Ok(()),
         Ok(_) => Err(Error::StillThere(format!("{object} in {place}"))),
         Err(error) if error.missing() == Some(object.kind.gvk().2) => Ok(()),
         Err(error) => Err(error),

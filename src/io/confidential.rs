@@ -81,6 +81,7 @@ impl<P: Plane> ControlPlane<P> {
             Op::Apply { .. }
             | Op::TakeOver { .. }
             | Op::ConfirmAbsent
+            | Op::ConfirmGone { .. }
             | Op::ConfirmPresent { .. }
             | Op::ConfirmUnchanged { .. } => {
                 // No plan asks for these; an answer in full would be on its way if one did.

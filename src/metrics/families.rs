@@ -113,7 +113,9 @@ families! {
         "compute_federation_migration_refused",
         "1 while city policies stay with claims because Karmada does not bring dependencies";
     reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
-    stranded: Gauge, "compute_federation_stranded_namespaces", "Hub namespaces of projects that do not exist";
+    stranded: Gauge,
+        "compute_federation_stranded_namespaces",
+        "Hub namespaces whose project, or whose namespace in it, does not exist, and which hold something";
     mislabelled: Gauge,
         "compute_federation_mislabelled_clusters", "Clusters that hold a city without carrying its label";
     drains: Family<State, Gauge>, "compute_federation_drains", "Cities that are to leave a cluster, by state";

@@ -208,7 +208,7 @@ impl Metrics {
         self.0.reaped.inc();
     }
 
-    /// So many hub namespaces belong to projects that do not exist.
+    /// So many hub namespaces hold something whose original does not exist.
     pub fn stranded(&self, count: usize) {
         self.0.stranded.set(i64::try_from(count).unwrap_or(i64::MAX));
     }

@@ -28,7 +28,7 @@ mod write;
 
 pub use delta::Delta;
 pub use kind::{Kind, Known, Object, ObjectVersion};
-pub use namespace::NamespaceFacts;
+pub use namespace::{Keeper, NamespaceFacts};
 pub use shared::Shared;
 pub use write::{Cell, Discovery, Hub, Op, Plane, Project, Step, Write};
 

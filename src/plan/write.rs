@@ -95,6 +95,11 @@ pub enum Op {
     },
     /// A live read that must find nothing, before something irrevocable is built on the absence.
     ConfirmAbsent,
+    /// A live read that must find no object of this name, or another one.
+    ConfirmGone {
+        /// The uid of the one that is gone.
+        uid: String,
+    },
     /// A live read that must find exactly this object, before something is built on its presence.
     ConfirmPresent {
         /// Its uid.
@@ -147,6 +152,7 @@ impl fmt::Debug for Op {
                 f.debug_struct("Delete").field("uid", uid).field("resource_version", resource_version).finish()
             }
             Self::ConfirmAbsent => f.write_str("ConfirmAbsent"),
+            Self::ConfirmGone { uid } => f.debug_struct("ConfirmGone").field("uid", uid).finish(),
             Self::ConfirmPresent { uid } => f.debug_struct("ConfirmPresent").field("uid", uid).finish(),
             Self::ConfirmUnchanged { uid, generation } => {
                 f.debug_struct("ConfirmUnchanged").field("uid", uid).field("generation", generation).finish()
@@ -308,6 +314,11 @@ impl<P> Write<P> {
     pub fn confirm_unchanged<K: Known>(live: &K) -> Self {
         let (uid, generation) = (live.uid().unwrap_or_default(), live.meta().generation.unwrap_or_default());
         Self::new(Object::of(live), Op::ConfirmUnchanged { uid, generation })
+    }
+
+    /// Demands that a live read finds no such object, or another than the one with this uid.
+    pub fn confirm_gone(object: Object, uid: &str) -> Self {
+        Self::new(object, Op::ConfirmGone { uid: uid.into() })
     }
 
     /// Demands that a live read finds no such object.

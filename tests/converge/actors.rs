@@ -16,7 +16,7 @@ use compute_operator::{
         referenced::DataRef,
     },
     plan::{
-        Kind, NamespaceFacts, Object, Shared, Step,
+        Keeper, Kind, NamespaceFacts, Object, Shared, Step,
         cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
             companion::{self, FormerUser, Observed, Reading, User},
@@ -109,6 +109,7 @@ impl World {
                 project: ProjectName::single(),
                 namespace_uid: Some("n1".into()),
                 hub_namespace: facts.map(Shared::from),
+                keeper: Keeper::default(),
                 copy: copy.map(Shared::from),
                 data: resolve::View {
                     limits: Limits::default(),

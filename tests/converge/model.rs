@@ -60,6 +60,10 @@ impl Model {
                 true => Err(Refused::Present),
                 false => Ok(false),
             },
+            Op::ConfirmGone { uid } => match self.objects.get(&key).is_some_and(|object| object.uid == *uid) {
+                true => Err(Refused::Present),
+                false => Ok(false),
+            },
             Op::ConfirmPresent { uid } => match self.objects.get(&key).is_some_and(|object| object.uid == *uid) {
                 true => Ok(false),
                 false => Err(Refused::Missing),

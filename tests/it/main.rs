@@ -21,6 +21,7 @@ mod external_edits;
 mod federation;
 mod karmada_contract;
 mod leadership;
+mod left_behind;
 mod metrics;
 mod migration;
 mod one_place;

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::api::core::v1::Namespace;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -25,7 +26,7 @@ use crate::{
         store::{Change, ObjectKey, Store},
     },
     plan::{
-        Kind,
+        Discovery, Kind, Object,
         management::engagement::{self, Decision, Observed, ProjectFacts},
     },
 };
@@ -56,6 +57,7 @@ pub(super) fn start(
     let plane = ControlPlane::new("discovery", discovery);
     let kind = if internal { Kind::ProjectControlPlane } else { Kind::Project };
     management.projects.discover(Discovered { plane: plane.clone(), kind, projects: store.clone() });
+    tokio::spawn(identify(Arc::downgrade(&management.projects), plane.clone(), stop.clone()));
     let watches = Watches {
         plane: &plane,
         health,
@@ -67,14 +69,45 @@ pub(super) fn start(
     };
     if internal {
         let keep = |p: ProjectControlPlane| ProjectFacts {
+            uid: p.metadata.uid.clone().unwrap_or_default(),
             ready: p.is_ready(),
             terminating: p.metadata.deletion_timestamp.is_some(),
         };
         watches.objects::<ProjectControlPlane, _>("", keep, &store);
     } else {
-        let keep =
-            |p: Project| ProjectFacts { ready: p.is_ready(), terminating: p.metadata.deletion_timestamp.is_some() };
+        let keep = |p: Project| ProjectFacts {
+            uid: p.metadata.uid.clone().unwrap_or_default(),
+            ready: p.is_ready(),
+            terminating: p.metadata.deletion_timestamp.is_some(),
+        };
         watches.objects::<Project, _>("", keep, &store);
+    }
+}
+
+/// Reads which control plane this is, until it answers: from a namespace that every one has from its first to its last day.
+/// Until then no hub namespace is said to be kept from here, and none is judged that is kept from anywhere.
+async fn identify(projects: Weak<ProjectRegistry>, plane: ControlPlane<Discovery>, stop: CancellationToken) {
+    let namespace = Object::named::<Namespace>("", "kube-system");
+    let mut failures = 0;
+    loop {
+        let problem = match plane.read_metadata(&namespace).await {
+            Ok(Some(found)) => {
+                return with(&projects, |projects| projects.identify(found.uid.unwrap_or_default()));
+            }
+            Ok(None) => "there is no such namespace".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if failures == 0 {
+            tracing::warn!(
+                error = problem,
+                "nobody knows which management plane this is: hub namespaces have no keeper"
+            );
+        }
+        failures += 1;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(backoff(failures, RETRY_FIRST, RETRY_LONGEST)) => {}
+        }
     }
 }
 
@@ -97,8 +130,12 @@ impl Engagements {
     fn look(self: &Arc<Self>, name: &ProjectName, facts: Option<&ProjectFacts>) {
         with(&self.watches, |watches| match decide(&watches.projects, name, facts) {
             Decision::Disengage => watches.disengage(name),
-            Decision::Engage => {
-                if let Err(problem) = self.engage(watches, name) {
+            decision @ (Decision::Engage | Decision::Replace) => {
+                if decision == Decision::Replace {
+                    watches.disengage(name);
+                }
+                let uid = facts.map(|facts| &*facts.uid).unwrap_or_default();
+                if let Err(problem) = self.engage(watches, name, uid) {
                     self.retry(name, problem);
                 }
             }
@@ -106,10 +143,10 @@ impl Engagements {
         });
     }
 
-    fn engage(&self, watches: &ManagementWatches, name: &ProjectName) -> Result<(), String> {
+    fn engage(&self, watches: &ManagementWatches, name: &ProjectName, uid: &str) -> Result<(), String> {
         let connection = self.projects.connect(name)?;
         let plane = ControlPlane::new(&format!("project {name}"), connection);
-        watches.engage(name, plane, true);
+        watches.engage(name, plane, Some(uid));
         Ok(())
     }
 
@@ -145,7 +182,9 @@ impl Engagements {
     fn again(&self, name: &ProjectName) -> Option<Result<(), String>> {
         let watches = self.watches.upgrade()?;
         let facts = watches.projects.discovered()?.projects.get(&ObjectKey::new("", name.as_str()));
-        (decide(&watches.projects, name, facts.as_deref()) == Decision::Engage).then(|| self.engage(&watches, name))
+        let uid = facts.as_deref().map(|facts| facts.uid.clone()).unwrap_or_default();
+        let engage = decide(&watches.projects, name, facts.as_deref()) == Decision::Engage;
+        engage.then(|| self.engage(&watches, name, &uid))
     }
 
     fn retried(&self) -> MutexGuard<'_, BTreeSet<ProjectName>> {
@@ -157,7 +196,8 @@ impl Engagements {
 fn decide(projects: &ProjectRegistry, name: &ProjectName, facts: Option<&ProjectFacts>) -> Decision {
     let key = ObjectKey::new("", name.as_str());
     let is_there = projects.discovered().is_some_and(|discovered| discovered.projects.contains(&key));
-    engagement::decide(&Observed { facts: facts.copied(), is_there, engaged: projects.is_engaged(name) })
+    let engaged = projects.get(name).map(|project| project.uid.clone());
+    engagement::decide(&Observed { facts: facts.cloned(), is_there, engaged })
 }
 
 #[cfg(test)]
@@ -195,7 +235,7 @@ mod tests {
             key: ObjectKey::new("", "no..name"),
             uid: "u".into(),
             version: 1 + u64::from(ready),
-            value: Some(ProjectFacts { ready, terminating: false }),
+            value: Some(ProjectFacts { uid: "u".into(), ready, terminating: false }),
         };
         projects.observe(project(false));
         projects.observe(project(true));

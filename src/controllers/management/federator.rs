@@ -127,6 +127,7 @@ impl Federator {
         let (blocked, timing) = (&self.blocked, self.timing);
         Observed {
             project: project.name.clone(),
+            keeper: self.projects.keeper(project),
             namespace_uid,
             hub_namespace: hub.namespaces.get(&ObjectKey::new("", &namespace)).map(Shared::from),
             data: self.observe_data(project, &namespace, &deployment, copy.as_deref()),

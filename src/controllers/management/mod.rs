@@ -152,7 +152,13 @@ impl Parts {
     fn sweeper(&self) -> Sweeper {
         let Self { options, metrics, hub, projects, triggers, .. } = self.clone();
         let sweep = options.sweep;
-        let stranded = StrandedNamespaces { hub: hub.clone(), projects, sweep, metrics: metrics.clone() };
+        let stranded = StrandedNamespaces {
+            hub: hub.clone(),
+            projects,
+            triggers: triggers.clone(),
+            sweep,
+            metrics: metrics.clone(),
+        };
         Sweeper { hub, triggers, stranded, sweep, metrics }
     }
 
@@ -188,7 +194,7 @@ impl ManagementControllers {
 
     /// Takes the only project in: its watches start, its objects are worked on, and readiness waits for it.
     pub fn engage(&self, name: &ProjectName, connection: Connection) {
-        self.watches.engage(name, ControlPlane::new(&format!("project {name}"), connection), false);
+        self.watches.engage(name, ControlPlane::new(&format!("project {name}"), connection), None);
     }
 
     /// Takes in every project that `discovery` knows, and lets each go when it is gone. Nothing is deleted by that.

@@ -8,6 +8,7 @@ use super::{
     move_memory::Moves,
     policy_memory::PolicyMemory,
     probe::Prober,
+    project_cache::ProjectCache,
     queues::PolicyKey,
     registry::ProjectRegistry,
 };
@@ -85,7 +86,10 @@ impl CityPolicy {
         let PolicyKey { namespace, city } = key;
         let facts = hub.namespaces.get(&ObjectKey::new("", namespace))?;
         let mirrored = facts.upstream().and_then(|(project, own)| Some((self.projects.get(&project)?, own)));
-        let originals = mirrored.as_ref().map(|(project, own)| project.deployments.by_index(&city_index(own, city)));
+        // Of a namespace that was made anew under its name, the deployments are copied elsewhere.
+        let mirrors = |project: &ProjectCache, own: &str| project.may_be_mirrored_by(own, namespace);
+        let originals = mirrored.as_ref().filter(|(project, own)| mirrors(project, own));
+        let originals = originals.map(|(project, own)| project.deployments.by_index(&city_index(own, city)));
         let originals = originals.unwrap_or_default();
         let alive = originals.iter().filter(|wd| wd.metadata.deletion_timestamp.is_none());
         let known =

@@ -15,7 +15,7 @@ use super::index::{Index, city_index, namespace_index, original_city, source_ind
 use crate::{
     api::{
         compute::{Instance, Workload, WorkloadDeployment},
-        names::{CityCode, ProjectName},
+        names::{self, CityCode, ProjectName},
         referenced::{DataRef, PerKind, SourceKind},
     },
     io::{
@@ -29,6 +29,8 @@ use crate::{
 /// One project's caches.
 pub(super) struct ProjectCache {
     pub(super) name: ProjectName,
+    /// Uid of the project, empty where there is only one.
+    pub(super) uid: String,
     pub(super) plane: ControlPlane<plan::Project>,
     pub(super) workloads: Arc<Store<Workload>>,
     /// By [`workload_index`], by [`city_index`], by [`namespace_index`] and by [`source_index`].
@@ -63,11 +65,12 @@ impl ProjectCache {
         name: &ProjectName,
         plane: ControlPlane<plan::Project>,
         networks: bool,
-        tenant: bool,
+        uid: Option<&str>,
         stop: CancellationToken,
     ) -> Self {
         Self {
             name: name.clone(),
+            uid: uid.unwrap_or_default().to_owned(),
             plane,
             workloads: Arc::new(Store::new(|_, _| Vec::new())),
             deployments: Arc::new(Store::new(deployment_index)),
@@ -79,7 +82,7 @@ impl ProjectCache {
             networks: networks.then(|| Arc::new(Store::new(|_, ()| Vec::new()))),
             sources: PerKind::default(),
             watches_sources: AtomicBool::new(false),
-            tenant,
+            tenant: uid.is_some(),
             stop,
         }
     }
@@ -109,6 +112,16 @@ impl ProjectCache {
     /// projection the Instances.
     pub(super) fn is_synced(&self) -> bool {
         self.workloads.is_synced() && self.deployments.is_synced() && self.namespaces.is_synced()
+    }
+
+    /// Whether a hub namespace may mirror the namespace of this name: not when one with another uid is there.
+    pub(super) fn may_be_mirrored_by(&self, namespace: &str, hub_namespace: &str) -> bool {
+        self.namespace_uid(namespace).is_none_or(|uid| names::hub_namespace(&uid) == hub_namespace)
+    }
+
+    /// Uid of the control plane itself: of a namespace that nobody can delete.
+    pub(super) fn control_plane(&self) -> Option<String> {
+        ["kube-system", "default"].into_iter().find_map(|namespace| self.namespace_uid(namespace))
     }
 
     /// Uid of a namespace that is there.

@@ -13,7 +13,7 @@ use crate::{
         store::{ObjectKey, Store},
     },
     plan::{
-        self, Kind,
+        self, Keeper, Kind,
         management::{
             engagement::{self, Discovery, ProjectFacts},
             stranded::Existence,
@@ -34,6 +34,8 @@ pub(super) struct Discovered {
 pub(super) struct ProjectRegistry {
     engaged: RwLock<BTreeMap<ProjectName, Arc<ProjectCache>>>,
     discovered: OnceLock<Discovered>,
+    /// Uid of a namespace there that nobody can delete.
+    management: OnceLock<String>,
 }
 
 impl ProjectRegistry {
@@ -70,6 +72,24 @@ impl ProjectRegistry {
     /// Where projects are discovered, if they are.
     pub(super) fn discovered(&self) -> Option<&Discovered> {
         self.discovered.get()
+    }
+
+    /// It has been read which control plane that is.
+    pub(super) fn identify(&self, uid: String) {
+        let _ = self.management.set(uid);
+    }
+
+    /// The management plane that this is; unknown for its first moment.
+    pub(super) fn management(&self) -> Option<String> {
+        match self.discovered() {
+            Some(_) => self.management.get().cloned(),
+            None => self.all().first()?.control_plane(),
+        }
+    }
+
+    /// Who is to keep the hub namespaces of a project, as far as is known.
+    pub(super) fn keeper(&self, project: &ProjectCache) -> Keeper {
+        Keeper { management: self.management(), control_plane: project.control_plane() }
     }
 
     /// Whether a project exists, as far as discovery knows; one that cannot be read does.

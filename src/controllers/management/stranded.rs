@@ -1,132 +1,260 @@
-//! Hub namespaces of projects that do not exist: what is known of them, and what their plan asks for.
+//! Hub namespaces of projects, or of namespaces in them, that do not exist: what is known of them, and what their plan asks
+//! for.
 
-use std::{collections::BTreeMap, sync::Arc, time::Instant};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
+use kube::{Resource, ResourceExt};
 
 use super::{
     hub_cache::HubCache,
-    registry::{Discovered, ProjectRegistry},
+    index::{namespace_index, origin_namespace_index},
+    project_cache::ProjectCache,
+    registry::ProjectRegistry,
+    triggers::Triggers,
 };
 use crate::{
-    controllers::{carry_out, is_silence, record, worst},
-    io::{Class, Error, clock::Now},
+    api::{
+        names::{HubNamespace, ProjectName},
+        referenced::{DataRef, SourceKind},
+    },
+    controllers::{is_silence, record, send, worst},
+    io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        NamespaceFacts, Object, ObjectVersion,
+        Keeper, Known, NamespaceFacts, Object, ObjectVersion, Op,
         management::{
-            stranded::{self, Decided, Existence, Observed, Present, Seen, Signal},
-            sweep::Sweep,
+            stranded::{self, Action, Content, Decided, Existence, Mirrored, Observed, Present, Purpose, Signal},
+            sweep::{self, Budget, Sweep},
+            triggers::HubWork,
         },
+        ownership,
     },
 };
 
-/// Since when each hub namespace has been stranded, and whether it has been reported.
-pub(super) type Stranded = BTreeMap<String, (Instant, bool)>;
+/// On how many namespaces one sweep writes something.
+const NOTES: usize = 100;
+
+/// How many may be refused in one sweep that were to be removed.
+const REFUSALS: usize = 10;
 
 /// Looks for them.
 pub(super) struct StrandedNamespaces {
     pub(super) hub: Arc<HubCache>,
     pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) triggers: Arc<Triggers>,
     pub(super) sweep: Sweep,
     pub(super) metrics: Metrics,
 }
 
+/// What one sweep has done.
+struct Sweeping {
+    notes: Budget,
+    removals: Budget,
+    stranded: usize,
+    failed: Vec<Error>,
+}
+
 impl StrandedNamespaces {
-    /// Looks at them all. One whose project is merely not known yet (discovery not read) is none. One that cannot be removed
-    /// holds up no other: it is looked at again by the next sweep.
+    /// Looks at them all. One of which nobody knows whether it is one (a project that is not read yet) is none. One that
+    /// cannot be removed holds up no other: it is looked at again by the next sweep.
     ///
-    /// 1. Gathers what the caches know of each namespace, and what was seen of it before.
-    /// 2. Decides, and reports it when the plan says so.
-    /// 3. Reads one that is due as it is at present, decides once more, and removes it as far as the plan still agrees.
+    /// 1. Gathers what the caches know of each namespace, and decides.
+    /// 2. Where something is due, reads the namespace as it is at present and decides once more.
+    /// 3. Does what the plan asks for, which begins with a live read of what is said to be gone.
     ///
     /// # Errors
-    /// The worst of what was refused; nothing more was tried once the hub, or discovery, did not answer.
-    pub(super) async fn look(&self, memory: &mut Stranded, now: Now) -> Result<(), Error> {
-        let mut stranded = Stranded::new();
-        let mut failed = Vec::new();
-        // Where projects are not discovered, nobody knows of any that it does not exist.
-        let Some(discovered) = self.projects.discovered() else { return Ok(()) };
-        for key in self.hub.namespaces.keys() {
+    /// The worst of what was refused; nothing more was tried once nobody answered.
+    pub(super) async fn look(&self, now: Now) -> Result<(), Error> {
+        let mut keys = self.hub.namespaces.keys();
+        // Where few are taken, none is always the last.
+        fastrand::shuffle(&mut keys);
+        let removals = stranded::removals(self.kept(&keys));
+        let mut sweeping = Sweeping {
+            notes: Budget::of(NOTES),
+            removals: Budget::of(removals).patient(REFUSALS),
+            stranded: 0,
+            failed: Vec::new(),
+        };
+        for key in keys {
             let Some(facts) = self.hub.namespaces.get(&key) else { continue };
-            let before = memory.get(&*key.name).copied();
-            let observed = self.observe(&key.name, &facts, before, now.instant);
-            let plan = decide(&observed, now);
-            if !plan.signals.contains(&Signal::Stranded) {
-                continue;
-            }
-            let (since, mut reported) = before.unwrap_or((now.instant, false));
-            if plan.signals.contains(&Signal::Reported) {
-                memory.insert(key.name.to_string(), (since, reported));
-                let project = facts.upstream().map(|(project, _)| project.to_string()).unwrap_or_default();
-                tracing::warn!(namespace = %key.name, project, "hub namespace is stranded");
-                carry_out(&self.hub.plane, &discovered.plane, &plan, &self.metrics).await?;
-                reported = true;
-                memory.insert(key.name.to_string(), (since, reported));
-            } else if plan.signals.contains(&Signal::Read) && !failed.iter().any(is_silence) {
-                match self.remove(discovered, observed, now).await {
-                    Ok(()) => {}
-                    // It has changed since it was read, or its project is there after all: the next look sees.
-                    Err(error) if error.class() == Class::Conflict => {
-                        tracing::info!(namespace = %key.name, %error, "stranded hub namespace stays for now");
-                    }
-                    Err(error) => {
-                        tracing::warn!(namespace = %key.name, %error, "stranded hub namespace cannot be removed");
-                        failed.push(error);
-                    }
-                }
-            }
-            stranded.insert(key.name.to_string(), (since, reported));
+            self.look_at(self.observe(&key.name, &facts), &mut sweeping, now).await;
         }
-        self.metrics.stranded(stranded.len());
-        *memory = stranded;
-        worst(failed).map_or(Ok(()), Err)
+        self.metrics.stranded(sweeping.stranded);
+        worst(sweeping.failed).map_or(Ok(()), Err)
     }
 
-    fn observe(
-        &self,
-        namespace: &str,
-        facts: &NamespaceFacts,
-        before: Option<(Instant, bool)>,
-        now: Instant,
-    ) -> Observed {
-        let project = facts.upstream().map_or(Existence::Unknown, |(project, _)| self.projects.existence(&project));
+    /// How many of them this management plane keeps.
+    fn kept(&self, keys: &[ObjectKey]) -> usize {
+        let management = self.projects.management();
+        let kept = |key: &&ObjectKey| {
+            let facts = self.hub.namespaces.get(key);
+            management.is_some() && facts.is_some_and(|facts| facts.keeper.management == management)
+        };
+        keys.iter().filter(kept).count()
+    }
+
+    async fn look_at(&self, observed: Observed, sweeping: &mut Sweeping, now: Now) {
+        let plan = decide(&observed, now);
+        sweeping.stranded += usize::from(plan.signals.contains(&Signal::Stranded));
+        let purpose = plan.signals.iter().find_map(|signal| match signal {
+            Signal::Read(purpose) => Some(*purpose),
+            _ => None,
+        });
+        let budget = match purpose {
+            None => return,
+            Some(Purpose::Note) => Some(&mut sweeping.notes),
+            Some(Purpose::Empty) => None,
+            Some(Purpose::Remove) => Some(&mut sweeping.removals),
+        };
+        if budget.as_ref().is_some_and(|budget| budget.is_spent()) || sweeping.failed.iter().any(is_silence) {
+            return;
+        }
+        let namespace = observed.namespace.clone();
+        let done = self.judge_live(observed, now).await;
+        if let Some(budget) = budget {
+            if done.is_ok() { budget.removed() } else { budget.refused() }
+        }
+        match done {
+            Ok(()) => {}
+            // It has changed since it was read, or what is said to be gone is there after all: the next look sees.
+            Err(error) if error.class() == Class::Conflict => {
+                tracing::info!(namespace, %error, "stranded hub namespace stays for now");
+            }
+            Err(error) => {
+                tracing::warn!(namespace, %error, "stranded hub namespace cannot be removed");
+                sweeping.failed.push(error);
+            }
+        }
+    }
+
+    fn observe(&self, namespace: &str, facts: &NamespaceFacts) -> Observed {
+        let upstream = facts.upstream();
+        let project = upstream.as_ref().and_then(|(project, _)| self.projects.get(project));
+        let mirrored = upstream
+            .as_ref()
+            .map_or(Mirrored::Unknown, |(name, own)| self.mirrored(name, own, project.as_deref(), namespace));
+        let keeper = project.as_deref().map_or_else(
+            || Keeper { management: self.projects.management(), control_plane: None },
+            |project| self.projects.keeper(project),
+        );
+        let content = upstream.filter(|_| mirrored == Mirrored::NamespaceGone);
         Observed {
             namespace: namespace.to_owned(),
             facts: facts.clone(),
-            project,
-            seen: before.map(|(since, reported)| Seen { since: now.duration_since(since), reported }),
+            mirrored,
+            keeper,
+            content: content.map(|(project, own)| self.content(namespace, &project, own)).unwrap_or_default(),
             grace: self.sweep.stranded_grace,
             paused: self.sweep.paused,
             present: None,
         }
     }
 
-    /// Removes a hub namespace that is due, as far as its present state allows. It is read anew before each write.
-    async fn remove(&self, discovered: &Discovered, mut observed: Observed, now: Now) -> Result<(), Error> {
+    /// What is known of the namespace of a project that a hub namespace mirrors.
+    fn mirrored(&self, name: &ProjectName, own: &str, project: Option<&ProjectCache>, namespace: &str) -> Mirrored {
+        let Some(project) = project else {
+            return match self.projects.existence(name) {
+                Existence::Absent(kind) => Mirrored::ProjectGone(kind),
+                Existence::Exists | Existence::Unknown => Mirrored::Unknown,
+            };
+        };
+        if !project.is_synced() || !project.namespaces.is_live() {
+            return Mirrored::Unknown;
+        }
+        let uid = project.namespace_uid(own);
+        if uid.as_deref() == HubNamespace::parse(namespace) { Mirrored::Lives } else { Mirrored::NamespaceGone }
+    }
+
+    /// What a hub namespace holds of the namespace of a project.
+    fn content(&self, namespace: &str, project: &ProjectName, own: &str) -> Content {
+        let index = namespace_index(namespace);
+        let copies = self.hub.copies.by_index(&index);
+        let ours = copies.iter().filter(|copy| ownership::is_hub_copy_from(copy, own));
+        let instances = self.hub.instances.by_index(&origin_namespace_index(project, own));
+        let here = instances.iter().filter(|instance| instance.namespace().as_deref() == Some(namespace));
+        let mut companions = Vec::new();
+        for kind in SourceKind::ALL {
+            for key in self.hub.companions(kind).keys_by_index(&index) {
+                let data_ref = DataRef { kind, name: key.name.to_string() };
+                let facts = self.hub.companion(namespace, &data_ref);
+                if let Some(facts) = facts.filter(|facts| !facts.terminating && !sweep::has_no_known_user(facts)) {
+                    let object = Object { kind: kind.into(), namespace: namespace.to_owned(), name: data_ref.name };
+                    companions.push((object, ObjectVersion::new(&facts.uid, &facts.version)));
+                }
+            }
+        }
+        Content {
+            copies: ours.filter_map(|copy| standing(&**copy)).collect(),
+            copies_left: copies.len(),
+            companions,
+            instances: here.filter_map(|instance| standing(&**instance)).collect(),
+            policies: self.hub.policies.count_by_index(&index),
+        }
+    }
+
+    /// Reads a hub namespace, and does what its present state allows. It is read anew before each write on it.
+    async fn judge_live(&self, mut observed: Observed, now: Now) -> Result<(), Error> {
         let object = Object::named::<Namespace>("", &observed.namespace);
-        let hub = &self.hub.plane;
         // Once for the protection, and once for the namespace.
         for _ in 0..2 {
-            let Some(live) = hub.read_metadata(&object).await? else { return Ok(()) };
+            let Some(live) = self.hub.plane.read_metadata(&object).await? else { return Ok(()) };
             let version = ObjectVersion::of(&live);
             observed.present = Some(Present { facts: NamespaceFacts::of(live), version });
             let plan = decide(&observed, now);
-            carry_out(hub, &discovered.plane, &plan, &self.metrics).await?;
+            self.carry_out(&observed.facts, &plan).await?;
             let namespace = &observed.namespace;
             for signal in &plan.signals {
                 match signal {
                     Signal::Stays(why) => tracing::info!(namespace, why, "stranded hub namespace stays for now"),
                     Signal::Removed => tracing::warn!(namespace, "stranded hub namespace is removed"),
-                    Signal::Stranded | Signal::Reported | Signal::Read => {}
+                    Signal::Emptied => {
+                        tracing::warn!(namespace, "what a namespace that is gone has left on the hub is removed");
+                        self.triggers.enqueue(HubWork::Policies(Some(namespace.clone())));
+                    }
+                    Signal::Stranded | Signal::Read(_) => {}
                 }
             }
-            if !plan.signals.contains(&Signal::Read) {
+            if !plan.signals.contains(&Signal::Read(Purpose::Remove)) {
                 break;
             }
         }
         Ok(())
     }
+
+    /// Does what a plan asks for, one after the other. A live read that does not find what it must ends it; an object that
+    /// cannot be deleted keeps no other.
+    async fn carry_out(&self, facts: &NamespaceFacts, plan: &Decided) -> Result<(), Error> {
+        let project = facts.upstream().and_then(|(project, _)| self.projects.get(&project));
+        let mut refused = Vec::new();
+        for action in &plan.steps {
+            let (sent, deletes) = match action {
+                Action::Hub(write) => {
+                    (send(&self.hub.plane, write, &self.metrics).await, matches!(write.op, Op::Delete { .. }))
+                }
+                Action::Discovery(write) => match self.projects.discovered() {
+                    Some(discovered) => (send(&discovered.plane, write, &self.metrics).await, false),
+                    None => return Ok(()),
+                },
+                Action::Project(write) => match &project {
+                    Some(project) => (send(&project.plane, write, &self.metrics).await, false),
+                    None => return Ok(()), // let go in between: nothing is proved
+                },
+            };
+            match sent {
+                Ok(_) => {}
+                Err(error) if deletes && !is_silence(&error) => refused.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        worst(refused).map_or(Ok(()), Err)
+    }
+}
+
+/// An object that is not on its way out, at this version.
+fn standing<K: Known + Resource<DynamicType = ()>>(object: &K) -> Option<(Object, ObjectVersion)> {
+    let stays = object.meta().deletion_timestamp.is_none();
+    stays.then(|| (Object::of(object), ObjectVersion::of(object.meta())))
 }
 
 fn decide(observed: &Observed, now: Now) -> Decided {

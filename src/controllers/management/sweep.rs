@@ -8,11 +8,7 @@ use kube::{api::ListParams, core::ObjectMeta};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    hub_cache::HubCache,
-    stranded::{Stranded, StrandedNamespaces},
-    triggers::Triggers,
-};
+use super::{hub_cache::HubCache, stranded::StrandedNamespaces, triggers::Triggers};
 use crate::{
     api::{
         meta::label,
@@ -33,7 +29,6 @@ use crate::{
 /// What earlier sweeps have seen.
 #[derive(Default)]
 struct Memory {
-    stranded: Stranded,
     /// Uids of companions of which nobody can say who uses them.
     without_users: BTreeSet<String>,
 }
@@ -67,6 +62,7 @@ impl Sweeper {
                 _ = ticks.tick() => {}
             }
             self.triggers.enqueue_blocked();
+            self.triggers.enqueue_deleting();
             self.triggers.enqueue_quarantined();
             self.once(&mut memory).await;
         }
@@ -78,7 +74,7 @@ impl Sweeper {
             return; // nobody knows what is in use
         }
         self.note("companions and their bindings", self.companions(memory).await);
-        self.note("stranded namespaces", self.stranded.look(&mut memory.stranded, Now::read()).await);
+        self.note("stranded namespaces", self.stranded.look(Now::read()).await);
     }
 
     fn note(&self, part: &'static str, done: Result<(), Error>) {

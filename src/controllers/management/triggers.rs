@@ -235,6 +235,16 @@ impl Triggers {
         }
     }
 
+    /// Deployments on their way out: the event that was to bring the next look at one may have come too early.
+    pub(super) fn enqueue_deleting(&self) {
+        for project in self.projects.all() {
+            let deployments = project.deployments.values();
+            for deployment in deployments.iter().filter(|wd| wd.metadata.deletion_timestamp.is_some()) {
+                self.enqueue_federator(&project, deployment);
+            }
+        }
+    }
+
     /// Hub Instances that could not be shown: what kept them from it (a definition in the project that is older than ours)
     /// may have ended without any event of theirs.
     pub(super) fn enqueue_quarantined(&self) {

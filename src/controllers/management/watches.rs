@@ -89,9 +89,11 @@ impl ManagementWatches {
         watches.written::<Instance, _>("", |i| i, &hub.instances);
     }
 
-    /// Takes a project in: its objects are worked on from now on.
-    pub(super) fn engage(&self, name: &ProjectName, plane: ControlPlane<plan::Project>, tenant: bool) {
-        let project = Arc::new(ProjectCache::new(name, plane, self.networks, tenant, self.stop.child_token()));
+    /// Takes a project in: its objects are worked on from now on. `uid`: which project of this name it is, where it is one
+    /// tenant's among many.
+    pub(super) fn engage(&self, name: &ProjectName, plane: ControlPlane<plan::Project>, uid: Option<&str>) {
+        let (networks, tenant) = (self.networks, uid.is_some());
+        let project = Arc::new(ProjectCache::new(name, plane, networks, uid, self.stop.child_token()));
         self.triggers.listen_to_project(&project);
         if let Some(before) = self.projects.insert(project.clone()) {
             before.stop.cancel();

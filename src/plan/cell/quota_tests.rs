@@ -120,7 +120,7 @@ fn call(op: &Op) -> &'static str {
         Op::Apply { .. } => "apply",
         Op::Merge { .. } => "patch",
         Op::Delete { .. } => "delete",
-        Op::ConfirmAbsent => "confirm absent",
+        Op::ConfirmAbsent | Op::ConfirmGone { .. } => "confirm absent",
         Op::TakeOver { .. } => "take over",
         Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. } => "confirm present",
     }

@@ -4,8 +4,10 @@ use super::stranded::Existence;
 use crate::plan::Kind;
 
 /// What is kept of a project where projects are discovered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProjectFacts {
+    /// Its uid: another project of its name has another.
+    pub uid: String,
     /// Whether its control plane can be worked with.
     pub ready: bool,
     /// Whether it is on its way out.
@@ -13,14 +15,14 @@ pub struct ProjectFacts {
 }
 
 /// What is known of one project.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observed {
     /// What it says; nothing when it is gone, or cannot be read.
     pub facts: Option<ProjectFacts>,
     /// Whether it is there, be it readable or not.
     pub is_there: bool,
-    /// Whether it is worked on.
-    pub engaged: bool,
+    /// The uid of the project of this name that is worked on, if one is.
+    pub engaged: Option<String>,
 }
 
 /// What becomes of a project.
@@ -30,6 +32,8 @@ pub enum Decision {
     Engage,
     /// It is gone, and let go.
     Disengage,
+    /// The one that is worked on is gone, and let go; its namesake is worked on from now on.
+    Replace,
     /// It stays as it is.
     Stay,
 }
@@ -38,11 +42,15 @@ pub enum Decision {
 /// be finalised, and one whose readiness flickers must not lose what is known of it. One that is there and cannot be read
 /// is not gone: its watch reports it, and it stays as it is.
 pub fn decide(observed: &Observed) -> Decision {
-    match observed.facts {
-        None if observed.is_there => Decision::Stay,
-        None => Decision::Disengage,
-        Some(facts) if (facts.ready || facts.terminating) && !observed.engaged => Decision::Engage,
-        Some(_) => Decision::Stay,
+    let Some(facts) = &observed.facts else {
+        return if observed.is_there { Decision::Stay } else { Decision::Disengage };
+    };
+    let works = facts.ready || facts.terminating;
+    match &observed.engaged {
+        None if works => Decision::Engage,
+        Some(engaged) if *engaged != facts.uid && works => Decision::Replace,
+        Some(engaged) if *engaged != facts.uid => Decision::Disengage,
+        _ => Decision::Stay,
     }
 }
 
@@ -73,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_project_is_engaged_from_ready_to_gone() {
-        let facts = |ready, terminating| Some(ProjectFacts { ready, terminating });
+        let facts = |ready, terminating| Some(ProjectFacts { uid: "u".into(), ready, terminating });
         for (facts, is_there, idle, engaged) in [
             (facts(true, false), true, Decision::Engage, Decision::Stay),
             (facts(false, false), true, Decision::Stay, Decision::Stay),
@@ -82,10 +90,20 @@ mod tests {
             (None, false, Decision::Disengage, Decision::Disengage),
             (None, true, Decision::Stay, Decision::Stay),
         ] {
-            for (expected, engaged) in [(idle, false), (engaged, true)] {
-                let observed = Observed { facts, is_there, engaged };
+            for (expected, engaged) in [(idle, None), (engaged, Some("u".to_owned()))] {
+                let observed = Observed { facts: facts.clone(), is_there, engaged };
                 assert_eq!(decide(&observed), expected, "{observed:?}");
             }
+        }
+    }
+
+    /// Found by reading: a project that was deleted and made anew while no event could tell kept the caches of the old one.
+    #[test]
+    fn a_namesake_is_another_project() {
+        let facts = |ready| Some(ProjectFacts { uid: "new".into(), ready, terminating: false });
+        for (ready, expected) in [(true, Decision::Replace), (false, Decision::Disengage)] {
+            let observed = Observed { facts: facts(ready), is_there: true, engaged: Some("old".into()) };
+            assert_eq!(decide(&observed), expected, "{observed:?}");
         }
     }
 

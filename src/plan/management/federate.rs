@@ -25,7 +25,7 @@ use crate::{
         referenced,
     },
     plan::{
-        Hub, NamespaceFacts, Object, ObjectVersion, Plan, Project, Shared, Step, Write,
+        Hub, Keeper, NamespaceFacts, Object, ObjectVersion, Plan, Project, Shared, Step, Write,
         condition::Verdict,
         diff,
         event::{self, Note, Severity},
@@ -43,9 +43,12 @@ pub struct Observed {
     pub deployment: Shared<WorkloadDeployment>,
     /// Uid of its namespace; `None` when the namespace is gone.
     pub namespace_uid: Option<String>,
-    /// The hub namespace that is derived from this uid.
+    /// The hub namespace in which the copy is, [`copy_namespace`], if it carries a label of ours.
     pub hub_namespace: Option<Shared<NamespaceFacts>>,
-    /// The copy in [`copy_namespace`].
+    /// Who is to keep the hub namespace, as far as is known.
+    #[serde(default, skip_serializing_if = "Keeper::is_unknown")]
+    pub keeper: Keeper,
+    /// The copy there.
     pub copy: Option<Shared<WorkloadDeployment>>,
     /// What it refers to.
     pub data: resolve::View,
@@ -169,6 +172,7 @@ fn blocked(state: &State<'_>) -> Option<Signal> {
 /// The copy first; our finalizer once a live read has shown that it is gone.
 fn delete(observed: &Observed) -> Decided {
     let deployment = &*observed.deployment;
+    let own = deployment.namespace().unwrap_or_default();
     // The Go operator held one more; what it stood for, the claims on companions, is given up without it.
     let leftover = Write::release(manager::FEDERATOR, finalizer::REFERENCED_DATA, deployment);
     if let Some(leftover) = leftover {
@@ -179,8 +183,14 @@ fn delete(observed: &Observed) -> Decided {
         // The namespace is recorded before anything is written there, so nothing was.
         return release().map(Step::Local).into_iter().collect();
     };
-    if let Some(copy) = observed.copy.as_deref() {
-        if ownership::is_hub_copy_from(copy, &deployment.namespace().unwrap_or_default()) {
+    // A record leads there, but the tenant may have written it: what the hub namespace itself says decides whose it is.
+    let mirrors = observed.hub_namespace.as_deref().map(|facts| facts.mirrors(&observed.project, &own));
+    let believed = observed.namespace_uid.is_some();
+    if !believed && mirrors == Some(false) {
+        return release().map(Step::Local).into_iter().collect();
+    }
+    if let Some(copy) = observed.copy.as_deref().filter(|_| believed || mirrors == Some(true)) {
+        if ownership::is_hub_copy_from(copy, &own) {
             // On its way out already when there is no write: its event enqueues the deployment.
             return Write::delete(copy).map(Step::Remote).into_iter().collect();
         }
@@ -279,15 +289,21 @@ fn hint(data: &Data, finding: Option<&Delivery>) -> Option<String> {
 }
 
 fn ensure_namespace(observed: &Observed, name: &str, live: Option<&NamespaceFacts>) -> Option<Write<Hub>> {
+    let own = observed.deployment.namespace().unwrap_or_default();
+    // Other services spell the project in another way, and mean the same: nobody wins where two insist.
+    let spelt = live.filter(|live| live.mirrors(&observed.project, &own));
+    let spelt = spelt.and_then(|live| live.labels.get(label::UPSTREAM_CLUSTER)).cloned();
     let labels = BTreeMap::from([
-        (label::UPSTREAM_CLUSTER.to_owned(), observed.project.label_value()),
-        (label::UPSTREAM_NAMESPACE.to_owned(), observed.deployment.namespace().unwrap_or_default()),
+        (label::UPSTREAM_CLUSTER.to_owned(), spelt.unwrap_or_else(|| observed.project.label_value())),
+        (label::UPSTREAM_NAMESPACE.to_owned(), own),
         (label::DELETION_PROTECTED.to_owned(), meta::PROTECTED.to_owned()),
     ]);
-    if live.is_some_and(|live| labels.iter().all(|(key, value)| live.labels.get(key) == Some(value))) {
+    let keeper = observed.keeper.of(live.map(|live| &live.keeper));
+    let same = |live: &NamespaceFacts| labels.iter().all(|(key, value)| live.labels.get(key) == Some(value));
+    if live.is_some_and(|live| same(live) && live.keeper == keeper) {
         return None;
     }
-    let fields = json!({ "metadata": { "labels": labels } });
+    let fields = json!({ "metadata": { "labels": labels, "annotations": keeper.to_annotations() } });
     Write::ensure::<Namespace>(manager::FEDERATOR, "", name, fields, None)
 }
 

@@ -79,7 +79,8 @@ fn observed(
         project: ProjectName::single(),
         deployment: wd.clone().into(),
         namespace_uid: uid.map(str::to_owned),
-        hub_namespace: hub.filter(|_| here && uid.is_some()).map(Shared::from),
+        hub_namespace: hub.filter(|_| here).map(Shared::from),
+        keeper: Keeper::default(),
         copy: copy.filter(|_| here).map(Shared::from),
         data: resolve::View::default(),
         karmada: None,
@@ -219,7 +220,7 @@ fn deletion_takes_the_copy_first_and_believes_only_a_live_read() {
         matches!(&all[..], [Step::Remote(Write { op: Op::Delete { uid, resource_version }, .. })] if uid == "c1" && resource_version == "9")
     );
     // Also when the project's namespace is gone: the recorded one leads there.
-    assert!(matches!(&steps(&wd, None, None, Some(copy_of(&marked())))[..], [Step::Remote(_)]));
+    assert!(matches!(&steps(&wd, None, Some(namespace()), Some(copy_of(&marked())))[..], [Step::Remote(_)]));
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
     assert!(
         matches!(
@@ -332,3 +333,6 @@ fn a_snapshot_is_decided_again_from_its_record() {
 
 #[path = "federate_repair_tests.rs"]
 mod repairs;
+
+#[path = "federate_keeper_tests.rs"]
+mod keepers;

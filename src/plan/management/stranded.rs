@@ -1,24 +1,28 @@
-//! Hub namespaces of projects that do not exist: reported, and after a grace removed with all that they hold, in every
-//! cell.
+//! Hub namespaces whose project, or whose namespace in it, does not exist any more: what they hold goes, in every cell.
 //!
-//! No other deletion takes so much. So it rests on nothing that a cache says: on a live read the project must be absent,
-//! and of the namespace itself it is the present state that is judged, and exactly the version judged that goes.
+//! No other deletion takes so much. So it rests on nothing that a cache says: a live read must find no such project, or no
+//! such namespace with the uid in the hub namespace's name, and of the hub namespace itself it is the present state that is
+//! judged. What another management plane keeps is never judged, nor is what nobody says that he keeps.
+//!
+//! Uids do not come back: what belonged to a namespace that is gone goes at once. A project may be missing for other reasons
+//! than its end, and a control plane in the place of another says nothing of what was in that one: there, a grace comes
+//! first. Since when, the hub namespace itself says, so that no restart begins it anew.
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     api::{
-        meta::{label, manager},
-        names::ProjectName,
+        meta::{annotation, label, manager},
+        names::HubNamespace,
         reason::Reason,
     },
     plan::{
-        Discovery, Hub, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Step, Write,
+        Discovery, Hub, Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Project, Write,
         event::{self, Note, Severity},
     },
 };
@@ -34,13 +38,39 @@ pub enum Existence {
     Absent(Kind),
 }
 
-/// What is remembered of a namespace that was stranded when it was looked at before.
+/// What is known of whoever a hub namespace mirrors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Seen {
-    /// How long ago that was first seen.
-    pub since: Duration,
-    /// Whether it has been reported.
-    pub reported: bool,
+pub enum Mirrored {
+    /// Nobody knows at present.
+    Unknown,
+    /// The project has the namespace, with the uid in the hub namespace's name.
+    Lives,
+    /// There is no such project, which would be one of this kind.
+    ProjectGone(Kind),
+    /// The project has no namespace of that name with that uid.
+    NamespaceGone,
+}
+
+/// What a hub namespace holds of one that is gone, as far as it is ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Content {
+    /// Copies of deployments.
+    pub copies: Vec<(Object, ObjectVersion)>,
+    /// How many copies there are, with those on their way out.
+    pub copies_left: usize,
+    /// Companions, but those of which nobody has ever said that he uses them.
+    pub companions: Vec<(Object, ObjectVersion)>,
+    /// What cells wrote back.
+    pub instances: Vec<(Object, ObjectVersion)>,
+    /// City policies: they go when the last copy of their city has, by their own plan.
+    pub policies: usize,
+}
+
+impl Content {
+    /// Whether nothing of ours is left.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Everything that is known of one hub namespace.
@@ -50,15 +80,17 @@ pub struct Observed {
     pub namespace: String,
     /// What the watch knows of it.
     pub facts: NamespaceFacts,
-    /// Whether the project that it mirrors exists, as far as discovery knows.
-    pub project: Existence,
-    /// What earlier looks found; nothing at the first.
-    pub seen: Option<Seen>,
-    /// How long it is kept; for ever when there is none.
+    /// What is known of whoever it mirrors.
+    pub mirrored: Mirrored,
+    /// Who would keep it if it was made now.
+    pub keeper: Keeper,
+    /// What it holds; only looked at where the namespace that it mirrors is gone.
+    pub content: Content,
+    /// How long it is kept where a grace comes first; for ever when there is none.
     pub grace: Option<Duration>,
     /// Whether sweeps delete nothing at all.
     pub paused: bool,
-    /// The namespace as a live read has just found it; only read once it is due.
+    /// The namespace as a live read has just found it; only read once something is to be done.
     pub present: Option<Present>,
 }
 
@@ -71,54 +103,175 @@ pub struct Present {
     pub version: ObjectVersion,
 }
 
-/// What the controller is to remember or to do beside the writes.
+/// A write, or a live read before one, on one of the planes that decide.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// On the hub.
+    Hub(Write<Hub>),
+    /// Where projects are discovered.
+    Discovery(Write<Discovery>),
+    /// In the project.
+    Project(Write<Project>),
+}
+
+/// What the controller is to do beside the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// It is stranded. Of one that is not, or of which nobody knows, nothing is remembered.
+    /// It is stranded, and counted.
     Stranded,
-    /// That is reported by the writes. Nothing is removed on one look.
-    Reported,
-    /// The namespace is to be read, and to be judged by its present state: it is due, or its protection has just been
-    /// lifted.
-    Read,
+    /// The namespace is to be read, and to be judged by its present state. What for says how many of it a sweep may do.
+    Read(Purpose),
     /// It stays: it is not the one that was judged, or says something else by now.
     Stays(&'static str),
     /// It goes with these writes.
     Removed,
+    /// What it holds goes with these writes, but for its policies, which are to be looked at.
+    Emptied,
+}
+
+/// What a hub namespace is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// To write something on it: since when it is stranded, or that it is not, or who keeps it.
+    Note,
+    /// To take what belonged to a namespace that is gone for certain.
+    Empty,
+    /// To take what is missing in another way, after its grace.
+    Remove,
 }
 
 /// What is decided about one hub namespace.
-pub type Decided = Plan<Step<Hub, Discovery>, Signal>;
+pub type Decided = Plan<Action, Signal>;
 
-/// Decides about one hub namespace: by what the caches know, and once it is due by its present state.
+/// How many hub namespaces of so many that are known one sweep may take after their grace: a few, and no more than a tenth.
+/// Where all seem to be gone it is rather the eyes that are.
+pub fn removals(known: usize) -> usize {
+    const FEW: usize = 5;
+    (known / 10).clamp(1, FEW)
+}
+
+/// Decides about one hub namespace: by what the caches know, and once something is due by its present state.
 pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
-    let (Some((project, _)), Existence::Absent(kind)) = (observed.facts.upstream(), observed.project) else {
+    let facts = &observed.facts;
+    let (Some((project, own)), Some(uid)) = (facts.upstream(), HubNamespace::parse(&observed.namespace)) else {
         return Plan::nothing();
     };
-    if observed.facts.terminating {
+    if facts.terminating || observed.keeper.management.is_none() {
         return Plan::nothing();
     }
-    let stranded = |plan: Decided| plan.with([Signal::Stranded]);
-    let Some(seen) = observed.seen.filter(|seen| seen.reported) else {
-        let event = Step::Local(report(observed, &project, now));
-        return stranded(Plan::writes(vec![event])).with([Signal::Reported]);
-    };
-    let due = observed.grace.is_some_and(|grace| seen.since >= grace);
-    if !due || observed.paused || observed.facts.paused {
-        return stranded(Plan::nothing());
+    let of_namespace = Object::named::<Namespace>("", own);
+    let ours = facts.keeper.management == observed.keeper.management;
+    match observed.mirrored {
+        Mirrored::Unknown => Plan::nothing(),
+        Mirrored::Lives => {
+            let proof = Action::Project(Write::confirm_present(of_namespace, uid));
+            lives(observed, proof)
+        }
+        _ if !ours => Plan::nothing(),
+        Mirrored::ProjectGone(kind) => {
+            let object = Object { kind, namespace: String::new(), name: project.to_string() };
+            let what = format!("project {project}, whose objects this namespace holds, does not exist");
+            let proof = Action::Discovery(Write::confirm_absent(object));
+            after_grace(observed, &Case { what, proof, whole: true }, now)
+        }
+        Mirrored::NamespaceGone if observed.content.is_empty() => Plan::nothing(),
+        Mirrored::NamespaceGone => {
+            let proof = Action::Project(Write::confirm_gone(of_namespace, uid));
+            if facts.keeper.control_plane.is_some() && facts.keeper.control_plane == observed.keeper.control_plane {
+                return with_present(observed, Purpose::Empty, |_| empty(observed, proof)).with([Signal::Stranded]);
+            }
+            let what =
+                format!("project {project} has another control plane by now, without namespace {own} of uid {uid}");
+            after_grace(observed, &Case { what, proof, whole: false }, now)
+        }
     }
-    stranded(match &observed.present {
-        Some(present) => remove(observed, present, kind),
-        None => Plan::nothing().with([Signal::Read]),
+}
+
+/// Why a namespace is stranded, and what is to be done about it.
+struct Case {
+    what: String,
+    /// The live read that must stand behind each write.
+    proof: Action,
+    /// Whether the namespace goes as a whole, for nobody is left who could look after it.
+    whole: bool,
+}
+
+/// One whose original lives says who keeps it, and that nothing is stranded there.
+fn lives(observed: &Observed, proof: Action) -> Decided {
+    let facts = &observed.facts;
+    let keeper = observed.keeper.of(Some(&facts.keeper));
+    let ours = keeper.management == observed.keeper.management;
+    let forgets = ours && facts.stranded_since.is_some();
+    let adopts = facts.keeper.management.is_none();
+    if !forgets && !adopts {
+        return Plan::nothing();
+    }
+    with_present(observed, Purpose::Note, |present| {
+        let mut annotations = json!(keeper.to_annotations());
+        annotations[annotation::STRANDED_SINCE] = Value::Null;
+        Plan::writes(vec![proof, Action::Hub(amend(observed, present, &json!({ "annotations": annotations })))])
     })
 }
 
-fn report(observed: &Observed, project: &ProjectName, now: Timestamp) -> Write<Hub> {
-    let what = match observed.grace {
-        Some(grace) => format!("it is removed in {} s, with all that it holds", grace.as_secs()),
+/// First it is said that it is stranded; then, once its grace is over, it goes.
+fn after_grace(observed: &Observed, case: &Case, now: Timestamp) -> Decided {
+    let stranded = |plan: Decided| plan.with([Signal::Stranded]);
+    let Some(since) = observed.facts.stranded_since else {
+        return stranded(with_present(observed, Purpose::Note, |present| {
+            let since = json!({ "annotations": { annotation::STRANDED_SINCE: now.to_string() } });
+            let mark = Action::Hub(amend(observed, present, &since));
+            Plan::writes(vec![case.proof.clone(), mark, Action::Hub(report(observed, &case.what, now))])
+        }));
+    };
+    let grace = observed.grace.and_then(|grace| SignedDuration::try_from(grace).ok());
+    if grace.is_none_or(|grace| now.duration_since(since) < grace) {
+        return stranded(Plan::nothing());
+    }
+    stranded(with_present(observed, Purpose::Remove, |present| {
+        if present.facts.stranded_since != Some(since) {
+            return Plan::nothing().with([Signal::Stays("somebody has changed since when it is stranded")]);
+        }
+        if case.whole { remove(observed, present, case.proof.clone()) } else { empty(observed, case.proof.clone()) }
+    }))
+}
+
+/// What the present state of the namespace allows; it is read first. Nothing is done where clean-up is paused.
+fn with_present(observed: &Observed, purpose: Purpose, act: impl FnOnce(&Present) -> Decided) -> Decided {
+    if purpose != Purpose::Note && (observed.paused || observed.facts.paused) {
+        return Plan::nothing();
+    }
+    let Some(present) = &observed.present else { return Plan::nothing().with([Signal::Read(purpose)]) };
+    let (before, facts) = (&observed.facts, &present.facts);
+    let stays = |why| Plan::nothing().with([Signal::Stays(why)]);
+    if facts.uid != before.uid || facts.upstream().is_none() {
+        return stays("it is another one by now");
+    }
+    if facts.upstream() != before.upstream() {
+        return stays("it mirrors another project by now");
+    }
+    if facts.keeper != before.keeper {
+        return stays("somebody else keeps it by now");
+    }
+    if facts.terminating {
+        return stays("it is on its way out");
+    }
+    if facts.paused && purpose != Purpose::Note {
+        return stays("clean-up is paused there");
+    }
+    act(present)
+}
+
+fn amend(observed: &Observed, present: &Present, metadata: &Value) -> Write<Hub> {
+    let object = Object::named::<Namespace>("", &observed.namespace);
+    Write::amend_version(manager::FEDERATOR, object, json!({ "metadata": metadata }), &present.version)
+}
+
+fn report(observed: &Observed, what: &str, now: Timestamp) -> Write<Hub> {
+    let then = match observed.grace {
+        Some(grace) => format!("what it holds is removed in {} s", grace.as_secs()),
         None => "it is left as it is".to_owned(),
     };
-    let text = format!("project {project}, whose objects this namespace holds, does not exist: {what}");
+    let text = format!("{what}: {then}");
     let mut namespace = Namespace::default();
     namespace.metadata.name = Some(observed.namespace.clone());
     namespace.metadata.uid = Some(observed.facts.uid.clone());
@@ -126,34 +279,28 @@ fn report(observed: &Observed, project: &ProjectName, now: Timestamp) -> Write<H
     event::on(&namespace, "sweep", &note, now)
 }
 
-/// Removes a namespace that is due, as far as its present state allows. `kind`: what a project is where projects are
-/// discovered.
-fn remove(observed: &Observed, present: &Present, kind: Kind) -> Decided {
-    let stays = |why| Plan::nothing().with([Signal::Stays(why)]);
-    let facts = &present.facts;
-    let Some((project, _)) = facts.upstream().filter(|_| facts.uid == observed.facts.uid) else {
-        return stays("it is another one by now");
-    };
-    if facts.upstream() != observed.facts.upstream() {
-        return stays("it mirrors another project by now");
-    }
-    if facts.terminating {
-        return stays("it is on its way out");
-    }
-    if facts.paused {
-        return stays("clean-up is paused there");
-    }
-    let project = Object { kind, namespace: String::new(), name: project.to_string() };
-    let absent = Step::Remote(Write::confirm_absent(project));
-    let object = Object::named::<Namespace>("", &observed.namespace);
-    if facts.labels.contains_key(label::DELETION_PROTECTED) {
+/// Removes the namespace with all that it holds.
+fn remove(observed: &Observed, present: &Present, proof: Action) -> Decided {
+    if present.facts.labels.contains_key(label::DELETION_PROTECTED) {
         // The protection goes first (fact 53); its removal is a new version, which is judged anew.
-        let patch = json!({ "metadata": { "labels": { label::DELETION_PROTECTED: null } } });
-        let lift = Write::amend_version(manager::FEDERATOR, object, patch, &present.version);
-        return Plan::writes(vec![absent, Step::Local(lift)]).with([Signal::Read]);
+        let lift = amend(observed, present, &json!({ "labels": { label::DELETION_PROTECTED: null } }));
+        return Plan::writes(vec![proof, Action::Hub(lift)]).with([Signal::Read(Purpose::Remove)]);
     }
-    let delete = Write::delete_version(object, present.version.clone());
-    Plan::writes(vec![absent, Step::Local(delete)]).with([Signal::Removed])
+    let object = Object::named::<Namespace>("", &observed.namespace);
+    let delete = Action::Hub(Write::delete_version(object, present.version.clone()));
+    Plan::writes(vec![proof, delete]).with([Signal::Removed])
+}
+
+/// Removes what the namespace holds. Cells take back what they wrote once the copies are gone; of what is there without
+/// copies, no cell knows any more. A policy that went before its last copy would leave that on the cell (fact 13).
+fn empty(observed: &Observed, proof: Action) -> Decided {
+    let Content { copies, copies_left, companions, instances, .. } = &observed.content;
+    let instances = instances.iter().filter(|_| *copies_left == 0);
+    let removed = copies.iter().chain(companions).chain(instances);
+    let deletes = removed.map(|(object, version)| Action::Hub(Write::delete_version(object.clone(), version.clone())));
+    let deletes: Vec<Action> = deletes.collect();
+    let proof = (!deletes.is_empty()).then_some(proof);
+    Plan::writes(proof.into_iter().chain(deletes).collect()).with([Signal::Emptied])
 }
 
 #[cfg(test)]

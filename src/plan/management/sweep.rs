@@ -144,6 +144,12 @@ impl Budget {
         Self { removals: limit, refusals: limit }
     }
 
+    /// The same with so many refusals at least, where few may be removed: what is refused is not to keep the rest for ever.
+    #[must_use]
+    pub fn patient(self, refusals: usize) -> Self {
+        Self { refusals: self.refusals.max(refusals), ..self }
+    }
+
     /// One was removed.
     pub fn removed(&mut self) {
         self.removals = self.removals.saturating_sub(1);

@@ -92,6 +92,7 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
         deployment: deployment.clone().into(),
         namespace_uid: Some("n1".into()),
         hub_namespace: Some(namespace.into()),
+        keeper: crate::plan::Keeper::default(),
         copy: copy.map(Shared::from),
         data: resolve::View::default(),
         karmada: None,

@@ -112,13 +112,7 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
             work
         }
         HubChange::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
-        HubChange::Namespace(delta) => {
-            let mirrored = delta.newest().and_then(NamespaceFacts::upstream);
-            mirrored
-                .map(|(project, namespace)| HubWork::ProjectNamespace(project, namespace.to_owned()))
-                .into_iter()
-                .collect()
-        }
+        HubChange::Namespace(delta) => after_namespace(delta),
         HubChange::Instance(delta) => after_instance(delta),
         // Whoever found something there unreadable has waited, and no event of its own would call it.
         HubChange::CopiesReadable(namespace) => {
@@ -127,6 +121,23 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
         }
         HubChange::InstancesReadable(namespace) => [HubWork::ProjectNamespaceOf((*namespace).to_owned())].into(),
     }
+}
+
+/// Whom it mirrored before is concerned as well: only they can put right what it says. And whoever could not be told whose
+/// the objects in it are, while it said nothing, looks at them once it does.
+fn after_namespace(delta: &Delta<'_, NamespaceFacts>) -> BTreeSet<HubWork> {
+    let mirrored = delta.both().filter_map(NamespaceFacts::upstream);
+    let mut work: BTreeSet<HubWork> =
+        mirrored.map(|(project, namespace)| HubWork::ProjectNamespace(project, namespace.to_owned())).collect();
+    let upstream = |facts: Option<&'_ NamespaceFacts>| {
+        facts.and_then(NamespaceFacts::upstream).map(|(project, namespace)| (project, namespace.to_owned()))
+    };
+    if upstream(delta.new).is_some_and(|new| upstream(delta.old) != Some(new)) {
+        let namespace = || delta.name.to_owned();
+        work.extend([HubWork::Originals(Some(namespace())), HubWork::Policies(Some(namespace()))]);
+        work.insert(HubWork::Companions(namespace()));
+    }
+    work
 }
 
 fn original(namespace: &str, name: &str) -> HubWork {

@@ -200,6 +200,14 @@ fn clusters_namespaces_and_instances_of_the_hub() {
     let mirror = NamespaceFacts { labels, ..NamespaceFacts::default() };
     let (other, going) = (NamespaceFacts::default(), NamespaceFacts { terminating: true, ..mirror.clone() });
     let mirrored = || vec![HubWork::ProjectNamespace(ProjectName::single(), "shop".into())];
+    let of_other = || HubWork::ProjectNamespace(ProjectName::new("other"), "shop".into());
+    let everything = || vec![originals(), policies(), HubWork::Companions("ns-1".into())];
+    let elsewhere = NamespaceFacts {
+        labels: [(label::UPSTREAM_CLUSTER, "cluster-other"), (label::UPSTREAM_NAMESPACE, "shop")]
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into(),
+        ..NamespaceFacts::default()
+    };
     table([
         (
             "a cluster is drained",
@@ -212,7 +220,23 @@ fn clusters_namespaces_and_instances_of_the_hub() {
             vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None), HubWork::CalledOff("a".into())],
         ),
         ("of a cluster nothing that counts", HubChange::Cluster(changed("a", Some(&stays), Some(&stays))), vec![]),
-        ("a namespace is there", HubChange::Namespace(changed("ns-1", None, Some(&mirror))), mirrored()),
+        (
+            "a namespace is there",
+            HubChange::Namespace(changed("ns-1", None, Some(&mirror))),
+            [mirrored(), everything()].concat(),
+        ),
+        // Found by reading: whoever could have put the label back was not told, and nothing of the namespace was heard.
+        ("a hand took its label", HubChange::Namespace(changed("ns-1", Some(&mirror), Some(&other))), mirrored()),
+        (
+            "a hand gave it to another project",
+            HubChange::Namespace(changed("ns-1", Some(&mirror), Some(&elsewhere))),
+            [mirrored(), vec![of_other()], everything()].concat(),
+        ),
+        (
+            "it has its label back",
+            HubChange::Namespace(changed("ns-1", Some(&other), Some(&mirror))),
+            [mirrored(), everything()].concat(),
+        ),
         ("it goes", HubChange::Namespace(changed("ns-1", Some(&mirror), Some(&going))), mirrored()),
         ("it is gone", HubChange::Namespace(changed("ns-1", Some(&going), None)), mirrored()),
         ("of it nothing that counts", HubChange::Namespace(changed("ns-1", Some(&mirror), Some(&mirror))), vec![]),

@@ -149,10 +149,10 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
         world.operators[0].process.kill();
         delete(&world.project, "Project", "", "beta").await;
         let gate = Gate::start(world.bed.dir(), &world.bed.hub, &Arc::default()).await.unwrap();
-        gate.hold().next(Method::PATCH, &format!("/namespaces/{lost}"));
         let before = get(&world.hub, "Namespace", "", &lost).await.unwrap();
         world.restart_manager(&[&format!("--federation-kubeconfig={}", gate.kubeconfig().display())]).await;
         let reported = reported_as_stranded(&world, &lost).await;
+        gate.hold().next(Method::PATCH, &format!("/namespaces/{lost}"));
         stays_while_paused(&world, &gate, &before).await;
         for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw)] {
             eventually(&format!("it is gone from {place}"), || async {

@@ -1,0 +1,110 @@
+//! What is left on the hub when a project's namespace goes while no manager can see it: it goes at the next sweep.
+
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Wish, alone},
+    delete, eventually,
+    example_app::{SWEEPS, secret, using},
+    get, list, never, ready,
+};
+use kube::{
+    Client, ResourceExt,
+    api::{Patch, PatchParams},
+};
+use serde_json::json;
+use tokio::time::Instant;
+
+/// Deletes a namespace of the project, and takes every finalizer off what is in it: somebody who could not wait.
+async fn force_away(world: &World, namespace: &str) {
+    delete(&world.project, "Namespace", "", namespace).await;
+    eventually("the namespace is gone", || async {
+        for kind in ["Workload", "WorkloadDeployment", "Instance", "ResourceClaim"] {
+            for held in list(&world.project, kind, namespace).await.iter().filter(|o| !o.finalizers().is_empty()) {
+                let none = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+                let api = crate::common::api(&world.project, kind, namespace);
+                let _ = api.patch(&held.name_any(), &PatchParams::default(), &none).await; // it may have gone in between
+            }
+        }
+        match get(&world.project, "Namespace", "", namespace).await {
+            None => Ok(()),
+            Some(still) => Err(still.data["status"].to_string()),
+        }
+    })
+    .await;
+}
+
+/// Everything of ours in a namespace of the hub, or of a cell.
+async fn held(client: &Client, namespace: &str) -> Vec<String> {
+    let mut held = Vec::new();
+    let kinds = ["WorkloadDeployment", "Instance", "Secret", "ConfigMap"];
+    let on_hub = ["PropagationPolicy", "ResourceBinding"];
+    let is_hub = get(client, "CustomResourceDefinition", "", "resourcebindings.work.karmada.io").await.is_some();
+    for kind in kinds.into_iter().chain(on_hub.into_iter().filter(|_| is_hub)) {
+        // Of Secrets and ConfigMaps, what any cluster puts into every namespace is not meant.
+        let ours = |name: &str| !matches!(kind, "Secret" | "ConfigMap") || name == "db";
+        let names = list(client, kind, namespace).await.into_iter().map(|object| object.name_any());
+        held.extend(names.filter(|name| ours(name)).map(|name| format!("{kind}/{name}")));
+    }
+    held
+}
+
+#[test]
+fn what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_first_sweep() {
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let mut places = Vec::new();
+        for name in ["gone", "anew", "stays"] {
+            let (ns, hub) = world.namespace(name).await;
+            apply(&world.project, secret(&ns)).await;
+            apply(&world.project, using(&ns, &["dfw"])).await;
+            places.push((ns, hub));
+        }
+        for (ns, hub) in &places {
+            ready(&world, ns, "web", 1).await;
+            eventually("its data is on the cell", || async {
+                get(&world.dfw, "Secret", hub, "db").await.map(drop).ok_or("not yet".to_owned())
+            })
+            .await;
+        }
+        let [gone, anew, stays] = &places[..] else { unreachable!() };
+        let before = get(&world.dfw, "Secret", &stays.1, "db").await.unwrap().uid();
+        world.operators[0].process.kill();
+        for (ns, _) in [gone, anew] {
+            force_away(&world, ns).await;
+        }
+        // Of the same name, and another one: what it holds keeps nothing of the old one's alive.
+        let new_hub = world.namespace_in(&world.project, &anew.0).await;
+        assert_ne!(new_hub, anew.1);
+        apply(&world.project, secret(&anew.0)).await;
+        apply(&world.project, using(&anew.0, &["dfw"])).await;
+        for (_, hub) in [gone, anew] {
+            assert!(held(&world.dfw, hub).await.iter().any(|what| what == "Secret/db"), "nobody has told the cell");
+        }
+        let began = Instant::now();
+        world.restart_manager(&[]).await;
+        for (_, hub) in [gone, anew] {
+            for (place, client) in [("hub", &world.hub), ("dfw", &world.dfw)] {
+                eventually(&format!("nothing of {hub} is left on {place}"), || async {
+                    let left = held(client, hub).await;
+                    if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
+                })
+                .await;
+            }
+        }
+        eprintln!("what two namespaces left was gone {:?} after the manager's start", began.elapsed());
+        ready(&world, &anew.0, "web", 1).await;
+        assert!(held(&world.hub, &new_hub).await.iter().any(|what| what == "PropagationPolicy/city-dfw"));
+        ready(&world, &stays.0, "web", 1).await;
+        never("something of a namespace that lives is touched", || async {
+            let now = get(&world.dfw, "Secret", &stays.1, "db").await.and_then(|secret| secret.uid());
+            (now != before).then_some(now)
+        })
+        .await;
+        assert!(get(&world.hub, "Namespace", "", &gone.1).await.is_some(), "hub namespaces stay");
+        let kept = get(&world.hub, "Namespace", "", &stays.1).await.unwrap();
+        assert!(kept.annotations().contains_key("compute.datumapis.com/kept-by"), "it says who keeps it: {kept:?}");
+        for (ns, _) in [anew, stays] {
+            delete(&world.project, "Workload", ns, "web").await;
+        }
+    });
+}
