@@ -15,8 +15,8 @@ use super::TENANTS;
 /// What the demo looks at.
 pub struct View {
     pub projects: BTreeMap<String, Client>,
-    hub: Client,
-    cells: BTreeMap<String, Client>,
+    pub hub: Client,
+    pub cells: BTreeMap<String, Client>,
 }
 
 /// One look.
@@ -119,7 +119,8 @@ async fn companions(cell: &Client) -> Result<BTreeMap<String, Vec<String>>> {
     Ok(found)
 }
 
-async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {
+/// All objects of one of our kinds.
+pub async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {
     let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("compute.datumapis.com", "v1alpha", kind));
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     match api.list(&ListParams::default()).await {
@@ -128,7 +129,8 @@ async fn list(client: &Client, kind: &str) -> Result<Vec<DynamicObject>> {
     }
 }
 
-fn condition(object: &DynamicObject, type_: &str) -> (bool, String) {
+/// Whether a condition is true, and what it says in short.
+pub fn condition(object: &DynamicObject, type_: &str) -> (bool, String) {
     let conditions = object.data["status"]["conditions"].as_array();
     let Some(found) = conditions.into_iter().flatten().find(|c| c["type"] == type_) else { return (false, "-".into()) };
     let text = |field: &str| found[field].as_str().unwrap_or_default();

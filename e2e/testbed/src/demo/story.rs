@@ -1,0 +1,180 @@
+//! What happens in the life of a Workload that runs: its data changes, and other hands take things away.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{
+    NAMESPACE, PATIENCE,
+    view::{View, condition, list},
+};
+
+/// The deployment that the story is told of.
+const DEPLOYMENT: &str = "hello-edge-dfw";
+const CITY: &str = "dfw";
+const CITY_LABEL: &str = "topology.datum.net/city-code";
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The tenant changes the Secret that both cities use.
+    SecretRotated,
+    /// Somebody takes the city's label off its Cluster.
+    LabelLost,
+    /// Somebody removes the binding by which the city has the deployment.
+    BindingLost,
+}
+
+impl Step {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 3] = [Self::SecretRotated, Self::LabelLost, Self::BindingLost];
+
+    /// Its name in the result.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::SecretRotated => "secretRotated",
+            Self::LabelLost => "labelLost",
+            Self::BindingLost => "bindingLost",
+        }
+    }
+
+    /// What happens, in words.
+    pub fn happens(self) -> &'static str {
+        match self {
+            Self::SecretRotated => "the tenant changes Secret hello in project shop",
+            Self::LabelLost => "somebody takes the label of dfw off its Cluster",
+            Self::BindingLost => "somebody deletes the ResourceBinding of hello-edge-dfw on the hub",
+        }
+    }
+
+    /// What has come of it, in words.
+    pub fn ended(self) -> &'static str {
+        match self {
+            Self::SecretRotated => "both cities have the new value, and no Instance was restarted",
+            Self::LabelLost => {
+                "told on the deployment (CityLabelLost), and all that runs in dfw runs on; the label is put back"
+            }
+            Self::BindingLost => "Karmada has emptied the city by it; the binding is back, and all runs again",
+        }
+    }
+
+    /// Lets it happen, and waits for its end. Fails where an Instance was lost that Karmada itself has not removed.
+    pub async fn play(self, view: &View) -> Result<Duration> {
+        let before = instances(view).await?;
+        let began = Instant::now();
+        match self {
+            Self::SecretRotated => rotate(view).await?,
+            Self::LabelLost => lose_label(view).await?,
+            Self::BindingLost => lose_binding(view).await?,
+        }
+        let took = began.elapsed();
+        ensure!(self == Self::BindingLost || instances(view).await? == before, "{}: Instances were lost", self.name());
+        Ok(took)
+    }
+}
+
+/// The uids of the Instances in all cities.
+async fn instances(view: &View) -> Result<BTreeMap<String, Option<String>>> {
+    let mut uids = BTreeMap::new();
+    for cell in view.cells.values() {
+        for instance in list(cell, "Instance").await? {
+            uids.insert(instance.name_any(), instance.uid());
+        }
+    }
+    Ok(uids)
+}
+
+async fn rotate(view: &View) -> Result<()> {
+    let wanted = json!({ "password": "Y2hhbmdlZA==" });
+    let patch = json!({ "stringData": { "password": "changed" } });
+    merge(&view.projects["shop"], ("", "v1", "Secret"), NAMESPACE, "hello", patch).await?;
+    let hub = hub_namespace(view).await?;
+    until("both cities have the new value", async || {
+        for cell in view.cells.values() {
+            let there = api(cell, ("", "v1", "Secret"), &hub).get_opt("hello").await?;
+            if there.is_none_or(|secret| secret.data["data"] != wanted) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })
+    .await
+}
+
+async fn lose_label(view: &View) -> Result<()> {
+    let cluster = ("cluster.karmada.io", "v1alpha1", "Cluster");
+    let name = format!("cell-{CITY}");
+    let label = |value: Value| json!({ "metadata": { "labels": { CITY_LABEL: value } } });
+    merge(&view.hub, cluster, "", &name, label(Value::Null)).await?;
+    let told = federated_says(view, "CityLabelLost").await;
+    merge(&view.hub, cluster, "", &name, label(json!(CITY))).await?;
+    told?;
+    federated_says(view, "Propagated").await
+}
+
+/// Waits until `Federated` of the deployment gives this reason, with all well.
+async fn federated_says(view: &View, reason: &str) -> Result<()> {
+    let wanted = (true, format!("Federated=True {reason}"));
+    until(&wanted.1, async || {
+        let all = list(&view.projects["shop"], "WorkloadDeployment").await?;
+        Ok(all.iter().any(|wd| wd.name_any() == DEPLOYMENT && condition(wd, "Federated") == wanted))
+    })
+    .await
+}
+
+async fn lose_binding(view: &View) -> Result<()> {
+    let namespace = hub_namespace(view).await?;
+    let bindings = api(&view.hub, ("work.karmada.io", "v1alpha2", "ResourceBinding"), &namespace);
+    let name = format!("{DEPLOYMENT}-workloaddeployment");
+    let lost = bindings.get(&name).await?.uid();
+    bindings.delete(&name, &DeleteParams::background()).await?;
+    until("the binding is back", async || {
+        let there = bindings.get_opt(&name).await?;
+        Ok(there.is_some_and(|binding| binding.uid() != lost && binding.metadata.deletion_timestamp.is_none()))
+    })
+    .await?;
+    federated_says(view, "Propagated").await?;
+    until("all runs again", async || Ok(view.look().await?.complete)).await
+}
+
+/// The namespace on hub and cells that mirrors the project's.
+async fn hub_namespace(view: &View) -> Result<String> {
+    let all = list(&view.projects["shop"], "WorkloadDeployment").await?;
+    let deployment = all.iter().find(|wd| wd.name_any() == DEPLOYMENT).context("the deployment is gone")?;
+    let namespace = deployment.annotations().get("compute.datumapis.com/federation-namespace");
+    Ok(namespace.context("the deployment does not say where it is on the hub")?.clone())
+}
+
+async fn until(what: &str, check: impl AsyncFn() -> Result<bool>) -> Result<()> {
+    let began = Instant::now();
+    while !check().await? {
+        if began.elapsed() > PATIENCE {
+            bail!("{what}: not within {} s", PATIENCE.as_secs());
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    Ok(())
+}
+
+fn api(client: &Client, (group, version, kind): (&str, &str, &str), namespace: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+    match namespace {
+        "" => Api::all_with(client.clone(), &resource),
+        _ => Api::namespaced_with(client.clone(), namespace, &resource),
+    }
+}
+
+async fn merge(client: &Client, kind: (&str, &str, &str), namespace: &str, name: &str, patch: Value) -> Result<()> {
+    let object = api(client, kind, namespace);
+    object
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        .await
+        .with_context(|| format!("{} {name}", kind.2))?;
+    Ok(())
+}
