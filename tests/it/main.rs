@@ -14,6 +14,7 @@ mod claim_timeout;
 mod claims;
 mod cleanup;
 mod data;
+mod demo;
 mod diagnosis;
 mod disruption;
 mod drains;

@@ -8,6 +8,7 @@ pub mod binaries;
 pub mod chainsaw;
 pub mod control_plane;
 pub mod dashboard;
+pub mod demo;
 pub mod gate;
 mod install;
 pub mod karmada;

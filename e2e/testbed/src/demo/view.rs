@@ -8,9 +8,9 @@ use kube::{
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use serde_json::{Value, json};
-use testbed::Testbed;
 
 use super::TENANTS;
+use crate::Testbed;
 
 /// What the demo looks at.
 pub struct View {

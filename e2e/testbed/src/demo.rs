@@ -1,0 +1,307 @@
+//! One command that shows a Workload on its way (project, hub, two cells, and back), and what keeps it there.
+
+mod story;
+mod view;
+
+use std::{
+    collections::BTreeMap,
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::Result;
+use clap::Parser;
+use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use kube::Client;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+pub use self::story::Step;
+use self::view::{Seen, View};
+use crate::{
+    Options, Testbed, binaries, control_plane::ControlPlane, karmada::Flavour, manifests, neighbours::grant,
+    operator::Operator, pki::User,
+};
+
+const NAMESPACE: &str = "demo";
+/// How long each part of the story may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// How long the network services take for a network: long enough to be seen.
+const NETWORK: Duration = Duration::from_millis(400);
+/// Project, its Workload, and how many Instances its quota allows at first: the first project wants one more.
+const TENANTS: [(&str, &str, i64); 2] = [("shop", "hello", 3), ("lab", "probe", 1)];
+
+/// Starts a federation and the operator, applies Workloads in two projects, and shows their way.
+#[derive(Clone, Debug, Default, Parser)]
+#[command(name = "cargo demo")]
+pub struct Args {
+    /// End after the scenario, with exit code 0 or 1
+    #[arg(long)]
+    pub once: bool,
+    /// Print the result as one JSON object (progress goes to stderr)
+    #[arg(long)]
+    pub json: bool,
+    /// Folder with Karmada's binaries; a stand-in runs without
+    #[arg(long, env = "KARMADA_BIN", requires = "karmada_crds")]
+    pub karmada_bin: Option<PathBuf>,
+    /// Folder with Karmada's CRDs
+    #[arg(long, env = "KARMADA_CRDS", requires = "karmada_bin")]
+    pub karmada_crds: Option<PathBuf>,
+}
+
+/// Runs the scenario with the operator's binary that `build` gives, and prints what comes of it.
+///
+/// Without `once` it stays up for ever.
+///
+/// # Errors
+///
+/// When the federation cannot be started, or a step of the scenario does not end.
+pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBuf>) -> Result<Outcome> {
+    let began = Instant::now();
+    let progress = |text: &str| eprintln!("[{:5.1}s] {text}", began.elapsed().as_secs_f64());
+    let karmada = match (&args.karmada_bin, &args.karmada_crds) {
+        (Some(bin), Some(crds)) => Flavour::Real { bin: bin.clone(), crds: crds.clone() },
+        _ => Flavour::StandIn,
+    };
+    let binary = build(&progress)?;
+    let options = Options {
+        karmada: karmada.clone(),
+        networks: Some(NETWORK),
+        quota: true,
+        projects: TENANTS.map(|(project, _, _)| project.to_owned()).into(),
+        ..Options::default()
+    };
+    let bed = Testbed::start(options, &progress).await?;
+    progress("starting the operator: management, and one for each cell");
+    let mut operators = vec![Operator::management(&bed, &binary, "operator-management", &["--leader-elect=true"])?];
+    for city in bed.cells.keys() {
+        operators.push(Operator::cell(&bed, &binary, city, &["--leader-elect=true"])?);
+    }
+    for operator in &mut operators {
+        operator.wait_ready().await?;
+    }
+    let view = View::new(&bed).await?;
+    for (project, _, budget) in TENANTS {
+        prepare(&view.projects[project], budget).await?;
+    }
+    progress(
+        "applying config/samples/workload.yaml in project shop: a ConfigMap, a Secret, and a Workload that uses both,",
+    );
+    progress("with two instances in each of dfw and ord");
+    progress("applying a smaller one in project lab: one instance in dfw");
+    let applied = Instant::now();
+    for (project, name, _) in TENANTS {
+        for object in sample(name)? {
+            manifests::apply_value(&view.projects[project], object).await?;
+        }
+    }
+    let mut screen = Screen { live: std::io::stdout().is_terminal() && !args.json, applied, ..Screen::default() };
+    let over = screen.watch(&view, |seen| seen.over_quota.is_some()).await?;
+    let mut outcome = Outcome { over_quota: over.over_quota.clone(), ..Outcome::default() };
+    if let Some((instance, why)) = &over.over_quota {
+        screen.say(&format!("{instance} is over quota ({why}); the project's budget is raised from 3 instances to 4"));
+        manifests::apply_value(&view.projects["shop"], grant(NAMESPACE, 4)).await?;
+        let end = screen.watch(&view, |seen| seen.complete).await?;
+        outcome = Outcome { ok: end.complete, seconds: applied.elapsed().as_secs_f64(), ..outcome };
+        outcome.projects = end.projects;
+    }
+    if outcome.ok {
+        screen.say(&format!(
+            "all of it runs, in both projects and cities, {:.2} s after it was applied",
+            outcome.seconds
+        ));
+        for step in Step::ALL {
+            screen.say(step.happens());
+            let took = step.play(&view).await?;
+            screen.say(&format!("  {}: {:.2} s", step.ended(), took.as_secs_f64()));
+            outcome.steps.push((step, took));
+        }
+    }
+    report(&outcome, &karmada, args.json)?;
+    if args.once || !outcome.ok {
+        if !outcome.ok {
+            eprintln!("logs are in {} (set TESTBED_KEEP=1 to keep them)", bed.dir().display());
+        }
+        return Ok(outcome);
+    }
+    invite(&bed);
+    std::future::pending().await
+}
+
+/// What a tenant has before the first Workload: a namespace, a network in it, and a budget.
+async fn prepare(project: &Client, budget: i64) -> Result<()> {
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+    manifests::apply_value(project, namespace).await?;
+    let network = json!({
+        "apiVersion": "networking.datumapis.com/v1alpha", "kind": "Network",
+        "metadata": { "name": "default", "namespace": NAMESPACE }, "spec": { "ipam": { "mode": "Auto" } },
+    });
+    manifests::apply_value(project, network).await?;
+    manifests::apply_value(project, grant(NAMESPACE, budget)).await?;
+    Ok(())
+}
+
+/// The sample for its own name; for any other a smaller one, in one city.
+fn sample(name: &str) -> Result<Vec<Value>> {
+    let text = std::fs::read_to_string(binaries::root().join("config/samples/workload.yaml"))?;
+    let mut objects = manifests::documents(&text)?;
+    for object in &mut objects {
+        object["metadata"]["namespace"] = json!(NAMESPACE);
+        if object["kind"] == "Workload" && object["metadata"]["name"] != name {
+            object["metadata"]["name"] = json!(name);
+            object["spec"]["placements"][0]["cityCodes"] = json!(["dfw"]);
+            object["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = json!(1);
+        }
+    }
+    Ok(objects)
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Whether all went as it should.
+    pub ok: bool,
+    /// Seconds from the Workloads to the last ready Instance.
+    pub seconds: f64,
+    /// The Instance that waited for quota, and what it said.
+    pub over_quota: Option<(String, String)>,
+    /// What each project saw of its cities.
+    pub projects: BTreeMap<String, Value>,
+    /// What happened then, and how long it took to be well again.
+    pub steps: Vec<(Step, Duration)>,
+}
+
+/// Where the table goes. On a terminal it is updated in place, elsewhere each change is a line.
+struct Screen {
+    live: bool,
+    applied: Instant,
+    told: BTreeMap<String, String>,
+    drawn: usize,
+}
+
+impl Default for Screen {
+    fn default() -> Self {
+        Self { live: false, applied: Instant::now(), told: BTreeMap::new(), drawn: 0 }
+    }
+}
+
+impl Screen {
+    /// Shows what is seen until `enough`, or until patience ends.
+    async fn watch(&mut self, view: &View, enough: impl Fn(&Seen) -> bool) -> Result<Seen> {
+        let began = Instant::now();
+        loop {
+            let seen = view.look().await?;
+            let seconds = self.applied.elapsed().as_secs_f64();
+            if self.live {
+                self.drawn = draw(&seen.rows, seconds, self.drawn)?;
+            } else {
+                for [what, place, name, said] in &seen.rows {
+                    let key = format!("{:<20} {place:<12} {name}", what.trim());
+                    if self.told.insert(key.clone(), said.clone()).as_ref() != Some(said) && said != "-" {
+                        eprintln!("+{seconds:6.2}s  {key:<60} {said}");
+                    }
+                }
+            }
+            if enough(&seen) || began.elapsed() > PATIENCE {
+                return Ok(seen);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// A line of the story, below what is shown.
+    fn say(&mut self, text: &str) {
+        self.drawn = 0;
+        let seconds = self.applied.elapsed().as_secs_f64();
+        if self.live { println!("\n{text}\n") } else { eprintln!("+{seconds:6.2}s  {text}") }
+    }
+}
+
+fn draw(rows: &[[String; 4]], seconds: f64, before: usize) -> Result<usize> {
+    let mut table = Table::new();
+    table.load_style(UTF8_FULL_CONDENSED).set_header(["object", "where", "name", "says"]);
+    for row in rows {
+        table.add_row(row);
+    }
+    let text = format!("{table}\n{seconds:.1} s since the Workload was applied\n");
+    let mut out = std::io::stdout();
+    if before > 0 {
+        write!(out, "\x1b[{before}A\x1b[J")?;
+    }
+    write!(out, "{text}")?;
+    out.flush()?;
+    Ok(text.lines().count())
+}
+
+fn report(outcome: &Outcome, karmada: &Flavour, as_json: bool) -> Result<()> {
+    let karmada = if *karmada == Flavour::StandIn { "stand-in" } else { "real" };
+    if as_json {
+        let rounded = |seconds: f64| (seconds * 1000.0).round() / 1000.0;
+        let steps: BTreeMap<_, _> =
+            outcome.steps.iter().map(|(step, took)| (step.name(), rounded(took.as_secs_f64()))).collect();
+        let result = json!({
+            "ok": outcome.ok, "karmada": karmada, "projects": outcome.projects,
+            "overQuota": outcome.over_quota.as_ref().map(|(instance, _)| instance),
+            "secondsToAvailable": rounded(outcome.seconds), "secondsToMend": steps,
+        });
+        println!("{}", serde_json::to_string_pretty(&result)?);
+    } else if outcome.ok {
+        println!(
+            "\nAll of it ran {:.2} s after the Workloads were applied, and runs after all that has happened since \
+             (Karmada: {karmada}).",
+            outcome.seconds
+        );
+    } else {
+        println!("\nNot all of it runs after {:.0} s.", PATIENCE.as_secs_f64());
+    }
+    Ok(())
+}
+
+fn invite(bed: &Testbed) {
+    let of = |plane: &ControlPlane| plane.kubeconfig(User::Admin).display().to_string();
+    println!("\nIt stays up until Ctrl-C. Kubeconfigs:\n");
+    println!("  project shop  {}", of(&bed.project));
+    for (name, project) in &bed.others {
+        println!("  project {name:<5} {}", of(project));
+    }
+    println!("  hub           {}", of(&bed.hub));
+    for (city, cell) in &bed.cells {
+        println!("  cell {city:<8} {}", of(cell));
+    }
+    let built = binaries::cache().join("bin/kubectl");
+    if built.is_file() {
+        println!("\n  kubectl, if you have none: {}", built.display());
+    }
+    let (shop, workload) = (of(&bed.project), TENANTS[0].1);
+    println!(
+        "\nFour things to try:
+
+  1. See what the tenant sees of the Instances in the cities, then ask for more than the quota allows, and watch:
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances
+     kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
+       -p '[{{\"op\":\"replace\",\"path\":\"/spec/placements/0/scaleSettings/minReplicas\",\"value\":3}}]'
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances --watch
+
+  2. Ask for a city that this project has not, and read why nothing comes of it:
+     kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
+       -p '[{{\"op\":\"add\",\"path\":\"/spec/placements/0/cityCodes/-\",\"value\":\"lhr\"}}]'
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get workload {workload} \\
+       -o jsonpath='{{.status.placements[0].conditions[0].message}}'
+
+  3. Refer to a Secret that does not exist, read what the tenant then reads (and what runs, runs on), and create it:
+     kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
+       -p '[{{\"op\":\"add\",\"path\":\"/spec/template/spec/runtime/sandbox/containers/0/envFrom/-\",\"value\":{{\"secretRef\":{{\"name\":\"token\"}}}}}}]'
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get workloaddeployments \\
+       -o jsonpath='{{.items[0].status.conditions[?(@.type==\"ReferencedDataReady\")].message}}'
+     kubectl --kubeconfig {shop} -n {NAMESPACE} create secret generic token --from-literal=key=value
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances --watch
+
+  4. Delete it, and see that nothing is left of it, neither on the hub nor of its quota:
+     kubectl --kubeconfig {shop} -n {NAMESPACE} delete workload {workload}
+     kubectl --kubeconfig {shop} -n {NAMESPACE} get instances,resourceclaims
+     kubectl --kubeconfig {} get workloaddeployments,instances,propagationpolicies --all-namespaces
+",
+        of(&bed.hub)
+    );
+}

@@ -1,0 +1,23 @@
+//! The demo, as its command runs it.
+
+use std::path::PathBuf;
+
+use crate::common::RUNTIME;
+use testbed::demo::{Args, Step, run};
+
+#[test]
+fn the_demo_shows_what_it_promises() {
+    RUNTIME.block_on(async {
+        let args = Args {
+            once: true,
+            json: true,
+            karmada_bin: std::env::var_os("KARMADA_BIN").map(PathBuf::from),
+            karmada_crds: std::env::var_os("KARMADA_CRDS").map(PathBuf::from),
+        };
+        let outcome = run(&args, |_| Ok(env!("CARGO_BIN_EXE_compute-operator").into())).await.unwrap();
+        assert!(outcome.ok && outcome.over_quota.is_some(), "{outcome:?}");
+        assert_eq!(outcome.projects.len(), 2, "{outcome:?}");
+        let steps: Vec<Step> = outcome.steps.iter().map(|(step, _)| *step).collect();
+        assert_eq!(steps, Step::ALL);
+    });
+}
