@@ -164,6 +164,7 @@ async fn start_management(
         limits: config.limits,
         propagation: config.propagation,
         city_guard: config.city_guard,
+        karmada: config.karmada,
         sweep: config.sweep,
         repair: config.repair,
         timing: config.timing,

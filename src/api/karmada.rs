@@ -221,6 +221,9 @@ pub struct BoundResource {
     /// Its name.
     #[serde(default)]
     pub name: String,
+    /// Its resourceVersion when Karmada looked at it last.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub resource_version: String,
 }
 
 /// A cluster that a template goes to.

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 use super::{Invalid, Webhook, flags};
 use crate::{
-    plan::management::{repair, resolve::Limits, sweep::Sweep},
+    plan::management::{karmada_version::KarmadaVersion, repair, resolve::Limits, sweep::Sweep},
     timing::Timing,
 };
 
@@ -33,6 +33,7 @@ pub(super) struct File {
     pub(super) data: bool,
     pub(super) limits: Limits,
     pub(super) city_guard: bool,
+    pub(super) karmada: KarmadaVersion,
     pub(super) sweep: Sweep,
     pub(super) repair: repair::Limits,
     pub(super) timing: Timing,
@@ -55,6 +56,7 @@ impl Default for File {
             data: false,
             limits: Limits::default(),
             city_guard: true,
+            karmada: KarmadaVersion::DEFAULT,
             sweep: Sweep::default(),
             repair: repair::Limits::default(),
             timing: Timing::default(),
@@ -75,6 +77,7 @@ struct WorkloadOperator {
     feature_flags: FeatureFlags,
     referenced_data: ReferencedData,
     city_guard: Option<bool>,
+    karmada: Karmada,
     cleanup: Cleanup,
     repair: Repair,
     /// A later key of the Go operator's: from where a cell learns its city. Here what the cell serves decides.
@@ -106,6 +109,12 @@ struct Cleanup {
 struct Repair {
     per_minute: Option<u32>,
     burst: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct Karmada {
+    minimum_version: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -248,6 +257,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         data: file.feature_flags.enable_referenced_data_gate,
         limits,
         city_guard: file.city_guard.unwrap_or(true),
+        karmada: karmada(&file.karmada)?,
         sweep: sweep(&file.cleanup)?,
         repair: repairs(&file.repair),
         timing: Timing::with(&file.timing)?,
@@ -325,6 +335,20 @@ fn sweep(given: &Cleanup) -> Result<Sweep, String> {
         },
         paused: given.pause,
     })
+}
+
+/// The least version of Karmada on the hub: one that has none of the bugs that cannot be seen beforehand.
+fn karmada(given: &Karmada) -> Result<KarmadaVersion, String> {
+    let Some(text) = &given.minimum_version else { return Ok(KarmadaVersion::DEFAULT) };
+    let version = KarmadaVersion::parse(text)
+        .ok_or_else(|| format!("karmada.minimumVersion: {text:?} is no released version such as v1.17.0"))?;
+    match version.bugs().first() {
+        None => Ok(version),
+        Some(bug) => Err(format!(
+            "karmada.minimumVersion: of {version} it is true that {}; upgrade Karmada to v1.15.6, v1.16.3, v1.17.0 or later",
+            bug.text()
+        )),
+    }
 }
 
 fn repairs(given: &Repair) -> repair::Limits {

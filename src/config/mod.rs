@@ -9,7 +9,7 @@ pub use flags::{Command, Flags, LogFormat, Migration};
 
 use crate::{
     io::clients::Source,
-    plan::management::{policy::Propagation, repair, resolve::Limits, sweep::Sweep},
+    plan::management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
     timing::Timing,
 };
 
@@ -36,6 +36,8 @@ pub struct Config {
     pub propagation: Propagation,
     /// Whether what runs in a city stays where it is when its cluster loses the city's label.
     pub city_guard: bool,
+    /// The least version of Karmada on the hub, as whoever runs it says.
+    pub karmada: KarmadaVersion,
     /// How the management controllers find what is left behind.
     pub sweep: Sweep,
     /// How many repairs the hub is given.
@@ -187,6 +189,7 @@ impl Config {
             limits: file.limits,
             propagation: referenced_data_propagation.into(),
             city_guard: file.city_guard,
+            karmada: file.karmada,
             sweep: file.sweep,
             repair: file.repair,
             timing: file.timing,

@@ -112,6 +112,9 @@ families! {
     refused: Gauge,
         "compute_federation_migration_refused",
         "1 while city policies stay with claims because Karmada does not bring dependencies";
+    assumed: Family<AssumedLabel, Gauge>,
+        "compute_federation_karmada_assumed",
+        "1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone, 0 where it was seen not to be there";
     reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
     stranded: Gauge,
         "compute_federation_stranded_namespaces",
@@ -126,6 +129,11 @@ families! {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Controller {
     pub(super) controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct AssumedLabel {
+    pub(super) bug: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -11,8 +11,8 @@ use prometheus_client::{
 };
 
 use self::families::{
-    BlockedReason, Controller, Families, Namespace, PhaseLabel, Queue, Reason, ReasonChange, Reconcile, ReconcileError,
-    State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
+    AssumedLabel, BlockedReason, Controller, Families, Namespace, PhaseLabel, Queue, Reason, ReasonChange, Reconcile,
+    ReconcileError, State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
 };
 
 /// A worker that has something to do, as long as this lives.
@@ -201,6 +201,11 @@ impl Metrics {
     /// Whether the way from claims to dependencies is refused.
     pub fn migration_refused(&self, refused: bool) {
         self.0.refused.set(i64::from(refused));
+    }
+
+    /// Whether it is only assumed of Karmada on the hub that it has not this bug.
+    pub fn karmada_assumed(&self, bug: &'static str, assumed: bool) {
+        self.0.assumed.get_or_create(&AssumedLabel { bug }).set(i64::from(assumed));
     }
 
     /// A binding without its companion was removed.

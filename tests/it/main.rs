@@ -21,6 +21,7 @@ mod drains;
 mod external_edits;
 mod federation;
 mod karmada_contract;
+mod karmada_upgrade;
 mod leadership;
 mod left_behind;
 mod metrics;

@@ -87,7 +87,7 @@ pub struct Testbed {
     pub milo: Option<Milo>,
     providers: BTreeMap<String, Provider>,
     stand_in: Option<StandIn>,
-    _real: Option<Real>,
+    real: Option<Real>,
     /// The project's control plane.
     pub project: ControlPlane,
     /// The other projects' control planes, by name.
@@ -96,7 +96,7 @@ pub struct Testbed {
     pub hub: ControlPlane,
     /// The cells, by city.
     pub cells: BTreeMap<String, ControlPlane>,
-    _etcd: Etcd,
+    etcd: Etcd,
     options: Options,
     dir: PathBuf,
     keep: bool,
@@ -145,12 +145,12 @@ impl Testbed {
             milo: None,
             providers: BTreeMap::new(),
             stand_in: None,
-            _real: real,
+            real,
             project,
             others,
             hub,
             cells,
-            _etcd: etcd,
+            etcd,
             options,
             dir,
             keep,
@@ -267,6 +267,18 @@ impl Testbed {
     pub async fn restart_stand_in(&mut self) -> Result<()> {
         self.stand_in = None;
         self.start_stand_in().await
+    }
+
+    /// Ends real Karmada's processes and starts those of another version on the same hub, as an upgrade does.
+    ///
+    /// # Errors
+    /// When a process of the other version is missing or does not come up.
+    pub async fn upgrade_karmada(&mut self, bin: &Path, crds: &Path) -> Result<()> {
+        Real::check(bin, crds)?;
+        self.real = None;
+        self.real = Some(Real::start(&self.dir, bin, crds, &self.hub, &self.etcd.url).await?);
+        self.options.karmada = Flavour::Real { bin: bin.into(), crds: crds.into() };
+        clusters_ready(&self.hub.client().await?, self.cells.len()).await
     }
 
     /// The stand-in for Karmada, unless the real one runs.

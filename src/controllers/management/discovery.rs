@@ -207,7 +207,9 @@ mod tests {
         controllers::management::{ManagementControllers, Options},
         io::store::Incoming,
         metrics::Metrics,
-        plan::management::{policy::Propagation, repair, resolve::Limits, sweep::Sweep},
+        plan::management::{
+            karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep,
+        },
         timing::Timing,
     };
 
@@ -255,6 +257,7 @@ mod tests {
             repair: repair::Limits::default(),
             propagation: Propagation::Dependencies,
             city_guard: false,
+            karmada: KarmadaVersion::DEFAULT,
             sweep: Sweep::default(),
             timing: Timing::default(),
         }

@@ -43,7 +43,7 @@ use crate::{
         health::Health,
     },
     metrics::Metrics,
-    plan::management::{policy::Propagation, repair, resolve::Limits, sweep::Sweep},
+    plan::management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
     timing::Timing,
 };
 
@@ -65,6 +65,8 @@ pub struct Options {
     pub propagation: Propagation,
     /// Whether what runs in a city stays where it is when its cluster loses the city's label.
     pub city_guard: bool,
+    /// The least version of Karmada on the hub.
+    pub karmada: KarmadaVersion,
     /// How what is left behind is found.
     pub sweep: Sweep,
     /// How many repairs the hub is given.
@@ -131,9 +133,12 @@ impl Parts {
 
     fn policy(&self) -> CityPolicy {
         let Self { options, metrics, hub, projects, moves, triggers, .. } = self.clone();
-        let Options { propagation, city_guard, timing, .. } = options;
+        let Options { propagation, city_guard, karmada, timing, .. } = options;
         let memory = Mutex::default();
-        let prober = Prober { hub: hub.clone(), triggers, metrics: metrics.clone(), timing, memory };
+        let prober = Prober { hub: hub.clone(), triggers, metrics: metrics.clone(), timing, karmada, memory };
+        if propagation == Propagation::Dependencies {
+            prober.tell_assumed(None);
+        }
         let memory = PolicyMemory::default();
         CityPolicy { hub, projects, moves, prober, memory, propagation, city_guard, timing, metrics }
     }

@@ -5,6 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{hub_cache::HubCache, index::city_index, triggers::Triggers};
@@ -21,6 +22,8 @@ use crate::{
     plan::{
         management::{
             facts::Phase,
+            karmada_version::{self, FormerBug, KarmadaVersion},
+            later::{self, Later},
             probe::{self, Asker, Candidate, Observed, Probe, Signal, State},
         },
         references::annotated,
@@ -34,6 +37,8 @@ pub(super) struct Prober {
     pub(super) triggers: Arc<Triggers>,
     pub(super) metrics: Metrics,
     pub(super) timing: Timing,
+    /// The least version of Karmada on the hub, as configured.
+    pub(super) karmada: KarmadaVersion,
     pub(super) memory: Mutex<Remembered>,
 }
 
@@ -45,9 +50,10 @@ impl Prober {
         if state.has_passed() {
             return Probe::Passed;
         }
+        let age = Age { timeout: self.timing.probe_timeout, now: now.time };
         let observed = Observed {
-            own: self.hub.candidate(namespace, city, phase),
-            candidates: state.is_election_due(self.timing.probe_election_ttl).then(|| self.hub.candidates()),
+            own: self.hub.candidate(namespace, city, phase, age),
+            candidates: state.is_election_due(self.timing.probe_election_ttl).then(|| self.hub.candidates(age)),
             timeout: self.timing.probe_timeout,
             state,
         };
@@ -63,9 +69,19 @@ impl Prober {
         drop(memory);
         if probe == Probe::Passed {
             self.metrics.migration_refused(false);
+            self.tell_assumed(self.lock().state.later());
             self.triggers.enqueue_policies();
         }
         probe
+    }
+
+    /// Says what is assumed of Karmada on this hub, when so much was seen of it.
+    pub(super) fn tell_assumed(&self, seen: Option<Later>) {
+        let bugs = karmada_version::assumed(seen);
+        for bug in FormerBug::ALL {
+            self.metrics.karmada_assumed(bug.label(), bugs.contains(&bug));
+        }
+        tracing::info!("{}", karmada_version::text(self.karmada, &bugs));
     }
 
     /// It has been reported that Karmada does not answer.
@@ -106,23 +122,34 @@ impl Remembered {
     }
 }
 
+/// By what it is judged whether Karmada has had its time.
+#[derive(Clone, Copy)]
+struct Age {
+    timeout: Duration,
+    now: Timestamp,
+}
+
 impl HubCache {
     /// Every policy, and what its deployments show.
-    fn candidates(&self) -> Vec<Candidate> {
+    fn candidates(&self, age: Age) -> Vec<Candidate> {
         let candidate = |policy: &PropagationPolicy| {
             let city = CityPolicyName::parse(policy.metadata.name.as_deref()?)?;
-            Some(self.candidate(policy.metadata.namespace.as_deref()?, &city, Phase::of(&policy.spec)))
+            Some(self.candidate(policy.metadata.namespace.as_deref()?, &city, Phase::of(&policy.spec), age))
         };
         self.policies.values().iter().filter_map(|policy| candidate(policy)).collect()
     }
 
     /// A policy, and what its deployments show.
-    fn candidate(&self, namespace: &str, city: &CityCode, phase: Phase) -> Candidate {
+    fn candidate(&self, namespace: &str, city: &CityCode, phase: Phase, age: Age) -> Candidate {
         let policy = city.policy_name();
-        let attached = |data_ref: &DataRef| {
+        let known = |data_ref: &DataRef| {
             let companion = self.companion(namespace, data_ref)?;
             let name = names::binding_name(data_ref.kind.as_str(), &data_ref.name);
-            (!companion.terminating).then(|| self.bindings.get(&ObjectKey::new(namespace, &name)))
+            Some((companion, self.bindings.get(&ObjectKey::new(namespace, &name))))
+        };
+        let attached = |data_ref: &DataRef| {
+            let (companion, attached) = known(data_ref)?;
+            (!companion.terminating).then_some(attached)
         };
         let copies = self.copies.by_index(&city_index(namespace, city));
         let evidence = copies.iter().filter_map(|copy| {
@@ -131,7 +158,13 @@ impl HubCache {
             let parent = names::deployment_binding(&name);
             probe::evidence(&policy, &parent, &*self.binding_of(namespace, &name)?, &expected, attached)
         });
-        Candidate::of(Asker { namespace: namespace.to_owned(), city: city.clone() }, phase, evidence)
+        let later = copies.iter().filter_map(|copy| {
+            let name = copy.name_any();
+            let (binding, parent) = (self.binding_of(namespace, &name)?, names::deployment_binding(&name));
+            later::of(&parent, &binding, known, age.timeout, age.now)
+        });
+        let asker = Asker { namespace: namespace.to_owned(), city: city.clone() };
+        Candidate::of(asker, phase, evidence).with_later(later)
     }
 }
 
@@ -151,6 +184,7 @@ mod tests {
             can_show: None,
             asks: false,
             answered: None,
+            later: None,
         };
         let mut memory = Remembered::default();
         let mut waited = |began: u64| {

@@ -53,8 +53,14 @@ pub struct BindingFacts {
     pub uid: String,
     /// Its resourceVersion.
     pub version: String,
+    /// When something other than its status was written last, as far as its managers say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Timestamp>,
     /// What it was made for.
     pub template: Template,
+    /// The version of its template that Karmada brings, of a companion's binding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub follows: Option<String>,
     /// The PropagationPolicy that claims the template.
     pub policy: Option<String>,
     /// The ClusterPropagationPolicy that claims it: its name, or its id where no name stands (fact 67).
@@ -109,6 +115,8 @@ impl BindingFacts {
         let terminating = binding.metadata.deletion_timestamp.is_some();
         let status = binding.status.unwrap_or_default();
         let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
+        let changed = changed(&binding.metadata);
+        let follows = Some(binding.spec.resource.resource_version).filter(|version| !version.is_empty());
         let template = Template::of(&binding.spec.resource.kind, binding.spec.resource.name);
         let of_deployment = |placement: PolicyPlacement| template.is_deployment().then_some(placement);
         let scheduled_by = applied.as_deref().and_then(|text| serde_json::from_str(text).ok()).and_then(of_deployment);
@@ -124,6 +132,8 @@ impl BindingFacts {
         Self {
             uid,
             version,
+            changed,
+            follows: follows.filter(|_| matches!(template, Template::Companion(_))),
             template,
             replicas,
             policy,
@@ -185,6 +195,12 @@ pub fn places(city: &CityCode, asked: Option<&str>, bindings: &[&BindingFacts]) 
     settled.then(|| ours.iter().map(|binding| binding.clusters.iter().cloned().collect()).collect())
 }
 
+/// When something other than its status was written last, as far as its managers say.
+fn changed(meta: &ObjectMeta) -> Option<Timestamp> {
+    let managers = meta.managed_fields.iter().flatten().filter(|manager| manager.subresource.is_none());
+    managers.filter_map(|manager| Some(manager.time.as_ref()?.0)).max()
+}
+
 /// The ClusterPropagationPolicy that claims an object or a binding: its name, or its id where no name stands (fact 67).
 pub fn cluster_policy(meta: &ObjectMeta) -> Option<String> {
     let name = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_POLICY_NAME));
@@ -216,6 +232,9 @@ pub struct CompanionFacts {
     /// When it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
+    /// When it was written last, as far as its managers say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub changed: Option<Timestamp>,
     /// Who uses it, as `<project namespace>/<deployment>`. `None` when the annotation cannot be read.
     pub users: Option<BTreeSet<String>>,
     /// Name of the PropagationPolicy that claims it; none should (fact 21).
@@ -237,12 +256,18 @@ impl CompanionFacts {
             uid: meta.uid.clone().unwrap_or_default(),
             version: meta.resource_version.clone().unwrap_or_default(),
             created: meta.creation_timestamp.as_ref().map(|created| created.0),
+            changed: changed(meta),
             users: text(annotation::REFERENCED_BY)
                 .map_or_else(|| Some(BTreeSet::new()), |text| serde_json::from_str(text).ok()),
             policy: text(annotation::POLICY_NAME).filter(|_| claimed).cloned(),
             cluster_policy: cluster_policy(meta),
             terminating: meta.deletion_timestamp.is_some(),
         }
+    }
+
+    /// Whether a policy claims it.
+    pub fn is_claimed(&self) -> bool {
+        self.policy.is_some() || self.cluster_policy.is_some()
     }
 
     /// Whether this user stands in `referenced-by`, and the companion stays.

@@ -88,10 +88,10 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
     }
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
     match (observed.probe, live) {
-        (Probe::Here { unanswered_for, reported: false }, Some(live))
+        (Probe::Here { unanswered_for, reported: false, misses_later }, Some(live))
             if waits && unanswered_for >= observed.timing.probe_timeout =>
         {
-            steps.push(refuse(observed, live, now));
+            steps.push(refuse(observed, live, misses_later, now));
             Plan::until(steps, Next::After(observed.timing.policy_poll)).with([Signal::Refused])
         }
         (Probe::Nobody { waited_for, reported: false }, Some(live))
@@ -123,8 +123,14 @@ fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
 }
 
 /// Says that the way to dependencies is not taken. The policy that asked goes on asking, which changes nothing (fact 37).
-fn refuse(observed: &Observed, live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
-    let text = format!(
+fn refuse(observed: &Observed, live: &PropagationPolicy, misses_later: bool, now: Timestamp) -> Write<Hub> {
+    let missed = format!(
+        "Karmada on this hub does not hear of what comes later: {} s after it came, the second companion of one kind of some \
+         deployment is not brought to it. Policies stay with their claims until it is: upgrade Karmada, before 1.15.3 it \
+         hears of the first of a kind alone (its issue 6924); condition Federated of the deployments names the companion",
+        observed.timing.probe_timeout.as_secs(),
+    );
+    let silent = format!(
         "Karmada on this hub does not bring dependencies: asked {} s ago, no deployment of {} in {} has got all of its \
          own by its need. Policies stay with their claims until it does: enable the feature gate PropagateDeps of \
          karmada-controller-manager (1.15.6, 1.16.3, 1.17.0 or later), and apply config/components/federation to the hub",
@@ -132,6 +138,7 @@ fn refuse(observed: &Observed, live: &PropagationPolicy, now: Timestamp) -> Writ
         observed.city,
         observed.namespace
     );
+    let text = if misses_later { missed } else { silent };
     let note = Note { severity: Severity::Warning, reason: Reason::MigrationRefused, action: "Migrating", text: &text };
     event::on(live, "city-policy", &note, now)
 }

@@ -193,7 +193,12 @@ fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
     let look = |policy: &PropagationPolicy, probe: Probe| {
         plan(&Observed { wanted: true, delivered_by_dependency: true, probe, ..observed(&dfw, Some(policy)) }, NOW)
     };
-    let asking = |seconds, reported| Probe::Here { unanswered_for: Duration::from_secs(seconds), reported };
+    let of = |seconds, reported, misses_later| Probe::Here {
+        unanswered_for: Duration::from_secs(seconds),
+        reported,
+        misses_later,
+    };
+    let asking = |seconds, reported| of(seconds, reported, false);
     let old = of_go();
     let waiting = look(&old, Probe::Elsewhere);
     let adopted = after(Some(&old), &waiting.steps[0]);
@@ -213,7 +218,10 @@ fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
         assert_eq!((decision.steps.len(), decision.signals), (steps, signals), "{seconds} {reported}");
         assert_eq!(decision.next, Next::After(Timing::default().policy_poll));
     }
-    assert!(format!("{:?}", look(&both, asking(30, false)).steps).contains("MigrationRefused"));
+    for (misses_later, says) in [(false, "enable the feature gate"), (true, "its issue 6924")] {
+        let told = format!("{:?}", look(&both, of(30, false, misses_later)).steps);
+        assert!(told.contains("MigrationRefused") && told.contains(says), "{told}");
+    }
     // Nobody can be asked: it waits where it is, and says so once.
     for (seconds, reported, steps) in [(0, false, 0), (30, false, 1), (31, true, 0)] {
         let probe = Probe::Nobody { waited_for: Duration::from_secs(seconds), reported };

@@ -2,9 +2,10 @@
 //!
 //! What counts is what Karmada does, not its version. It can answer through a deployment only that its city's policy has
 //! brought to a cluster, and whose companions are on the hub. One that needs several companions of a kind shows more than
-//! one that needs a single one: Karmada before 1.15.3 brings one of them (its issue 6931). So those that show most are
-//! asked, and no answer that shows less counts as long as there are any. One that gets no answer makes way for the next;
-//! a few ask in the end, not all, since what Karmada does to those that ask is what is not known yet.
+//! one that needs a single one. So those that show most are asked, and no answer that shows less counts as long as there
+//! are any; nor does any as long as a deployment shows that Karmada does not hear of what comes later ([`Later`]). One
+//! that gets no answer makes way for the next; a few ask in the end, not all, since what Karmada does to those that ask is
+//! what is not known yet.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     facts::{BindingFacts, Phase},
+    later::Later,
     residue,
 };
 use crate::{
@@ -35,6 +37,8 @@ pub enum Probe {
         unanswered_for: Duration,
         /// Whether it has been reported that there is none.
         reported: bool,
+        /// Whether it is known that Karmada does not hear of companions that come later.
+        misses_later: bool,
     },
     /// Nobody knows yet, and another policy asks, or says that nobody can.
     Elsewhere,
@@ -129,18 +133,27 @@ pub struct Candidate {
     pub asks: bool,
     /// How much has been answered; nothing when nothing has.
     pub answered: Option<Strength>,
+    /// What its deployments show of companions that came later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub later: Option<Later>,
 }
 
 impl Candidate {
     /// From what each of its deployments shows.
     pub fn of(policy: Asker, phase: Phase, deployments: impl IntoIterator<Item = Evidence>) -> Self {
-        let mut candidate = Self { policy, phase, can_show: None, asks: false, answered: None };
+        let mut candidate = Self { policy, phase, can_show: None, asks: false, answered: None, later: None };
         for evidence in deployments {
             candidate.can_show = candidate.can_show.max(Some(evidence.strength));
             candidate.asks |= evidence.asks;
             candidate.answered = candidate.answered.max(evidence.answered.then_some(evidence.strength));
         }
         candidate
+    }
+
+    /// With what its deployments show of companions that came later.
+    #[must_use]
+    pub fn with_later(self, seen: impl IntoIterator<Item = Later>) -> Self {
+        Self { later: seen.into_iter().max(), ..self }
     }
 }
 
@@ -173,6 +186,9 @@ pub struct State {
     looked: Option<Duration>,
     /// How much an answer has to show.
     required: Option<Strength>,
+    /// What is seen of companions that came later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    later: Option<Later>,
     /// Who asks.
     elected: Option<Elected>,
     /// How often each has asked in vain.
@@ -237,6 +253,11 @@ impl State {
         self.passed
     }
 
+    /// What was seen of companions that came later.
+    pub fn later(&self) -> Option<Later> {
+        self.later
+    }
+
     /// Whether it is to be chosen anew who asks. Every policy that waits comes by, and choosing goes over them all, so a
     /// choice stands for `ttl`.
     pub fn is_election_due(&self, ttl: Duration) -> bool {
@@ -275,7 +296,9 @@ impl State {
         self.required = candidates.iter().filter(waits).filter_map(|candidate| candidate.can_show).max();
         // Where nobody can be asked, those that have no question may answer it; not by needing nothing.
         let enough = Some(self.required.unwrap_or(Strength::Single));
-        self.passed = candidates.iter().any(|candidate| candidate.answered >= enough);
+        self.later = candidates.iter().filter_map(|candidate| candidate.later).max();
+        self.passed =
+            self.later != Some(Later::Missed) && candidates.iter().any(|candidate| candidate.answered >= enough);
         let mut eligible: Vec<&Candidate> = candidates
             .iter()
             .filter(waits)
@@ -327,7 +350,9 @@ fn look(state: &mut State, observed: &Observed) -> Probe {
     if let Some(candidates) = &observed.candidates {
         state.elect(candidates, observed.timeout);
     }
-    state.passed |= state.required.is_some() && observed.own.answered >= state.required;
+    state.later = state.later.max(observed.own.later);
+    let misses_later = state.later == Some(Later::Missed);
+    state.passed |= !misses_later && state.required.is_some() && observed.own.answered >= state.required;
     if state.passed {
         return Probe::Passed;
     }
@@ -335,7 +360,7 @@ fn look(state: &mut State, observed: &Observed) -> Probe {
     match (&mut state.elected, &state.nobody) {
         (Some(elected), _) if elected.asker == observed.own.policy => {
             elected.unanswered_for = observed.own.asks.then(|| elected.unanswered_for.unwrap_or_default());
-            Probe::Here { unanswered_for: elected.unanswered_for.unwrap_or_default(), reported }
+            Probe::Here { unanswered_for: elected.unanswered_for.unwrap_or_default(), reported, misses_later }
         }
         (None, Some(nobody)) if nobody.reporter == observed.own.policy => {
             Probe::Nobody { waited_for: nobody.waited_for, reported: nobody.reported }

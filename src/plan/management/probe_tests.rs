@@ -19,7 +19,7 @@ fn asker(namespace: &str) -> Asker {
 }
 
 fn candidate(namespace: &str, phase: Phase, can_show: Option<Strength>) -> Candidate {
-    Candidate { policy: asker(namespace), phase, can_show, asks: phase == Both, answered: None }
+    Candidate { policy: asker(namespace), phase, can_show, asks: phase == Both, answered: None, later: None }
 }
 
 fn answered(candidate: Candidate) -> Candidate {
@@ -94,7 +94,7 @@ fn only_an_answer_that_shows_as_much_as_can_be_asked_counts() {
         ("one companion each", vec![answered(of("ns-1", Both, Some(Single)))], true),
         ("several of a kind", vec![answered(of("ns-1", Both, Some(Several))), of("ns-2", Claims, Some(Single))], true),
         (
-            "one, where several can be asked: it may be all that Karmada brings (6931)",
+            "one, where several can be asked: it may be all that Karmada brings",
             vec![answered(of("ns-1", Both, Some(Single))), of("ns-2", Claims, Some(Several))],
             false,
         ),
@@ -131,9 +131,34 @@ fn only_an_answer_that_shows_as_much_as_can_be_asked_counts() {
 }
 
 #[test]
+fn no_answer_counts_while_karmada_misses_what_comes_later() {
+    let ready = answered(candidate("ns-1", Both, Some(Several)));
+    let with = |namespace: &str, later| Candidate { later, ..candidate(namespace, Both, Some(Single)) };
+    for (what, later, passes) in [
+        ("nothing came later", None, true),
+        ("it is brought", Some(Later::Brought), true),
+        ("its change as well", Some(Later::Followed), true),
+        ("it is not brought", Some(Later::Missed), false),
+    ] {
+        let (state, probe) = see(State::default(), &[ready.clone(), with("ns-2", later)]);
+        assert_eq!((state.has_passed(), state.later()), (passes, later), "{what}");
+        let misses = matches!(probe, Probe::Here { misses_later: true, .. });
+        assert_eq!(misses, !passes, "{what}: {probe:?}");
+        // Whoever asks sees its own answer at once, which counts as little.
+        let (state, _) = look(state, ready.clone(), None);
+        assert_eq!(state.has_passed(), passes, "{what}");
+    }
+    // Upgraded, or brought by hand: it goes on by itself.
+    let (state, _) = see(State::default(), &[ready.clone(), with("ns-2", Some(Later::Missed))]);
+    let (state, probe) = see(later(state, 2), &[ready, with("ns-2", Some(Later::Brought))]);
+    assert!(state.has_passed() && probe == Probe::Passed);
+}
+
+#[test]
 fn the_one_who_asks_counts_from_when_its_binding_asks() {
     let ttl = Duration::from_secs(1);
-    let here = |seconds, reported| Probe::Here { unanswered_for: Duration::from_secs(seconds), reported };
+    let here =
+        |seconds, reported| Probe::Here { unanswered_for: Duration::from_secs(seconds), reported, misses_later: false };
     let (claims, both) = (candidate("ns-1", Claims, Some(Single)), candidate("ns-1", Both, Some(Single)));
     let state = State::default();
     assert!(state.is_election_due(ttl), "nobody is chosen yet");
@@ -222,7 +247,7 @@ fn a_deployment_shows_something_only_where_an_answer_can_come() {
     let seen = show(&binding, attached(&["cell-dfw"])).unwrap();
     assert_eq!(seen, Evidence { strength: Several, asks: true, answered: true });
     for (what, second) in [
-        ("the second is not attached (6931)", Some(None)),
+        ("the second is not attached", Some(None)),
         ("the second is brought to nobody", attached(&[])),
         ("the second is brought elsewhere", attached(&["cell-ord"])),
     ] {

@@ -57,6 +57,54 @@ fn facts_15_to_19_and_36_dependencies_go_where_they_are_needed() {
     });
 }
 
+/// Karmada before 1.15.3 heard of the first of a kind alone (its issue 6924, mended by 6931).
+#[test]
+fn fact_20_a_second_one_of_a_kind_that_comes_later_is_brought_and_its_change_as_well() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        let needs = r#"["ConfigMap/first","ConfigMap/second"]"#;
+        hub.config(&ns, "first", "1").await;
+        hub.policy(&ns, "dfw").await;
+        hub.template(&ns, "wd", "dfw", needs).await;
+        there(&hub.dfw, "ConfigMap", &ns, "first").await;
+        let arrives = async |value: &str| {
+            eventually(&format!("the second one is {value}"), || async {
+                let copy = get(&hub.dfw, "ConfigMap", &ns, "second").await.ok_or("not there")?;
+                if copy.data["data"]["k"] == value { Ok(()) } else { Err(copy.data["data"].to_string()) }
+            })
+            .await;
+        };
+        hub.config(&ns, "second", "1").await;
+        arrives("1").await;
+        hub.config(&ns, "second", "2").await;
+        arrives("2").await;
+        let Some(karmada) = hub.stand_in("an older Karmada is another binary") else { return };
+        // The former Karmada, as the stand-in plays it: the first is followed, the second is not, nor does it come back.
+        karmada.hear_of_later(false);
+        hub.config(&ns, "second", "3").await;
+        hub.config(&ns, "first", "3").await;
+        eventually("the first one follows, and the second with it", || async {
+            let copy = get(&hub.dfw, "ConfigMap", &ns, "first").await.ok_or("not there")?;
+            if copy.data["data"]["k"] == "3" { Ok(()) } else { Err(copy.data["data"].to_string()) }
+        })
+        .await;
+        arrives("3").await;
+        hub.config(&ns, "second", "4").await;
+        never("its change arrives", || async {
+            let copy = get(&hub.dfw, "ConfigMap", &ns, "second").await?;
+            (copy.data["data"]["k"] == "4").then_some(())
+        })
+        .await;
+        delete(&hub.hub, "ConfigMap", &ns, "second").await;
+        gone(&hub.dfw, "ConfigMap", &ns, "second").await;
+        hub.config(&ns, "second", "5").await;
+        absent(&hub.dfw, "ConfigMap", &ns, "second").await;
+        karmada.hear_of_later(true);
+        arrives("5").await;
+    });
+}
+
 #[test]
 fn facts_40_and_41_odd_annotations_do_no_harm() {
     RUNTIME.block_on(async {

@@ -21,6 +21,7 @@ const FAILURE_THRESHOLD: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Controls {
     distributes: AtomicBool,
+    hears_of_later: AtomicBool,
     failure_threshold: Mutex<Duration>,
     pace: Mutex<Pace>,
     late: Mutex<HashMap<(String, String), Late>>,
@@ -48,6 +49,7 @@ impl Default for Controls {
     fn default() -> Self {
         Self {
             distributes: AtomicBool::new(true),
+            hears_of_later: AtomicBool::new(true),
             failure_threshold: Mutex::new(FAILURE_THRESHOLD),
             pace: Mutex::default(),
             late: Mutex::default(),
@@ -62,6 +64,14 @@ impl Controls {
 
     pub(super) fn set_distributes(&self, on: bool) {
         self.distributes.store(on, Ordering::SeqCst);
+    }
+
+    pub(super) fn hears_of_later(&self) -> bool {
+        self.hears_of_later.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn set_hears_of_later(&self, on: bool) {
+        self.hears_of_later.store(on, Ordering::SeqCst);
     }
 
     pub(super) fn failure_threshold(&self) -> Duration {

@@ -24,7 +24,7 @@ pub(super) struct Distributed {
     /// Generation of the parent's binding.
     generation: Option<i64>,
     dependencies: Vec<Value>,
-    /// Content of each dependency; none where it does not exist.
+    /// Content of each dependency whose changes are heard of; none where it does not exist.
     versions: Vec<Option<String>>,
 }
 
@@ -45,7 +45,7 @@ impl Federation {
             }
             let known = self.distributed.get(&uid);
             let unchanged = known.is_some_and(|known| {
-                known.generation == parent.metadata.generation && known.versions == self.versions(&known.dependencies)
+                known.generation == parent.metadata.generation && known.versions == self.heard(&known.dependencies)
             });
             // Before it is scheduled there is nowhere to bring anything.
             let unscheduled = known.is_none() && clusters(&parent.data["spec"]["clusters"]).is_empty();
@@ -86,7 +86,7 @@ impl Federation {
             Answer::Raised(why) => anyhow::bail!("the dependency script raises: {why}"),
             Answer::Said(said) => sorted(&said),
         };
-        distributed.versions = self.versions(&dependencies);
+        distributed.versions = self.heard(&dependencies);
         self.record(parent, &dependencies).await?;
         let named: BTreeSet<String> = dependencies.iter().map(key).collect();
         for attached in self.attached_to(parent) {
@@ -207,14 +207,17 @@ impl Federation {
         all
     }
 
-    /// What the dependencies are now: a change of one of them wakes the parent (facts 18, 36, 50).
-    fn versions(&self, dependencies: &[Value]) -> Vec<Option<String>> {
+    /// What the dependencies are now: a change of one of them wakes the parent (facts 18, 36, 50), or only of the first of
+    /// each kind.
+    fn heard(&self, dependencies: &[Value]) -> Vec<Option<String>> {
+        let all = self.controls.hears_of_later();
+        let is_first = |n: usize| dependencies[..n].iter().all(|before| before["kind"] != dependencies[n]["kind"]);
         let version = |dependency: &Value| {
             let text = |field: &str| dependency[field].as_str().unwrap_or_default();
             let object = self.hub.get(text("kind"), text("namespace"), text("name"))?;
             Some(content(&object))
         };
-        dependencies.iter().map(version).collect()
+        (0..dependencies.len()).filter(|n| all || is_first(*n)).map(|n| version(&dependencies[n])).collect()
     }
 }
 

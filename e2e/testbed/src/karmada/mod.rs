@@ -160,6 +160,13 @@ impl StandIn {
         self.changed.notify_one();
     }
 
+    /// Whether it hears of every dependency that comes or changes, as at first. Karmada before 1.15.3 heard of the first of
+    /// each kind alone (its issue 6924): another one reached the members when its parent was looked at for another reason.
+    pub fn hear_of_later(&self, on: bool) {
+        self.controls.set_hears_of_later(on);
+        self.changed.notify_one();
+    }
+
     /// How many times a second the hub is written to at most; as fast as can be when there is no limit, as at first. Real
     /// Karmada's controller-manager keeps to 40 calls a second unless it is told otherwise (`--kube-api-qps`).
     pub fn writes_per_second(&self, writes: Option<u32>) {

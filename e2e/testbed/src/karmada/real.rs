@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -10,10 +11,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{net::TcpStream, time::Instant};
 
 use crate::{
-    control_plane::{ControlPlane, free_port},
+    control_plane::{ControlPlane, START_TIMEOUT, free_port},
     manifests,
     pki::User,
     process::Process,
@@ -96,15 +97,18 @@ impl Real {
         fs::create_dir_all(&certs)?;
         fs::copy(dir.join("server.crt"), certs.join("tls.crt"))?;
         fs::copy(dir.join("server.key"), certs.join("tls.key"))?;
-        let mut command = Command::new(bin.join("webhook"));
-        command
-            .arg(format!("--kubeconfig={kubeconfig}"))
-            .args([format!("--secure-port={hook}"), "--bind-address=127.0.0.1".into()])
-            .arg(format!("--cert-dir={}", certs.display()))
-            .args(probes()?)
-            .args(limits);
-        processes.push(Process::spawn(dir, "karmada-webhook", &mut command)?);
         wait_for(&client, "/apis/cluster.karmada.io/v1alpha1/clusters").await?;
+        let webhook = || {
+            let mut command = Command::new(bin.join("webhook"));
+            command
+                .arg(format!("--kubeconfig={kubeconfig}"))
+                .args([format!("--secure-port={hook}"), "--bind-address=127.0.0.1".into()])
+                .arg(format!("--cert-dir={}", certs.display()))
+                .args(probes()?)
+                .args(limits);
+            Process::spawn(dir, "karmada-webhook", &mut command)
+        };
+        processes.push(serving(webhook, hook).await?);
         let hooks = fs::read_to_string(crds.join("artifacts/deploy/webhook-configuration.yaml"))?
             .replace("{{caBundle}}", &ca)
             .replace("karmada-webhook.karmada-system.svc:443", &format!("127.0.0.1:{hook}"));
@@ -135,8 +139,24 @@ fn probes() -> Result<[String; 2]> {
     ])
 }
 
+/// A process that serves on a port. On a slow machine it may give up before it does, and is started again.
+async fn serving(start: impl Fn() -> Result<Process>, port: u16) -> Result<Process> {
+    let deadline = Instant::now() + START_TIMEOUT;
+    let mut process = start()?;
+    while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.is_err() {
+        if Instant::now() > deadline {
+            bail!("{} does not serve after {START_TIMEOUT:?}:\n{}", process.name(), process.tail());
+        }
+        if process.exit_code().is_some() {
+            process = start()?;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(process)
+}
+
 async fn wait_for(client: &kube::Client, path: &str) -> Result<()> {
-    let deadline = Instant::now() + Duration::from_mins(1);
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         match client.request_text(crate::control_plane::http_get(path)?).await {
             Ok(_) => return Ok(()),

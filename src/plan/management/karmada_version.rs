@@ -1,0 +1,178 @@
+//! The least version of Karmada on the hub, and what is assumed because of it.
+//!
+//! What Karmada does is believed when it is seen ([`super::probe`]). Some of its former bugs show nothing until they do
+//! harm: they cannot be asked for, so that the operator goes by the version that whoever runs Karmada has configured, and
+//! says that it does.
+
+use std::fmt;
+
+use super::later::Later;
+
+/// A minor release of Karmada 1, and a patch release of it.
+type Release = (u32, u32);
+
+/// A version of Karmada 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KarmadaVersion(Release);
+
+/// A bug of earlier releases that takes data away, or keeps it away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FormerBug {
+    /// Of several companions of one kind, what comes or changes later reaches no cell.
+    LaterCompanions,
+    /// A restart of Karmada takes away what its custom interpreter had brought.
+    Restart,
+    /// The record of dependencies overwrites the scheduler's annotations.
+    Annotations,
+    /// A policy whose selector names a missing object cannot be deleted.
+    PolicyDeletion,
+}
+
+impl FormerBug {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::LaterCompanions, Self::Restart, Self::Annotations, Self::PolicyDeletion];
+
+    /// The metric's label.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::LaterCompanions => "later_companions",
+            Self::Restart => "restart",
+            Self::Annotations => "annotations",
+            Self::PolicyDeletion => "policy_deletion",
+        }
+    }
+
+    /// What it is, with Karmada's number of it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::LaterCompanions => "of several companions of one kind it hears of the first alone (6924)",
+            Self::Restart => "a restart of it takes away what deployments depend on (6600)",
+            Self::Annotations => "its record of dependencies overwrites other annotations of a binding (7208)",
+            Self::PolicyDeletion => "a policy that names a missing object cannot be deleted (7038)",
+        }
+    }
+
+    /// The first releases without it, one for each minor release that was mended.
+    fn mended_in(self) -> &'static [Release] {
+        match self {
+            Self::LaterCompanions => &[(15, 3), (16, 0)],
+            Self::Restart => &[(15, 0)],
+            Self::Annotations => &[(15, 6), (16, 3), (17, 0)],
+            Self::PolicyDeletion => &[(15, 5), (16, 2), (17, 0)],
+        }
+    }
+}
+
+impl KarmadaVersion {
+    /// What is assumed where nothing is configured: the first release that has none of these bugs.
+    pub const DEFAULT: Self = Self((15, 6));
+
+    /// From a text such as `1.17.0` or `v1.17.0`; nothing when it is not a released version of Karmada 1.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.strip_prefix('v').unwrap_or(text).split('.');
+        let mut number = || {
+            let part =
+                parts.next().filter(|part| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit()))?;
+            part.parse::<u32>().ok()
+        };
+        let (major, minor, patch) = (number()?, number()?, number()?);
+        (major == 1 && parts.next().is_none()).then_some(Self((minor, patch)))
+    }
+
+    /// Whether this version, and with it each later one of the same minor release, has the bug.
+    pub fn has(self, bug: FormerBug) -> bool {
+        let Self((minor, patch)) = self;
+        let mended = bug.mended_in();
+        match mended.iter().find(|(of, _)| *of == minor) {
+            Some((_, first)) => patch < *first,
+            None => mended.iter().all(|(of, _)| minor < *of),
+        }
+    }
+
+    /// The bugs that it has.
+    pub fn bugs(self) -> Vec<FormerBug> {
+        FormerBug::ALL.into_iter().filter(|bug| self.has(*bug)).collect()
+    }
+}
+
+impl Default for KarmadaVersion {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl fmt::Display for KarmadaVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "v1.{}.{}", self.0.0, self.0.1)
+    }
+}
+
+/// What Karmada is assumed not to do because of its version alone, when so much was seen of it.
+pub fn assumed(seen: Option<Later>) -> Vec<FormerBug> {
+    let shown = |bug: FormerBug| bug == FormerBug::LaterCompanions && seen == Some(Later::Followed);
+    FormerBug::ALL.into_iter().filter(|bug| !shown(*bug)).collect()
+}
+
+/// The same in words.
+pub fn text(version: KarmadaVersion, bugs: &[FormerBug]) -> String {
+    let bugs: Vec<&str> = bugs.iter().map(|bug| bug.text()).collect();
+    format!(
+        "assumed, not seen: Karmada on the hub is {version} or later (karmada.minimumVersion), so that none of this is true \
+         of it: {}",
+        bugs.join("; ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_three_numbers() {
+        for (text, expected) in [
+            ("1.17.0", Some("v1.17.0")),
+            ("v1.15.6", Some("v1.15.6")),
+            ("1.17", None),
+            ("1.17.0-rc.1", None),
+            ("1.17.0.1", None),
+            ("2.0.0", None),
+            ("1.+7.0", None),
+            ("1..0", None),
+            ("", None),
+            ("1.99999999999.0", None),
+        ] {
+            assert_eq!(KarmadaVersion::parse(text).map(|version| version.to_string()).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn each_bug_ends_with_its_first_release_of_a_line() {
+        use FormerBug::{Annotations, LaterCompanions, PolicyDeletion, Restart};
+        let cases: [(&str, &[FormerBug]); 10] = [
+            ("1.14.10", &[LaterCompanions, Restart, Annotations, PolicyDeletion]),
+            ("1.15.2", &[LaterCompanions, Annotations, PolicyDeletion]),
+            ("1.15.3", &[Annotations, PolicyDeletion]),
+            ("1.15.5", &[Annotations]),
+            ("1.15.6", &[]),
+            ("1.16.0", &[Annotations, PolicyDeletion]),
+            ("1.16.2", &[Annotations]),
+            ("1.16.3", &[]),
+            ("1.17.0", &[]),
+            ("1.18.2", &[]),
+        ];
+        for (version, bugs) in cases {
+            assert_eq!(KarmadaVersion::parse(version).unwrap().bugs(), bugs, "{version}");
+        }
+        assert_eq!(KarmadaVersion::DEFAULT.bugs(), []);
+    }
+
+    #[test]
+    fn what_was_seen_is_not_assumed() {
+        assert_eq!(assumed(None), FormerBug::ALL);
+        assert_eq!(assumed(Some(Later::Brought)), FormerBug::ALL, "that a change comes as well is not seen by that");
+        assert_eq!(assumed(Some(Later::Followed)), FormerBug::ALL[1..]);
+        let text = text(KarmadaVersion::DEFAULT, &assumed(None));
+        assert!(text.starts_with("assumed, not seen: Karmada on the hub is v1.15.6 or later"), "{text}");
+        assert!(["6924", "6600", "7208", "7038"].iter().all(|issue| text.contains(issue)), "{text}");
+    }
+}

@@ -1,0 +1,169 @@
+//! Whether Karmada hears of what comes to the hub, or changes there, after it has taken up who needs it.
+//!
+//! Karmada before 1.15.3 heard of the first of several companions of one kind alone: it compared a change with the record
+//! of what a binding depends on, and went no further than the first name of the same kind (its issue 6924, mended by 6931).
+//! A second ConfigMap that came after the binding reached no cell, and neither did a change of it. What stands on the hub
+//! shows that where there is such a companion, one way or the other; where there is none, nothing does.
+
+use std::{sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    facts::{BindingFacts, CompanionFacts},
+    residue,
+};
+use crate::api::referenced::DataRef;
+
+/// What is seen of a companion that came after the first of its kind had been taken up; the later one counts for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Later {
+    /// Karmada brings it.
+    Brought,
+    /// It has changed since, by nobody's claim, and Karmada brings that too.
+    Followed,
+    /// Karmada had its time and does not bring it.
+    Missed,
+}
+
+/// A companion on the hub, and its binding as far as it has one.
+pub type Known = (Arc<CompanionFacts>, Option<Arc<BindingFacts>>);
+
+/// What the deployment shows whose binding is `binding`, by name `parent`; nothing where no companion came late.
+/// `timeout` is how long Karmada may take.
+pub fn of(
+    parent: &str,
+    binding: &BindingFacts,
+    known: impl Fn(&DataRef) -> Option<Known>,
+    timeout: Duration,
+    now: Timestamp,
+) -> Option<Later> {
+    let taken = binding.shows_dependencies() && !binding.clusters.is_empty();
+    let listed = binding.dependencies.as_deref().filter(|_| taken)?;
+    let taken_up = binding.changed?;
+    let others = listed.iter().enumerate().filter(|(n, of)| listed[..*n].iter().any(|before| before.kind == of.kind));
+    let seen = others.filter_map(|(_, data_ref)| {
+        let (companion, attached) = known(data_ref).filter(|(companion, _)| !companion.terminating)?;
+        // Whatever is written to the binding afterwards would have Karmada look at all of them once more.
+        let created = companion.created.filter(|created| *created > taken_up)?;
+        let brought = attached.filter(|of| !residue::is_needed(of, parent, Some(&binding.clusters)));
+        let Some(attached) = brought else {
+            let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+            return (age > timeout).then_some(Later::Missed);
+        };
+        let claimed = companion.is_claimed() || attached.policy.is_some() || attached.cluster_policy.is_some();
+        let changed = companion.changed.is_some_and(|changed| changed > created);
+        let follows = attached.follows.as_deref() == Some(&*companion.version);
+        Some(if changed && follows && !claimed { Later::Followed } else { Later::Brought })
+    });
+    seen.max()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::karmada::{BindingSnapshot, TargetCluster};
+
+    const TIMEOUT: Duration = Duration::from_secs(30);
+
+    fn at(seconds: i64) -> Option<Timestamp> {
+        Some(Timestamp::from_second(1_000 + seconds).unwrap())
+    }
+
+    /// A binding that was last written to at 10, and depends on two ConfigMaps and a Secret.
+    fn parent() -> BindingFacts {
+        BindingFacts {
+            changed: at(10),
+            clusters: vec!["cell-dfw".into()],
+            propagates: true,
+            distributed: true,
+            dependencies: Some(vec![DataRef::config_map("one"), DataRef::config_map("two"), DataRef::secret("key")]),
+            ..BindingFacts::default()
+        }
+    }
+
+    fn companion(created: i64, changed: i64) -> CompanionFacts {
+        CompanionFacts { created: at(created), changed: at(changed), version: "7".into(), ..CompanionFacts::default() }
+    }
+
+    fn attached(clusters: &[&str], follows: &str) -> BindingFacts {
+        let clusters = clusters.iter().map(|name| TargetCluster { name: (*name).into() }).collect();
+        let required_by = vec![BindingSnapshot { name: "web".into(), clusters }];
+        BindingFacts { required_by, follows: Some(follows.into()), ..BindingFacts::default() }
+    }
+
+    /// What is seen at second `now`, when the ConfigMap of this name is as given and all else has long been there.
+    fn see(name: &str, companion_: &CompanionFacts, of: Option<&BindingFacts>, now: i64) -> Option<Later> {
+        let known = |data_ref: &DataRef| {
+            Some(if data_ref.name == name {
+                (Arc::new(companion_.clone()), of.cloned().map(Arc::new))
+            } else {
+                (Arc::new(companion(0, 0)), Some(Arc::new(attached(&["cell-dfw"], "7"))))
+            })
+        };
+        super::of("web", &parent(), known, TIMEOUT, at(now).unwrap())
+    }
+
+    #[test]
+    fn a_second_one_that_comes_late_shows_whether_karmada_hears_of_it() {
+        let there = attached(&["cell-dfw"], "7");
+        let (late, elsewhere) = (companion(20, 20), attached(&["cell-ord"], "7"));
+        let cases = [
+            ("it was there before: the binding itself had it brought", "two", companion(5, 5), Some(&there), 99, None),
+            ("it is brought", "two", late.clone(), Some(&there), 99, Some(Later::Brought)),
+            ("the first of its kind is always heard of", "one", late.clone(), None, 99, None),
+            ("so is one of another kind", "key", late.clone(), None, 99, None),
+            ("Karmada may take its time", "two", late.clone(), None, 50, None),
+            ("and has had it", "two", late.clone(), None, 51, Some(Later::Missed)),
+            ("elsewhere is not there", "two", late.clone(), Some(&elsewhere), 51, Some(Later::Missed)),
+        ];
+        for (what, name, companion, attached, now, expected) in cases {
+            assert_eq!(see(name, &companion, attached, now), expected, "{what}");
+        }
+    }
+
+    #[test]
+    fn one_that_changed_since_shows_it_where_no_policy_claims_it() {
+        let changed = companion(20, 30);
+        let claimed = CompanionFacts { policy: Some("city-dfw".into()), ..changed.clone() };
+        let for_all = CompanionFacts { cluster_policy: Some("wide".into()), ..changed.clone() };
+        let (there, behind) = (attached(&["cell-dfw"], "7"), attached(&["cell-dfw"], "6"));
+        let by_claim = BindingFacts { policy: Some("city-dfw".into()), ..there.clone() };
+        for (what, companion, attached, expected) in [
+            ("it is followed", &changed, &there, Later::Followed),
+            ("it has not changed", &companion(20, 20), &there, Later::Brought),
+            ("the change is not there, or made no difference", &changed, &behind, Later::Brought),
+            ("a policy brings the change", &claimed, &there, Later::Brought),
+            ("one of the whole hub does", &for_all, &there, Later::Brought),
+            ("and has claimed the binding", &changed, &by_claim, Later::Brought),
+        ] {
+            assert_eq!(see("two", companion, Some(attached), 99), Some(expected), "{what}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_seen_where_karmada_has_not_taken_the_deployment_up() {
+        type Change = fn(&mut BindingFacts);
+        let cases: [(&str, Change); 5] = [
+            ("it does not ask", |b| b.propagates = false),
+            ("the feature is off", |b| b.distributed = false),
+            ("there is no record", |b| b.dependencies = None),
+            ("nobody knows when it was written", |b| b.changed = None),
+            ("it goes nowhere", |b| b.clusters.clear()),
+        ];
+        for (what, change) in cases {
+            let mut binding = parent();
+            change(&mut binding);
+            let known = |_: &DataRef| Some((Arc::new(companion(20, 20)), None));
+            assert_eq!(super::of("web", &binding, known, TIMEOUT, at(99).unwrap()), None, "{what}");
+        }
+        assert_eq!(
+            super::of("web", &parent(), |_| None, TIMEOUT, at(99).unwrap()),
+            None,
+            "no companion, nothing to bring"
+        );
+        let going = CompanionFacts { terminating: true, ..companion(20, 20) };
+        assert_eq!(see("two", &going, None, 99), None);
+    }
+}
