@@ -11,7 +11,10 @@ use crate::{
     },
     io::{Error, clients::Connection, list},
     plan::{
-        management::facts::{BindingFacts, Phase},
+        management::{
+            facts::{BindingFacts, Phase},
+            karmada_version,
+        },
         ownership,
     },
 };
@@ -37,7 +40,8 @@ pub async fn status(hub: &Connection) -> Result<String, Error> {
     list::objects(&client, "hub", ListParams::default(), |policy: PropagationPolicy| policies.push(policy)).await?;
     let mut bindings = Bindings::default();
     list::objects(&client, "hub", ListParams::default(), |binding| bindings.add(binding)).await?;
-    Ok(format!("{}{}{}\n", table(&rows(&policies, &bindings.claimed)), bindings.residue(), bindings.verdict()))
+    let (table, assumed) = (table(&rows(&policies, &bindings.claimed)), karmada_version::of_any());
+    Ok(format!("{table}{}{}\n{assumed}\n", bindings.residue(), bindings.verdict()))
 }
 
 /// What the bindings of the hub come to.

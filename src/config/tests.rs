@@ -177,6 +177,17 @@ fn periods_are_set_in_seconds_by_name() {
 }
 
 #[test]
+fn a_karmada_whose_bugs_cannot_be_seen_beforehand_is_refused() {
+    let with = |version: &str| cell(&format!("{HEAD}karmada:\n  minimumVersion: {version}\n"));
+    assert_eq!(cell(HEAD).unwrap().karmada.to_string(), "v1.15.6");
+    assert_eq!(with("v1.18.2").unwrap().karmada.to_string(), "v1.18.2");
+    for (version, says) in [("v1.15.2", "(6924)"), ("1.16.2", "(7208)"), ("latest", "no released version")] {
+        let why = with(version).unwrap_err();
+        assert!(why.contains("karmada.minimumVersion:") && why.contains(says), "{version}: {why}");
+    }
+}
+
+#[test]
 fn the_page_of_settings_says_what_the_file_takes() {
     let page = include_str!("../../docs/configuration.md");
     let mut tried = 0;

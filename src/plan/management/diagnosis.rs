@@ -165,7 +165,8 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
             return Some(format!(
                 "{at} is not taken up by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
                  karmada-controller-manager, and see that the ResourceInterpreterCustomization workloaddeployment of \
-                 config/components/federation is there"
+                 config/components/federation is there; what waits already is taken up when \
+                 karmada-controller-manager starts anew, or the copy changes"
             ));
         }
         None => &[][..],
@@ -175,7 +176,8 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
     (!unknown.is_empty()).then(|| {
         format!(
             "{at} does not list {}: the ResourceInterpreterCustomization workloaddeployment is missing, or its \
-             dependencyInterpretation fails; apply config/components/federation to the hub",
+             dependencyInterpretation fails; apply config/components/federation to the hub, and have Karmada look again: \
+             it does when karmada-controller-manager starts anew, or the copy changes",
             resolve::list(&unknown)
         )
     })

@@ -113,7 +113,15 @@ pub fn assumed(seen: Option<Later>) -> Vec<FormerBug> {
     FormerBug::ALL.into_iter().filter(|bug| !shown(*bug)).collect()
 }
 
-/// The same in words.
+/// All of it in words, for whoever does not know what is configured.
+pub fn of_any() -> String {
+    let bugs = FormerBug::ALL.map(FormerBug::text).join("; ");
+    format!(
+        "Assumed of its version (karmada.minimumVersion), where the operator has not seen it: none of this is true: {bugs}"
+    )
+}
+
+/// The assumption in words, as the operator tells it.
 pub fn text(version: KarmadaVersion, bugs: &[FormerBug]) -> String {
     let bugs: Vec<&str> = bugs.iter().map(|bug| bug.text()).collect();
     format!(

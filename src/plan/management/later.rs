@@ -16,6 +16,9 @@ use super::{
 };
 use crate::api::referenced::DataRef;
 
+/// A longer name is brought by no Karmada (fact 63), which shows nothing of its version.
+const LONGEST_NAME: usize = 242;
+
 /// What is seen of a companion that came after the first of its kind had been taken up; the later one counts for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Later {
@@ -43,7 +46,7 @@ pub fn of(
     let listed = binding.dependencies.as_deref().filter(|_| taken)?;
     let taken_up = binding.changed?;
     let others = listed.iter().enumerate().filter(|(n, of)| listed[..*n].iter().any(|before| before.kind == of.kind));
-    let seen = others.filter_map(|(_, data_ref)| {
+    let seen = others.filter(|(_, of)| of.name.len() <= LONGEST_NAME).filter_map(|(_, data_ref)| {
         let (companion, attached) = known(data_ref).filter(|(companion, _)| !companion.terminating)?;
         // Whatever is written to the binding afterwards would have Karmada look at all of them once more.
         let created = companion.created.filter(|created| *created > taken_up)?;

@@ -125,9 +125,10 @@ fn rollback(observed: &Observed, now: Timestamp) -> Result<Phase, Decided> {
 /// Says that the way to dependencies is not taken. The policy that asked goes on asking, which changes nothing (fact 37).
 fn refuse(observed: &Observed, live: &PropagationPolicy, misses_later: bool, now: Timestamp) -> Write<Hub> {
     let missed = format!(
-        "Karmada on this hub does not hear of what comes later: {} s after it came, the second companion of one kind of some \
-         deployment is not brought to it. Policies stay with their claims until it is: upgrade Karmada, before 1.15.3 it \
-         hears of the first of a kind alone (its issue 6924); condition Federated of the deployments names the companion",
+        "Karmada on this hub does not bring what comes later: for {} s, a companion of some deployment has been on the hub \
+         that is not the first of its kind, and is not brought to it. Policies stay with their claims until it is: Karmada \
+         is away, or it is older than 1.15.3 and hears of the first of a kind alone (its issue 6924); condition Federated \
+         of the deployments names the companion",
         observed.timing.probe_timeout.as_secs(),
     );
     let silent = format!(
