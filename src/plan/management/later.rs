@@ -26,8 +26,17 @@ pub enum Later {
     Brought,
     /// It has changed since, by nobody's claim, and Karmada brings that too.
     Followed,
+    /// Karmada does not bring it yet.
+    Awaited,
     /// Karmada had its time and does not bring it.
     Missed,
+}
+
+impl Later {
+    /// Whether nothing speaks against that Karmada hears of what comes later.
+    pub fn is_well(seen: Option<Self>) -> bool {
+        !matches!(seen, Some(Self::Awaited | Self::Missed))
+    }
 }
 
 /// A companion on the hub, and its binding as far as it has one.
@@ -53,7 +62,7 @@ pub fn of(
         let brought = attached.filter(|of| !residue::is_needed(of, parent, Some(&binding.clusters)));
         let Some(attached) = brought else {
             let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
-            return (age > timeout).then_some(Later::Missed);
+            return Some(if age > timeout { Later::Missed } else { Later::Awaited });
         };
         let claimed = companion.is_claimed() || attached.policy.is_some() || attached.cluster_policy.is_some();
         let changed = companion.changed.is_some_and(|changed| changed > created);
@@ -70,14 +79,14 @@ mod tests {
 
     const TIMEOUT: Duration = Duration::from_secs(30);
 
-    fn at(seconds: i64) -> Option<Timestamp> {
-        Some(Timestamp::from_second(1_000 + seconds).unwrap())
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_000 + seconds).unwrap()
     }
 
     /// A binding that was last written to at 10, and depends on two ConfigMaps and a Secret.
     fn parent() -> BindingFacts {
         BindingFacts {
-            changed: at(10),
+            changed: Some(at(10)),
             clusters: vec!["cell-dfw".into()],
             propagates: true,
             distributed: true,
@@ -87,7 +96,12 @@ mod tests {
     }
 
     fn companion(created: i64, changed: i64) -> CompanionFacts {
-        CompanionFacts { created: at(created), changed: at(changed), version: "7".into(), ..CompanionFacts::default() }
+        CompanionFacts {
+            created: Some(at(created)),
+            changed: Some(at(changed)),
+            version: "7".into(),
+            ..CompanionFacts::default()
+        }
     }
 
     fn attached(clusters: &[&str], follows: &str) -> BindingFacts {
@@ -105,7 +119,7 @@ mod tests {
                 (Arc::new(companion(0, 0)), Some(Arc::new(attached(&["cell-dfw"], "7"))))
             })
         };
-        super::of("web", &parent(), known, TIMEOUT, at(now).unwrap())
+        super::of("web", &parent(), known, TIMEOUT, at(now))
     }
 
     #[test]
@@ -117,7 +131,7 @@ mod tests {
             ("it is brought", "two", late.clone(), Some(&there), 99, Some(Later::Brought)),
             ("the first of its kind is always heard of", "one", late.clone(), None, 99, None),
             ("so is one of another kind", "key", late.clone(), None, 99, None),
-            ("Karmada may take its time", "two", late.clone(), None, 50, None),
+            ("Karmada may take its time", "two", late.clone(), None, 50, Some(Later::Awaited)),
             ("and has had it", "two", late.clone(), None, 51, Some(Later::Missed)),
             ("elsewhere is not there", "two", late.clone(), Some(&elsewhere), 51, Some(Later::Missed)),
         ];
@@ -159,13 +173,9 @@ mod tests {
             let mut binding = parent();
             change(&mut binding);
             let known = |_: &DataRef| Some((Arc::new(companion(20, 20)), None));
-            assert_eq!(super::of("web", &binding, known, TIMEOUT, at(99).unwrap()), None, "{what}");
+            assert_eq!(super::of("web", &binding, known, TIMEOUT, at(99)), None, "{what}");
         }
-        assert_eq!(
-            super::of("web", &parent(), |_| None, TIMEOUT, at(99).unwrap()),
-            None,
-            "no companion, nothing to bring"
-        );
+        assert_eq!(super::of("web", &parent(), |_| None, TIMEOUT, at(99)), None, "no companion, nothing to bring");
         let going = CompanionFacts { terminating: true, ..companion(20, 20) };
         assert_eq!(see("two", &going, None, 99), None);
     }
