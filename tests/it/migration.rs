@@ -357,20 +357,19 @@ fn the_way_to_dependencies_waits_where_karmada_does_not_hear_of_what_comes_later
         }
         apply(&world.project, object).await;
         ready(&world, &done, "web", 1).await;
+        world.bed.stand_in().unwrap().hear_of_later(false);
+        let before = get(&world.hub, "Secret", &done_hub, "late").await.and_then(|secret| secret.uid());
+        delete(&world.hub, "Secret", &done_hub, "late").await;
+        eventually("the operator has made it anew", || async {
+            let now = get(&world.hub, "Secret", &done_hub, "late").await.and_then(|secret| secret.uid());
+            if now.is_some() && now != before { Ok(()) } else { Err("not yet".to_owned()) }
+        })
+        .await;
         let (ns, hub) = world.namespace("waits").await;
         world.operators[0].process.kill();
         as_go_left_it(&world, &[Place { ns: ns.clone(), hub: hub.clone() }]).await;
-        let karmada = world.bed.stand_in().unwrap();
-        karmada.hear_of_later(false);
-        let before = get(&world.hub, "Secret", &done_hub, "late").await.and_then(|secret| secret.uid());
-        delete(&world.hub, "Secret", &done_hub, "late").await;
         let (seen, watching) = watch_copy(&world.dfw, &hub);
         world.restart_manager(&[]).await;
-        eventually("the operator has made it anew", || async {
-            let now = get(&world.hub, "Secret", &done_hub, "late").await.and_then(|secret| secret.uid());
-            if now.is_some() && now != before { Ok(()) } else { Err("not yet") }.map_err(str::to_owned)
-        })
-        .await;
         eventually("it is told, with Karmada's issue", || async {
             let events = list(&world.hub, "Event", &hub).await;
             let told = events.iter().find(|event| event.data["reason"] == "MigrationRefused");

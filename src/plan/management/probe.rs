@@ -297,8 +297,7 @@ impl State {
         // Where nobody can be asked, those that have no question may answer it; not by needing nothing.
         let enough = Some(self.required.unwrap_or(Strength::Single));
         self.later = candidates.iter().filter_map(|candidate| candidate.later).max();
-        self.passed =
-            self.later != Some(Later::Missed) && candidates.iter().any(|candidate| candidate.answered >= enough);
+        self.passed = Later::is_well(self.later) && candidates.iter().any(|candidate| candidate.answered >= enough);
         let mut eligible: Vec<&Candidate> = candidates
             .iter()
             .filter(waits)
@@ -352,7 +351,7 @@ fn look(state: &mut State, observed: &Observed) -> Probe {
     }
     state.later = state.later.max(observed.own.later);
     let misses_later = state.later == Some(Later::Missed);
-    state.passed |= !misses_later && state.required.is_some() && observed.own.answered >= state.required;
+    state.passed |= Later::is_well(state.later) && state.required.is_some() && observed.own.answered >= state.required;
     if state.passed {
         return Probe::Passed;
     }

@@ -138,12 +138,13 @@ fn no_answer_counts_while_karmada_misses_what_comes_later() {
         ("nothing came later", None, true),
         ("it is brought", Some(Later::Brought), true),
         ("its change as well", Some(Later::Followed), true),
-        ("it is not brought", Some(Later::Missed), false),
+        ("it is not brought yet", Some(Later::Awaited), false),
+        ("it is not brought at all", Some(Later::Missed), false),
     ] {
         let (state, probe) = see(State::default(), &[ready.clone(), with("ns-2", later)]);
         assert_eq!((state.has_passed(), state.later()), (passes, later), "{what}");
         let misses = matches!(probe, Probe::Here { misses_later: true, .. });
-        assert_eq!(misses, !passes, "{what}: {probe:?}");
+        assert_eq!(misses, later == Some(Later::Missed), "{what}: {probe:?}");
         // Whoever asks sees its own answer at once, which counts as little.
         let (state, _) = look(state, ready.clone(), None);
         assert_eq!(state.has_passed(), passes, "{what}");
