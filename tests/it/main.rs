@@ -22,6 +22,7 @@ mod external_edits;
 mod federation;
 mod karmada_contract;
 mod karmada_upgrade;
+mod later_companions;
 mod leadership;
 mod left_behind;
 mod metrics;

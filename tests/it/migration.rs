@@ -98,7 +98,7 @@ pub async fn watch_copies(world: &World, places: &[Place]) -> Vec<Watched> {
 }
 
 /// Notes each thing that ever stands where the copy in use is, and its absence, from the server's own account of it.
-fn watch_copy(cell: &Client, hub: &str) -> Watched {
+pub fn watch_copy(cell: &Client, hub: &str) -> Watched {
     let seen = Arc::new(Mutex::new(BTreeMap::new()));
     let (notes, copies) = (seen.clone(), api(cell, "Secret", hub));
     let note = move |copy: Option<&DynamicObject>| {
@@ -332,63 +332,6 @@ async fn leave_residue(world: &World, hub: &str) {
     merge(&world.hub, "ResourceBinding", hub, "db-secret", marks).await;
     let spec = json!({ "spec": { "clusters": [{ "name": "cell-dfw" }] } });
     merge(&world.hub, "ResourceBinding", hub, "db-secret", spec).await;
-}
-
-#[test]
-fn the_way_to_dependencies_waits_where_karmada_does_not_hear_of_what_comes_later() {
-    RUNTIME.block_on(async {
-        let management = "timing:\n  probeTimeoutSeconds: 8\n".to_owned();
-        let mut world = alone(Wish { management, ..Wish::default() }).await;
-        if world.bed.stand_in().is_none() {
-            skip!("an older Karmada is another binary");
-        }
-        let assumed = |text: &str| text.contains("compute_federation_karmada_assumed{bug=\"later_companions\"} 1");
-        assert!(assumed(&world.operators[0].metrics().await.unwrap()), "nothing was seen of it yet");
-        // A deployment that shows it: its second Secret came to the hub when its binding had been taken up.
-        let (done, done_hub) = world.namespace("later").await;
-        let mut object = using(&done, &["dfw"]);
-        let of = |name: &str| json!({ "secretRef": { "name": name } });
-        object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
-            json!([of("db"), of("late")]);
-        for name in ["db", "late"] {
-            let mut source = secret(&done);
-            source["metadata"]["name"] = json!(name);
-            apply(&world.project, source).await;
-        }
-        apply(&world.project, object).await;
-        ready(&world, &done, "web", 1).await;
-        world.bed.stand_in().unwrap().hear_of_later(false);
-        let before = get(&world.hub, "Secret", &done_hub, "late").await.and_then(|secret| secret.uid());
-        delete(&world.hub, "Secret", &done_hub, "late").await;
-        eventually("the operator has made it anew", || async {
-            let now = get(&world.hub, "Secret", &done_hub, "late").await.and_then(|secret| secret.uid());
-            if now.is_some() && now != before { Ok(()) } else { Err("not yet".to_owned()) }
-        })
-        .await;
-        let (ns, hub) = world.namespace("waits").await;
-        world.operators[0].process.kill();
-        as_go_left_it(&world, &[Place { ns: ns.clone(), hub: hub.clone() }]).await;
-        let (seen, watching) = watch_copy(&world.dfw, &hub);
-        world.restart_manager(&[]).await;
-        eventually("it is told, with Karmada's issue", || async {
-            let events = list(&world.hub, "Event", &hub).await;
-            let told = events.iter().find(|event| event.data["reason"] == "MigrationRefused");
-            let text = told.and_then(|event| event.data["note"].as_str()).unwrap_or_default();
-            if text.contains("its issue 6924") { Ok(()) } else { Err(format!("{text:?}; {}", status(&world))) }
-        })
-        .await;
-        let selectors = || async {
-            let policy = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.unwrap();
-            policy.data["spec"]["resourceSelectors"].as_array().unwrap().len()
-        };
-        assert_eq!(selectors().await, 3, "it stays with its claims");
-        // Upgraded, it goes on by itself.
-        world.bed.stand_in().unwrap().hear_of_later(true);
-        eventually("all is by need", || migrated(&world, &hub)).await;
-        watching.abort();
-        assert_eq!(seen.lock().unwrap().len(), 1, "the copy in use is the same throughout");
-        assert!(get(&world.dfw, "Secret", &done_hub, "late").await.is_some());
-    });
 }
 
 #[test]

@@ -1,0 +1,92 @@
+//! A Karmada that hears of the first of several companions of one kind alone (its issue 6924) is not believed.
+
+use crate::{
+    common::{
+        RUNTIME, World, apply,
+        beds::{Wish, alone},
+        delete, eventually,
+        example_app::{Place, secret, using},
+        get, list, ready, skip,
+    },
+    migration::{as_go_left_it, migrated, status, watch_copy},
+};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+/// A Workload in one city with two Secrets: `db`, and `late`.
+async fn deploy(world: &World, ns: &str) {
+    let mut object = using(ns, &["dfw"]);
+    let of = |name: &str| json!({ "secretRef": { "name": name } });
+    object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
+        json!([of("db"), of("late")]);
+    for name in ["db", "late"] {
+        let mut source = secret(ns);
+        source["metadata"]["name"] = json!(name);
+        apply(&world.project, source).await;
+    }
+    apply(&world.project, object).await;
+    ready(world, ns, "web", 1).await;
+}
+
+/// Has the second Secret come to the hub once more, after the binding of its deployment.
+async fn come_later(world: &World, hub: &str) {
+    let companion = get(&world.hub, "Secret", hub, "late").await.unwrap();
+    delete(&world.hub, "Secret", hub, "late").await;
+    eventually("its binding is collected", || async {
+        let binding = get(&world.hub, "ResourceBinding", hub, "late-secret").await;
+        binding.map_or(Ok(()), |binding| Err(format!("{:?}", binding.metadata)))
+    })
+    .await;
+    let metadata = json!({
+        "namespace": hub, "name": "late", "labels": companion.labels(), "annotations": companion.annotations(),
+    });
+    let data: &Value = &companion.data["data"];
+    apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data })).await;
+}
+
+#[test]
+fn the_way_to_dependencies_waits_where_karmada_does_not_hear_of_what_comes_later() {
+    RUNTIME.block_on(async {
+        let management = "timing:\n  probeTimeoutSeconds: 8\n".to_owned();
+        let mut world = alone(Wish { management, ..Wish::default() }).await;
+        if world.bed.stand_in().is_none() {
+            skip!("an older Karmada is another binary");
+        }
+        let text = world.operators[0].metrics().await.unwrap();
+        assert!(
+            text.contains("compute_federation_karmada_assumed{bug=\"later_companions\"} 1"),
+            "nothing was seen yet"
+        );
+        let (done, done_hub) = world.namespace("later").await;
+        deploy(&world, &done).await;
+        let (ns, hub) = world.namespace("waits").await;
+        world.operators[0].process.kill();
+        as_go_left_it(&world, &[Place { ns, hub: hub.clone() }]).await;
+        // Any word of the cell about the deployment would have Karmada look at all of its companions.
+        let cell = world.of_cell("dfw");
+        world.operators[cell].process.kill();
+        world.bed.stand_in().unwrap().hear_of_later(false);
+        come_later(&world, &done_hub).await;
+        let (seen, watching) = watch_copy(&world.dfw, &hub);
+        world.restart_manager(&[]).await;
+        eventually("it is told, with Karmada's issue", || async {
+            let events = list(&world.hub, "Event", &hub).await;
+            let told = events.iter().find(|event| event.data["reason"] == "MigrationRefused");
+            let text = told.and_then(|event| event.data["note"].as_str()).unwrap_or_default();
+            if text.contains("its issue 6924") { Ok(()) } else { Err(format!("{text:?}; {}", status(&world))) }
+        })
+        .await;
+        let policy = get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.unwrap();
+        assert_eq!(policy.data["spec"]["resourceSelectors"].as_array().unwrap().len(), 3, "it stays with its claims");
+        assert!(get(&world.dfw, "Secret", &done_hub, "late").await.is_none(), "Karmada has not heard of it");
+        // Upgraded, it goes on by itself.
+        world.bed.stand_in().unwrap().hear_of_later(true);
+        eventually("all is by need", || migrated(&world, &hub)).await;
+        watching.abort();
+        assert_eq!(seen.lock().unwrap().len(), 1, "the copy in use is the same throughout");
+        eventually("the second one is there", || async {
+            get(&world.dfw, "Secret", &done_hub, "late").await.map(|_| ()).ok_or_else(|| "not yet".to_owned())
+        })
+        .await;
+    });
+}
