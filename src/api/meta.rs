@@ -90,10 +90,10 @@ pub mod annotation {
     /// On a hub WorkloadDeployment or companion: when it was last touched so that Karmada makes anew what somebody removed
     /// (facts 49, 50, 55), in unix seconds.
     pub const REPAIRED: &str = "compute.datumapis.com/repaired";
-    /// On a hub namespace: the management plane that keeps it, see [`crate::plan::Keeper`]. Another one judges nothing there;
+    /// On a hub namespace: the management plane that keeps it, by a uid. Another one judges nothing there;
     /// without it nobody does.
     pub const KEPT_BY: &str = "compute.datumapis.com/kept-by";
-    /// Beside it: the project's control plane, see [`crate::plan::Keeper`].
+    /// Beside it: the project's control plane, by a uid.
     pub const PROJECT_CONTROL_PLANE: &str = "compute.datumapis.com/project-control-plane";
     /// On a hub namespace: since when it has been known that nobody needs what it holds (RFC 3339).
     pub const STRANDED_SINCE: &str = "compute.datumapis.com/stranded-since";
