@@ -305,6 +305,9 @@ pub struct StatusCondition {
     derive = "PartialEq"
 )]
 pub struct ClusterSpec {
+    /// Uid of the cluster's `kube-system` namespace, which Karmada notes when the cluster joins; empty when it did not.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
     /// What keeps objects away that do not tolerate it; ours tolerate nothing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,

@@ -85,6 +85,9 @@ pub mod annotation {
     pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
     /// On what a ClusterPropagationPolicy has claimed, and on its binding: that policy (fact 67).
     pub const CLUSTER_POLICY_NAME: &str = "clusterpropagationpolicy.karmada.io/name";
+    /// On a write-back that another cell holds: uid of the cell that runs the Instance now and asks for its copy. Management
+    /// hands the copy over where Karmada's binding shows that it is so.
+    pub const CLAIMED_BY_CELL: &str = "compute.datumapis.com/claimed-by-cell";
     /// On a Cluster: `"true"` says that what runs there is to move to another cluster of its city.
     pub const DRAIN: &str = "compute.datumapis.com/drain";
     /// On a hub WorkloadDeployment or companion: when it was last touched so that Karmada makes anew what somebody removed

@@ -84,6 +84,11 @@ pub fn cell_of<K: Resource>(object: &K) -> Option<&String> {
     object.labels().get(label::CELL_UID)
 }
 
+/// The uid of the cell that asks for an object which another one holds.
+pub fn asking_cell<K: Resource>(object: &K) -> Option<&String> {
+    object.annotations().get(annotation::CLAIMED_BY_CELL)
+}
+
 /// Whose an object is, as the cell with this uid sees it.
 pub fn holder<K: Resource>(object: &K, cell: &str) -> Holder {
     match cell_of(object) {

@@ -79,7 +79,7 @@ impl World {
     pub async fn bare(options: Options) -> Self {
         let bed = bed(options).await;
         let client = |plane: &ControlPlane| {
-            let file = plane.kubeconfig(testbed::pki::User::Admin);
+            let file = plane.kubeconfig(&testbed::pki::User::Admin);
             async move { testbed::control_plane::client(&file).await.unwrap() }
         };
         Self {

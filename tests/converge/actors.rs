@@ -373,6 +373,7 @@ impl World {
                 claimed.and_then(|claimed| seen.project.get(Kind::WorkloadDeployment, NS, &claimed.deployment));
             let projection: Option<Instance> = seen.project.get(Kind::Instance, NS, &name);
             let observed = projection::Observed {
+                bound: None,
                 namespace: NS.into(),
                 name,
                 facts: Some(facts.clone()),

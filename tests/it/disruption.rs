@@ -137,12 +137,12 @@ fn what_start_up_waits_for_is_reported_and_is_no_crash() {
             Operator::with_flags(&dir, binary(), name, &["--enable-management-controllers", &flags[0], &flags[1]])
                 .unwrap()
         };
-        let project = || world.bed.project.kubeconfig(User::Operator);
-        let hub = || world.bed.hub.kubeconfig(User::Operator);
+        let project = || world.bed.project.kubeconfig(&User::Operator);
+        let hub = || world.bed.hub.kubeconfig(&User::Operator);
 
         // A hub that is not there.
         let port = free_port().unwrap();
-        let nowhere = kubeconfig(&dir, "nowhere", port, User::Operator).unwrap();
+        let nowhere = kubeconfig(&dir, "nowhere", port, &User::Operator).unwrap();
         let operator = start("unreachable", project(), nowhere);
         waits_for(&operator, &["propagationpolicies in hub", "refused"]).await;
 
@@ -156,14 +156,14 @@ fn what_start_up_waits_for_is_reported_and_is_no_crash() {
 
         let flags = ["--enable-cell-controllers", "--leader-elect", "--leader-elect-namespace=default"];
         let kubeconfig_flag =
-            format!("--kubeconfig={}", world.bed.cell("dfw").unwrap().kubeconfig(User::Operator).display());
+            format!("--kubeconfig={}", world.bed.cell("dfw").unwrap().kubeconfig(&User::Operator).display());
         let operator =
             Operator::with_flags(&dir, binary(), "no-lease", &[flags[0], flags[1], flags[2], &kubeconfig_flag])
                 .unwrap();
         waits_for(&operator, &["Lease default/", "cannot get resource \"leases\""]).await;
 
         // A token that is not (or no longer) good.
-        let text = std::fs::read_to_string(hub()).unwrap().replace(User::Operator.token(), "expired");
+        let text = std::fs::read_to_string(hub()).unwrap().replace(&*User::Operator.token(), "expired");
         let expired = dir.join("expired.kubeconfig");
         std::fs::write(&expired, text).unwrap();
         let operator = start("expired", project(), expired);
@@ -239,9 +239,9 @@ fn a_watch_that_goes_silent_is_replaced_and_delays_no_other() {
         world.operators[0].process.kill();
         let deaf = Arc::new(AtomicBool::new(false));
         let port = proxy(world.bed.hub.port(), deaf.clone()).await;
-        let hub_file = kubeconfig(world.bed.dir(), "proxied-hub", port, User::Operator).unwrap();
+        let hub_file = kubeconfig(world.bed.dir(), "proxied-hub", port, &User::Operator).unwrap();
         let flags = [
-            format!("--kubeconfig={}", world.bed.project.kubeconfig(User::Operator).display()),
+            format!("--kubeconfig={}", world.bed.project.kubeconfig(&User::Operator).display()),
             format!("--federation-kubeconfig={}", hub_file.display()),
         ];
         let mut operator = Operator::with_config(

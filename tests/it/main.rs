@@ -37,3 +37,4 @@ mod secrets;
 mod suites;
 mod takeover;
 mod unnamed_cells;
+mod walls;

@@ -251,7 +251,7 @@ fn the_way_from_claims_to_dependencies_takes_no_copy_away_wherever_it_is_cut() {
 
 /// What `compute-operator migration status` prints.
 pub fn status(world: &World) -> String {
-    let hub = world.bed.hub.kubeconfig(testbed::pki::User::Operator);
+    let hub = world.bed.hub.kubeconfig(&testbed::pki::User::Operator);
     let mut command = std::process::Command::new(binary());
     let out = command.args(["migration", "status", "--federation-kubeconfig"]).arg(hub).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

@@ -111,7 +111,7 @@ impl Run<'_> {
         let out = Command::new("sh")
             .args(["-c", arguments["content"].as_str().unwrap()])
             .env("PATH", format!("{}:{}", kubectl.display(), std::env::var("PATH").unwrap()))
-            .env("KUBECONFIG", self.world.bed.project.kubeconfig(User::Admin))
+            .env("KUBECONFIG", self.world.bed.project.kubeconfig(&User::Admin))
             .env("NAMESPACE", &self.namespace)
             .output()
             .unwrap();

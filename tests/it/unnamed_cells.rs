@@ -1,50 +1,26 @@
 //! Two cells that were given no name claim quota in one project: each claim is made once, and by nobody's hand but its
-//! own cell's is it given up. Both are on the hub with the rights that `config/` has for a cell, and no more.
+//! own cell's is it given up.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Lent, Wish, alone},
-    binary, delete, eventually, get, list, path, ready, workload,
+    binary, delete, eventually, get, list, ready, workload,
 };
-use k8s_openapi::api::{
-    authentication::v1::{TokenRequest, TokenRequestSpec},
-    core::v1::ServiceAccount,
-};
-use kube::{Api, Client, ResourceExt, api::PostParams};
+use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use testbed::{Testbed, audit::Audit, neighbours::grant, operator::Operator, pki::User};
 
 const UID: &str = "compute.datumapis.com/cell-uid";
 
-/// A kubeconfig of the hub with a token for the ServiceAccount that the overlay `hub` makes for cells.
-async fn cell_access(bed: &Testbed) -> PathBuf {
-    let hub = bed.hub.client().await.unwrap();
-    for file in ["identities", "cell_role"] {
-        let text = std::fs::read_to_string(path(&format!("config/base/downstream-rbac/{file}.yaml"))).unwrap();
-        testbed::manifests::apply(&hub, &text).await.unwrap();
-    }
-    let accounts: Api<ServiceAccount> = Api::namespaced(hub, "compute-system");
-    let spec = TokenRequestSpec { expiration_seconds: Some(3600), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
-    let answer =
-        accounts.create_token_request("compute-cell-federation", &PostParams::default(), &request).await.unwrap();
-    let text = std::fs::read_to_string(bed.hub.kubeconfig(User::Operator)).unwrap();
-    let mut file: Value = serde_json::from_str(&text).unwrap();
-    file["users"][0]["user"]["token"] = json!(answer.status.unwrap().token);
-    let at = bed.dir().join("hub.cell.kubeconfig");
-    std::fs::write(&at, file.to_string()).unwrap();
-    at
-}
-
 /// The operator on a cell, with quota and without `discovery.clusterName`.
-fn unnamed_cell(bed: &Testbed, city: &str, hub: &std::path::Path) -> Operator {
-    let quota = bed.milo.as_ref().unwrap().kubeconfig(User::Operator);
+fn unnamed_cell(bed: &Testbed, city: &str) -> Operator {
+    let quota = bed.milo.as_ref().unwrap().kubeconfig(&User::Quota);
     let config = format!("discovery:\n  quotaKubeconfigPath: {}\n", quota.display());
     let flags = [
-        format!("--kubeconfig={}", bed.cell(city).unwrap().kubeconfig(User::Operator).display()),
-        format!("--federation-kubeconfig={}", hub.display()),
+        format!("--kubeconfig={}", bed.cell(city).unwrap().kubeconfig(&User::Operator).display()),
+        format!("--federation-kubeconfig={}", bed.hub.kubeconfig(&User::Cell(city.into())).display()),
         "--enable-cell-controllers=true".to_owned(),
         "--feature-gates=NetworkingIntegration=true".to_owned(),
     ];
@@ -53,19 +29,18 @@ fn unnamed_cell(bed: &Testbed, city: &str, hub: &std::path::Path) -> Operator {
 }
 
 /// A bed whose cells have no names.
-async fn world() -> (Lent<World>, PathBuf) {
+async fn world() -> Lent<World> {
     let mut world = alone(Wish { networks_and_quota: true, ..Wish::default() }).await;
-    let hub_access = cell_access(&world.bed).await;
-    restart_cells(&mut world, &hub_access).await;
-    (world, hub_access)
+    restart_cells(&mut world).await;
+    world
 }
 
 /// Kills the operators of the cells, and starts them without names.
-async fn restart_cells(world: &mut World, hub: &std::path::Path) {
+async fn restart_cells(world: &mut World) {
     for city in ["dfw", "ord"] {
         let place = world.of_cell(city);
         world.operators[place].process.kill();
-        world.operators[place] = unnamed_cell(&world.bed, city, hub);
+        world.operators[place] = unnamed_cell(&world.bed, city);
     }
     for operator in &mut world.operators {
         operator.wait_ready().await.unwrap();
@@ -110,7 +85,7 @@ fn claim(namespace: &str, name: &str, labels: &Value) -> Value {
 #[test]
 fn cells_without_names_leave_each_others_claims_alone() {
     RUNTIME.block_on(async {
-        let (mut world, hub_access) = world().await;
+        let mut world = world().await;
         let uids = [cell_uid(&world.dfw).await, cell_uid(&world.ord).await];
         let all = ["web-p-dfw-0", "web-p-dfw-1", "web-p-ord-0", "web-p-ord-1"];
         // Several namespaces, as what is new to a cell (namespace, watch of the project) is what makes it ask twice.
@@ -149,7 +124,7 @@ fn cells_without_names_leave_each_others_claims_alone() {
         };
         apply(&world.project, claim(&ns, "instance-go-0", &labels(None))).await;
         apply(&world.project, claim(&ns, "instance-elsewhere-0", &labels(Some("another")))).await;
-        restart_cells(&mut world, &hub_access).await;
+        restart_cells(&mut world).await;
         // One of this cell's own whose Instance is gone is found, which shows that claims are looked at again.
         apply(&world.project, claim(&ns, "instance-ghost-0", &labels(Some(&uids[0])))).await;
         eventually("the ghost is released", || async {

@@ -26,7 +26,9 @@ case "$said" in
   *'{.clusters[0].name}'*) echo karmada-apiserver ;;
   *'certificate-authority-data}'*) echo QVVUSE9SSVRZ ;;
   *'create token compute-manager'*) echo token-of-management ;;
-  *'create token compute-cell-federation'*) echo token-of-cells ;;
+  *'create token compute-cell-'*) echo token-of-a-cell ;;
+  *'{.metadata.uid}'*) echo uid-of-a-cluster ;;
+  *'kustomize config/overlays/hub-cell'*) echo 'kind: User of name-of-cell, uid-of-cell' ;;
 esac
 "#;
 
@@ -72,7 +74,7 @@ impl Drop for Stage {
 }
 
 /// The calls of `up`, each by its beginning, or by a part of it.
-const UP: [(&str, &str); 41] = [
+const UP: [(&str, &str); 48] = [
     ("kind create cluster --name compute-control-plane ", "--config e2e/kind/control-plane.yaml"),
     ("kind create cluster --name compute-pop-dfw ", "--kubeconfig pop-dfw.yaml"),
     ("kind create cluster --name compute-pop-ord ", "--kubeconfig pop-ord.yaml"),
@@ -107,9 +109,16 @@ const UP: [(&str, &str); 41] = [
         "kubectl --kubeconfig control-plane.yaml apply ",
         "name: compute-hub-credentials   namespace: compute-system data:   ca.crt: QVVUSE9SSVRZ   token: dG9rZW4tb2YtbWFuYWdlbWVudA==",
     ),
-    ("kubectl --kubeconfig karmada.yaml ", "create token compute-cell-federation --duration=720h"),
+    ("kubectl --kubeconfig pop-dfw.yaml get namespace kube-system ", ""),
+    ("kubectl --kubeconfig karmada.yaml kustomize config/overlays/hub-cell ", ""),
+    ("kubectl --kubeconfig karmada.yaml apply ", "kind: User of dfw, uid-of-a-cluster"),
+    ("kubectl --kubeconfig karmada.yaml ", "create token compute-cell-dfw --duration=720h"),
     ("kubectl --kubeconfig pop-dfw.yaml apply ", "--filename config/base/manager/namespace.yaml"),
     ("kubectl --kubeconfig pop-dfw.yaml apply ", "name: compute-cell-federation-kubeconfig"),
+    ("kubectl --kubeconfig pop-ord.yaml get namespace kube-system ", ""),
+    ("kubectl --kubeconfig karmada.yaml kustomize config/overlays/hub-cell ", ""),
+    ("kubectl --kubeconfig karmada.yaml apply ", "kind: User of ord, uid-of-a-cluster"),
+    ("kubectl --kubeconfig karmada.yaml ", "create token compute-cell-ord --duration=720h"),
     ("kubectl --kubeconfig pop-ord.yaml apply ", "--filename config/base/manager/namespace.yaml"),
     ("kubectl --kubeconfig pop-ord.yaml apply ", "name: compute-cell-federation-kubeconfig"),
     ("kubectl --kubeconfig control-plane.yaml apply ", "--kustomize e2e/kind/overlays/management"),

@@ -260,17 +260,42 @@ fn the_bundle_is_all_that_overlays_need_and_always_the_same() {
     fs::remove_dir_all(&dir).unwrap();
 }
 
+/// What a role of an overlay may do, `group/resource verb` each.
+fn rights(objects: &[Value], role: &str) -> BTreeSet<String> {
+    let strings = |list: &Value| -> Vec<String> {
+        list.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
+    let roles = of_kind(objects, "ClusterRole");
+    let role = roles.iter().find(|found| found["metadata"]["name"] == role).unwrap();
+    let mut rights = BTreeSet::new();
+    for rule in role["rules"].as_array().unwrap() {
+        for group in strings(&rule["apiGroups"]) {
+            for resource in strings(&rule["resources"]) {
+                rights.extend(strings(&rule["verbs"]).iter().map(|verb| format!("{group}/{resource} {verb}")));
+            }
+        }
+    }
+    rights
+}
+
 #[test]
 fn a_cell_may_do_on_the_hub_what_its_role_says_and_nothing_to_others_data() {
-    let objects = objects("hub");
-    let roles = of_kind(&objects, "ClusterRole");
-    let role = roles.iter().find(|r| r["metadata"]["name"] == "compute-cell-federation").unwrap();
-    for rule in role["rules"].as_array().unwrap() {
-        assert_eq!(rule["apiGroups"], serde_json::json!(["compute.datumapis.com"]), "{rule}");
-    }
-    // Whoever is bound is somebody that the hub can make a token for.
-    let accounts = of_kind(&objects, "ServiceAccount");
-    for binding in of_kind(&objects, "ClusterRoleBinding") {
+    let (hub, cell) = (objects("hub"), objects("hub-cell"));
+    let may = rights(&hub, "compute-cell-federation");
+    assert!(may.iter().all(|right| right.starts_with("compute.datumapis.com/")), "{may:?}");
+    let writes = |right: &&String| !["get", "list", "watch"].iter().any(|verb| right.ends_with(verb));
+    let finalizers = "compute.datumapis.com/workloaddeployments/finalizers update";
+    let instances = "compute.datumapis.com/instances";
+    assert!(may.iter().filter(writes).all(|right| right == finalizers || right.starts_with(instances)), "{may:?}");
+    // For whom it may write is said for each cell, and of management that it may for all.
+    assert!(rights(&hub, "compute-manager").contains("compute.datumapis.com/cells hold"));
+    let holds = of_kind(&cell, "ClusterRole")[0];
+    assert_eq!(holds["rules"][0]["resourceNames"], serde_json::json!(["uid-of-cell"]));
+    assert_eq!(holds["rules"].as_array().unwrap().len(), 1);
+    // Whoever is bound is somebody that the hub can make a token for, and has a role that is there.
+    let all: Vec<Value> = [hub, cell, objects("hub-single-cluster")].concat();
+    let (accounts, roles) = (of_kind(&all, "ServiceAccount"), of_kind(&all, "ClusterRole"));
+    for binding in of_kind(&all, "ClusterRoleBinding") {
         let subject = &binding["subjects"][0];
         let name = subject["name"].as_str().unwrap().rsplit(':').next().unwrap();
         assert!(accounts.iter().any(|a| a["metadata"]["name"] == name), "{subject}");

@@ -34,7 +34,7 @@ impl Server {
         // The testbed clears away what a run leaves behind, by the name of its process.
         let dir = binaries::cache().join(format!("run-{}-tree", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
-        pki::make(&dir).unwrap();
+        pki::make(&dir, &[]).unwrap();
         let etcd = Etcd::start(&dir, &bin).unwrap();
         let mut plane = ControlPlane::new(&dir, &bin, &etcd.url, "tree").unwrap();
         plane.start_api_server().unwrap();
@@ -51,7 +51,7 @@ impl Server {
     fn kubectl(&self, args: &[&str], input: &str) -> Result<String, String> {
         let mut command = Command::new(self.bin.join("kubectl"));
         command
-            .arg(format!("--kubeconfig={}", self.plane.kubeconfig(User::Admin).display()))
+            .arg(format!("--kubeconfig={}", self.plane.kubeconfig(&User::Admin).display()))
             .args(args)
             .current_dir(root())
             .stdin(Stdio::piped())

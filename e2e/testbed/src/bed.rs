@@ -26,7 +26,7 @@ use crate::{
 };
 
 pub use self::objects::{announce, bind_location, interpreter};
-use self::objects::{clusters_ready, locate, register};
+use self::objects::{admit, clusters_ready, locate, register};
 
 /// What to start.
 #[allow(clippy::struct_excessive_bools)] // each says whether somebody is there, independently of the others
@@ -116,7 +116,7 @@ impl Testbed {
         let dir = options.dir.clone().unwrap_or_else(fresh_dir);
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).with_context(|| dir.display().to_string())?;
-        pki::make(&dir)?;
+        pki::make(&dir, &options.cells)?;
         progress("starting etcd and the API servers");
         let etcd = Etcd::start(&dir, &bin)?;
         let new = |name: &str| ControlPlane::new(&dir, &bin, &etcd.url, name);
@@ -124,6 +124,7 @@ impl Testbed {
         let mut cells: BTreeMap<String, ControlPlane> = BTreeMap::new();
         for city in &options.cells {
             cells.insert(city.clone(), new(&format!("cell-{city}"))?);
+            hub.admit(&User::Cell(city.clone()))?;
         }
         let mut others: BTreeMap<String, ControlPlane> = BTreeMap::new();
         for name in options.projects.iter().skip(1) {
@@ -165,7 +166,10 @@ impl Testbed {
         interpreter(&hub).await?;
         let registered = self.cells.iter().map(|(city, cell)| {
             let (hub, dir) = (hub.clone(), &self.dir);
-            async move { eventually("a cluster", || register(&hub, dir, city, cell)).await }
+            async move {
+                eventually("a cell's user", || admit(&hub, city, cell)).await?;
+                eventually("a cluster", || register(&hub, dir, city, cell)).await
+            }
         });
         try_join_all(registered).await?;
         self.start_stand_in().await?;
@@ -304,7 +308,7 @@ impl Testbed {
     /// `NAME=path` lines, absolute, one per kubeconfig.
     pub fn env(&self) -> String {
         let line = |name: &str, plane: &ControlPlane| {
-            let of = |user| plane.kubeconfig(user).display().to_string();
+            let of = |user| plane.kubeconfig(&user).display().to_string();
             format!("{name}_KUBECONFIG={}\n{name}_OPERATOR_KUBECONFIG={}\n", of(User::Admin), of(User::Operator))
         };
         let cells = self.cells.iter().map(|(city, cell)| line(&format!("CELL_{}", city.to_uppercase()), cell));

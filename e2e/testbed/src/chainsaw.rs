@@ -15,7 +15,7 @@ pub fn find() -> Option<PathBuf> {
 
 /// Runs all suites on a testbed that has the operator on it; `more` are arguments for chainsaw. Whether they pass.
 pub async fn run(program: PathBuf, bed: &Testbed, more: &[String]) -> Result<bool> {
-    let of = |plane: &ControlPlane| plane.kubeconfig(User::Admin).display().to_string();
+    let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     let mut command = tokio::process::Command::new(program);
     command
         .current_dir(binaries::root())

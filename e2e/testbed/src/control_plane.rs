@@ -103,7 +103,7 @@ impl ControlPlane {
             controllers: None,
         };
         for user in [User::Admin, User::Operator] {
-            pki::kubeconfig(dir, name, this.port, user)?;
+            pki::kubeconfig(dir, name, this.port, &user)?;
         }
         Ok(this)
     }
@@ -124,14 +124,18 @@ impl ControlPlane {
     }
 
     /// A kubeconfig file for `user`.
-    pub fn kubeconfig(&self, user: User) -> PathBuf {
-        let suffix = if user == User::Admin { "" } else { ".operator" };
-        self.dir.join(format!("{}{suffix}.kubeconfig", self.name))
+    pub fn kubeconfig(&self, user: &User) -> PathBuf {
+        self.dir.join(format!("{}{}.kubeconfig", self.name, user.suffix()))
+    }
+
+    /// Writes a kubeconfig file for one more user.
+    pub(crate) fn admit(&self, user: &User) -> Result<()> {
+        pki::kubeconfig(&self.dir, &self.name, self.port, user).map(drop)
     }
 
     /// A client with every right.
     pub async fn client(&self) -> Result<Client> {
-        client(&self.kubeconfig(User::Admin)).await
+        client(&self.kubeconfig(&User::Admin)).await
     }
 
     /// Starts the API server, the first time or after [`Self::stop_api_server`], on the same port.
@@ -166,6 +170,8 @@ impl ControlPlane {
             .arg(format!("--audit-policy-file={}", file("audit.yaml")))
             .arg(format!("--audit-log-path={}", self.audit_log().display()))
             .args([
+                // Whoever makes an owner wait for what it owns needs a right for it.
+                "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
                 "--disable-admission-plugins=ServiceAccount",
                 "--enable-priority-and-fairness=false",
                 "--max-requests-inflight=3000",
@@ -220,7 +226,7 @@ impl ControlPlane {
         let name = format!("controllers-{}", self.name);
         let mut command = Command::new(self.bin.join("kube-controller-manager"));
         command
-            .arg(format!("--kubeconfig={}", self.kubeconfig(User::Admin).display()))
+            .arg(format!("--kubeconfig={}", self.kubeconfig(&User::Admin).display()))
             .arg("--controllers=namespace-controller,garbage-collector-controller")
             .args(["--leader-elect=false", "--bind-address=127.0.0.1"])
             .arg(format!("--secure-port={}", free_port()?))

@@ -139,7 +139,7 @@ impl Gate {
     pub async fn start(dir: &Path, plane: &ControlPlane, budget: &Arc<Budget>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        let kubeconfig = pki::kubeconfig(dir, &format!("gate-{}", plane.name()), port, User::Operator)?;
+        let kubeconfig = pki::kubeconfig(dir, &format!("gate-{}", plane.name()), port, &User::Operator)?;
         let (tls, client, budget) = (proxy::tls(dir)?, proxy::pass_through(plane).await?, budget.clone());
         let hold = Arc::new(Hold::default());
         let stops = hold.clone();

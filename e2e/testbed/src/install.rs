@@ -12,7 +12,7 @@ use kube::{
 };
 use serde_json::{Value, json};
 
-use crate::{bed::eventually, binaries, control_plane::ControlPlane, karmada::Flavour, manifests, pki::User};
+use crate::{bed::eventually, binaries, control_plane::ControlPlane, karmada::Flavour, manifests};
 
 /// What a control plane is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,18 +48,22 @@ impl Role {
         let root = binaries::root();
         let kinds = ["workloads", "workloaddeployments", "instances"];
         let own = kinds.map(|plural| format!("crds/compute.datumapis.com_{plural}.yaml"));
-        let more: &[&str] = match self {
-            Self::Project => &["e2e/testbed/crds/neighbours.yaml", "config/components/controller_rbac/role.yaml"],
-            Self::Hub => &[
-                "config/base/downstream-rbac/role.yaml",
-                "e2e/testbed/crds/karmada.yaml",
-                "e2e/testbed/crds/protection.yaml",
-            ],
-            Self::KarmadaHub => &["config/base/downstream-rbac/role.yaml"],
-            Self::Cell => &["e2e/testbed/crds/neighbours.yaml", "config/components/cell_rbac/role.yaml"],
-        };
-        let lease = "config/components/leader_election/role.yaml";
-        own.iter().map(String::as_str).chain(more.iter().copied()).chain([lease]).map(|file| root.join(file)).collect()
+        let of_hub = ["identities", "role", "cell_role", "cell_policy"];
+        let of_hub = of_hub.map(|file| format!("config/base/downstream-rbac/{file}.yaml"));
+        let component = |name: &str| ["role", "role_binding"].map(|file| format!("config/components/{name}/{file}.yaml"));
+        let of_testbed = |name: &str| format!("e2e/testbed/crds/{name}.yaml");
+        let mut more = Vec::new();
+        match self {
+            Self::Project => {
+                more.push(of_testbed("neighbours"));
+                more.extend(["controller_rbac", "quota_rbac"].into_iter().flat_map(component));
+            }
+            Self::Hub => more.extend(of_hub.into_iter().chain(["karmada", "protection"].map(of_testbed))),
+            Self::KarmadaHub => more.extend(of_hub),
+            Self::Cell => more.extend([of_testbed("neighbours")].into_iter().chain(component("cell_rbac"))),
+        }
+        let lease = "config/components/leader_election/role.yaml".to_owned();
+        own.into_iter().chain(more).chain([lease]).map(|file| root.join(file)).collect()
     }
 }
 
@@ -69,7 +73,7 @@ pub(crate) async fn install(plane: &ControlPlane, role: Role) -> Result<()> {
     // Some of the roles are in it.
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "compute-system" } });
     manifests::apply_value(&client, namespace).await?;
-    let mut objects: Vec<Value> = User::ROLES.iter().map(|role| binding(role)).collect();
+    let mut objects: Vec<Value> = Vec::new();
     for file in role.files() {
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
         objects.extend(manifests::documents(&text)?);
@@ -81,16 +85,6 @@ pub(crate) async fn install(plane: &ControlPlane, role: Role) -> Result<()> {
     served(&client, role).await?;
     try_join_all(others.into_iter().map(|object| manifests::apply_value(&client, object))).await?;
     Ok(())
-}
-
-/// Gives the operator's user a role that `config/` defines, under the name it defines it.
-fn binding(role: &str) -> Value {
-    json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": { "name": format!("testbed-{role}") },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role },
-        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": User::Operator.name() }],
-    })
 }
 
 /// Waits until every definition of this role is served, and says so of itself: an API server serves one a while before it

@@ -65,13 +65,13 @@ impl Operator {
     pub fn management(bed: &Testbed, binary: &Path, name: &str, more: &[&str]) -> Result<Self> {
         let mut config = bed.options().management.clone();
         if let Some(milo) = bed.milo.as_ref().filter(|_| !bed.options().projects.is_empty()) {
-            let file = milo.kubeconfig(User::Operator).display().to_string();
+            let file = milo.kubeconfig(&User::Operator).display().to_string();
             config = format!(
                 "{config}discovery:\n  mode: milo\n  discoveryKubeconfigPath: {file}\n  projectKubeconfigPath: {file}\n"
             );
         }
         let args: Vec<&str> = ["--enable-management-controllers=true"].iter().chain(more).copied().collect();
-        Self::start(bed, binary, name, &bed.project, &config, &args)
+        Self::start(bed, binary, name, (&bed.project, &User::Operator), &config, &args)
     }
 
     /// Cell controllers on one cell.
@@ -79,7 +79,7 @@ impl Operator {
         let mut config = bed.options().cell.clone();
         let is_bare = bed.options().bare.iter().any(|bare| bare == city);
         if let Some(milo) = bed.milo.as_ref().filter(|_| bed.options().quota && !is_bare) {
-            let file = milo.kubeconfig(User::Operator).display().to_string();
+            let file = milo.kubeconfig(&User::Quota).display().to_string();
             config = format!("{config}discovery:\n  quotaKubeconfigPath: {file}\n  clusterName: cell-{city}\n");
         }
         if bed.options().data {
@@ -88,19 +88,20 @@ impl Operator {
         let mut args = vec!["--enable-cell-controllers=true"];
         args.extend(is_bare.then_some("--feature-gates=NetworkingIntegration=false"));
         args.extend(more);
-        Self::start(bed, binary, &format!("operator-{city}"), bed.cell(city)?, &config, &args)
+        Self::start(bed, binary, &format!("operator-{city}"), (bed.cell(city)?, &User::Cell(city.into())), &config, &args)
     }
 
+    /// On a control plane, and on the hub as this user.
     fn start(
         bed: &Testbed,
         binary: &Path,
         name: &str,
-        plane: &ControlPlane,
+        (plane, on_hub): (&ControlPlane, &User),
         config: &str,
         args: &[&str],
     ) -> Result<Self> {
-        let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig(User::Operator).display());
-        let hub = format!("--federation-kubeconfig={}", bed.hub.kubeconfig(User::Operator).display());
+        let kubeconfig = format!("--kubeconfig={}", plane.kubeconfig(&User::Operator).display());
+        let hub = format!("--federation-kubeconfig={}", bed.hub.kubeconfig(on_hub).display());
         let gate = format!("--feature-gates=NetworkingIntegration={}", bed.options().networks.is_some());
         // What is given explicitly comes last, and wins.
         let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag));

@@ -1,52 +1,72 @@
 //! Certificates, tokens and kubeconfigs of a testbed.
 
-use std::{fs, path::Path};
+use std::{borrow::Cow, fs, path::Path};
 
 use anyhow::Result;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 
-/// Who connects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Who connects. All but the first have the rights that `config/` gives them and no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum User {
     /// May do everything.
     Admin,
-    /// The operator, with the rights that `config/` gives it and no more.
+    /// The operator where it is at home: on projects and the hub as management, on a cell as its cell controllers.
     Operator,
+    /// The cells in projects, where they claim quota.
+    Quota,
+    /// The cell of this city, on the hub.
+    Cell(String),
 }
 
 impl User {
-    /// The roles of `config/` that the operator has where they are defined.
-    pub(crate) const ROLES: [&str; 3] = ["compute", "compute-cell", "compute-manager"];
-
     /// Its bearer token.
-    pub fn token(self) -> &'static str {
+    pub fn token(&self) -> Cow<'static, str> {
         match self {
-            Self::Admin => "admin-token",
-            Self::Operator => "operator-token",
+            Self::Admin => "admin-token".into(),
+            Self::Operator => "operator-token".into(),
+            Self::Quota => "quota-token".into(),
+            Self::Cell(city) => format!("cell-{city}-token").into(),
         }
     }
 
     /// Its name for the API servers.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> Cow<'static, str> {
         match self {
-            Self::Admin => "admin",
-            Self::Operator => "system:serviceaccount:compute-system:compute-manager",
+            Self::Admin => "admin".into(),
+            Self::Operator => "system:serviceaccount:compute-system:compute-manager".into(),
+            Self::Quota => "system:serviceaccount:compute-system:compute-quota".into(),
+            Self::Cell(city) => format!("system:serviceaccount:compute-system:compute-cell-{city}").into(),
         }
     }
 
     /// Suffix of its kubeconfig files.
-    fn suffix(self) -> &'static str {
+    pub(crate) fn suffix(&self) -> String {
         match self {
-            Self::Admin => "",
-            Self::Operator => ".operator",
+            Self::Admin => String::new(),
+            Self::Operator => ".operator".into(),
+            Self::Quota => ".quota".into(),
+            Self::Cell(city) => format!(".cell-{city}"),
         }
+    }
+
+    /// Everybody whom a testbed with cells in these cities knows.
+    fn all(cities: &[String]) -> Vec<Self> {
+        let cells = cities.iter().cloned().map(Self::Cell);
+        [Self::Admin, Self::Operator, Self::Quota].into_iter().chain(cells).collect()
+    }
+
+    /// Its line in a file of tokens.
+    fn line(&self, uid: usize) -> String {
+        const GROUPS: &str = "system:serviceaccounts,system:serviceaccounts:compute-system";
+        let groups = if *self == Self::Admin { "system:masters" } else { GROUPS };
+        format!("{},{},{uid},\"{groups}\"\n", self.token(), self.name())
     }
 }
 
-/// Writes everything that API servers need to trust each other into `dir`.
-pub fn make(dir: &Path) -> Result<()> {
+/// Writes everything that API servers need to trust each other, and the cells of these cities, into `dir`.
+pub fn make(dir: &Path, cities: &[String]) -> Result<()> {
     let mut ca = CertificateParams::default();
     ca.distinguished_name.push(DnType::CommonName, "testbed-ca");
     ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -65,19 +85,16 @@ pub fn make(dir: &Path) -> Result<()> {
     let signer = KeyPair::generate_for(&rcgen::PKCS_ECDSA_P256_SHA256)?;
     fs::write(dir.join("sa.key"), signer.serialize_pem())?;
     fs::write(dir.join("sa.pub"), signer.public_key_pem())?;
-    let admin = format!("{},{},1,\"system:masters\"", User::Admin.token(), User::Admin.name());
-    let operator = format!(
-        "{},{},2,\"system:serviceaccounts,system:serviceaccounts:compute-system\"",
-        User::Operator.token(),
-        User::Operator.name()
-    );
-    fs::write(dir.join("tokens.csv"), format!("{admin}\n{operator}\n"))?;
+    let users = User::all(cities);
+    let lines: String = users.iter().enumerate().map(|(n, user)| user.line(n)).collect();
+    fs::write(dir.join("tokens.csv"), lines)?;
+    let ours: Vec<_> = users.iter().filter(|user| **user != User::Admin).map(User::name).collect();
     fs::write(
         dir.join("audit.yaml"),
         json!({
             "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"],
             "rules": [
-                { "level": "Metadata", "users": [User::Operator.name()], "omitManagedFields": true },
+                { "level": "Metadata", "users": ours, "omitManagedFields": true },
                 { "level": "None" },
             ],
         })
@@ -87,7 +104,7 @@ pub fn make(dir: &Path) -> Result<()> {
 }
 
 /// Writes the kubeconfig of `user` for the API server `name` on `port`, and returns where.
-pub fn kubeconfig(dir: &Path, name: &str, port: u16, user: User) -> Result<std::path::PathBuf> {
+pub fn kubeconfig(dir: &Path, name: &str, port: u16, user: &User) -> Result<std::path::PathBuf> {
     let path = dir.join(format!("{name}{}.kubeconfig", user.suffix()));
     let ca = STANDARD.encode(fs::read(dir.join("ca.crt"))?);
     let config = json!({

@@ -34,7 +34,7 @@ pub(crate) type Answer = UnsyncBoxBody<Bytes, kube::Error>;
 
 /// A client that adds nothing to what it passes on.
 pub(crate) async fn pass_through(plane: &ControlPlane) -> Result<Client> {
-    let file = Kubeconfig::read_from(plane.kubeconfig(User::Admin))?;
+    let file = Kubeconfig::read_from(plane.kubeconfig(&User::Admin))?;
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
     config.auth_info = kube::config::AuthInfo::default();
     config.default_retry = false;

@@ -31,6 +31,7 @@ use crate::{
             projection,
             triggers::copy_city,
         },
+        ownership,
         references::annotated,
     },
 };
@@ -113,6 +114,19 @@ impl HubCache {
     /// What Karmada made of a deployment's copy.
     pub(super) fn binding_of(&self, namespace: &str, copy: &str) -> Option<Arc<BindingFacts>> {
         self.bindings.get(&ObjectKey::new(namespace, &names::deployment_binding(copy)))
+    }
+
+    /// Uid of the cell that Karmada has bound a copy's deployment to, which the copy's owner reference names; absent while
+    /// it is not known.
+    pub(super) fn cell_of(&self, instance: &Instance) -> Option<String> {
+        let (owner, namespace) = (ownership::controller_of(instance)?, instance.namespace()?);
+        let deployment = self.copies.get(&ObjectKey::new(&namespace, &owner.name))?;
+        if !self.knows_karmada() || !ownership::is_controlled_by(instance, &*deployment) {
+            return None;
+        }
+        let binding = self.binding_of(&namespace, &owner.name).filter(|binding| !binding.terminating)?;
+        let [cluster] = &binding.clusters[..] else { return None };
+        self.clusters.get(&ObjectKey::new("", cluster))?.cell.clone()
     }
 
     /// Whether everything is known that federation reads of the hub.

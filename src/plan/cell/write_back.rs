@@ -97,6 +97,7 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> 
         Rival::Present(other) => {
             return match contest(observed, &desired, other) {
                 Some(write) => Plan::until(vec![Step::Remote(write)], Next::After(recreate)),
+                // What is handed over to us is brought by the watch of our own.
                 None => Plan::until(Vec::new(), Next::After(contested)),
             };
         }
@@ -115,13 +116,16 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> 
 }
 
 /// What to do about a copy that this cell has not written: it is taken over when nobody's name is on it (the Go
-/// operator wrote it), and gives way when it is older than our Instance (the city moved here). Else it stays: a
-/// younger one is another cell's, which got the deployment after us.
+/// operator wrote it), and asked for when it is older than our Instance (the city moved here, or this cell was built anew):
+/// no cell writes what another holds, management hands it over. Else it stays: a younger one is another cell's, which got
+/// the deployment after us.
 fn contest(observed: &Observed, desired: &Desired<'_>, other: &Instance) -> Option<Write<Hub>> {
     match ownership::holder(other, &observed.cell) {
         Holder::Unmarked => instance_copy::ensure(&desired.copy, Some(other)),
         Holder::Other if other.creation_timestamp() < observed.instance.as_ref()?.creation_timestamp() => {
-            Write::delete(other)
+            let is_asked_for = ownership::asking_cell(other) == Some(&observed.cell);
+            let ask = json!({ "metadata": { "annotations": { annotation::CLAIMED_BY_CELL: observed.cell } } });
+            (!is_asked_for).then(|| Write::amend(manager::WRITE_BACK, ask, other))
         }
         // This cell's is brought by the watch; a younger one of another cell stays.
         Holder::ThisCell | Holder::Other => None,

@@ -156,10 +156,17 @@ fn a_copy_that_is_not_ours_is_adopted_taken_over_or_left() {
     };
     let unnamed = contest(&|o| drop(o.metadata.labels.as_mut().unwrap().remove(label::CELL_UID)));
     assert!(matches!(unnamed, Some(Op::Apply { .. })), "the Go operator's");
-    assert!(
-        matches!(contest(&|o| by(o, "cell-b", "2026-01-01T00:00:05Z")), Some(Op::Delete { .. })),
-        "the city moved here"
-    );
+    let Some(Op::Merge { body, .. }) = contest(&|o| by(o, "cell-b", "2026-01-01T00:00:05Z")) else {
+        panic!("the city moved here: it is asked for, and nothing else is done to it")
+    };
+    let asked = json!({ "annotations": { annotation::CLAIMED_BY_CELL: "cell-a" }, "uid": "c", "resourceVersion": "9" });
+    assert_eq!(body, json!({ "metadata": asked }));
+    let asking = |o: &mut Instance, cell: &str| {
+        by(o, "cell-b", "2026-01-01T00:00:05Z");
+        o.metadata.annotations = Some(BTreeMap::from([(annotation::CLAIMED_BY_CELL.to_owned(), cell.to_owned())]));
+    };
+    assert_eq!(contest(&|o| asking(o, "cell-a")), None, "once");
+    assert!(contest(&|o| asking(o, "cell-c")).is_some(), "whoever else asks");
     assert_eq!(contest(&|o| by(o, "cell-b", "2026-01-01T00:00:15Z")), None, "the city moved there");
     assert_eq!(contest(&|o| by(o, "cell-a", "2026-01-01T00:00:05Z")), None, "our own, not seen yet");
     let gone = seen.with(|observed| plan(&Observed { rival: Rival::Absent, ..observed.clone() }, NOW));

@@ -26,6 +26,9 @@ pub struct ClusterFacts {
     pub draining: bool,
     /// Whether it is on its way out: the scheduler takes everything away from it.
     pub deleting: bool,
+    /// Uid of the cell that it is, by which that marks what it writes back; absent where Karmada did not note it.
+    #[serde(default)]
+    pub cell: Option<String>,
     /// Generation of its spec, in which taints stand.
     pub generation: i64,
 }
@@ -47,7 +50,8 @@ impl ClusterFacts {
         };
         let theirs = cluster.spec.taints.iter().filter(|taint| !taint.key.starts_with(KARMADA_TAINTS));
         let taints = theirs.map(shown).collect();
-        Self { city, label, ready, obstacle, taints, draining, deleting, generation }
+        let cell = Some(cluster.spec.id).filter(|id| !id.is_empty());
+        Self { city, label, ready, obstacle, taints, draining, deleting, cell, generation }
     }
 
     /// One that carries a label, and is able.
@@ -61,6 +65,7 @@ impl ClusterFacts {
             taints: Vec::new(),
             draining: false,
             deleting: false,
+            cell: None,
             generation: 1,
         }
     }
@@ -143,7 +148,8 @@ mod tests {
     fn a_cluster_is_able_when_the_scheduler_would_bring_something_new_there() {
         let able = facts(|_| ());
         assert_eq!((able.label.as_deref(), able.city.as_ref().map(CityCode::as_str)), (Some("DFW"), Some("dfw")));
-        assert_eq!((able.is_able(), able.is_leaving(), able.generation), (Ok(()), false, 3));
+        assert_eq!((able.is_able(), able.is_leaving(), able.generation, able.cell), (Ok(()), false, 3, None));
+        assert_eq!(facts(|c| c["spec"]["id"] = json!("cell-a")).cell.as_deref(), Some("cell-a"));
         let taint = |effect: &str| json!([{ "key": "maintenance", "effect": effect }]);
         let cases: [(&str, Edit, &str); 5] = [
             (

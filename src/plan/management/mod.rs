@@ -14,6 +14,7 @@ pub mod fan_out;
 pub mod federate;
 mod federation_status;
 pub mod guard;
+mod hand_over;
 pub mod karmada_version;
 pub mod labels;
 pub mod later;

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
-use super::unheard;
+use super::{hand_over, unheard};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
@@ -121,6 +121,9 @@ pub struct Observed {
     pub deployment: Option<Shared<WorkloadDeployment>>,
     /// The projection.
     pub projection: Option<Shared<Instance>>,
+    /// Uid of the cell that Karmada has bound the source's deployment to; absent while it is not known.
+    #[serde(default)]
+    pub bound: Option<String>,
 }
 
 /// A hub Instance that cannot be shown, and why.
@@ -144,6 +147,9 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Project, Hub>, Mispl
         },
     };
     let misplaced = misplaced.into_iter().chain(foreign);
+    // Whose a copy is does not depend on whether it can be shown.
+    let handed = observed.source.as_deref().and_then(|source| hand_over::plan(source, observed.bound.as_deref()));
+    let steps = steps.into_iter().chain(handed.map(Step::Remote)).collect();
     Plan::writes(steps).with(misplaced.map(|(instance, why)| Misplaced { instance: instance.clone(), why }))
 }
 

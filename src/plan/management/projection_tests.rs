@@ -45,6 +45,7 @@ fn observed(
         foreign: Vec::new(),
         deployment: deployment.map(|deployment| deployment.clone().into()),
         projection: projection.map(shared),
+        bound: None,
     }
 }
 

@@ -45,7 +45,7 @@ async fn hub() -> Lent<Hub> {
         let bed = bed(Options { provider: false, ..Options::default() }).await;
         let client = |name: &'static str| {
             let file =
-                if name == "hub" { &bed.hub } else { bed.cell(name).unwrap() }.kubeconfig(testbed::pki::User::Admin);
+                if name == "hub" { &bed.hub } else { bed.cell(name).unwrap() }.kubeconfig(&testbed::pki::User::Admin);
             async move { testbed::control_plane::client(&file).await.unwrap() }
         };
         let (hub, dfw, ord) = (client("hub").await, client("dfw").await, client("ord").await);

@@ -11,7 +11,7 @@ use crate::common::{binary, workload};
 fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {
     RUNTIME.block_on(async {
         let hub = hub().await;
-        let project = testbed::control_plane::client(&hub.bed.project.kubeconfig(User::Admin)).await.unwrap();
+        let project = testbed::control_plane::client(&hub.bed.project.kubeconfig(&User::Admin)).await.unwrap();
         let name = format!("fact-{:06x}", fastrand::u32(..0x0100_0000));
         let made =
             apply(&project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;

@@ -33,7 +33,7 @@ impl Walls {
         let port = free_port().unwrap();
         let mut walls = {
             world.operators[0].process.kill();
-            let (dir, file) = (world.bed.dir(), world.bed.milo.as_ref().unwrap().kubeconfig(User::Operator));
+            let (dir, file) = (world.bed.dir(), world.bed.milo.as_ref().unwrap().kubeconfig(&User::Operator));
             put(dir, &certificates, "server");
             let config = format!(
                 "{PERIODS}discovery:\n  mode: milo\n  discoveryKubeconfigPath: {0}\n  projectKubeconfigPath: {0}\n\
@@ -41,8 +41,8 @@ impl Walls {
                 file.display(),
                 certificates.display()
             );
-            let project = format!("--kubeconfig={}", world.bed.project.kubeconfig(User::Operator).display());
-            let hub = format!("--federation-kubeconfig={}", world.bed.hub.kubeconfig(User::Operator).display());
+            let project = format!("--kubeconfig={}", world.bed.project.kubeconfig(&User::Operator).display());
+            let hub = format!("--federation-kubeconfig={}", world.bed.hub.kubeconfig(&User::Operator).display());
             let flags = ["--enable-management-controllers=true", &project, &hub];
             world.operators[0] = Operator::with_config(dir, binary(), "operator-management", &config, &flags).unwrap();
             Self { world, alpha, certificates }
@@ -100,7 +100,7 @@ impl Walls {
 
     /// The tenant, as Milo says who she is, or without.
     async fn ada(&self, project: Option<&str>) -> Client {
-        let file = Kubeconfig::read_from(self.world.bed.project.kubeconfig(User::Admin)).unwrap();
+        let file = Kubeconfig::read_from(self.world.bed.project.kubeconfig(&User::Admin)).unwrap();
         let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
         config.headers.push((HeaderName::from_static("impersonate-user"), HeaderValue::from_static("ada")));
         if let Some(project) = project {

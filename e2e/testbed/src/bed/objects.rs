@@ -4,8 +4,9 @@ use std::{fs, path::Path};
 
 use anyhow::{Result, bail};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
-    Client,
+    Client, ResourceExt,
     api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
 use serde_json::json;
@@ -22,6 +23,19 @@ pub async fn interpreter(hub: &Client) -> Result<()> {
     eventually("the interpreter", || manifests::apply(hub, &text)).await
 }
 
+/// The uid of a cell, which Karmada notes of a cluster that joins.
+async fn uid(cell: &ControlPlane) -> Result<String> {
+    let namespaces: Api<Namespace> = Api::all(cell.client().await?);
+    Ok(namespaces.get_metadata("kube-system").await?.uid().unwrap_or_default())
+}
+
+/// Gives the cell of a city a user of its own on the hub, as `config/` has it.
+pub(super) async fn admit(hub: &Client, city: &str, cell: &ControlPlane) -> Result<()> {
+    let text = fs::read_to_string(binaries::root().join("config/base/cell-access/user.yaml"))?;
+    let text = text.replace("name-of-cell", city).replace("uid-of-cell", &uid(cell).await?);
+    manifests::apply(hub, &text).await
+}
+
 /// Makes a cell a member of the hub.
 pub(super) async fn register(hub: &Client, dir: &Path, city: &str, cell: &ControlPlane) -> Result<()> {
     let ca = STANDARD.encode(fs::read(dir.join("ca.crt"))?);
@@ -32,14 +46,14 @@ pub(super) async fn register(hub: &Client, dir: &Path, city: &str, cell: &Contro
     }
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": "karmada-cluster" },
-        "data": { "token": STANDARD.encode(User::Admin.token()), "caBundle": ca },
+        "data": { "token": STANDARD.encode(&*User::Admin.token()), "caBundle": ca },
     });
     manifests::apply_value(hub, secret).await?;
     let cluster = json!({
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
         "metadata": { "name": name, "labels": { CITY: city } },
         "spec": {
-            "syncMode": "Push", "apiEndpoint": format!("https://127.0.0.1:{}", cell.port()),
+            "id": uid(cell).await?, "syncMode": "Push", "apiEndpoint": format!("https://127.0.0.1:{}", cell.port()),
             "secretRef": { "namespace": "karmada-cluster", "name": name },
         },
     });

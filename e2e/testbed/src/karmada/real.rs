@@ -55,7 +55,7 @@ impl Real {
         for file in yaml_files(&crds.join("charts/karmada/_crds/bases"))? {
             manifests::apply(&client, &fs::read_to_string(&file)?).await.with_context(|| file.display().to_string())?;
         }
-        let kubeconfig = hub.kubeconfig(User::Admin).display().to_string();
+        let kubeconfig = hub.kubeconfig(&User::Admin).display().to_string();
         let file = |name: &str| dir.join(name).display().to_string();
         let limits = ["--kube-api-qps=400", "--kube-api-burst=800"];
         let (api, hook) = (free_port()?, free_port()?);

@@ -73,8 +73,8 @@ impl Milo {
         *table.own.lock().unwrap_or_else(PoisonError::into_inner) = Some(pass_through(own).await?);
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        for user in [User::Admin, User::Operator] {
-            pki::kubeconfig(dir, "milo", port, user)?;
+        for user in [User::Admin, User::Operator, User::Quota] {
+            pki::kubeconfig(dir, "milo", port, &user)?;
         }
         let tls = tls(dir)?;
         let served = table.clone();
@@ -85,8 +85,8 @@ impl Milo {
     }
 
     /// A kubeconfig of the host.
-    pub fn kubeconfig(&self, user: User) -> std::path::PathBuf {
-        self.dir.join(format!("milo{}.kubeconfig", if user == User::Admin { "" } else { ".operator" }))
+    pub fn kubeconfig(&self, user: &User) -> std::path::PathBuf {
+        self.dir.join(format!("milo{}.kubeconfig", user.suffix()))
     }
 
     /// Serves this control plane under this project's path.

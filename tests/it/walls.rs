@@ -1,0 +1,243 @@
+//! What a cell's credentials are good for on the hub, and what keeps one cell from what another holds.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
+use http::{Method, Request};
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResource;
+use kube::{
+    Client, ResourceExt,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use testbed::{control_plane::client, pki::User};
+
+use crate::common::{
+    RUNTIME, World, api, apply,
+    beds::{Wish, alone, shared},
+    delete, eventually, get, merge, never, path, ready, workload,
+};
+
+const CELL: &str = "compute.datumapis.com/cell-uid";
+const ASKS: &str = "compute.datumapis.com/claimed-by-cell";
+const INSTANCE: &str = "web-p-dfw-0";
+
+/// What every user of a Kubernetes API server may do: ask about himself.
+const EVERYBODY: [(&str, &str); 3] = [
+    ("authentication.k8s.io/selfsubjectreviews", "create"),
+    ("authorization.k8s.io/selfsubjectaccessreviews", "create"),
+    ("authorization.k8s.io/selfsubjectrulesreviews", "create"),
+];
+
+/// What docs/security.md lists: resources by group, and verbs.
+fn listed() -> BTreeSet<(String, String)> {
+    let page = std::fs::read_to_string(path("docs/security.md")).unwrap();
+    let section = page.split("\n## What a cell's credentials are good for\n").nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let mut listed = BTreeSet::new();
+    for row in section.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        for verb in cells[2].split(", ") {
+            listed.insert((format!("compute.datumapis.com/{}", cells[1].trim_matches('`')), verb.to_owned()));
+        }
+    }
+    listed
+}
+
+/// A request that uses a verb, and changes nothing.
+fn attempt(root: &str, resource: &APIResource, verb: &str) -> Request<Vec<u8>> {
+    let (plural, subresource) = resource.name.split_once('/').unwrap_or((&resource.name, ""));
+    let namespace = if resource.namespaced { "/namespaces/default" } else { "" };
+    let collection = format!("{root}{namespace}/{plural}");
+    let one = [&collection, "nobody", subresource].iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>();
+    let one = one.join("/");
+    let dry = "dryRun=All";
+    let (method, uri) = match verb {
+        "get" => (Method::GET, one),
+        "list" => (Method::GET, format!("{collection}?limit=1")),
+        "watch" => (Method::GET, format!("{collection}?watch=true&timeoutSeconds=1")),
+        "create" if subresource.is_empty() => (Method::POST, format!("{collection}?{dry}")),
+        "create" => (Method::POST, format!("{one}?{dry}")),
+        "update" => (Method::PUT, format!("{one}?{dry}")),
+        "patch" => (Method::PATCH, format!("{one}?{dry}")),
+        "delete" => (Method::DELETE, format!("{one}?{dry}")),
+        "deletecollection" => (Method::DELETE, format!("{collection}?{dry}")),
+        other => panic!("{other} is a verb that this test does not know"),
+    };
+    let kind = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    Request::builder().method(method).uri(uri).header("content-type", kind).body(b"{}".to_vec()).unwrap()
+}
+
+/// Every resource of an API server, with the path that its group is served at.
+async fn resources(client: &Client) -> Vec<(String, String, APIResource)> {
+    let mut found = Vec::new();
+    for resource in client.list_core_api_resources("v1").await.unwrap().resources {
+        found.push(("/api/v1".to_owned(), format!("/{}", resource.name), resource));
+    }
+    for group in client.list_api_groups().await.unwrap().groups {
+        for version in &group.versions {
+            for resource in client.list_api_group_resources(&version.group_version).await.unwrap().resources {
+                let name = format!("{}/{}", group.name, resource.name);
+                found.push((format!("/apis/{}", version.group_version), name, resource));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn a_cells_credentials_open_what_the_page_lists_and_nothing_else() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let cell = client(&visit.bed.hub.kubeconfig(&User::Cell("ams".into()))).await.unwrap();
+        let (mut tried, mut open) = (0, BTreeSet::new());
+        for (root, name, resource) in resources(&visit.hub).await {
+            for verb in &resource.verbs {
+                tried += 1;
+                let answer = cell.send(attempt(&root, &resource, verb).map(kube::client::Body::from)).await;
+                let code = answer.unwrap().status().as_u16();
+                assert_ne!(code, 401, "the hub knows the user");
+                if code != 403 {
+                    open.insert((name.clone(), verb.clone()));
+                }
+            }
+        }
+        assert!(tried > 300, "the hub serves more than {tried} verbs");
+        let everybody = EVERYBODY.map(|(resource, verb)| (resource.to_owned(), verb.to_owned()));
+        let mut expected = listed();
+        // A right without a resource of its own: nothing is served under it.
+        let unserved = |entry: &(String, String)| entry.0.ends_with("/finalizers") || entry.0.ends_with("/cells");
+        expected.retain(|entry| !unserved(entry));
+        expected.extend(everybody);
+        assert_eq!(open, expected);
+    });
+}
+
+/// What becomes of an attempt: nothing when it is let through, else the words of the refusal.
+fn refusal<T>(result: kube::Result<T>) -> Option<String> {
+    match result {
+        Ok(_) => None,
+        Err(kube::Error::Api(status)) if status.code == 403 => Some(status.message.clone()),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// A cell's own client for Instances in a namespace of the hub.
+async fn as_cell(file: &Path, namespace: &str) -> kube::Api<DynamicObject> {
+    api(&client(file).await.unwrap(), "Instance", namespace)
+}
+
+/// Attempts of a cell to write what another holds, each by name with the merge patch that it sends.
+fn attacks(thief: &str) -> Vec<(&'static str, Value)> {
+    vec![
+        ("its cell", json!({ "metadata": { "labels": { CELL: thief } } })),
+        ("nobody's", json!({ "metadata": { "labels": { CELL: null } } })),
+        ("a label", json!({ "metadata": { "labels": { "app": "stolen" } } })),
+        ("an annotation", json!({ "metadata": { "annotations": { "note": "x" } } })),
+        ("more than asked for", json!({ "metadata": { "annotations": { ASKS: thief, "note": "x" } } })),
+        ("asked for in another's name", json!({ "metadata": { "annotations": { ASKS: "somebody" } } })),
+        ("a finalizer", json!({ "metadata": { "finalizers": ["example.com/mine"] } })),
+        ("its owner", json!({ "metadata": { "ownerReferences": null } })),
+        ("its spec", json!({ "spec": { "networkInterfaces": [] } })),
+    ]
+}
+
+/// What a cell makes itself, in ways that it may not.
+fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)> {
+    let made = |edit: &dyn Fn(&mut Value)| {
+        let mut object = own.clone();
+        object["metadata"]["name"] = json!("forged-0");
+        object["metadata"]["labels"][CELL] = json!(uid);
+        edit(&mut object);
+        object
+    };
+    let labels = |key: &'static str, value: &'static str| made(&move |o| o["metadata"]["labels"][key] = json!(value));
+    vec![
+        ("another cell's", "may not write", labels(CELL, "another")),
+        ("no cell's", "may not write", made(&|o| o["metadata"]["labels"][CELL] = Value::Null)),
+        ("another project's", "same of its project", labels("meta.datumapis.com/upstream-cluster-name", "cluster-x")),
+        ("another namespace's", "same of its project", labels("meta.datumapis.com/upstream-namespace", "other")),
+        ("without an owner", "owned by", made(&|o| o["metadata"]["ownerReferences"] = json!([]))),
+        ("another deployment's", "owned by", labels("compute.datumapis.com/workload-deployment-name", "other")),
+        ("one that stays", "no finalizer", made(&|o| o["metadata"]["finalizers"] = json!(["example.com/mine"]))),
+    ]
+}
+
+async fn copy(world: &World, hub: &str) -> Option<DynamicObject> {
+    get(&world.hub, "Instance", hub, INSTANCE).await
+}
+
+/// Waits until the hub has the Instance of this city with the cell's uid on it.
+async fn written_back(world: &World, hub: &str, uid: &str) -> DynamicObject {
+    eventually("the copy is this cell's", || async {
+        let copy = copy(world, hub).await.ok_or("no copy")?;
+        let held = copy.labels().get(CELL).is_some_and(|cell| cell == uid) && !copy.annotations().contains_key(ASKS);
+        if held { Ok(copy) } else { Err(format!("{:?} {:?}", copy.labels(), copy.annotations())) }
+    })
+    .await
+}
+
+#[test]
+fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish::default()).await;
+        let (ns, hub) = world.namespace("held").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(&world, &ns, "web", 1).await;
+        let mut uids = BTreeMap::new();
+        for (city, cell) in [("dfw", &world.dfw), ("ord", &world.ord)] {
+            uids.insert(city, get(cell, "Namespace", "", "kube-system").await.unwrap().uid().unwrap());
+        }
+        let held = written_back(&world, &hub, &uids["dfw"]).await;
+        let thief = as_cell(&world.bed.hub.kubeconfig(&User::Cell("ord".into())), &hub).await;
+
+        let params = PatchParams::default();
+        for (what, patch) in attacks(&uids["ord"]) {
+            let refused = refusal(thief.patch(INSTANCE, &params, &Patch::Merge(&patch)).await);
+            assert!(refused.as_ref().is_some_and(|why| why.contains(&uids["dfw"])), "{what}: {refused:?}");
+        }
+        let status = json!({ "status": { "conditions": [] } });
+        assert!(refusal(thief.patch_status(INSTANCE, &params, &Patch::Merge(&status)).await).is_some());
+        assert!(refusal(thief.delete(INSTANCE, &DeleteParams::default()).await).is_some());
+        let mut own = serde_json::to_value(&held).unwrap();
+        let metadata = own["metadata"].as_object_mut().unwrap();
+        for field in ["uid", "resourceVersion", "managedFields", "creationTimestamp", "generation"] {
+            metadata.remove(field);
+        }
+        for (what, words, object) in forgeries(&own, &uids["ord"]) {
+            let object: DynamicObject = serde_json::from_value(object).unwrap();
+            let refused = refusal(thief.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await);
+            assert!(refused.as_ref().is_some_and(|why| why.contains(words)), "{what}: {refused:?}");
+        }
+        // It may ask; but Karmada has not bound the deployment to it, and nobody hands anything over.
+        let asks = json!({ "metadata": { "annotations": { ASKS: uids["ord"] } } });
+        thief.patch(INSTANCE, &params, &Patch::Merge(&asks)).await.unwrap();
+        never("the copy is another's", || async {
+            copy(&world, &hub).await.filter(|copy| copy.labels()[CELL] != uids["dfw"])
+        })
+        .await;
+
+        // The cell was built anew: what it runs is on the hub under the uid that it had.
+        let created = held.creation_timestamp().unwrap().0;
+        world_older_than(created).await;
+        let former = json!({ "metadata": { "labels": { CELL: "the-former" }, "annotations": { ASKS: null } } });
+        merge(&world.hub, "Instance", &hub, INSTANCE, former).await;
+        delete(&world.dfw, "Instance", &hub, INSTANCE).await;
+        let handed = written_back(&world, &hub, &uids["dfw"]).await;
+        assert_eq!(handed.uid(), held.uid(), "handed over, not made anew");
+        ready(&world, &ns, "web", 1).await;
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}
+
+/// Waits until what is made now is younger than what was made then, in the whole seconds that API servers note.
+async fn world_older_than(then: Timestamp) {
+    eventually("a second has passed", || async {
+        if Timestamp::now().as_second() > then.as_second() { Ok(()) } else { Err("not yet".into()) }
+    })
+    .await;
+}
