@@ -13,6 +13,7 @@ mod served;
 mod size;
 #[path = "../common/skipping.rs"]
 mod skipping;
+mod supply;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

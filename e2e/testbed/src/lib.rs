@@ -20,5 +20,6 @@ mod prepared;
 pub mod process;
 pub mod provider;
 mod proxy;
+pub mod supply;
 
 pub use bed::{Options, Testbed, eventually};

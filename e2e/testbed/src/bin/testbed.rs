@@ -17,6 +17,7 @@ use testbed::{
     karmada::Flavour,
     operator::{self, Operator},
     process::{is_alive, signal},
+    supply,
 };
 use tokio::time::Instant;
 
@@ -46,6 +47,8 @@ enum Verb {
     },
     /// Write the Grafana board anew
     Board,
+    /// Print the bill of materials of the operator's binary, in CycloneDX's JSON
+    Sbom,
     /// Serve in the foreground; `up` starts this
     #[command(hide = true)]
     Serve(Wanted),
@@ -120,6 +123,7 @@ async fn main() -> ExitCode {
         Verb::Down => down().await,
         Verb::Status => return status(),
         Verb::Board => fs::write(binaries::root().join(dashboard::FILE), dashboard::text()).map_err(Into::into),
+        Verb::Sbom => supply::bill_of_materials().map(|bill| println!("{bill:#}")),
         Verb::Serve(wanted) => serve(&wanted).await,
         Verb::E2e { wanted, chainsaw } => return e2e(wanted, &chainsaw).await.unwrap_or_else(complain),
     };

@@ -1,0 +1,134 @@
+//! What the binary is made of: licences and sources are those that `deny.toml` takes, and the bill of materials names
+//! everything. What needs a database from outside (known vulnerabilities) is left to cargo-deny, where a machine has it:
+//! `.github/workflows/supply.yaml`.
+
+use std::{collections::BTreeSet, fs};
+
+use serde_json::Value;
+
+use super::root;
+
+/// Every package that a build on Linux needs, its tests included.
+fn packages() -> Vec<Value> {
+    testbed::supply::metadata().unwrap()["packages"].as_array().unwrap().clone()
+}
+
+/// The entries of a list in `deny.toml`: one a line, in quotes.
+fn entries(list: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join("deny.toml")).unwrap();
+    let from = text.split(&format!("\n{list} = [\n")).nth(1).unwrap_or_else(|| panic!("no list {list}"));
+    let lines = from.lines().take_while(|line| *line != "]");
+    lines.filter_map(|line| line.split('"').nth(1)).map(str::to_owned).collect()
+}
+
+/// Whether an SPDX expression can be met with these licences: `OR` offers, `AND` demands, parentheses group. A slash is
+/// what `OR` was before.
+fn is_met(expression: &str, allowed: &BTreeSet<String>) -> bool {
+    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
+    let tokens: Vec<&str> = spaced.split_whitespace().collect();
+    let mut at = 0;
+    let met = offers(&tokens, &mut at, allowed);
+    assert_eq!(at, tokens.len(), "{expression:?} is no expression");
+    met
+}
+
+fn offers(tokens: &[&str], at: &mut usize, allowed: &BTreeSet<String>) -> bool {
+    let mut met = demands(tokens, at, allowed);
+    while tokens.get(*at) == Some(&"OR") {
+        *at += 1;
+        met |= demands(tokens, at, allowed);
+    }
+    met
+}
+
+fn demands(tokens: &[&str], at: &mut usize, allowed: &BTreeSet<String>) -> bool {
+    let mut met = one(tokens, at, allowed);
+    while tokens.get(*at) == Some(&"AND") {
+        *at += 1;
+        met &= one(tokens, at, allowed);
+    }
+    met
+}
+
+fn one(tokens: &[&str], at: &mut usize, allowed: &BTreeSet<String>) -> bool {
+    let token = tokens[*at];
+    *at += 1;
+    if token == "(" {
+        let met = offers(tokens, at, allowed);
+        assert_eq!(tokens.get(*at), Some(&")"));
+        *at += 1;
+        return met;
+    }
+    let mut name = token.to_owned();
+    if tokens.get(*at) == Some(&"WITH") {
+        name = format!("{name} WITH {}", tokens[*at + 1]);
+        *at += 2;
+    }
+    allowed.contains(&name)
+}
+
+#[test]
+fn every_licence_is_one_that_is_taken_and_none_is_listed_in_vain() {
+    let (packages, allowed) = (packages(), entries("allow"));
+    assert!(packages.len() > 100);
+    let licence = |package: &Value| package["license"].as_str().unwrap_or("none").to_owned();
+    let unmet: Vec<String> = packages
+        .iter()
+        .filter(|package| !is_met(&licence(package), &allowed))
+        .map(|package| format!("{}: {}", package["name"], licence(package)))
+        .collect();
+    assert_eq!(unmet, Vec::<String>::new());
+    for name in &allowed {
+        let without: BTreeSet<String> = allowed.iter().filter(|other| *other != name).cloned().collect();
+        assert!(packages.iter().any(|package| !is_met(&licence(package), &without)), "{name} is needed by nothing");
+    }
+}
+
+#[test]
+fn every_package_comes_from_the_registry() {
+    let known = entries("allow-registry");
+    for package in packages() {
+        match package["source"].as_str() {
+            None => assert!(["compute-operator", "testbed"].contains(&package["name"].as_str().unwrap()), "{package}"),
+            Some(source) => assert!(known.contains(source.trim_start_matches("registry+")), "{}: {source}", package["name"]),
+        }
+    }
+}
+
+#[test]
+fn expressions_are_read_as_they_are_meant() {
+    let allowed: BTreeSet<String> = ["MIT", "ISC", "Apache-2.0 WITH LLVM-exception"].map(str::to_owned).into();
+    for (expression, met) in [
+        ("MIT", true),
+        ("GPL-3.0", false),
+        ("MIT OR GPL-3.0", true),
+        ("GPL-3.0/MIT", true),
+        ("MIT AND GPL-3.0", false),
+        ("MIT AND (GPL-3.0 OR ISC)", true),
+        ("(MIT OR ISC) AND GPL-3.0", false),
+        ("Apache-2.0 WITH LLVM-exception OR Apache-2.0", true),
+        ("Apache-2.0", false),
+    ] {
+        assert_eq!(is_met(expression, &allowed), met, "{expression}");
+    }
+}
+
+#[test]
+fn the_bill_of_materials_names_what_the_lock_file_holds() {
+    let bill = testbed::supply::bill_of_materials().unwrap();
+    assert_eq!((&bill["bomFormat"], &bill["specVersion"]), (&Value::from("CycloneDX"), &Value::from("1.5")));
+    let lock = fs::read_to_string(root().join("Cargo.lock")).unwrap();
+    let listed = bill["components"].as_array().unwrap();
+    for component in listed {
+        let text = |field: &str| component[field].as_str().unwrap();
+        let entry = format!("name = \"{}\"\nversion = \"{}\"\n", text("name"), text("version"));
+        assert!(lock.contains(&entry), "{component}");
+        assert!(lock.contains(component["hashes"][0]["content"].as_str().unwrap()), "{component}");
+        assert!(text("purl").starts_with("pkg:cargo/"), "{component}");
+        assert!(component["licenses"][0]["expression"].is_string(), "{component}");
+    }
+    // What is built into the binary, and not what only tests need.
+    let names: BTreeSet<&str> = listed.iter().map(|component| component["name"].as_str().unwrap()).collect();
+    assert!(["kube-client", "rustls", "tokio"].iter().all(|name| names.contains(name)), "{names:?}");
+    assert!(["proptest", "mlua", "testbed"].iter().all(|name| !names.contains(name)), "{names:?}");
+}
