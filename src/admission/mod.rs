@@ -96,7 +96,7 @@ pub async fn start(
     let entry = health.watch(tls::WHAT.into());
     tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
     let webhooks = Arc::new(Webhooks { planes, resolvers, room: Room::default() });
-    Ok(tokio::spawn(server::serve(listener, certificate, router(webhooks), stop)))
+    Ok(tokio::spawn(server::serve(listener, certificate, router(webhooks), server::Limits::default(), stop)))
 }
 
 fn router(webhooks: Arc<Webhooks>) -> Router {

@@ -8,14 +8,14 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use hyper::server::conn::http1;
-use hyper_util::{
-    rt::{TokioIo, TokioTimer},
-    service::TowerToHyperService,
+use hyper::{
+    server::conn::http1,
+    service::{Service, service_fn},
 };
+use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tokio::{
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -36,8 +36,22 @@ const MAX_CONNECTIONS: usize = 512;
 /// Longest handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Longest wait for the next request of a connection, or for the rest of its head.
-const HEAD: Duration = Duration::from_secs(30);
+/// How long a connection may be quiet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// From its handshake to the end of its first request's head.
+    pub(super) first: Duration,
+    /// From one request to the next, each with its answer.
+    pub(super) next: Duration,
+}
+
+impl Default for Limits {
+    /// API servers send at once where they connect, and give a connection up after 90 s without a request. Here it takes
+    /// longer, so that none is cut just when the next request is sent into it.
+    fn default() -> Self {
+        Self { first: Duration::from_secs(10), next: Duration::from_secs(150) }
+    }
+}
 
 /// Longest wait for a request's body, and for room to hold it.
 const BODY: Duration = Duration::from_secs(5);
@@ -49,7 +63,13 @@ const DRAIN: Duration = Duration::from_secs(3);
 const LAST: Duration = Duration::from_secs(3);
 
 /// Serves until a while after `stop`.
-pub(super) async fn serve(listener: TcpListener, certificate: Certificate, router: Router, stop: CancellationToken) {
+pub(super) async fn serve(
+    listener: TcpListener,
+    certificate: Certificate,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) {
     let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let (mut connections, ended) = (JoinSet::new(), CancellationToken::new());
     let drained = async {
@@ -67,7 +87,7 @@ pub(super) async fn serve(listener: TcpListener, certificate: Certificate, route
         let Some(config) = certificate.current() else { continue };
         let (router, ended) = (router.clone(), ended.clone());
         connections.spawn(async move {
-            connection(stream, TlsAcceptor::from(config), router, ended).await;
+            connection(stream, TlsAcceptor::from(config), router, limits, ended).await;
             drop(permit);
         });
     }
@@ -93,7 +113,13 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, Op
     }
 }
 
-async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router, ended: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    tls: TlsAcceptor,
+    router: Router,
+    limits: Limits,
+    ended: CancellationToken,
+) {
     let _ = stream.set_nodelay(true);
     let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -101,15 +127,29 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router, ended: 
         Ok(Err(error)) => return tracing::debug!(%error, "no TLS"),
         Err(_) => return,
     };
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
-    let serving = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+    let (begun, requests) = watch::channel(());
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |request| {
+        begun.send_replace(());
+        router.call(request)
+    });
+    // hyper's own limit is for heads alone, and the same for the first as for the next, which may be long in coming.
+    let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     tokio::select! {
         _ = &mut serving => return,
+        () = quiet(requests, limits) => return,
         () = ended.cancelled() => serving.as_mut().graceful_shutdown(),
     }
     let _ = serving.await;
+}
+
+/// Until a connection has been quiet for too long. That ends one as well whose answer nobody reads.
+async fn quiet(mut requests: watch::Receiver<()>, limits: Limits) {
+    let mut limit = limits.first;
+    while let Ok(Ok(())) = timeout(limit, requests.changed()).await {
+        limit = limits.next;
+    }
 }
 
 /// How much of bodies is held.

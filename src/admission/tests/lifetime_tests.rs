@@ -87,3 +87,62 @@ async fn without_a_name_of_our_own_nothing_is_served() {
     assert_eq!(health.waiting().len(), 1, "no certificate has been read yet");
     stop.cancel();
 }
+
+/// A server of nothing, on which connections may be quiet for so long.
+async fn quiet_server(bed: &Bed, limits: server::Limits) -> SocketAddr {
+    let (health, certificate) = (Health::default(), tls::Certificate::default());
+    let files = Files { certificate: bed.dir.join("tls.crt"), key: bed.dir.join("tls.key"), client_ca: None };
+    tokio::spawn(certificate.clone().keep(files, health.watch(tls::WHAT.into()), bed.stop.clone()));
+    while !health.waiting().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let at = listener.local_addr().unwrap();
+    tokio::spawn(server::serve(listener, certificate, Router::new(), limits, bed.stop.clone()));
+    at
+}
+
+#[tokio::test]
+async fn a_quiet_connection_is_cut_and_one_in_use_is_not() {
+    const LONG: Duration = Duration::from_mins(5);
+    const SHORT: Duration = Duration::from_millis(400);
+    let bed = bed(false).await;
+    let roots = || {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(bed.dir.join("tls.crt")).unwrap()).unwrap();
+        roots
+    };
+    let request = b"GET /elsewhere HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+    // Nothing is asked, or never to the end of the head.
+    let at = quiet_server(&bed, server::Limits { first: SHORT, next: LONG }).await;
+    for said in [&b""[..], b"GET /else"] {
+        let mut stream = connect(at, roots()).await.unwrap();
+        stream.write_all(said).await.unwrap();
+        assert_eq!(tokio::time::timeout(LONG, answer(stream)).await.unwrap().0, 0);
+    }
+    // Whoever has asked once may take its time.
+    let mut stream = connect(at, roots()).await.unwrap();
+    for _ in 0..2 {
+        stream.write_all(request).await.unwrap();
+        assert!(one_answer(&mut stream).await.starts_with("HTTP/1.1 404"));
+        let more = tokio::time::timeout(2 * SHORT, stream.read_u8()).await;
+        assert!(more.is_err(), "it stays open: {more:?}");
+    }
+
+    // But not for ever.
+    let at = quiet_server(&bed, server::Limits { first: LONG, next: SHORT }).await;
+    let mut stream = connect(at, roots()).await.unwrap();
+    stream.write_all(request).await.unwrap();
+    assert!(one_answer(&mut stream).await.starts_with("HTTP/1.1 404"));
+    assert_eq!(tokio::time::timeout(LONG, answer(stream)).await.unwrap().0, 0);
+}
+
+/// The head of an answer without a body, of a connection that stays open.
+async fn one_answer(stream: &mut (impl AsyncReadExt + Unpin)) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    String::from_utf8(head).unwrap()
+}

@@ -1,6 +1,6 @@
 //! The admission webhooks as a project's own API server asks them, under the configuration of `config/`.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue};
@@ -9,13 +9,31 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use testbed::{control_plane::free_port, operator::Operator, pki::User};
-use tokio::time::Instant;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+    time::Instant,
+};
+use tokio_rustls::{
+    TlsConnector,
+    rustls::{
+        ClientConfig, RootCertStore,
+        crypto::aws_lc_rs,
+        pki_types::{CertificateDer, ServerName, pem::PemObject},
+    },
+};
 
 use super::*;
 use crate::common::{binary, path};
 
 const NS: &str = "walled";
 const PARENT_NAME: &str = "impersonate-extra-iam.miloapis.com%2fparent-name";
+/// Where the operator asks whether somebody may do something in the project.
+const ACCESS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/alpha/control-plane/apis/authorization.k8s.io/v1/subjectaccessreviews";
+/// A review that takes less is measured by the clock's own noise.
+const LEAST: Duration = Duration::from_millis(10);
+/// What allocators keep back, more or less.
+const GROWTH_KIB: u64 = 4 << 10;
 const POWER: &str = "compute.datumapis.com/expected-referenced-data";
 
 /// The manager with webhooks in place of the bed's own, which comes back when the test ends well.
@@ -23,6 +41,7 @@ struct Walls {
     world: Lent<World>,
     alpha: Client,
     certificates: PathBuf,
+    port: u16,
 }
 
 impl Walls {
@@ -45,7 +64,7 @@ impl Walls {
             let hub = format!("--federation-kubeconfig={}", world.bed.hub.kubeconfig(&User::Operator).display());
             let flags = ["--enable-management-controllers=true", &project, &hub];
             world.operators[0] = Operator::with_config(dir, binary(), "operator-management", &config, &flags).unwrap();
-            Self { world, alpha, certificates }
+            Self { world, alpha, certificates, port }
         };
         walls.world.operators[0].wait_ready().await.unwrap();
         walls.world.namespace_in(&walls.alpha, NS).await;
@@ -65,6 +84,8 @@ impl Walls {
                 may("compute.datumapis.com", "workloaddeployments", &all, &[]),
                 may("networking.datumapis.com", "networks", &["use"], &["default"]),
                 may("", "secrets", &["get"], &["tls"]),
+                // Each a review of its own.
+                may("", "configmaps", &["get"], &[]),
             ],
         });
         let binding = json!({
@@ -109,6 +130,78 @@ impl Walls {
         Client::try_from(config).unwrap()
     }
 
+    /// Ten requests a second, each with twenty references, against one review by itself in the same seconds: the slowest of
+    /// the former takes at most four times the slowest of the latter.
+    async fn is_swift(&self, ada: &Client) {
+        const REFERENCES: usize = 20;
+        let milo = self.world.bed.milo.as_ref().unwrap().kubeconfig(&User::Operator);
+        let operator = testbed::control_plane::client(&milo).await.unwrap();
+        let review = json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+            "user": "ada", "resourceAttributes": { "verb": "get", "resource": "configmaps", "namespace": NS, "name": "x" },
+        } });
+        let mut object = workload_of("tls", &["dfw"]);
+        let of = |n| json!({ "configMapRef": { "name": format!("settings-{n}") } });
+        let references: Vec<Value> = (0..REFERENCES).map(of).collect();
+        object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] = json!(references);
+        let (mut raw, mut asked) = (Vec::new(), Vec::new());
+        let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        for _ in 0..30 {
+            ticks.tick().await;
+            let began = Instant::now();
+            let request = http::Request::post(ACCESS).header("content-type", "application/json");
+            operator.request_text(request.body(review.to_string().into_bytes()).unwrap()).await.unwrap();
+            raw.push(began.elapsed());
+            let (dry, began) = (kube::api::PostParams { dry_run: true, ..kube::api::PostParams::default() }, Instant::now());
+            let object = serde_json::from_value(object.clone()).unwrap();
+            api(ada, "Workload", NS).create(&dry, &object).await.unwrap();
+            asked.push(began.elapsed());
+        }
+        raw.sort();
+        asked.sort();
+        let (raw, asked) = ((raw[15], raw[29]), (asked[15], asked[29]));
+        eprintln!("admission, median and slowest: {asked:?} with {REFERENCES} references, {raw:?} one review by itself");
+        assert!(asked.1 <= 4 * raw.1.max(LEAST), "{asked:?} against {raw:?}");
+    }
+
+    /// What is no question, or comes too slowly, or is too long: the memory does not grow by it from one time to the next.
+    async fn keeps_its_memory(&self) {
+        const ROUNDS: usize = 4;
+        const AT_A_TIME: usize = 40;
+        let pid = self.world.operators[0].process.pid();
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(self.world.bed.dir().join("ca.crt")).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
+        let config = config.with_safe_default_protocol_versions().unwrap();
+        let tls = TlsConnector::from(Arc::new(config.with_root_certificates(roots).with_no_client_auth()));
+        let head = "POST /validate-compute-datumapis-com-v1alpha-workload HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+        let long = " ".repeat(6 << 20);
+        let said = [
+            format!("{head}Content-Length: {}\r\n\r\n{long}", long.len()),
+            format!("{head}Content-Length: 99999999\r\n\r\n"),
+            format!("{head}Content-Length: 7\r\n\r\n{{\"a\": ["),
+            format!("{head}Transfer-Encoding: chunked\r\n\r\n{:x}\r\n{long}", long.len()),
+            head.to_owned(),
+        ];
+        let mut resident = Vec::new();
+        for _ in 0..ROUNDS {
+            let attempts = (0..AT_A_TIME).map(|n| {
+                let (tls, said) = (tls.clone(), said[n % said.len()].as_bytes());
+                async move {
+                    let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+                    let Ok(mut stream) = tls.connect(ServerName::try_from("localhost").unwrap(), stream).await else { return };
+                    let _ = stream.write_all(said).await;
+                    // Answered, cut, or left alone by a client that loses its patience.
+                    let _ = tokio::time::timeout(Duration::from_secs(6), stream.read_to_end(&mut Vec::new())).await;
+                }
+            });
+            futures::future::join_all(attempts).await;
+            resident.push(resident_kib(pid));
+        }
+        eprintln!("admission, KiB resident after each round of malformed, oversized and slow clients: {resident:?}");
+        let (first, last) = (resident[0], resident[ROUNDS - 1]);
+        assert!(last <= first + GROWTH_KIB, "{resident:?}");
+    }
+
     /// Puts everything back as it was.
     async fn fell(mut self) {
         let all = kube::api::ApiResource {
@@ -123,6 +216,13 @@ impl Walls {
         empty(&self.alpha, NS).await;
         self.world.restart_manager(&[]).await;
     }
+}
+
+/// Resident memory of a process.
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Puts one of the testbed's certificates where the operator reads its own.
@@ -241,6 +341,8 @@ fn neither_a_hub_that_is_away_nor_a_new_certificate_refuses_anybody() {
         assert!(began.elapsed() < promised(Duration::from_mins(1)), "{:?}", began.elapsed());
         let (code, body) = walls.world.operators[0].probe("/readyz/admission").await.unwrap();
         assert_eq!(code, 200, "{body}");
+        walls.is_swift(&ada).await;
+        walls.keeps_its_memory().await;
         walls.world.bed.hub.start_api_server().unwrap();
         walls.world.bed.hub.wait_ready().await.unwrap();
         walls.world.bed.milo.as_ref().unwrap().set("beta", Reach::Served);
