@@ -143,6 +143,13 @@ impl<T: Bed> Lender<T> {
     }
 }
 
+impl<T: Bed> Lent<T> {
+    /// Since when this test has it.
+    pub fn since(&self) -> Timestamp {
+        self.since
+    }
+}
+
 impl<T: Bed> Deref for Lent<T> {
     type Target = T;
 

@@ -5,6 +5,7 @@ pub mod beds;
 pub mod example_app;
 pub mod refusal;
 pub mod report;
+pub mod rights;
 pub mod skipping;
 
 use std::{

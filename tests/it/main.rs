@@ -33,6 +33,7 @@ mod projects;
 mod random_kills;
 mod refusals;
 mod repair;
+mod rights;
 mod secrets;
 mod suites;
 mod takeover;

@@ -1,6 +1,7 @@
 //! What the operator asked of an API server, from the server's own audit log.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::{BufRead, BufReader, Seek, SeekFrom},
     path::PathBuf,
@@ -45,7 +46,49 @@ fn field_manager(uri: &str) -> String {
     named.unwrap_or_default().to_owned()
 }
 
+/// A right as a role states it, and whether somebody who made use of it had it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Use {
+    /// Who.
+    pub user: String,
+    /// `group/plural`, with `/status` for the subresource.
+    pub resource: String,
+    /// The verb.
+    pub verb: String,
+    /// Whether his roles have it.
+    pub had: bool,
+}
+
+/// The rights that one request makes use of: an apply that makes its object is one of two.
+fn uses_of(event: &Value) -> Vec<Use> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let target = &event["objectRef"];
+    let mut resource = format!("{}/{}", text(&target["apiGroup"]), text(&target["resource"]));
+    if let Some(subresource) = target["subresource"].as_str() {
+        resource = format!("{resource}/{subresource}");
+    }
+    let had = event["annotations"]["authorization.k8s.io/decision"] == "allow";
+    let verb = text(&event["verb"]);
+    let made = (verb == "patch" && event["responseStatus"]["code"] == 201).then(|| "create".to_owned());
+    let user = text(&event["user"]["username"]);
+    let of = |verb| Use { user: user.clone(), resource: resource.clone(), verb, had };
+    [verb].into_iter().chain(made).map(of).collect()
+}
+
 impl Audit {
+    /// The rights that were made use of on a control plane since this moment; questions about oneself aside.
+    pub fn uses(plane: &ControlPlane, since: Timestamp) -> Result<BTreeSet<Use>> {
+        let mut uses = BTreeSet::new();
+        for line in BufReader::new(File::open(plane.audit_log())?).lines() {
+            let Ok(event) = serde_json::from_str::<Value>(&line?) else { continue };
+            let at: Timestamp = event["requestReceivedTimestamp"].as_str().unwrap_or_default().parse()?;
+            if at >= since && event["objectRef"].is_object() {
+                uses.extend(uses_of(&event).into_iter().filter(|one| !one.resource.contains("/self")));
+            }
+        }
+        Ok(uses)
+    }
+
     /// From now on.
     pub fn mark(plane: &ControlPlane) -> Self {
         let file = plane.audit_log();

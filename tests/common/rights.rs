@@ -1,0 +1,116 @@
+//! The rights that `config/` gives, and which test uses each: what audit logs say of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use testbed::{audit::Audit, control_plane::ControlPlane, pki::User};
+
+use super::{World, path};
+
+/// A role of `config/`, and who has it where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Management in a project.
+    Project,
+    /// Management on the hub.
+    Hub,
+    /// A cell on the hub.
+    CellOnHub,
+    /// A cell in its cluster.
+    Cell,
+    /// Cells in a project.
+    Quota,
+}
+
+impl Role {
+    pub const ALL: [Self; 5] = [Self::Project, Self::Hub, Self::CellOnHub, Self::Cell, Self::Quota];
+
+    fn file(self) -> &'static str {
+        match self {
+            Self::Project => "config/components/controller_rbac/role.yaml",
+            Self::Hub => "config/base/downstream-rbac/role.yaml",
+            Self::CellOnHub => "config/base/downstream-rbac/cell_role.yaml",
+            Self::Cell => "config/components/cell_rbac/role.yaml",
+            Self::Quota => "config/components/quota_rbac/role.yaml",
+        }
+    }
+
+    /// Where it counts, on a bed.
+    fn planes(self, world: &World) -> Vec<&ControlPlane> {
+        match self {
+            Self::Project | Self::Quota => vec![&world.bed.project],
+            Self::Hub | Self::CellOnHub => vec![&world.bed.hub],
+            Self::Cell => world.bed.cells.values().collect(),
+        }
+    }
+
+    /// Whether this is who has it.
+    fn is_of(self, user: &str) -> bool {
+        match self {
+            Self::Project | Self::Hub | Self::Cell => user == User::Operator.name(),
+            Self::CellOnHub => user.starts_with(&*User::Cell(String::new()).name()),
+            Self::Quota => user == User::Quota.name(),
+        }
+    }
+
+    /// What it gives: `group/resource verb` each.
+    pub fn rights(self) -> BTreeSet<String> {
+        let text = std::fs::read_to_string(path(self.file())).unwrap();
+        let strings = |list: &serde_json::Value| -> Vec<String> {
+            list.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+        };
+        let mut rights = BTreeSet::new();
+        for document in testbed::manifests::documents(&text).unwrap() {
+            for rule in document["rules"].as_array().into_iter().flatten() {
+                for group in strings(&rule["apiGroups"]) {
+                    for resource in strings(&rule["resources"]) {
+                        rights.extend(strings(&rule["verbs"]).iter().map(|verb| format!("{group}/{resource} {verb}")));
+                    }
+                }
+            }
+        }
+        rights
+    }
+
+    /// What those who have it have made use of on a bed since this moment, and what they lacked.
+    pub fn used(self, world: &World, since: Timestamp) -> (BTreeSet<String>, BTreeSet<String>) {
+        let (mut used, mut lacked) = (BTreeSet::new(), BTreeSet::new());
+        for plane in self.planes(world) {
+            let uses = Audit::uses(plane, since).unwrap();
+            for one in uses.into_iter().filter(|one| self.is_of(&one.user)) {
+                let right = format!("{} {}", one.resource, one.verb);
+                if one.had { used.insert(right) } else { lacked.insert(right) };
+            }
+        }
+        (used, lacked)
+    }
+}
+
+/// Rights that no audit log shows: an admission plugin or policy asks for them.
+pub const UNLOGGED: [(Role, &str); 4] = [
+    // Whoever makes an owner wait for what it owns (OwnerReferencesPermissionEnforcement, which is on here).
+    (Role::Project, "compute.datumapis.com/workloads/finalizers update"),
+    (Role::CellOnHub, "compute.datumapis.com/workloaddeployments/finalizers update"),
+    (Role::Cell, "compute.datumapis.com/workloaddeployments/finalizers update"),
+    // config/base/downstream-rbac/cell_policy.yaml.
+    (Role::Hub, "compute.datumapis.com/cells hold"),
+];
+
+/// Rights that are used seldom, and the test that shows it.
+pub const SELDOM: [(Role, &str, &str); 0] = [];
+
+/// Fails when the audit logs of a bed do not show that this test has used every right that is its to show.
+pub fn shown(world: &World, since: Timestamp, test: &str) {
+    let mut wanted: BTreeMap<Role, BTreeSet<String>> = BTreeMap::new();
+    for (role, right, by) in SELDOM {
+        if by == test {
+            wanted.entry(role).or_default().insert(right.to_owned());
+        }
+    }
+    assert!(!wanted.is_empty(), "{test} has nothing to show");
+    for (role, rights) in wanted {
+        let (used, _) = role.used(world, since);
+        let unused: Vec<&String> = rights.difference(&used).collect();
+        assert!(unused.is_empty(), "{role:?}: {unused:?} are not used by {test}");
+    }
+}

@@ -1,0 +1,104 @@
+//! Least privilege: every right that `config/` gives is used by somebody, and nobody lacks one.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Wish, alone},
+    delete, eventually,
+    example_app::SWEEPS,
+    get, merge, path, ready,
+    rights::{Role, SELDOM, UNLOGGED},
+    workload,
+};
+
+/// A Workload that uses a Secret and a ConfigMap.
+fn using(ns: &str, cities: &[&str], replicas: u32, image: &str) -> Value {
+    let mut object = workload(ns, "web", cities, replicas);
+    let container = &mut object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0];
+    container["image"] = json!(image);
+    container["envFrom"] = json!([{ "secretRef": { "name": "db" } }, { "configMapRef": { "name": "settings" } }]);
+    object
+}
+
+/// A life with everything in it that happens often.
+async fn a_life(world: &World) {
+    let (ns, hub) = world.namespace("rights").await;
+    for (kind, name) in [("Secret", "db"), ("ConfigMap", "settings")] {
+        apply(&world.project, json!({
+            "apiVersion": "v1", "kind": kind, "metadata": { "namespace": ns, "name": name }, "data": { "a": "YQ==" },
+        }))
+        .await;
+    }
+    apply(&world.project, using(&ns, &["dfw", "ord"], 2, "docker.io/library/nginx:1")).await;
+    ready(world, &ns, "web", 4).await;
+    for (kind, name) in [("Secret", "db"), ("ConfigMap", "settings")] {
+        merge(&world.project, kind, &ns, name, json!({ "data": { "a": "Yg==" } })).await;
+    }
+    apply(&world.project, using(&ns, &["dfw"], 1, "docker.io/library/nginx:2")).await;
+    ready(world, &ns, "web", 1).await;
+    // Left behind by whom nobody knows.
+    apply(&world.hub, json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {
+            "namespace": hub, "name": "lost-configmap",
+            "annotations": { "propagationpolicy.karmada.io/name": "city-dfw" },
+        },
+        "spec": { "resource": { "apiVersion": "v1", "kind": "ConfigMap", "namespace": hub, "name": "lost" } },
+    }))
+    .await;
+    eventually("the lost binding is gone", || async {
+        let left = get(&world.hub, "ResourceBinding", &hub, "lost-configmap").await;
+        if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+    })
+    .await;
+    delete(&world.project, "Workload", &ns, "web").await;
+    eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    delete(&world.project, "Namespace", "", &ns).await;
+    eventually("the hub's namespace goes with the project's", || async {
+        let left = get(&world.hub, "Namespace", "", &hub).await;
+        if left.is_none_or(|left| left.metadata.deletion_timestamp.is_some()) { Ok(()) } else { Err("still there".to_owned()) }
+    })
+    .await;
+}
+
+#[test]
+fn every_right_of_the_roles_is_used_and_none_is_missing() {
+    RUNTIME.block_on(async {
+        let wish = Wish { management: SWEEPS.into(), networks_and_quota: true, ..Wish::default() };
+        let world = alone(wish).await;
+        a_life(&world).await;
+        let mut wrong = Vec::new();
+        for role in Role::ALL {
+            let (used, lacked) = role.used(&world, world.since());
+            let seldom = SELDOM.iter().filter(|row| row.0 == role).map(|row| row.1);
+            let elsewhere: BTreeSet<String> =
+                seldom.chain(UNLOGGED.iter().filter(|row| row.0 == role).map(|row| row.1)).map(str::to_owned).collect();
+            let rights = role.rights();
+            let unused: Vec<_> = rights.iter().filter(|right| !used.contains(*right) && !elsewhere.contains(*right)).collect();
+            let unknown: Vec<_> = elsewhere.difference(&rights).collect();
+            for (what, found) in [("is used by nobody", unused), ("is no right of it", unknown), ("is lacked", lacked.iter().collect())] {
+                wrong.extend(found.iter().map(|right| format!("{role:?}: {right} {what}")));
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    });
+}
+
+#[test]
+fn what_is_used_seldom_is_shown_by_a_test_of_that_name() {
+    let mut texts = String::new();
+    let mut folders = vec![path("tests/it")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let file = entry.unwrap().path();
+            if file.is_dir() { folders.push(file) } else { texts += &std::fs::read_to_string(file).unwrap() }
+        }
+    }
+    for (role, right, test) in SELDOM {
+        assert!(texts.contains(&format!("fn {test}()")), "{role:?}: {right}: there is no test {test}");
+        assert!(texts.contains(&format!("rights::shown(&world, world.since(), \"{test}\")")), "{test} does not show it");
+    }
+}
