@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     admin,
-    admission::{self, Planes},
+    admission::{self, Claimed, Planes},
     api::names::ProjectName,
     config::{Config, Discovery, Webhook},
     controllers::{
@@ -65,13 +65,16 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         admin::serve_metrics(at, metrics.clone(), stop.clone()).map_err(Failure::Config)?;
     }
     // On every replica, whoever leads, and before anything that may wait.
+    let claimed = Claimed::default();
     let admission = match (&config.webhook, admission_health) {
-        (Some(webhook), Some(health)) => Some(start_admission(&config, webhook, local.clone(), &health, &stop).await?),
+        (Some(webhook), Some(health)) => {
+            Some(start_admission(&config, webhook, local.clone(), claimed.clone(), &health, &stop).await?)
+        }
         _ => None,
     };
     drop(starting);
     let management = match hub.clone().filter(|_| config.management) {
-        Some(hub) => Some(start_management(&config, local.clone(), hub, &health, &metrics, &stop).await?),
+        Some(hub) => Some(start_management(&config, local.clone(), hub, &claimed, &health, &metrics, &stop).await?),
         None => None,
     };
     let cell =
@@ -125,6 +128,7 @@ async fn start_admission(
     config: &Config,
     webhook: &Webhook,
     local: Connection,
+    claimed: Claimed,
     health: &Health,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<()>, Failure> {
@@ -141,7 +145,7 @@ async fn start_admission(
         },
         resolvers: webhook.resolvers.clone(),
     };
-    admission::start(settings, planes, health, stop.clone()).await.map_err(Failure::Config)
+    admission::start(settings, planes, claimed, health, stop.clone()).await.map_err(Failure::Config)
 }
 
 /// Waits for the last request; the server itself says how long that may take.
@@ -155,6 +159,7 @@ async fn start_management(
     config: &Config,
     local: Connection,
     hub: Connection,
+    claimed: &Claimed,
     health: &Health,
     metrics: &Metrics,
     stop: &CancellationToken,
@@ -170,6 +175,7 @@ async fn start_management(
         timing: config.timing,
     };
     let management = ManagementControllers::start(hub, options, health, metrics, stop);
+    claimed.is_known_by(management.claimed());
     match &config.discovery {
         Discovery::Single => management.engage(&ProjectName::single(), local),
         Discovery::Milo { discovery, projects, internal } => {

@@ -11,7 +11,7 @@ mod tls;
 use std::{
     collections::BTreeSet,
     net::SocketAddr,
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
@@ -38,11 +38,15 @@ use self::{
 pub use self::{planes::Planes, tls::Files};
 pub use crate::api::names::webhook::{MUTATE_WORKLOAD, VALIDATE_DEPLOYMENT, VALIDATE_WORKLOAD};
 use crate::{
-    api::compute::{Workload, WorkloadDeployment},
+    api::{
+        compute::{Workload, WorkloadDeployment},
+        names::ProjectName,
+    },
     io::{Class, health::Health, listen::listen},
     plan::admission::{
         deployment::Identities,
         request::{Facts, Needs, Subject, Verdict},
+        sharing::InUse,
     },
 };
 
@@ -57,9 +61,29 @@ pub struct Settings {
     pub resolvers: BTreeSet<String>,
 }
 
+/// Who uses what in a namespace of a project, where the hub brings each object to one city alone. Management says so once it
+/// knows; until then, and where there is none, nobody is asked.
+#[derive(Clone, Default)]
+pub struct Claimed(Arc<OnceLock<Box<ClaimedBy>>>);
+
+/// Answers for a project and a namespace of it; nothing where objects follow their users, or it is not known.
+type ClaimedBy = dyn Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync;
+
+impl Claimed {
+    /// From now on this answers. The first that is said counts.
+    pub fn is_known_by(&self, answer: impl Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(answer));
+    }
+
+    fn of(&self, project: &ProjectName, namespace: &str) -> Option<Vec<InUse>> {
+        self.0.get().and_then(|answer| answer(project, namespace))
+    }
+}
+
 /// What every request shares.
 struct Webhooks {
     planes: Planes,
+    claimed: Claimed,
     resolvers: BTreeSet<String>,
     room: Room,
 }
@@ -72,6 +96,7 @@ struct Webhooks {
 pub async fn start(
     settings: Settings,
     planes: Planes,
+    claimed: Claimed,
     health: &Health,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, String> {
@@ -95,7 +120,7 @@ pub async fn start(
     // Readiness waits for it from now on, not from whenever its task first runs.
     let entry = health.watch(tls::WHAT.into());
     tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
-    let webhooks = Arc::new(Webhooks { planes, resolvers, room: Room::default() });
+    let webhooks = Arc::new(Webhooks { planes, claimed, resolvers, room: Room::default() });
     Ok(tokio::spawn(server::serve(listener, certificate, router(webhooks), server::Limits::default(), stop)))
 }
 
@@ -205,11 +230,14 @@ impl Webhooks {
             };
         }
         let needs = subject.needs(user, &identities);
-        let facts = match &plane {
+        let mut facts = match &plane {
             _ if needs.is_empty() => Facts::unknown(&needs, "not asked"),
             Ok(plane) => plane.read(&needs, user, &request.namespace, left()).await,
             Err(why) => Facts::unknown(&needs, why),
         };
+        // An object that is new in a city is a new reference or comes with a new city: one of them had to be read.
+        let project = plane.as_ref().ok().filter(|_| subject.may_clash()).and_then(|plane| plane.project());
+        facts.claimed = project.and_then(|project| self.claimed.of(project, &request.namespace));
         subject.judge(user, &identities, &facts)
     }
 }

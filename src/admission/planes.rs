@@ -69,6 +69,7 @@ pub struct Known {
 /// The control plane of a project.
 pub struct Plane {
     name: String,
+    project: Option<ProjectName>,
     connection: Connection,
     own: OnceCell<String>,
     /// In KiB: what is under way, and what waits for that.
@@ -84,7 +85,7 @@ impl Planes {
 
     /// The projects of a Milo API server.
     pub fn milo(projects: Projects) -> Self {
-        let host = projects.host().map(|connection| Plane::called("Milo".into(), connection));
+        let host = projects.host().map(|connection| Plane::called("Milo".into(), None, connection));
         Self::Milo(Box::new(Known { projects, host, kept: Mutex::default() }))
     }
 
@@ -148,12 +149,18 @@ impl Known {
 
 impl Plane {
     fn new(project: &ProjectName, connection: Connection) -> Arc<Self> {
-        Self::called(format!("project {project}"), connection)
+        Self::called(format!("project {project}"), Some(project.clone()), connection)
     }
 
-    fn called(name: String, connection: Connection) -> Arc<Self> {
+    fn called(name: String, project: Option<ProjectName>, connection: Connection) -> Arc<Self> {
         let room = || Semaphore::new(MAX_UNDER_WAY_KIB as usize);
-        Arc::new(Self { name, connection, own: OnceCell::new(), under_way: Arc::new(room()), waiting: room() })
+        let (own, under_way) = (OnceCell::new(), Arc::new(room()));
+        Arc::new(Self { name, project, connection, own, under_way, waiting: room() })
+    }
+
+    /// Whose it is; nothing for the host of all projects.
+    pub(super) fn project(&self) -> Option<&ProjectName> {
+        self.project.as_ref()
     }
 
     /// Waits until so few requests of this project are under way that one more may be, whose objects were so large. A
@@ -191,7 +198,7 @@ impl Plane {
                 self.workloads(needs.workloads, namespace),
                 self.answers(needs, user)
             );
-            Facts { bound, workloads, answers }
+            Facts { bound, workloads, answers, claimed: None }
         };
         let late = || Facts::unknown(needs, &format!("{}: no answer within {} s", self.name, DEADLINE.as_secs()));
         timeout(within, all).await.unwrap_or_else(|_| late())

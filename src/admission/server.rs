@@ -113,13 +113,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, Op
     }
 }
 
-async fn connection(
-    stream: TcpStream,
-    tls: TlsAcceptor,
-    router: Router,
-    limits: Limits,
-    ended: CancellationToken,
-) {
+async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router, limits: Limits, ended: CancellationToken) {
     let _ = stream.set_nodelay(true);
     let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,

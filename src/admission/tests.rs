@@ -115,7 +115,7 @@ async fn bed(milo: bool) -> Bed {
     let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca: None };
     let settings = Settings { at: free, files, resolvers: BTreeSet::new() };
     let (health, stop) = (Health::default(), CancellationToken::new());
-    start(settings, planes, &health, stop.clone()).await.unwrap();
+    start(settings, planes, Claimed::default(), &health, stop.clone()).await.unwrap();
     while !health.waiting().is_empty() {
         tokio::task::yield_now().await;
     }

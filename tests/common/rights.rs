@@ -76,10 +76,14 @@ impl Role {
     pub fn used(self, world: &World, since: Timestamp) -> (BTreeSet<String>, BTreeSet<String>) {
         let (mut used, mut lacked) = (BTreeSet::new(), BTreeSet::new());
         for plane in self.planes(world) {
-            let uses = Audit::uses(plane, since).unwrap();
-            for one in uses.into_iter().filter(|one| self.is_of(&one.user)) {
+            let of_plane = Audit::uses(plane, since).unwrap();
+            for one in of_plane.into_iter().filter(|one| self.is_of(&one.user)) {
                 let right = format!("{} {}", one.resource, one.verb);
-                if one.had { used.insert(right) } else { lacked.insert(right) };
+                if one.had {
+                    used.insert(right)
+                } else {
+                    lacked.insert(right)
+                };
             }
         }
         (used, lacked)
@@ -96,8 +100,38 @@ pub const UNLOGGED: [(Role, &str); 4] = [
     (Role::Hub, "compute.datumapis.com/cells hold"),
 ];
 
-/// Rights that are used seldom, and the test that shows it.
-pub const SELDOM: [(Role, &str, &str); 0] = [];
+/// Rights that are used seldom, and the test whose audit log shows it.
+pub const SELDOM: [(Role, &str, &str); 9] = [
+    (Role::Project, "compute.datumapis.com/instances get", TAKEOVER),
+    (Role::Project, "events.k8s.io/events create", TAKEOVER),
+    (Role::Project, "resourcemanager.miloapis.com/projects get", LEAVING),
+    (Role::Project, "resourcemanager.miloapis.com/projects list", LEAVING),
+    (Role::Project, "resourcemanager.miloapis.com/projects watch", LEAVING),
+    (Role::Project, "authorization.k8s.io/subjectaccessreviews create", ADMISSION),
+    (Role::Hub, "/namespaces delete", LEAVING),
+    (Role::Hub, "/namespaces get", LEAVING),
+    (
+        Role::Hub,
+        "compute.datumapis.com/instances patch",
+        "no_cell_writes_what_another_holds_and_management_hands_it_over",
+    ),
+];
+const TAKEOVER: &str = "what_the_go_operator_wrote_runs_on_and_follows";
+const LEAVING: &str = "what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace";
+const ADMISSION: &str = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
+
+/// Rights of which no test's audit log is asked, and what they are for.
+pub const UNASKED: [(Role, &str, &str); 9] = [
+    (Role::Project, "/namespaces get", "to prove that one is gone"),
+    (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes get", "discovery.internalServiceDiscovery"),
+    (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes list", "discovery.internalServiceDiscovery"),
+    (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes watch", "discovery.internalServiceDiscovery"),
+    (Role::Hub, "events.k8s.io/events create", "what is found on the hub and has no place in a project"),
+    (Role::Hub, "work.karmada.io/resourcebindings patch", "what a claim of the Go operator's leaves on real Karmada"),
+    (Role::Cell, "compute.datumapis.com/workloaddeployments patch", "a finalizer of the Go operator's"),
+    (Role::Cell, "events.k8s.io/events create", "a claim that is left behind"),
+    (Role::Cell, "networking.datumapis.com/networkbindings delete", "a network that a template names no more"),
+];
 
 /// Fails when the audit logs of a bed do not show that this test has used every right that is its to show.
 pub fn shown(world: &World, since: Timestamp, test: &str) {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::common::{
     RUNTIME, World, api, apply,
     beds::{Wish, alone},
-    condition, eventually, get, list, merge, ready, template, workload,
+    condition, eventually, get, list, merge, ready, rights, template, workload,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{
@@ -217,6 +217,7 @@ fn what_the_go_operator_wrote_runs_on_and_follows() {
         assert!(after.iter().all(|(what, uid)| before[what] == *uid), "{after:?}");
 
         a_hands_edit_goes(&world, &hub).await;
+        rights::shown(&world, world.since(), "what_the_go_operator_wrote_runs_on_and_follows");
     });
 }
 

@@ -18,7 +18,7 @@ use testbed::{control_plane::client, pki::User};
 use crate::common::{
     RUNTIME, World, api, apply,
     beds::{Wish, alone, shared},
-    delete, eventually, get, merge, never, path, ready, workload,
+    delete, eventually, get, merge, never, path, ready, rights, workload,
 };
 
 const CELL: &str = "compute.datumapis.com/cell-uid";
@@ -141,7 +141,7 @@ fn attacks(thief: &str) -> Vec<(&'static str, Value)> {
         ("asked for in another's name", json!({ "metadata": { "annotations": { ASKS: "somebody" } } })),
         ("a finalizer", json!({ "metadata": { "finalizers": ["example.com/mine"] } })),
         ("its owner", json!({ "metadata": { "ownerReferences": null } })),
-        ("its spec", json!({ "spec": { "networkInterfaces": [] } })),
+        ("its spec", json!({ "spec": { "runtime": { "resources": { "instanceType": "stolen" } } } })),
     ]
 }
 
@@ -229,6 +229,8 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
         let handed = written_back(&world, &hub, &uids["dfw"]).await;
         assert_eq!(handed.uid(), held.uid(), "handed over, not made anew");
         ready(&world, &ns, "web", 1).await;
+        let test = "no_cell_writes_what_another_holds_and_management_hands_it_over";
+        rights::shown(&world, world.since(), test);
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
     });

@@ -90,7 +90,9 @@ fn every_package_comes_from_the_registry() {
     for package in packages() {
         match package["source"].as_str() {
             None => assert!(["compute-operator", "testbed"].contains(&package["name"].as_str().unwrap()), "{package}"),
-            Some(source) => assert!(known.contains(source.trim_start_matches("registry+")), "{}: {source}", package["name"]),
+            Some(source) => {
+                assert!(known.contains(source.trim_start_matches("registry+")), "{}: {source}", package["name"])
+            }
         }
     }
 }

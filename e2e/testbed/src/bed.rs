@@ -25,8 +25,8 @@ use crate::{
     provider::Provider,
 };
 
-pub use self::objects::{announce, bind_location, interpreter};
 use self::objects::{admit, clusters_ready, locate, register};
+pub use self::objects::{announce, bind_location, interpreter};
 
 /// What to start.
 #[allow(clippy::struct_excessive_bools)] // each says whether somebody is there, independently of the others

@@ -50,7 +50,8 @@ impl Role {
         let own = kinds.map(|plural| format!("crds/compute.datumapis.com_{plural}.yaml"));
         let of_hub = ["identities", "role", "cell_role", "cell_policy"];
         let of_hub = of_hub.map(|file| format!("config/base/downstream-rbac/{file}.yaml"));
-        let component = |name: &str| ["role", "role_binding"].map(|file| format!("config/components/{name}/{file}.yaml"));
+        let component =
+            |name: &str| ["role", "role_binding"].map(|file| format!("config/components/{name}/{file}.yaml"));
         let of_testbed = |name: &str| format!("e2e/testbed/crds/{name}.yaml");
         let mut more = Vec::new();
         match self {

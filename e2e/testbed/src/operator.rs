@@ -88,7 +88,14 @@ impl Operator {
         let mut args = vec!["--enable-cell-controllers=true"];
         args.extend(is_bare.then_some("--feature-gates=NetworkingIntegration=false"));
         args.extend(more);
-        Self::start(bed, binary, &format!("operator-{city}"), (bed.cell(city)?, &User::Cell(city.into())), &config, &args)
+        Self::start(
+            bed,
+            binary,
+            &format!("operator-{city}"),
+            (bed.cell(city)?, &User::Cell(city.into())),
+            &config,
+            &args,
+        )
     }
 
     /// On a control plane, and on the hub as this user.

@@ -79,11 +79,11 @@ async fn without_a_name_of_our_own_nothing_is_served() {
     let (health, stop) = (Health::default(), CancellationToken::new());
     let milo = Planes::milo(Projects::new(kube::Config::new(format!("http://{at}").parse().unwrap()), false));
     for planes in [planes(), milo] {
-        let error = start(settings(&[]), planes, &health, stop.clone()).await.unwrap_err();
+        let error = start(settings(&[]), planes, Claimed::default(), &health, stop.clone()).await.unwrap_err();
         assert!(error.contains("cannot find out who this operator is"), "{error}");
     }
     assert_eq!(health.waiting(), Vec::<String>::new());
-    assert!(start(settings(&["resolver"]), planes(), &health, stop.clone()).await.is_ok());
+    assert!(start(settings(&["resolver"]), planes(), Claimed::default(), &health, stop.clone()).await.is_ok());
     assert_eq!(health.waiting().len(), 1, "no certificate has been read yet");
     stop.cancel();
 }

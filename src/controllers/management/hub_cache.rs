@@ -13,7 +13,7 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         karmada::PropagationPolicy,
         meta::annotation,
-        names::{self, CityCode, CityPolicyName, HubNamespace, Template},
+        names::{self, CityCode, CityPolicyName, HubNamespace, ProjectName, Template},
         referenced::{DataRef, PerKind, SourceKind},
     },
     io::{
@@ -23,11 +23,13 @@ use crate::{
     metrics::Metrics,
     plan::{
         self, NamespaceFacts,
+        admission::sharing::InUse,
         management::{
             cluster::ClusterFacts,
             facts::{self, BindingFacts, CompanionFacts, Phase},
             guard,
             migration::{self, Consumer},
+            policy::Propagation,
             projection,
             triggers::copy_city,
         },
@@ -205,6 +207,36 @@ impl HubCache {
         for (phase, count) in counts {
             metrics.policies(phase.label(), count);
         }
+    }
+
+    /// Who uses what in a namespace of a project, where policies that claim bring each object to one city alone; nothing
+    /// where it follows its users, or where that is not known.
+    pub(super) fn claimed(
+        &self,
+        project: &ProjectName,
+        namespace: &str,
+        propagation: Propagation,
+    ) -> Option<Vec<InUse>> {
+        if !self.is_synced() {
+            return None;
+        }
+        let mirrors = |key: &ObjectKey| {
+            let facts = self.namespaces.get(key);
+            facts.is_some_and(|facts| facts.upstream().is_some_and(|(_, upstream)| upstream == namespace))
+        };
+        let hub = self.namespaces.keys_by_index(&project_index(project)).into_iter().find(mirrors);
+        let index = hub.map(|hub| namespace_index(&hub.name));
+        let claims =
+            |index| self.policies.by_index(index).iter().any(|policy| Phase::of(&policy.spec) == Phase::Claims);
+        if propagation != Propagation::Selectors && !index.as_ref().is_some_and(claims) {
+            return None;
+        }
+        let copies = index.map(|index| self.copies.by_index(&index)).unwrap_or_default();
+        let used = copies.iter().filter_map(|copy| {
+            let data = annotated(copy, annotation::EXPECTED_REFERENCED_DATA).into_iter().collect();
+            Some(InUse { workload: copy.spec.workload_ref.name.clone(), city: copy_city(copy)?, data })
+        });
+        Some(used.collect())
     }
 
     /// How many companions, and bindings of such, a policy claims.

@@ -43,7 +43,10 @@ use crate::{
         health::Health,
     },
     metrics::Metrics,
-    plan::management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
+    plan::{
+        admission::sharing::InUse,
+        management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
+    },
     timing::Timing,
 };
 
@@ -200,6 +203,13 @@ impl ManagementControllers {
     /// Takes the only project in: its watches start, its objects are worked on, and readiness waits for it.
     pub fn engage(&self, name: &ProjectName, connection: Connection) {
         self.watches.engage(name, ControlPlane::new(&format!("project {name}"), connection), None);
+    }
+
+    /// Who uses what in a namespace of a project, where each object goes to one city alone; nothing where objects follow
+    /// their users, or it is not known.
+    pub fn claimed(&self) -> impl Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync + 'static {
+        let (hub, propagation) = (self.parts.hub.clone(), self.parts.options.propagation);
+        move |project, namespace| hub.claimed(project, namespace, propagation)
     }
 
     /// Takes in every project that `discovery` knows, and lets each go when it is gone. Nothing is deleted by that.

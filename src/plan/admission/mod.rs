@@ -10,6 +10,7 @@ pub mod format;
 mod placements;
 pub mod request;
 mod runtime;
+pub mod sharing;
 pub mod template;
 mod volumes;
 

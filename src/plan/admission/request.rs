@@ -9,7 +9,9 @@ use super::{
     access::{self, Access, Answer, Asked, User},
     deployment::{self, Identities},
     field::{ErrorKind, FieldError, Path},
-    new_cities, warnings, workload,
+    new_cities,
+    sharing::{self, InUse},
+    warnings, workload,
 };
 use crate::api::compute::{InstanceTemplateSpec, Workload, WorkloadDeployment};
 
@@ -49,6 +51,9 @@ pub struct Facts {
     pub workloads: Result<BTreeMap<String, String>, String>,
     /// What came of the reviews.
     pub answers: BTreeMap<Access, Answer>,
+    /// Who uses what in the namespace, where each object goes to one city alone; nothing where they follow their users, or
+    /// that is not known.
+    pub claimed: Option<Vec<InUse>>,
 }
 
 impl Facts {
@@ -59,6 +64,7 @@ impl Facts {
             bound: Bound::Unknown(why.to_owned()),
             workloads: Err(why.to_owned()),
             answers: needs.accesses.keys().map(failed).collect(),
+            claimed: None,
         }
     }
 }
@@ -92,6 +98,11 @@ impl Subject {
             return Needs::default();
         }
         self.review_needs()
+    }
+
+    /// Whether [`Facts::claimed`] may matter.
+    pub fn may_clash(&self) -> bool {
+        matches!(self, Self::Workload(new, _) if !self.is_going() && sharing::may_clash(new))
     }
 
     /// The judgement, from what was read of [`Self::needs`].
@@ -129,6 +140,8 @@ impl Subject {
         match self {
             Self::Workload(new, old) => {
                 verdict.errors.extend(workload(new, old.as_deref(), &facts.bound));
+                let in_use = facts.claimed.as_ref().map(|in_use| sharing::refusals(new, old.as_deref(), in_use));
+                verdict.errors.extend(in_use.unwrap_or_default());
                 verdict.warnings.extend(warnings(new));
             }
             Self::Deployment(new, old) => {

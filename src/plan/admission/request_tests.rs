@@ -51,6 +51,7 @@ fn closed(needs: &Needs) -> Facts {
         bound: Bound::Known(std::collections::BTreeSet::new()),
         workloads: Ok([("web".to_owned(), "other".to_owned())].into()),
         answers: needs.accesses.keys().map(|access| (access.clone(), Answer::Denied(String::new()))).collect(),
+        claimed: None,
     }
 }
 
@@ -116,6 +117,7 @@ fn a_deployment_made_by_hand_is_held_to_the_rules_of_templates_and_cities() {
         bound: Bound::Known([crate::api::names::CityCode::parse("dfw").unwrap()].into()),
         workloads: Ok(BTreeMap::new()),
         answers: needs.accesses.keys().map(|access| (access.clone(), Answer::Allowed)).collect(),
+        claimed: None,
     };
     let namespace = "spec.template.spec.networkInterfaces[0].network.namespace";
     for (new, old, expected) in [

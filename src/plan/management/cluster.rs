@@ -27,7 +27,7 @@ pub struct ClusterFacts {
     /// Whether it is on its way out: the scheduler takes everything away from it.
     pub deleting: bool,
     /// Uid of the cell that it is, by which that marks what it writes back; absent where Karmada did not note it.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cell: Option<String>,
     /// Generation of its spec, in which taints stand.
     pub generation: i64,

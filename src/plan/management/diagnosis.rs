@@ -242,8 +242,9 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
         let by = companion.and_then(|of| facts::claimant(of.policy.as_deref(), of.cluster_policy.as_deref()));
         let by = by.unwrap_or_else(|| "no policy".to_owned());
         let text = format!(
-            "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: data shared by several \
-             cities has to follow its deployments: compute-operator migration status says what keeps it from that"
+            "{kind} {namespace}/{name} is claimed by {by} and does not reach Cluster {cluster}: while policies claim, it goes \
+             to one city alone; use a copy of it under another name here. Data shared by several cities has to follow its \
+             deployments: compute-operator migration status says what keeps it from that"
         );
         return Gap::stated(Reason::ClaimedByAnotherPolicy, text).of_data();
     }

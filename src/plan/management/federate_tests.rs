@@ -221,6 +221,11 @@ fn deletion_takes_the_copy_first_and_believes_only_a_live_read() {
     );
     // Also when the project's namespace is gone: the recorded one leads there.
     assert!(matches!(&steps(&wd, None, Some(namespace()), Some(copy_of(&marked())))[..], [Step::Remote(_)]));
+    // But not where that is another project's: whoever writes the deployment could have recorded any.
+    let mut others = namespace();
+    others.labels.insert(label::UPSTREAM_CLUSTER.into(), "cluster-other".into());
+    let all = steps(&wd, None, Some(others), Some(copy_of(&marked())));
+    assert!(matches!(&all[..], [Step::Local(Write { op: Op::Merge { .. }, .. })]), "{all:?}");
     let all = steps(&wd, Some("n1"), Some(namespace()), None);
     assert!(
         matches!(

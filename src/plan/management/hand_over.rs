@@ -21,7 +21,7 @@ use crate::{
 ///
 /// That the cell asks is part of the proof: what Karmada noted of a cluster when it joined may be out of date, and then
 /// nobody asks under that uid.
-pub fn plan(copy: &Instance, bound: Option<&str>) -> Option<Write<Hub>> {
+pub fn write(copy: &Instance, bound: Option<&str>) -> Option<Write<Hub>> {
     let bound = bound.filter(|bound| ownership::asking_cell(copy).is_some_and(|asking| asking == bound))?;
     if copy.metadata.deletion_timestamp.is_some() || ownership::holder(copy, bound) == Holder::ThisCell {
         return None;
@@ -66,7 +66,7 @@ mod tests {
             ("it has it already", "new", Some("new"), false, Some("new"), false),
             ("it is on its way out", "old", Some("new"), true, Some("new"), false),
         ] {
-            let write = plan(&copy(holder, asking, leaving), bound);
+            let write = write(&copy(holder, asking, leaving), bound);
             assert_eq!(write.is_some(), expected, "{what}");
             let Some(Op::Merge { body, .. }) = write.map(|write| write.op) else { continue };
             assert_eq!(body["metadata"]["labels"], json!({ label::CELL_UID: "new" }));

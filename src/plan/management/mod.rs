@@ -15,6 +15,8 @@ pub mod federate;
 mod federation_status;
 pub mod guard;
 mod hand_over;
+#[cfg(test)]
+mod hostile_tests;
 pub mod karmada_version;
 pub mod labels;
 pub mod later;

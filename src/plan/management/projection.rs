@@ -122,7 +122,7 @@ pub struct Observed {
     /// The projection.
     pub projection: Option<Shared<Instance>>,
     /// Uid of the cell that Karmada has bound the source's deployment to; absent while it is not known.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
 }
 
@@ -148,7 +148,7 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Project, Hub>, Mispl
     };
     let misplaced = misplaced.into_iter().chain(foreign);
     // Whose a copy is does not depend on whether it can be shown.
-    let handed = observed.source.as_deref().and_then(|source| hand_over::plan(source, observed.bound.as_deref()));
+    let handed = observed.source.as_deref().and_then(|source| hand_over::write(source, observed.bound.as_deref()));
     let steps = steps.into_iter().chain(handed.map(Step::Remote)).collect();
     Plan::writes(steps).with(misplaced.map(|(instance, why)| Misplaced { instance: instance.clone(), why }))
 }

@@ -24,7 +24,7 @@ use tokio_rustls::{
 };
 
 use super::*;
-use crate::common::{binary, path};
+use crate::common::{binary, path, rights};
 
 const NS: &str = "walled";
 const PARENT_NAME: &str = "impersonate-extra-iam.miloapis.com%2fparent-name";
@@ -151,7 +151,8 @@ impl Walls {
             let request = http::Request::post(ACCESS).header("content-type", "application/json");
             operator.request_text(request.body(review.to_string().into_bytes()).unwrap()).await.unwrap();
             raw.push(began.elapsed());
-            let (dry, began) = (kube::api::PostParams { dry_run: true, ..kube::api::PostParams::default() }, Instant::now());
+            let (dry, began) =
+                (kube::api::PostParams { dry_run: true, ..kube::api::PostParams::default() }, Instant::now());
             let object = serde_json::from_value(object.clone()).unwrap();
             api(ada, "Workload", NS).create(&dry, &object).await.unwrap();
             asked.push(began.elapsed());
@@ -159,7 +160,9 @@ impl Walls {
         raw.sort();
         asked.sort();
         let (raw, asked) = ((raw[15], raw[29]), (asked[15], asked[29]));
-        eprintln!("admission, median and slowest: {asked:?} with {REFERENCES} references, {raw:?} one review by itself");
+        eprintln!(
+            "admission, median and slowest: {asked:?} with {REFERENCES} references, {raw:?} one review by itself"
+        );
         assert!(asked.1 <= 4 * raw.1.max(LEAST), "{asked:?} against {raw:?}");
     }
 
@@ -188,7 +191,9 @@ impl Walls {
                 let (tls, said) = (tls.clone(), said[n % said.len()].as_bytes());
                 async move {
                     let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
-                    let Ok(mut stream) = tls.connect(ServerName::try_from("localhost").unwrap(), stream).await else { return };
+                    let Ok(mut stream) = tls.connect(ServerName::try_from("localhost").unwrap(), stream).await else {
+                        return;
+                    };
                     let _ = stream.write_all(said).await;
                     // Answered, cut, or left alone by a client that loses its patience.
                     let _ = tokio::time::timeout(Duration::from_secs(6), stream.read_to_end(&mut Vec::new())).await;
@@ -310,6 +315,8 @@ fn nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out() {
         let elsewhere = json!({ "metadata": { "annotations": { "compute.datumapis.com/federation-namespace": "ns-other" } } });
         assert!(patch(&with, "WorkloadDeployment", &deployment, elsewhere).await.is_err());
         patch(&with, "WorkloadDeployment", &deployment, json!({ "metadata": { "annotations": { "note": "x" } } })).await.unwrap();
+        let test = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
+        rights::shown(&walls.world, walls.world.since(), test);
         walls.fell().await;
     });
 }

@@ -14,7 +14,7 @@ use kube::{
 use testbed::{audit::Audit, gate::Gate};
 
 use super::*;
-use crate::common::{example_app::SWEEPS, merge, never, refusal::Refusal};
+use crate::common::{example_app::SWEEPS, merge, never, refusal::Refusal, rights};
 
 /// How long the hub keeps what a vanished project left.
 const GRACE: Duration = Duration::from_secs(6);
@@ -183,5 +183,10 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
         for namespace in ["lost", "stuck"] {
             empty(&beta, namespace).await;
         }
+        rights::shown(
+            &world,
+            world.since(),
+            "what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace",
+        );
     });
 }

@@ -1,0 +1,176 @@
+//! Projects whose tenants write whatever they like: nothing that they write leads the operator to another tenant's objects.
+
+use jiff::Timestamp;
+use proptest::{prelude::*, sample::select};
+use serde_json::{Value, json};
+
+use super::{
+    federate::{self, Observed, copy_namespace},
+    repair::Repairs,
+    resolve,
+};
+use crate::{
+    api::{
+        compute::WorkloadDeployment,
+        meta::{annotation, finalizer, label},
+        names::ProjectName,
+    },
+    plan::{Hub, Keeper, NamespaceFacts, Op, Shared, Step, Write},
+    timing::Timing,
+};
+
+const OWN: &str = "ns-own";
+const VICTIM: &str = "ns-victim";
+
+/// Keys by which this operator and Karmada go somewhere.
+const LABELS: [&str; 9] = [
+    label::UPSTREAM_CLUSTER,
+    label::UPSTREAM_NAMESPACE,
+    label::TOPOLOGY_CITY,
+    label::MANAGED_BY,
+    label::REFERENCED_DATA,
+    label::CELL_UID,
+    label::DELETION_PROTECTED,
+    label::KARMADA_CLAIM,
+    label::WORKLOAD_UID,
+];
+const ANNOTATIONS: [&str; 9] = [
+    annotation::FEDERATION_NAMESPACE,
+    annotation::EXPECTED_REFERENCED_DATA,
+    annotation::SKIPPED_REFERENCED_DATA,
+    annotation::REFERENCED_DATA_ERROR,
+    annotation::TEMPLATE_UID,
+    annotation::SOURCE_GENERATION,
+    annotation::REPAIRED,
+    annotation::POLICY_NAME,
+    annotation::PAUSE,
+];
+/// What somebody who knows the victim would write there.
+const VALUES: [&str; 8] = [
+    VICTIM,
+    "shop",
+    "cluster-victim",
+    "[\"Secret/db\"]",
+    "true",
+    "city-dfw",
+    "c1",
+    "{\"reason\":\"x\",\"message\":\"y\"}",
+];
+
+const FINALIZERS: [&[&str]; 3] = [&[], &[finalizer::FEDERATOR], &["example.com/x", finalizer::FEDERATOR]];
+const CITIES: [&str; 5] = ["dfw", "DFW", "ord", "", "../x"];
+
+fn marks(keys: &'static [&'static str]) -> impl Strategy<Value = Value> {
+    prop::collection::btree_map(select(keys), select(&VALUES[..]), 0..5).prop_map(|marks| json!(marks))
+}
+
+/// A deployment of the hostile project. The victim has one of the same name, in a namespace of the same name.
+fn deployment() -> impl Strategy<Value = WorkloadDeployment> {
+    let (finalizers, city) = (select(&FINALIZERS[..]), select(&CITIES[..]));
+    (marks(&LABELS), marks(&ANNOTATIONS), finalizers, any::<bool>(), city).prop_map(
+        |(labels, annotations, finalizers, deleting, city)| {
+            let mut object = json!({
+                "metadata": {
+                    "name": "web", "namespace": "shop", "uid": "c1", "resourceVersion": "5", "generation": 1,
+                    "labels": labels, "annotations": annotations, "finalizers": finalizers,
+                },
+                "spec": {
+                    "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": city,
+                    "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+                    "scaleSettings": { "minReplicas": 1 },
+                },
+            });
+            if deleting {
+                object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            }
+            serde_json::from_value(object).unwrap()
+        },
+    )
+}
+
+/// The hub, on which both tenants have the copy of a deployment `shop/web`, as the federator would look there.
+fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
+    let namespace = copy_namespace(&deployment, uid).unwrap_or_default();
+    let project = match &*namespace {
+        OWN => Some("cluster-hostile"),
+        VICTIM => Some("cluster-victim"),
+        _ => None,
+    };
+    let facts = project.map(|project| {
+        let labels = [(label::UPSTREAM_CLUSTER, project), (label::UPSTREAM_NAMESPACE, "shop")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        NamespaceFacts { uid: namespace.clone(), labels, ..NamespaceFacts::default() }
+    });
+    let mut copy = deployment.clone();
+    copy.metadata = serde_json::from_value(json!({
+        "name": "web", "namespace": namespace, "uid": "copy", "resourceVersion": "9",
+        "labels": { label::UPSTREAM_NAMESPACE: "shop" },
+    }))
+    .unwrap();
+    Observed {
+        project: ProjectName::new("hostile"),
+        namespace_uid: uid.map(str::to_owned),
+        copy: facts.is_some().then(|| copy.into()),
+        hub_namespace: facts.map(Shared::from),
+        keeper: Keeper::default(),
+        deployment: deployment.into(),
+        data: resolve::View::default(),
+        karmada: None,
+        blocked: None,
+        repairs: Repairs::default(),
+        timing: Timing::default(),
+    }
+}
+
+/// Writes of a plan on the hub, but for looks that change nothing.
+fn on_hub(observed: &Observed) -> Vec<Write<Hub>> {
+    let plan = federate::plan(observed, Timestamp::UNIX_EPOCH);
+    let remote = plan.steps.into_iter().filter_map(|step| match step {
+        Step::Remote(write) => Some(write),
+        Step::Local(_) => None,
+    });
+    remote.filter(|write| !matches!(write.op, Op::ConfirmAbsent | Op::ConfirmPresent { .. })).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_deployment_is_written_where_its_namespace_says_and_nowhere_else(deployment in deployment()) {
+        for write in on_hub(&observed(deployment, Some("own"))) {
+            let place = if write.object.namespace.is_empty() { &write.object.name } else { &write.object.namespace };
+            prop_assert_eq!(place, OWN, "{:?}", write);
+            let Op::Apply { body, .. } = &write.op else { continue };
+            let labels = body["metadata"]["labels"].as_object().unwrap();
+            prop_assert!(labels.keys().all(|key| !key.contains("karmada.io") || key == label::DELETION_PROTECTED), "{:?}", write);
+            let annotations = &body["metadata"]["annotations"];
+            prop_assert!(annotations[annotation::EXPECTED_REFERENCED_DATA] != "[\"Secret/db\"]", "{:?}", write);
+            prop_assert!(annotations[annotation::POLICY_NAME].is_null() && annotations[annotation::TEMPLATE_UID].is_null());
+        }
+    }
+
+    /// Whoever may end a namespace by force may leave deployments behind in it, and let them name any place on the hub.
+    #[test]
+    fn a_deployment_without_a_namespace_clears_away_nothing_of_another_tenant(deployment in deployment()) {
+        for write in on_hub(&observed(deployment, None)) {
+            prop_assert_ne!(&*write.object.namespace, VICTIM, "{:?}", write);
+        }
+    }
+}
+
+#[test]
+fn what_is_left_of_a_namespace_that_is_gone_is_still_cleared_away() {
+    let object = json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "c1", "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "finalizers": [finalizer::FEDERATOR], "annotations": { annotation::FEDERATION_NAMESPACE: OWN },
+        },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "dfw",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    });
+    let writes = on_hub(&observed(serde_json::from_value(object).unwrap(), None));
+    assert!(matches!(&writes[..], [write] if write.object.namespace == OWN && matches!(write.op, Op::Delete { .. })));
+}
