@@ -157,7 +157,7 @@ fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)>
     let labels = |key: &'static str, value: &'static str| made(&move |o| o["metadata"]["labels"][key] = json!(value));
     vec![
         ("another cell's", "may not write", labels(CELL, "another")),
-        ("no cell's", "may not write", made(&|o| o["metadata"]["labels"][CELL] = Value::Null)),
+        ("no cell's", "may not write", made(&|o| drop(o["metadata"]["labels"].as_object_mut().unwrap().remove(CELL)))),
         ("another project's", "same of its project", labels("meta.datumapis.com/upstream-cluster-name", "cluster-x")),
         ("another namespace's", "same of its project", labels("meta.datumapis.com/upstream-namespace", "other")),
         ("without an owner", "owned by", made(&|o| o["metadata"]["ownerReferences"] = json!([]))),
