@@ -259,7 +259,7 @@ fn report(outcome: &Outcome, karmada: &Flavour, as_json: bool) -> Result<()> {
 }
 
 fn invite(bed: &Testbed) {
-    let of = |plane: &ControlPlane| plane.kubeconfig(User::Admin).display().to_string();
+    let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     println!("\nIt stays up until Ctrl-C. Kubeconfigs:\n");
     println!("  project shop  {}", of(&bed.project));
     for (name, project) in &bed.others {
