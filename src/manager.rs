@@ -198,7 +198,7 @@ async fn start_cell(
         tracing::warn!("no --federation-kubeconfig: Instances are not written back to the hub");
     }
     let quota = match &config.quota {
-        Some(quota) => Some((quota.cluster.clone(), Projects::new(load(&quota.projects).await?, quota.internal))),
+        Some(quota) => Some((quota.names.clone(), Projects::new(load(&quota.projects).await?, quota.internal))),
         None => None,
     };
     Ok(CellControllers::start(

@@ -57,6 +57,9 @@ pub const MANAGED_BY: &str = "compute-operator";
 /// Value of [`label::DELETION_PROTECTED`].
 pub const PROTECTED: &str = "Always";
 
+/// Value of [`annotation::SUSPENDED`] that suspends.
+pub const SUSPENDED: &str = "true";
+
 /// Annotation keys.
 pub mod annotation {
     /// On the template of a virtual machine: who may log in, a line `user:public-key` each.
@@ -100,6 +103,9 @@ pub mod annotation {
     pub const PROJECT_CONTROL_PLANE: &str = "compute.datumapis.com/project-control-plane";
     /// On a hub namespace: since when it has been known that nobody needs what it holds (RFC 3339).
     pub const STRANDED_SINCE: &str = "compute.datumapis.com/stranded-since";
+    /// On a project's WorkloadDeployment, and so on its copies: [`super::SUSPENDED`] has the cell stop its Instances, which
+    /// keep their places. Written by whoever suspends a project, never by this operator.
+    pub const SUSPENDED: &str = "compute.datumapis.com/suspended";
     /// On a hub namespace: `"true"` stops every deletion by sweeps there.
     pub const PAUSE: &str = "compute.datumapis.com/pause-cleanup";
     /// On a binding: the placement it was scheduled by (fact 27).

@@ -120,6 +120,8 @@ reasons! {
     Provisioning: Progress, rank 1, stays;
     /// Quota has not answered yet.
     PendingEvaluation: Progress, rank 0, stays;
+    /// Instance and WorkloadDeployment: stopped until whoever suspended its project lets it go on.
+    Suspended: Instance, rank 8, stays;
     /// WorkloadDeployment: no instance is ready yet.
     InstancesProvisioning: Progress, rank 1, stays;
     /// Workload: none of its placements is available.

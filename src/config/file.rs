@@ -1,7 +1,7 @@
 //! The config file, `apiserver.config.datumapis.com/v1alpha1` WorkloadOperator. Strict: what it does not know is an error.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     net::{Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
@@ -30,6 +30,7 @@ pub(super) struct File {
     pub(super) quota_kubeconfig: Option<PathBuf>,
     pub(super) abandon_claims: bool,
     pub(super) cluster_name: Option<String>,
+    pub(super) former_names: BTreeSet<String>,
     pub(super) data: bool,
     pub(super) limits: Limits,
     pub(super) city_guard: bool,
@@ -53,6 +54,7 @@ impl Default for File {
             quota_kubeconfig: None,
             abandon_claims: false,
             cluster_name: None,
+            former_names: BTreeSet::new(),
             data: false,
             limits: Limits::default(),
             city_guard: true,
@@ -170,6 +172,7 @@ struct Discovery {
     discovery_kubeconfig_path: String,
     project_kubeconfig_path: String,
     cluster_name: String,
+    former_cluster_names: BTreeSet<String>,
     quota_kubeconfig_path: String,
     abandon_claims: bool,
     consumer_scoped_projection: Option<serde_json::Value>,
@@ -238,11 +241,14 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
     if file.metrics_server.tls.is_some() {
         return Err("metricsServer.tls: this version serves plain HTTP; leave it out".into());
     }
-    if !label_value(&discovery.cluster_name) {
-        return Err(format!(
-            "discovery.clusterName {:?}: it becomes a label's value; want at most 63 letters, digits, '-', '_' and '.'",
-            discovery.cluster_name
-        ));
+    let names = [("clusterName", &discovery.cluster_name)].into_iter();
+    let former = discovery.former_cluster_names.iter().map(|name| ("formerClusterNames", name));
+    for (key, name) in names.chain(former) {
+        if !label_value(name) || name.is_empty() && key != "clusterName" {
+            return Err(format!(
+                "discovery.{key} {name:?}: it is a label's value; want at most 63 letters, digits, '-', '_' and '.'"
+            ));
+        }
     }
     let path = |text: &String| (!text.is_empty()).then(|| PathBuf::from(text));
     Ok(File {
@@ -253,6 +259,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         project_kubeconfig: path(&discovery.project_kubeconfig_path),
         quota_kubeconfig: path(&discovery.quota_kubeconfig_path),
         abandon_claims: discovery.abandon_claims,
+        former_names: discovery.former_cluster_names.clone(),
         cluster_name: (!discovery.cluster_name.is_empty()).then(|| discovery.cluster_name.clone()),
         data: file.feature_flags.enable_referenced_data_gate,
         limits,

@@ -9,7 +9,10 @@ pub use flags::{Command, Flags, LogFormat, Migration};
 
 use crate::{
     io::clients::Source,
-    plan::management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
+    plan::{
+        cell::claim::Names,
+        management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
+    },
     timing::Timing,
 };
 
@@ -89,8 +92,8 @@ pub struct Quota {
     pub projects: Source,
     /// Whether each project is reached by the name of its service.
     pub internal: bool,
-    /// Name of this cell on its ResourceClaims.
-    pub cluster: String,
+    /// What this cell is and was called on its ResourceClaims.
+    pub names: Names,
 }
 
 /// How the admission webhooks are served.
@@ -167,7 +170,7 @@ impl Config {
             Some(path) => Some(Quota {
                 projects: or_local(Some(path)),
                 internal: file.internal,
-                cluster: cluster_name(file.cluster_name, file.milo)?,
+                names: Names { current: cluster_name(file.cluster_name, file.milo)?, former: file.former_names },
             }),
         };
         let discovery = if file.milo {

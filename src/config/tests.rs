@@ -75,6 +75,7 @@ fn the_file_is_strict() {
         ("discovery:\n  quotaKubeconfigPath: /x\n", "kubeconfig /x: no such file"),
         ("discovery:\n  internalServiceDiscovery: true\n", "no effect without discovery.mode milo"),
         ("discovery:\n  clusterName: a/b\n", "clusterName \"a/b\""),
+        ("discovery:\n  formerClusterNames: [a, b/c]\n", "formerClusterNames \"b/c\""),
         ("discovery:\n  consumerScopedProjection: {}\n", "works on every project"),
         ("locationSource: Elsewhere\n", "Elsewhere"),
         ("webhookServer:\n  tls: { secretRef: {} }\n", "mount the Secret"),
@@ -112,11 +113,18 @@ fn projects_and_quota_are_found_where_the_file_says() {
     // Of a cell: quota falls back to the projects' kubeconfig, and only then is a name needed.
     let text = format!("{HEAD}discovery:\n  mode: milo\n  projectKubeconfigPath: {path}\n");
     assert!(cell(&text).unwrap_err().contains("clusterName is needed"));
-    let quota = cell(&format!("{text}  clusterName: dfw-1\n")).unwrap().quota.unwrap();
-    assert_eq!(quota, Quota { projects: source.clone(), internal: false, cluster: "dfw-1".into() });
+    let quota = cell(&format!("{text}  clusterName: dfw-1\n  formerClusterNames: [single]\n")).unwrap().quota.unwrap();
+    assert_eq!(
+        quota,
+        Quota {
+            projects: source.clone(),
+            internal: false,
+            names: Names { current: "dfw-1".into(), former: ["single".into()].into() }
+        }
+    );
     let single = cell(&format!("{HEAD}discovery:\n  quotaKubeconfigPath: {path}\n")).unwrap();
     assert!(single.warnings[0].starts_with("discovery.clusterName is not given"), "{:?}", single.warnings);
-    assert_eq!(single.quota.unwrap().cluster, "single");
+    assert_eq!(single.quota.unwrap().names.current, "single");
     let named = cell(&format!("{HEAD}discovery:\n  quotaKubeconfigPath: {path}\n  clusterName: dfw-1\n")).unwrap();
     assert!(named.warnings.is_empty(), "{:?}", named.warnings);
     assert!(!named.abandon_claims);

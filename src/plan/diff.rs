@@ -78,16 +78,34 @@ enum Members {
     Strings,
     /// Quantities by such keys.
     Quantities,
+    /// Fields of a network interface, of which later versions of the schema write the defaults down.
+    Interface,
 }
 
 impl Members {
     /// What the members of the member `name` are, of an object that has these.
     fn of(self, name: &str) -> Self {
         match name {
-            _ if self != Self::Fields => self,
+            _ if matches!(self, Self::Strings | Self::Quantities) => self,
+            "networkInterfaces" => Self::Interface,
             "limits" | "requests" => Self::Quantities,
             "labels" | "annotations" | "matchLabels" => Self::Strings,
             _ => Self::Fields,
+        }
+    }
+
+    /// Whether the value of such a member says no more than its absence.
+    fn is_nothing(self, name: &str, value: &Value) -> bool {
+        let is_default = || match name {
+            "name" => value == "eth0",
+            "ipFamilies" => value.as_array().is_some_and(|families| families[..] == ["IPv6"]),
+            "reclaimPolicy" => value == "Delete",
+            _ => false,
+        };
+        match self {
+            Self::Strings | Self::Quantities => false,
+            Self::Fields => is_nothing(value),
+            Self::Interface => is_nothing(value) || is_default(),
         }
     }
 }
@@ -95,14 +113,14 @@ impl Members {
 fn formed(live: &Value, wanted: &Value, members: Members) -> Value {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
-            let is_nothing = |value: &Value| members == Members::Fields && is_nothing(value);
-            let standing = live.iter().filter(|(name, live)| is_nothing(live) && !wanted.contains_key(*name));
+            let standing =
+                live.iter().filter(|(name, live)| members.is_nothing(name, live) && !wanted.contains_key(*name));
             let mut formed_members: Map<String, Value> =
                 standing.map(|(name, live)| (name.clone(), live.clone())).collect();
             for (name, wanted) in wanted {
                 match live.get(name) {
                     Some(live) => drop(formed_members.insert(name.clone(), formed(live, wanted, members.of(name)))),
-                    None if is_nothing(wanted) => {}
+                    None if members.is_nothing(name, wanted) => {}
                     None => drop(formed_members.insert(name.clone(), wanted.clone())),
                 }
             }

@@ -80,6 +80,38 @@ mod tests {
         }
     }
 
+    /// What later definitions of the Go operator have: applied over them, ours may lose none of it.
+    #[test]
+    fn later_fields_are_known() {
+        let interface = json!({ "f:name": {}, "f:ipFamilies": {}, "f:reclaimPolicy": {}, "f:addresses": {} });
+        let security = json!({
+            "f:allowPrivilegeEscalation": {}, "f:seccompProfile": { "f:type": {} },
+            "f:capabilities": { "f:add": { "v:\"SYS_TIME\"": {} }, "f:drop": {} },
+        });
+        let container = json!({ "k:{\"name\":\"c\"}": { "f:securityContext": security } });
+        let instance = json!({
+            "f:runtime": { "f:class": {}, "f:sandbox": { "f:containers": container } },
+            "f:networkInterfaces": { "k:{\"name\":\"eth0\"}": interface },
+        });
+        assert_eq!(known_of("Instance", &instance), instance);
+        for kind in ["WorkloadDeployment", "Workload"] {
+            let template = json!({ "f:template": { "f:spec": instance } });
+            assert_eq!(known_of(kind, &template), template, "{kind}");
+        }
+        let address = json!({ "f:family": {}, "f:address": {}, "f:gateway": {}, "f:primary": {}, "f:class": {} });
+        let interface = json!({
+            "f:name": {}, "f:networkInterfaceRef": { "f:name": {} }, "f:conditions": {}, "f:assignments": {},
+            "f:addresses": { "v:{}": address }, "f:externalAddresses": { "v:{}": { "f:class": {} } },
+        });
+        let status = json!({ "f:suspended": {}, "f:dns": { "v:{}": { "f:any": { "f:depth": {} } } }, "f:networkInterfaces": { "v:{}": interface } });
+        let known_status =
+            |kind: &str, paths: &Value| -> Value { known(kind, "f:status", paths.as_object().unwrap()).into() };
+        assert_eq!(known_status("Instance", &status), status);
+        let status =
+            json!({ "f:suspended": {}, "f:updatedReplicas": {}, "f:selector": {}, "f:observedGeneration": {} });
+        assert_eq!(known_status("WorkloadDeployment", &status), status);
+    }
+
     #[test]
     fn what_the_definition_has_is_known_and_nothing_else() {
         let in_template = |paths: Value| json!({ "f:template": { "f:spec": paths } });
@@ -102,13 +134,13 @@ mod tests {
             json!({ "f:newer": {} }),
             json!({ "f:newer": { ".": {}, "f:deep": {} } }),
             json!({ "f:cityCode": { "f:deep": {} } }),
-            in_template(json!({ "f:runtime": { "f:class": {} } })),
+            in_template(json!({ "f:runtime": { "f:newer": {} } })),
             container(json!({ "f:securityContext": { "f:runAsUser": {} } })),
         ] {
             assert_eq!(known_of("WorkloadDeployment", &paths), json!({}), "{paths}");
             assert_eq!(known_of("PropagationPolicy", &paths), paths, "nothing is said of the kinds of others");
         }
-        let mixed = container(json!({ ".": {}, "f:image": {}, "f:securityContext": { ".": {} } }));
+        let mixed = container(json!({ ".": {}, "f:image": {}, "f:newer": { ".": {} } }));
         assert_eq!(known_of("WorkloadDeployment", &mixed), container(json!({ ".": {}, "f:image": {} })));
     }
 }

@@ -287,8 +287,8 @@ mod tests {
     fn what_our_definition_does_not_know_stays_with_whoever_holds_it() {
         let sandbox = |paths: Value| json!({ "f:containers": { "k:{\"name\":\"c\"}": paths } });
         let go = json!({
-            ".": {}, "f:class": {}, "f:resources": { ".": {}, "f:instanceType": {} },
-            "f:sandbox": sandbox(json!({ ".": {}, "f:image": {}, "f:securityContext": { ".": {}, "f:runAsUser": {} } })),
+            ".": {}, "f:newer": {}, "f:resources": { ".": {}, "f:instanceType": {} },
+            "f:sandbox": sandbox(json!({ ".": {}, "f:image": {}, "f:newer": { ".": {}, "f:runAsUser": {} } })),
         });
         let before = [entry("manager", "Update", None, json!({ "f:spec": in_runtime(go) }))];
         let after = taken_over(WD, &before, ME, &[Part::Spec]).unwrap();
@@ -297,7 +297,8 @@ mod tests {
             "f:sandbox": sandbox(json!({ ".": {}, "f:image": {} })),
         });
         assert_eq!(fields(&after, ME), [json!({ "f:spec": in_runtime(ours) })]);
-        let theirs = json!({ "f:class": {}, "f:sandbox": sandbox(json!({ "f:securityContext": { ".": {}, "f:runAsUser": {} } })) });
+        let theirs =
+            json!({ "f:class": {}, "f:sandbox": sandbox(json!({ "f:newer": { ".": {}, "f:runAsUser": {} } })) });
         assert_eq!(fields(&after, "manager"), [json!({ "f:spec": in_runtime(theirs) })]);
         assert_eq!(taken_over(WD, &after, ME, &[Part::Spec]), None, "it happens once");
         let mut live = WorkloadDeployment::new("web", WorkloadDeploymentSpec::default());
@@ -327,7 +328,7 @@ mod tests {
             ("manager", json!({ "f:metadata": { "f:labels": { "f:a": {} } } })),
             ("scaler", json!({ "f:spec": { ".": {}, "f:replicas": {} } })),
             (ME, json!({ "f:spec": { "f:cityCode": {} } })),
-            ("newer", json!({ "f:spec": in_runtime(json!({ "f:class": {} })) })),
+            ("newer", json!({ "f:spec": in_runtime(json!({ "f:newer": {} })) })),
         ] {
             assert_eq!(of(manager, fields.clone()), None, "{manager} {fields}");
         }

@@ -285,7 +285,8 @@ impl World {
 
     pub(super) fn act_quota(&mut self, seen: &Planes, left: &mut usize) {
         let address = claim::Address { project: ProjectName::single(), namespace: NS.into() };
-        let cell = claim::Identity { uid: CLUSTER.into(), cluster: CLUSTER.into() };
+        let names = claim::Names { current: CLUSTER.into(), former: std::collections::BTreeSet::new() };
+        let cell = claim::Identity { uid: CLUSTER.into(), names };
         for instance in seen.cell.all::<Instance>(Kind::Instance) {
             let name = names::resource_claim_name(&instance.name_any());
             let claim = match seen.project.get::<ResourceClaim>(Kind::ResourceClaim, NS, &name) {

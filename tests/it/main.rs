@@ -23,6 +23,7 @@ mod federation;
 mod karmada_contract;
 mod karmada_upgrade;
 mod later_companions;
+mod later_fields;
 mod leadership;
 mod left_behind;
 mod metrics;

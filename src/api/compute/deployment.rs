@@ -1,9 +1,10 @@
 //! `WorkloadDeployment` (WD): a Workload in one city; the object that travels over the hub.
 
-use kube::{CustomResource, KubeSchema};
+use kube::{CustomResource, KubeSchema, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, InstanceTemplateSpec, LocationReference, ScaleSettings};
+use crate::api::meta::{SUSPENDED, annotation};
 
 /// A Workload in one city.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
@@ -61,6 +62,13 @@ impl WorkloadDeploymentSpec {
     }
 }
 
+impl WorkloadDeployment {
+    /// Whether its Instances are to be kept stopped, with their places, until somebody lets it go on.
+    pub fn is_suspended(&self) -> bool {
+        self.annotations().get(annotation::SUSPENDED).is_some_and(|value| value == SUSPENDED)
+    }
+}
+
 /// A Workload, exactly this one.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct WorkloadRef {
@@ -105,4 +113,7 @@ pub struct WorkloadDeploymentStatus {
     /// On the cell: generation of the project's object that the numbers speak of, from the annotation `source-generation`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_source_generation: Option<i64>,
+    /// Whether the cell keeps its Instances stopped, as the annotation `suspended` asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<bool>,
 }

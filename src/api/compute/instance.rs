@@ -1,9 +1,13 @@
 //! `Instance`: one running copy of a template, on a cell (and, copied, on hub and project).
 
 use kube::{CustomResource, KubeSchema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
-use super::{Condition, InstanceController, InstanceRuntime, LocationReference, NetworkInterface, Volume};
+use super::{
+    Condition, InstanceController, InstanceRuntime, LocalReference, LocationReference, NetworkInterface, Volume,
+};
 
 /// What one Instance is: its runtime, networks and volumes.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
@@ -75,6 +79,21 @@ pub struct InstanceStatus {
     /// What the provider last acted on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<InstanceObserved>,
+    /// Whether its process is to be stopped, while its place, its disks and its quota are kept. The provider acts on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspended: Option<bool>,
+    /// Names under which it is published; of later versions, and carried as they stand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "any_entries")]
+    pub dns: Option<Vec<Map<String, Value>>>,
+}
+
+/// A list of objects of which nothing is said.
+fn any_entries(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "array",
+        "items": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+    })
 }
 
 /// What the provider last acted on.
@@ -87,13 +106,66 @@ pub struct InstanceObserved {
 
 /// State of one network interface.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
 pub struct InstanceInterfaceStatus {
+    /// Name of the interface in the spec.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The NetworkInterface that serves it, in the Instance's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_interface_ref: Option<LocalReference>,
+    /// Addresses inside the network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub addresses: Option<Vec<InstanceInterfaceAddress>>,
+    /// Addresses from outside, one for each that the spec asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub external_addresses: Option<Vec<InstanceInterfaceExternalAddress>>,
+    /// What network services say of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub conditions: Option<Vec<Condition>>,
     /// Addresses given to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assignments: Option<InstanceInterfaceAssignments>,
 }
 
-/// Addresses of an interface.
+/// One address that an interface has inside its network.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct InstanceInterfaceAddress {
+    /// `IPv4` or `IPv6`.
+    pub family: String,
+    /// The address with its prefix length.
+    #[schemars(length(min = 1, max = 45))]
+    pub address: String,
+    /// The next hop; not known before the location has a subnet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 45))]
+    pub gateway: Option<String>,
+    /// Whether it is the one of `assignments.networkIP`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub primary: Option<bool>,
+    /// Kind of address that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub class: Option<String>,
+}
+
+/// One address at which an interface is reached from outside.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct InstanceInterfaceExternalAddress {
+    /// `IPv4` or `IPv6`.
+    pub family: String,
+    /// The address, without a prefix length.
+    #[schemars(length(min = 1, max = 45))]
+    pub address: String,
+    /// Kind of address that was asked for.
+    #[schemars(length(min = 1, max = 63))]
+    pub class: String,
+}
+
+/// Addresses of an interface, one of each direction, for clients that read no more.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
 pub struct InstanceInterfaceAssignments {
     /// Address inside the network.

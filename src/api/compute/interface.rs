@@ -10,9 +10,34 @@ use serde::{Deserialize, Serialize};
 pub struct NetworkInterface {
     /// The network.
     pub network: NetworkReference,
+    /// Its name in the guest; `eth0` when absent. Like the fields below it is of later versions, and carried as it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 15))]
+    pub name: Option<String>,
+    /// Families that it must have an address of, the primary one first; IPv6 alone when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 2))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub ip_families: Option<Vec<String>>,
+    /// Addresses beyond those inside its network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 4))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub addresses: Option<Vec<InterfaceAddressRequest>>,
+    /// What becomes of its addresses when its Instance's place goes, `Delete` or `Retain`; `Delete` when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaim_policy: Option<String>,
     /// Who may reach the Instance over it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<InterfaceNetworkPolicy>,
+}
+
+/// One address to have beyond those inside the network.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct InterfaceAddressRequest {
+    /// Kind of address, such as `public-ipv4`.
+    #[schemars(length(min = 1, max = 63))]
+    pub class: String,
 }
 
 /// A network by name.

@@ -11,7 +11,8 @@ mod workload;
 pub use condition::{Condition, ConditionStatus};
 pub use deployment::{WorkloadDeployment, WorkloadDeploymentSpec, WorkloadDeploymentStatus, WorkloadRef};
 pub use instance::{
-    Instance, InstanceInterfaceAssignments, InstanceInterfaceStatus, InstanceObserved, InstanceSpec, InstanceStatus,
+    Instance, InstanceInterfaceAddress, InstanceInterfaceAssignments, InstanceInterfaceExternalAddress,
+    InstanceInterfaceStatus, InstanceObserved, InstanceSpec, InstanceStatus,
 };
 pub use interface::*;
 pub use template::*;

@@ -7,7 +7,7 @@ use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::InstanceSpec;
+use super::{InstanceSpec, NetworkInterface};
 
 /// Metadata and spec of the Instances to make.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
@@ -80,13 +80,19 @@ pub struct InstanceRuntime {
     /// A virtual machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub virtual_machine: Option<VirtualMachineRuntime>,
+    /// Tier that it runs in, a RuntimeClass of later versions; carried as it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub class: Option<String>,
 }
 
 /// Size of an Instance.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct InstanceResources {
-    /// Named size, such as `datumcloud/d1-standard-2`.
+    /// Named size, such as `datumcloud/d1-standard-2`. Later versions know a default; here what has none is counted as of a
+    /// size that is not known.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub instance_type: String,
     /// Adjustments to the named size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -137,6 +143,47 @@ pub struct SandboxContainer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub ports: Option<Vec<NamedPort>>,
+    /// What the container may do to its kernel; of later versions, and carried as it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_context: Option<ContainerSecurityContext>,
+}
+
+/// What a container may do to its kernel.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ContainerSecurityContext {
+    /// Capabilities beside, or less than, those that the runtime gives.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<ContainerCapabilities>,
+    /// Whether a process may gain more rights than its parent has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allow_privilege_escalation: Option<bool>,
+    /// Filter of system calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seccomp_profile: Option<ContainerSeccompProfile>,
+}
+
+/// Capabilities of a container, by their names in capital letters.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct ContainerCapabilities {
+    /// Given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub add: Option<Vec<String>>,
+    /// Taken away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub drop: Option<Vec<String>>,
+}
+
+/// Filter of a container's system calls.
+#[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq, Eq)]
+pub struct ContainerSeccompProfile {
+    /// `RuntimeDefault` or `Unconfined`.
+    #[serde(rename = "type")]
+    pub type_: String,
 }
 
 /// Source of environment variables: exactly one of the two references.
@@ -222,6 +269,27 @@ pub struct VirtualMachineRuntime {
 /// A resource quantity, `500m` or `2Gi` or `1`. Numbers are read as well and written back as text, which means the same.
 #[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct Quantity(pub String);
+
+impl InstanceTemplateSpec {
+    /// The template as versions read it that did not know the later fields. Their hashes are over that.
+    #[must_use]
+    pub fn without_later_fields(&self) -> Self {
+        let mut template = self.clone();
+        let spec = &mut template.spec;
+        spec.runtime.class = None;
+        for container in spec.runtime.sandbox.iter_mut().flat_map(|sandbox| &mut sandbox.containers) {
+            container.security_context = None;
+        }
+        for interface in &mut spec.network_interfaces {
+            *interface = NetworkInterface {
+                network: interface.network.clone(),
+                network_policy: interface.network_policy.clone(),
+                ..NetworkInterface::default()
+            };
+        }
+        template
+    }
+}
 
 impl<'de> Deserialize<'de> for Quantity {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -33,7 +33,7 @@ use crate::{
         health::Health,
     },
     metrics::Metrics,
-    plan::cell::Features,
+    plan::cell::{Features, claim::Names},
     timing::Timing,
 };
 
@@ -51,8 +51,8 @@ pub struct Options {
     pub networks: bool,
     /// Whether Instances wait for the data that they refer to.
     pub data: bool,
-    /// `discovery.clusterName` and the way to projects, when Instances wait for quota.
-    pub quota: Option<(String, Projects)>,
+    /// What the cell is called on its claims and the way to projects, when Instances wait for quota.
+    pub quota: Option<(Names, Projects)>,
     /// Without quota: whether Instances that have a ResourceClaim are let go, and their claims left behind.
     pub abandon_claims: bool,
     /// How long to wait for what.

@@ -9,7 +9,7 @@ use super::{
     quota_backends::{Backend, QuotaBackends, QuotaKey},
 };
 use crate::{
-    api::{compute::Instance, meta::label, names, neighbours::ResourceClaim},
+    api::{compute::Instance, names, neighbours::ResourceClaim},
     controllers::{End, Reconciler, Stopped, carry_out, record, send},
     io::{
         Class, Error,
@@ -146,8 +146,7 @@ impl QuotaController {
             return Ok(None);
         };
         let namespace = instance.namespace().unwrap_or_default();
-        let shown = claim.labels().get(label::SOURCE_CLUSTER).is_some_and(|name| *name == cell.cluster);
-        if shown && cell.holder(&claim, &namespace) != Holder::Other {
+        if cell.is_under_a_name(&claim) && cell.holder(&claim, &namespace) != Holder::Other {
             backend.claims.wrote(Incoming::new(&claim, Some(claim.clone())));
         }
         Ok(Some(claim.into()))

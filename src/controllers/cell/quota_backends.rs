@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::caches::Caches;
 use crate::{
-    api::{meta::label, names::ProjectName, neighbours::ResourceClaim},
+    api::{names::ProjectName, neighbours::ResourceClaim},
     controllers::{Watches, delta, with},
     io::{
         clients::{ControlPlane, Projects},
@@ -23,7 +23,7 @@ use crate::{
     plan::{
         self,
         cell::{
-            claim::{self, Identity},
+            claim::{self, Identity, Names},
             quota::{Cause, Trouble},
             triggers,
         },
@@ -62,8 +62,8 @@ impl Key for QuotaKey {
 /// The quota of every project that has Instances on this cell.
 pub(super) struct QuotaBackends {
     caches: Arc<Caches>,
-    /// `discovery.clusterName`.
-    cluster: String,
+    /// What the cell is called on its claims.
+    names: Names,
     projects: Projects,
     backends: Mutex<BTreeMap<ProjectName, Arc<Backend>>>,
     pub(super) queue: Arc<Queue<QuotaKey>>,
@@ -86,14 +86,14 @@ pub(super) struct Backend {
 impl QuotaBackends {
     pub(super) fn new(
         caches: Arc<Caches>,
-        (cluster, projects): (String, Projects),
+        (names, projects): (Names, Projects),
         health: &Health,
         (metrics, timing): (&Metrics, Timing),
         stop: &CancellationToken,
     ) -> Self {
         Self {
             caches,
-            cluster,
+            names,
             projects,
             backends: Mutex::default(),
             queue: Arc::default(),
@@ -106,7 +106,7 @@ impl QuotaBackends {
 
     /// This cell on its claims; nothing until its uid is known.
     pub(super) fn identity(&self) -> Option<Identity> {
-        Some(Identity { uid: self.caches.uid.get()?.clone(), cluster: self.cluster.clone() })
+        Some(Identity { uid: self.caches.uid.get()?.clone(), names: self.names.clone() })
     }
 
     fn backends(&self) -> MutexGuard<'_, BTreeMap<ProjectName, Arc<Backend>>> {
@@ -144,8 +144,7 @@ impl QuotaBackends {
             tenant: true,
             on_fresh: Arc::new(move || with(&weak, |quota| quota.enqueue_project(&of))),
         };
-        let selector = format!("{}={}", label::SOURCE_CLUSTER, self.cluster);
-        watches.written::<ResourceClaim, _>(&selector, |claim| claim, &backend.claims);
+        watches.written::<ResourceClaim, _>(&self.names.selector(), |claim| claim, &backend.claims);
         backends.insert(project.clone(), backend.clone());
         tracing::info!(%project, "quota engaged");
         Ok(backend)

@@ -1,5 +1,7 @@
 //! Whose a ResourceClaim is. Cells make their claims side by side in a project's namespace, often under one cluster name.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -46,26 +48,53 @@ pub fn instance_of(claim: &ResourceClaim) -> Option<(String, String)> {
     Some((namespace.clone(), names::claimant_of(&claim.name_any())?.to_owned()))
 }
 
+/// What a cell is called on its claims: for people, and for the watch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Names {
+    /// `discovery.clusterName`. Cells that were given no name share one.
+    pub current: String,
+    /// `discovery.formerClusterNames`: what the Go operator called it on claims that say nothing else of whose they are.
+    pub former: BTreeSet<String>,
+}
+
+impl Names {
+    /// Whether the cell is or was called so.
+    pub fn contains(&self, name: &str) -> bool {
+        self.current == name || self.former.contains(name)
+    }
+
+    /// The selector of the claims under all of its names.
+    pub fn selector(&self) -> String {
+        let all: BTreeSet<&str> = self.former.iter().chain([&self.current]).map(String::as_str).collect();
+        format!("{} in ({})", label::SOURCE_CLUSTER, all.into_iter().collect::<Vec<_>>().join(","))
+    }
+}
+
 /// Who a cell is on its claims.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Uid of the cell's `kube-system` namespace: no two cells share it, and none changes it.
     pub uid: String,
-    /// `discovery.clusterName`: for people, and for the watch. Cells that were given no name share one.
-    pub cluster: String,
+    /// Its names.
+    pub names: Names,
 }
 
 impl Identity {
-    /// Whose `claim` is, when its Instance is one of `namespace`. One without a uid counts when it carries this cell's name:
+    /// Whose `claim` is, when its Instance is one of `namespace`. One without a uid counts when it carries a name of this cell:
     /// made by the Go operator, here or on a cell of the same name. It is ours as long as we have its Instance; without it,
     /// nothing says whose it is.
     pub fn holder(&self, claim: &ResourceClaim, namespace: &str) -> Holder {
         let is = |key: &str, value: &str| claim.labels().get(key).is_some_and(|v| v == value);
         match ownership::holder(claim, &self.uid) {
             _ if !is(label::INSTANCE_NAMESPACE, namespace) => Holder::Other,
-            Holder::Unmarked if !is(label::SOURCE_CLUSTER, &self.cluster) => Holder::Other,
+            Holder::Unmarked if !self.is_under_a_name(claim) => Holder::Other,
             holder => holder,
         }
+    }
+
+    /// Whether `claim` carries a name of this cell, so that its watch shows it.
+    pub fn is_under_a_name(&self, claim: &ResourceClaim) -> bool {
+        claim.labels().get(label::SOURCE_CLUSTER).is_some_and(|name| self.names.contains(name))
     }
 
     /// Whether this cell has made `claim`.
@@ -82,9 +111,13 @@ impl Identity {
     pub(super) fn describe_other(&self, claim: &ResourceClaim) -> String {
         let cluster = claim.labels().get(label::SOURCE_CLUSTER);
         match ownership::cell_of(claim) {
-            Some(uid) if cluster.is_some_and(|name| *name == self.cluster) && *uid != self.uid => format!(
+            Some(uid) if cluster.is_some_and(|name| *name == self.names.current) && *uid != self.uid => format!(
                 "another cell that is called {} as well (uid {uid}); discovery.clusterName gives each a name of its own",
-                self.cluster
+                self.names.current
+            ),
+            None if cluster.is_some() => format!(
+                "{}, for which the Go operator made it; where that was this cell's name, discovery.formerClusterNames says so",
+                cluster.map_or("", String::as_str)
             ),
             _ => cluster.map_or_else(|| "somebody else".to_owned(), Clone::clone),
         }
@@ -110,7 +143,7 @@ impl Identity {
         };
         let body = json!({
             "metadata": { "labels": {
-                label::SOURCE_CLUSTER: self.cluster,
+                label::SOURCE_CLUSTER: self.names.current,
                 label::CELL_UID: self.uid,
                 label::INSTANCE_NAMESPACE: instance_namespace,
             }},

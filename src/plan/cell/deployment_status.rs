@@ -20,6 +20,10 @@ use crate::{
     },
 };
 
+/// What is said of what is to stand still.
+pub(super) const SUSPENDED: &str =
+    "it is suspended: its instances keep their places and are stopped until whoever suspended it lets it go on";
+
 /// What stands between the count of ready Instances and why there are no more.
 const MORE_ARE_AWAITED: &str = " replicas available: ";
 
@@ -48,8 +52,10 @@ pub(super) fn plan(
     };
     let ready = count(&is_ready);
     let desired = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
-    let worst = refusal.or_else(|| worst(observed, networks));
-    let mut available = available(observed, worst.clone(), ready, desired);
+    let suspended = deployment.is_suspended();
+    let suspension = suspended.then(|| Verdict::no(Reason::Suspended, SUSPENDED));
+    let worst = suspension.clone().or(refusal).or_else(|| worst(observed, networks));
+    let mut available = suspension.unwrap_or_else(|| available(observed, worst.clone(), ready, desired));
     if let Some(note) = networks.and_then(|networks| networks.note.as_ref()) {
         available.message = format!("{}; {note}", available.message);
     }
@@ -75,6 +81,7 @@ pub(super) fn plan(
             .annotations()
             .get(annotation::SOURCE_GENERATION)
             .and_then(|generation| generation.parse().ok()),
+        suspended: suspended.then_some(true),
     };
     Write::status(manager::DEPLOYMENT, &json!(status), deployment)
 }

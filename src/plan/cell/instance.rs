@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Features, data, networks};
+use super::{Features, data, deployment_status::SUSPENDED, networks};
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, SchedulingGate, WorkloadDeployment},
@@ -60,6 +60,8 @@ struct Judged<'a> {
     networks: Option<Verdict>,
     /// Nothing when it refers to no data, or without that feature.
     data: Option<Verdict>,
+    /// Whether its deployment is to stand still.
+    suspended: bool,
 }
 
 /// Decides the write for one Instance. A gate opens only on a verdict that is recorded for the generation it opens in
@@ -74,6 +76,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>, Signal> {
         features: *features,
         networks: networks.map(|(seen, owner)| networks::judge(seen, owner, &instance.spec.network_interfaces).verdict),
         data: data.and_then(|(present, owner)| data::judge(owner, instance, present)),
+        suspended: deployment.is_some_and(WorkloadDeployment::is_suspended),
     };
     decide(&judged, now)
 }
@@ -90,7 +93,7 @@ fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
         return Plan::writes(writes);
     }
     let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
-    if let Some(open) = open_gates(judged, old) {
+    if let Some(open) = open_gates(judged, old).filter(|_| !judged.suspended) {
         return Plan::writes(vec![open]).with(waited(instance, now).map(Signal::WaitedForData));
     }
     let generation = instance.metadata.generation;
@@ -110,7 +113,12 @@ fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     let known: Vec<Condition> =
         conditions.iter().chain(old.iter().filter(|c| find(&conditions, &c.type_).is_none())).cloned().collect();
     conditions.push(ready(judged, &known).into_condition(old, condition::READY, generation, now));
-    let status = Write::status(manager::INSTANCE, &json!({ "conditions": conditions }), *instance);
+    let mut status = json!({ "conditions": conditions });
+    // Once it has been said it is taken back aloud, whoever said it: the provider keeps stopped what says so.
+    if judged.suspended || instance.status.as_ref().is_some_and(|status| status.suspended.is_some()) {
+        status["suspended"] = json!(judged.suspended);
+    }
+    let status = Write::status(manager::INSTANCE, &status, *instance);
     let turned = turned.filter(|_| status.is_some());
     Plan::writes(status.into_iter().collect()).with(turned)
 }
@@ -198,6 +206,9 @@ fn gates(instance: &Instance) -> &[SchedulingGate] {
 
 /// Ready: no gate left, programmed, available. Of what keeps it from that, the worst is reported, and the first of several.
 fn ready(judged: &Judged<'_>, conditions: &[Condition]) -> Verdict {
+    if judged.suspended {
+        return Verdict::no(Reason::Suspended, SUSPENDED);
+    }
     let gates = gates(judged.instance);
     if !gates.is_empty() {
         let names = gates.iter().map(|g| g.name.as_str()).collect::<Vec<_>>().join(", ");

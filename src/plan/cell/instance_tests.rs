@@ -21,7 +21,7 @@ fn condition(type_: &str, status: &str, reason: &str, generation: i64) -> Value 
 }
 
 fn seen(instance: &Instance) -> Judged<'_> {
-    Judged { instance, features: OFF, networks: None, data: None }
+    Judged { instance, features: OFF, networks: None, data: None, suspended: false }
 }
 
 /// Does to an Instance what a write says.
@@ -73,7 +73,11 @@ fn the_gates_of_features_that_are_off_open_on_a_recorded_verdict() {
 fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) -> (Vec<String>, String) {
     let mut object = instance.clone();
     for _ in 0..5 {
-        let steps = decide(&Judged { instance: &object, features, networks: networks.cloned(), data: None }, NOW).steps;
+        let steps = decide(
+            &Judged { instance: &object, features, networks: networks.cloned(), data: None, suspended: false },
+            NOW,
+        )
+        .steps;
         let Some(write) = steps.into_iter().next() else { break };
         carry_out(&mut object, write);
     }
@@ -118,7 +122,8 @@ fn what_the_go_operator_held_is_released() {
     object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     object.metadata.finalizers = Some(vec![finalizer::INSTANCE.into(), finalizer::QUOTA.into(), "theirs".into()]);
     let left = |object: &Instance, features| {
-        let steps = decide(&Judged { instance: object, features, networks: None, data: None }, NOW).steps;
+        let steps =
+            decide(&Judged { instance: object, features, networks: None, data: None, suspended: false }, NOW).steps;
         let Some(Op::Merge { body, .. }) = steps.into_iter().next().map(|w| w.op) else { return None };
         Some(body["metadata"]["finalizers"].clone())
     };
@@ -136,7 +141,7 @@ fn what_has_a_claim_is_held_where_quota_is_out_of_reach_until_somebody_says_othe
     object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     object.metadata.finalizers = Some(vec![finalizer::QUOTA.into()]);
     let steps = |object: &Instance, features| {
-        decide(&Judged { instance: object, features, networks: None, data: None }, NOW).steps
+        decide(&Judged { instance: object, features, networks: None, data: None, suspended: false }, NOW).steps
     };
     let held = steps(&object, OFF);
     let [Write { op: Op::Apply { body, status: true, .. }, .. }] = &held[..] else { panic!("{held:?}") };
@@ -231,7 +236,8 @@ fn the_worst_of_all_conditions_is_what_keeps_an_instance_from_being_ready() {
     ] {
         let conditions: Vec<Value> = [tries.clone()].into_iter().chain(others).collect();
         let mut object = instance(1, &[], &json!(conditions));
-        let plan = decide(&Judged { instance: &object, features: QUOTA, networks: None, data: None }, NOW);
+        let plan =
+            decide(&Judged { instance: &object, features: QUOTA, networks: None, data: None, suspended: false }, NOW);
         carry_out(&mut object, plan.steps.into_iter().next().unwrap());
         let ready = ready_of(&object);
         assert_eq!((ready.status, ready.reason.as_str()), (ConditionStatus::False, reason), "{conditions:?}");
@@ -256,7 +262,10 @@ fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
     .unwrap();
     let later = Timestamp::from_second(90).unwrap();
     let judge = |verdict: Verdict| {
-        decide(&Judged { instance: &object, features: DATA, networks: None, data: Some(verdict) }, later)
+        decide(
+            &Judged { instance: &object, features: DATA, networks: None, data: Some(verdict), suspended: false },
+            later,
+        )
     };
     let shut = judge(Verdict::no(Reason::from("AwaitingPropagation"), "waiting for Secret/db to arrive"));
     let Op::Apply { body, .. } = &shut.steps[0].op else { panic!("{shut:?}") };
@@ -271,4 +280,44 @@ fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
     assert!(matches!(&open.steps[0].op, Op::Merge { body, .. }
         if body["spec"]["controller"]["schedulingGates"] == json!([]) && body["metadata"]["resourceVersion"] == "3"));
     assert_eq!(open.signals, [Signal::WaitedForData(Duration::from_secs(90))]);
+}
+
+/// Nothing of it starts while it is suspended, and whatever has said that it is stopped is contradicted afterwards.
+#[test]
+fn what_is_suspended_keeps_its_gates_and_says_so_until_it_goes_on() {
+    let conditions = json!([
+        condition("Programmed", "True", "Programmed", 1),
+        condition("Available", "True", "Available", 1),
+        condition("QuotaGranted", "True", "QuotaDisabled", 1),
+    ]);
+    for gates in [&["Network", "Quota"][..], &[]] {
+        let mut object = instance(1, gates, &conditions);
+        let said = |object: &Instance, suspended| {
+            let write = decide(&Judged { suspended, ..seen(object) }, NOW).steps.into_iter().next();
+            write.map(|write| match write.op {
+                Op::Apply { body, status: true, .. } => body["status"].clone(),
+                Op::Merge { .. } => json!("gates"),
+                other => panic!("{other:?}"),
+            })
+        };
+        let status = said(&object, true).unwrap();
+        let ready = |status: &Value| {
+            let all = status["conditions"].as_array().unwrap().clone();
+            all.into_iter().find(|c| c["type"] == "Ready").unwrap()["reason"].clone()
+        };
+        assert_eq!((&status["suspended"], ready(&status)), (&json!(true), json!("Suspended")));
+        object.status.as_mut().unwrap().suspended = Some(true);
+        let status = said(&object, false).unwrap();
+        if gates.is_empty() {
+            assert_eq!((&status["suspended"], ready(&status)), (&json!(false), json!("Available")));
+        } else {
+            assert_eq!(status, json!("gates"));
+        }
+    }
+    let mut never = instance(1, &[], &conditions);
+    never.status.as_mut().unwrap().suspended = None;
+    let Some(Write { op: Op::Apply { body, .. }, .. }) = decide(&seen(&never), NOW).steps.into_iter().next() else {
+        panic!()
+    };
+    assert!(body["status"].get("suspended").is_none(), "of what has never been suspended nothing is said");
 }

@@ -106,15 +106,24 @@ fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
         return Action::Remove(stray);
     }
     let template = &observed.deployment.spec.template;
+    // Versions of this operator that did not know the later fields hashed the rest.
+    let once = template_hash(&template.without_later_fields());
+    let says_nothing = |recorded: &str| !is_own_hash(recorded) || recorded == once;
     let foreign = by_ordinal.values().find(|i| {
         i.metadata.deletion_timestamp.is_none()
-            && i.spec.controller.as_ref().is_some_and(|c| !is_own_hash(&c.template_hash))
+            && i.spec.controller.as_ref().is_some_and(|c| c.template_hash != hash && says_nothing(&c.template_hash))
             && is_made_from(i, template)
     });
     if let Some(instance) = foreign {
         return Action::Stamp(instance);
     }
     let (name, desired) = (observed.deployment.name_any(), observed.deployment.spec.desired_replicas());
+    if observed.deployment.is_suspended() {
+        // Nothing starts and nothing is replaced; what there are too many of goes all the same, as it would never start.
+        let surplus = by_ordinal.range(desired..).rev().map(|(_, instance)| *instance);
+        let staying = surplus.filter(|instance| instance.metadata.deletion_timestamp.is_none());
+        return staying.map(Action::Delete).next().unwrap_or(Action::Nothing);
+    }
     for ordinal in 0..desired {
         match by_ordinal.get(&ordinal) {
             None if observed.in_the_way_of(&names::instance_name(&name, ordinal)).is_some() => return Action::Wait,

@@ -231,8 +231,10 @@ fn what_is_for_something_else_is_replaced_or_left_alone() {
 #[test]
 fn the_worst_of_several_interfaces_is_reported_and_all_are_worked_on() {
     let mut wd = deployment();
-    let second =
-        NetworkInterface { network: NetworkReference { name: "other".into(), namespace: None }, network_policy: None };
+    let second = NetworkInterface {
+        network: NetworkReference { name: "other".into(), namespace: None },
+        ..NetworkInterface::default()
+    };
     wd.spec.template.spec.network_interfaces.push(second);
     let mut cell = KnownCell::whole();
     let binding = cell.objects.get_mut(&("NetworkBinding", "wd-net-0".into())).unwrap();
@@ -365,7 +367,7 @@ fn an_instance_without_a_location_keeps_every_binding_of_its_network() {
 fn an_instance_of_an_older_template_is_judged_by_its_own_network() {
     let older = [NetworkInterface {
         network: NetworkReference { name: "older".into(), namespace: None },
-        network_policy: None,
+        ..NetworkInterface::default()
     }];
     let verdict = judge(&KnownCell::whole().observed(), &deployment(), &older).verdict;
     assert_eq!(verdict.status, ConditionStatus::False, "the binding is for another network than this Instance's");

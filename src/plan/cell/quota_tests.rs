@@ -1,7 +1,11 @@
 use super::*;
 use crate::{
     api::{meta::label, names::ProjectName},
-    plan::{Op, cell::reclaim, recorded::recorded},
+    plan::{
+        Op,
+        cell::{claim::Names, reclaim},
+        recorded::recorded,
+    },
 };
 use serde_json::Value;
 
@@ -9,7 +13,7 @@ const CLUSTER: &str = "dfw-1";
 const CELL_UID: &str = "uid-of-dfw";
 
 fn cell() -> Identity {
-    Identity { uid: CELL_UID.into(), cluster: CLUSTER.into() }
+    Identity { uid: CELL_UID.into(), names: Names { current: CLUSTER.into(), former: ["before".into()].into() } }
 }
 
 fn at(second: i64) -> Timestamp {
@@ -260,6 +264,8 @@ fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance
         ("ours", CLUSTER, Some(CELL_UID), "ns-1", true, true, true),
         ("ours, from before the cell was renamed", "old", Some(CELL_UID), "ns-1", true, true, true),
         ("Go's, under our name", CLUSTER, None, "ns-1", true, true, false),
+        ("Go's, under a name that we had", "before", None, "ns-1", true, true, false),
+        ("another cell's, under a name that we had", "before", Some("uid-of-ord"), "ns-1", false, false, false),
         ("another cell's, under our name", CLUSTER, Some("uid-of-ord"), "ns-1", false, false, false),
         ("another cell's", "ord-1", Some("uid-of-ord"), "ns-1", false, false, false),
         ("Go's, of another cell", "ord-1", None, "ns-1", false, false, false),
@@ -290,6 +296,12 @@ fn two_cells_of_one_name_read_how_to_tell_them_apart() {
     assert!(twin.contains("discovery.clusterName"), "{twin}");
     let other = message(labelled("ord-1", Some("uid-of-ord"), "ns-1"));
     assert!(other.ends_with("is still held by ord-1"), "{other}");
+    let of_go = message(labelled("ord-1", None, "ns-1"));
+    assert!(
+        of_go.contains("held by ord-1, for which") && of_go.ends_with("discovery.formerClusterNames says so"),
+        "{of_go}"
+    );
+    assert_eq!(cell().names.selector(), "compute.datumapis.com/source-cluster in (before,dfw-1)");
 }
 
 #[test]

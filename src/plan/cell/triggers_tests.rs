@@ -178,7 +178,7 @@ fn a_quota_claim_concerns_the_instance_of_this_cell_that_it_is_for() {
         }))
         .unwrap()
     };
-    let cell = Identity { uid: "here".into(), cluster: "dfw".into() };
+    let cell = Identity { uid: "here".into(), names: claim::Names { current: "dfw".into(), former: BTreeSet::new() } };
     let ours = claim("instance-web-0", Some("here"), Some("ns-1"));
     let unmarked = claim("instance-web-0", None, Some("ns-1"));
     let others = claim("instance-web-0", Some("there"), Some("ns-1"));

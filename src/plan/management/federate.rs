@@ -244,7 +244,7 @@ fn repair(
 /// Finalizer and hub namespace in one write, before anything is written on the hub; and what is known of its data.
 fn mark(deployment: &WorkloadDeployment, namespace: &str, data: &Data) -> Option<Write<Project>> {
     let mut annotations = data_annotations(data, None);
-    let stale = stale(deployment, &annotations);
+    let stale = stale(deployment, &OF_DATA, &annotations);
     annotations.insert(annotation::FEDERATION_NAMESPACE, namespace.to_owned());
     let fields = json!({ "metadata": { "finalizers": [finalizer::FEDERATOR], "annotations": annotations }});
     Write::ensure_fields(manager::FEDERATOR, fields, deployment).or(stale)
@@ -265,12 +265,18 @@ fn data_annotations(data: &Data, hint: Option<&str>) -> BTreeMap<&'static str, S
     annotations
 }
 
-/// Removes such an annotation that somebody else wrote: an apply takes back only what was ours.
-fn stale<P>(live: &WorkloadDeployment, wanted: &BTreeMap<&'static str, String>) -> Option<Write<P>> {
-    let ours =
-        [annotation::EXPECTED_REFERENCED_DATA, annotation::SKIPPED_REFERENCED_DATA, annotation::REFERENCED_DATA_ERROR];
-    let surplus = ours.into_iter().filter(|key| live.annotations().contains_key(*key) && !wanted.contains_key(key));
-    let surplus: serde_json::Map<String, Value> = surplus.map(|key| (key.to_owned(), Value::Null)).collect();
+/// The annotations of [`data_annotations`], which are ours on each plane, whoever wrote them.
+const OF_DATA: [&str; 3] =
+    [annotation::EXPECTED_REFERENCED_DATA, annotation::SKIPPED_REFERENCED_DATA, annotation::REFERENCED_DATA_ERROR];
+
+/// Removes those of our annotations that somebody else wrote: an apply takes back only what was ours.
+fn stale<P>(
+    live: &WorkloadDeployment,
+    ours: &[&'static str],
+    wanted: &BTreeMap<&'static str, String>,
+) -> Option<Write<P>> {
+    let surplus = ours.iter().filter(|key| live.annotations().contains_key(**key) && !wanted.contains_key(*key));
+    let surplus: serde_json::Map<String, Value> = surplus.map(|key| ((*key).to_owned(), Value::Null)).collect();
     if surplus.is_empty() {
         return None;
     }
@@ -314,7 +320,11 @@ fn ensure_copy(
     live: Option<&WorkloadDeployment>,
     mut annotations: BTreeMap<&'static str, String>,
 ) -> Option<Write<Hub>> {
-    let stale = live.and_then(|live| stale(live, &annotations));
+    // What the project's deployment says of suspension is for the cell; that it says it no more as well.
+    let suspended = deployment.annotations().get(annotation::SUSPENDED).cloned();
+    annotations.extend(suspended.map(|suspended| (annotation::SUSPENDED, suspended)));
+    let ours = [&OF_DATA[..], &[annotation::SUSPENDED]].concat();
+    let stale = live.and_then(|live| stale(live, &ours, &annotations));
     let mut labels: BTreeMap<String, String> = deployment
         .labels()
         .iter()

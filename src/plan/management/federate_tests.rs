@@ -137,6 +137,25 @@ fn nothing_is_written_when_nothing_differs() {
     assert!(steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&wd))).is_empty());
 }
 
+/// Found by reading: a project that was suspended ran on, and what the Go operator had suspended on the hub stayed so for ever.
+#[test]
+fn suspension_is_carried_and_so_is_its_end() {
+    let mut wd = marked();
+    for value in ["true", "false"] {
+        wd.annotations_mut().insert(annotation::SUSPENDED.into(), value.into());
+        assert_eq!(copy_of(&wd).annotations()[annotation::SUSPENDED], value);
+    }
+    let of_go = copy_of(&wd);
+    assert!(
+        steps(&wd, Some("n1"), Some(namespace()), Some(of_go.clone())).is_empty(),
+        "what the project says stays there"
+    );
+    wd.annotations_mut().remove(annotation::SUSPENDED);
+    let all = steps(&wd, Some("n1"), Some(namespace()), Some(of_go));
+    let [Step::Remote(Write { op: Op::Merge { body, .. }, .. })] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(body["metadata"]["annotations"], json!({ annotation::SUSPENDED: null }));
+}
+
 #[test]
 fn what_data_a_cell_gets_is_not_for_the_tenant_to_say() {
     let mut wd = marked();
