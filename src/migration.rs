@@ -1,4 +1,7 @@
-//! `compute-operator migration status`: how far each city's policy is on its way from claims to dependencies.
+//! `compute-operator migration status`: what has to be seen to before, how far each city's policy is on its way from claims to
+//! dependencies, and what the way back would cost.
+
+mod preconditions;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -30,7 +33,7 @@ struct Row {
     claimed: usize,
 }
 
-/// Reads the hub and answers with a table, one line per city policy.
+/// Reads the hub and answers with what is in the way, and a table, one line per city policy.
 ///
 /// # Errors
 /// When the hub does not answer, or does not allow it.
@@ -40,8 +43,9 @@ pub async fn status(hub: &Connection) -> Result<String, Error> {
     list::objects(&client, "hub", ListParams::default(), |policy: PropagationPolicy| policies.push(policy)).await?;
     let mut bindings = Bindings::default();
     list::objects(&client, "hub", ListParams::default(), |binding| bindings.add(binding)).await?;
+    let before = preconditions::status(hub).await?;
     let (table, assumed) = (table(&rows(&policies, &bindings.claimed)), karmada_version::of_any());
-    Ok(format!("{table}{}{}\n{assumed}\n", bindings.residue(), bindings.verdict()))
+    Ok(format!("{before}{table}{}{}\n{assumed}\n", bindings.residue(), bindings.verdict()))
 }
 
 /// What the bindings of the hub come to.

@@ -79,6 +79,9 @@ periods! {
     quarantine_grace, "quarantineGraceSeconds", Duration::from_secs(5);
     /// How long quota may leave a claim unevaluated before `QuotaNoBudget` is reported.
     quota_no_budget, "quotaNoBudgetSeconds", Duration::from_secs(15);
+    /// How long an Instance waits that refers to optional data alone, of which the Go operator says nothing at all: it says
+    /// nothing either where none of it exists.
+    optional_data, "optionalDataSeconds", Duration::from_mins(1);
     /// How long a deleted Instance waits for the release of its ResourceClaim while its quota backend is away.
     quota_claim_release, "quotaClaimReleaseSeconds", Duration::from_hours(2);
     /// How long it waits when the project is not known: to the backend, or because its namespace does not say which it is.
@@ -138,6 +141,7 @@ mod tests {
             rollback_warning,
             quarantine_grace,
             quota_no_budget,
+            optional_data,
             quota_claim_release,
             quota_project_gone,
             quota_watch_patience,
@@ -169,6 +173,7 @@ mod tests {
             (rollback_warning, 30_000),
             (quarantine_grace, 5_000),
             (quota_no_budget, 15_000),
+            (optional_data, 60_000),
             (quota_claim_release, 7_200_000),
             (quota_project_gone, 120_000),
             (quota_watch_patience, 2_000),

@@ -132,11 +132,14 @@ async fn send<P: Plane>(
     tracing::debug!(plane = plane.name(), op, object = %write.object, "write");
     metrics.wrote(P::NAME, kind, op);
     let done = plane.execute(write).await;
-    if matches!((&write.op, &done), (Op::TakeOver { .. }, Ok(Some(_)))) {
+    let takes = matches!(write.op, Op::TakeOver { .. });
+    // A take-over that finds nothing to take answers with nothing.
+    let did = done.as_ref().is_ok_and(|answer| answer.is_some() || !takes);
+    if did && takes {
         metrics.took_over(P::NAME, kind);
-        if let Some(event) = write.told() {
-            Box::pin(send(plane, &event, metrics)).await?;
-        }
+    }
+    if let Some(event) = write.told().filter(|_| did) {
+        Box::pin(send(plane, &event, metrics)).await?;
     }
     match done {
         Err(error) if write.object.kind == Kind::Event => {

@@ -263,6 +263,17 @@ impl<V, I: IndexValue> Store<V, I> {
         self.read().has_unreadable(namespace)
     }
 
+    /// Whether the object of this name is there but could not be read.
+    pub fn is_unreadable(&self, key: &ObjectKey) -> bool {
+        self.read().unreadable.contains(key)
+    }
+
+    /// Names of the objects of this namespace that are there but could not be read.
+    pub fn unreadable_in(&self, namespace: &str) -> Vec<Arc<str>> {
+        let inner = self.read();
+        inner.unreadable.iter().filter(|key| &*key.namespace == namespace).map(|key| key.name.clone()).collect()
+    }
+
     /// A complete list at `version`: takes it all over, and calls the listener for every difference, so that it learns of
     /// deletions that no event brought.
     pub fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {

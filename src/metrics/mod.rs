@@ -177,6 +177,18 @@ impl Metrics {
         self.0.data_reason_changes.get_or_create(&change).inc();
     }
 
+    /// A namespace of the cell is gone, and what is counted of it goes along. `reasons` are all that
+    /// [`Self::data_turned`] may have named.
+    pub fn forget_namespace(&self, namespace: &str, reasons: &[&str]) {
+        self.companions(namespace, 0, 0);
+        self.0.data_wait.remove(&Namespace { namespace: namespace.into() });
+        let before = || reasons.iter().chain(&[""]);
+        for (from, to) in before().flat_map(|from| reasons.iter().map(move |to| (*from, *to))) {
+            let change = ReasonChange { namespace: namespace.into(), from_reason: from.into(), to_reason: to.into() };
+            self.0.data_reason_changes.remove(&change);
+        }
+    }
+
     /// A template was touched, so that Karmada makes anew what was removed.
     pub fn repaired(&self) {
         self.0.repairs.inc();
@@ -238,5 +250,27 @@ impl Metrics {
     /// Whether this process leads.
     pub fn leads(&self, leads: bool) {
         self.0.leader.set(i64::from(leads));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by reading: the histogram of a namespace stayed in memory for ever.
+    #[test]
+    fn what_is_counted_of_a_namespace_goes_with_it_and_with_no_other() {
+        let metrics = Metrics::default();
+        for namespace in ["ns-gone", "ns-stays"] {
+            metrics.companions(namespace, 2, 1);
+            metrics.waited_for_data(namespace, Duration::from_secs(1));
+            metrics.data_turned(namespace, "", "Resolving");
+            metrics.data_turned(namespace, "Resolving", "Ready");
+        }
+        metrics.forget_namespace("ns-gone", &["Resolving", "Ready"]);
+        let text = metrics.text();
+        assert!(!text.contains("ns-gone"), "{text}");
+        let left = text.lines().filter(|line| line.contains("ns-stays") && !line.contains("_bucket")).count();
+        assert_eq!(left, 6, "two gauges, sum and count of the wait, two changes: {text}");
     }
 }

@@ -298,7 +298,7 @@ mod tests {
         });
         assert_eq!(fields(&after, ME), [json!({ "f:spec": in_runtime(ours) })]);
         let theirs =
-            json!({ "f:class": {}, "f:sandbox": sandbox(json!({ "f:newer": { ".": {}, "f:runAsUser": {} } })) });
+            json!({ "f:newer": {}, "f:sandbox": sandbox(json!({ "f:newer": { ".": {}, "f:runAsUser": {} } })) });
         assert_eq!(fields(&after, "manager"), [json!({ "f:spec": in_runtime(theirs) })]);
         assert_eq!(taken_over(WD, &after, ME, &[Part::Spec]), None, "it happens once");
         let mut live = WorkloadDeployment::new("web", WorkloadDeploymentSpec::default());

@@ -83,8 +83,6 @@ pub enum Op {
         manager: &'static str,
         /// The parts.
         parts: &'static [Part],
-        /// The Event that says so, sent only when something has passed: its address, and what it says.
-        told: Option<Box<(Object, Value)>>,
     },
     /// DELETE of exactly the object that was judged.
     Delete {
@@ -140,13 +138,12 @@ impl fmt::Debug for Op {
             Self::Merge { body, manager } => {
                 f.debug_struct("Merge").field("body", &shown(body)).field("manager", manager).finish()
             }
-            Self::TakeOver { uid, resource_version, manager, parts, told } => f
+            Self::TakeOver { uid, resource_version, manager, parts } => f
                 .debug_struct("TakeOver")
                 .field("uid", uid)
                 .field("resource_version", resource_version)
                 .field("manager", manager)
                 .field("parts", parts)
-                .field("told", told)
                 .finish(),
             Self::Delete { uid, resource_version } => {
                 f.debug_struct("Delete").field("uid", uid).field("resource_version", resource_version).finish()
@@ -167,24 +164,28 @@ pub struct Write<P> {
     pub object: Object,
     /// What to do with it.
     pub op: Op,
+    /// The Event that tells of it, sent only once it has done something: its address, and what it says.
+    told: Option<Box<(Object, Value)>>,
     plane: PhantomData<fn() -> P>,
 }
 
 impl<P> Clone for Write<P> {
     fn clone(&self) -> Self {
-        Self::new(self.object.clone(), self.op.clone())
+        Self { told: self.told.clone(), ..Self::new(self.object.clone(), self.op.clone()) }
     }
 }
 
 impl<P> fmt::Debug for Write<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Write").field("object", &self.object).field("op", &self.op).finish()
+        let mut shown = f.debug_struct("Write");
+        shown.field("object", &self.object).field("op", &self.op);
+        self.told.iter().fold(&mut shown, |shown, told| shown.field("told", told)).finish()
     }
 }
 
 impl<P> Write<P> {
     fn new(object: Object, op: Op) -> Self {
-        Self { object, op, plane: PhantomData }
+        Self { object, op, told: None, plane: PhantomData }
     }
 
     /// Whether it makes an object of this kind.
@@ -272,22 +273,21 @@ impl<P> Write<P> {
             return None;
         }
         let ObjectVersion { uid, resource_version } = ObjectVersion::of(live.meta());
-        Some(Self::new(Object::of(live), Op::TakeOver { uid, resource_version, manager, parts, told: None }))
+        Some(Self::new(Object::of(live), Op::TakeOver { uid, resource_version, manager, parts }))
     }
 
-    /// The same write, which has `event` sent once something has passed by it.
+    /// The same write, which has `event` sent once it has done something.
     #[must_use]
     pub fn telling(mut self, event: Self) -> Self {
-        if let (Op::TakeOver { told, .. }, Op::Create { body, .. }) = (&mut self.op, event.op) {
-            *told = Some(Box::new((event.object, body)));
+        if let Op::Create { body, .. } = event.op {
+            self.told = Some(Box::new((event.object, body)));
         }
         self
     }
 
-    /// The Event that tells of this write once it has succeeded.
+    /// The Event that tells of this write once it has done something.
     pub fn told(&self) -> Option<Self> {
-        let Op::TakeOver { told: Some(told), .. } = &self.op else { return None };
-        let (object, body) = (**told).clone();
+        let (object, body) = (**self.told.as_ref()?).clone();
         Some(Self::new(object, Op::Create { body, manager: meta::MANAGED_BY }))
     }
 

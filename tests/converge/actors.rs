@@ -238,13 +238,11 @@ impl World {
             let (own, others): (Vec<Instance>, Vec<Instance>) =
                 all.into_iter().partition(|i| ownership::is_controlled_by(i, &deployment));
             let names: Vec<String> = instances::instance_names(&deployment).collect();
+            let in_the_way = others.into_iter().filter(|other| names.contains(&other.name_any()));
             let observed = instances::Observed {
                 instances: own.into_iter().map(Shared::from).collect(),
-                in_the_way: others
-                    .into_iter()
-                    .filter(|other| names.contains(&other.name_any()))
-                    .map(Shared::from)
-                    .collect(),
+                in_the_way: in_the_way.map(Shared::from).collect(),
+                unreadable: [].into(),
                 deployment: deployment.into(),
                 features: FEATURES,
                 networks: None,
@@ -276,6 +274,7 @@ impl World {
                 deployment: owner.map(Shared::from),
                 features: FEATURES,
                 networks: None,
+                timing: Timing::default(),
             };
             for write in instance::plan(&observed, NOW).steps {
                 spend(left, &mut self.changes, self.now.cell.execute(&write));
@@ -285,7 +284,7 @@ impl World {
 
     pub(super) fn act_quota(&mut self, seen: &Planes, left: &mut usize) {
         let address = claim::Address { project: ProjectName::single(), namespace: NS.into() };
-        let names = claim::Names { current: CLUSTER.into(), former: std::collections::BTreeSet::new() };
+        let names = claim::Names { current: CLUSTER.into(), former: [].into() };
         let cell = claim::Identity { uid: CLUSTER.into(), names };
         for instance in seen.cell.all::<Instance>(Kind::Instance) {
             let name = names::resource_claim_name(&instance.name_any());

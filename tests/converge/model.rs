@@ -107,7 +107,7 @@ impl Model {
                     return Err(Refused::Conflict);
                 }
                 self.delete(&key);
-                Ok(true)
+                write.told().map_or(Ok(true), |event| self.execute(&event).map(|_| true))
             }
         }
     }

@@ -11,7 +11,7 @@ use super::{companions::Companions, index::Index, networks::Networks};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
-        names::ProjectName,
+        names::{self, ProjectName},
     },
     io::{
         clients::ControlPlane,
@@ -99,6 +99,14 @@ impl Caches {
         instances::instance_names(deployment)
             .filter_map(named)
             .filter(|instance| !ownership::is_controlled_by(instance.as_ref(), deployment))
+    }
+
+    /// Names of Instances that nobody can read, under which a deployment may have one: unknown is not absent.
+    pub(super) fn unreadable_of(&self, deployment: &WorkloadDeployment) -> BTreeSet<String> {
+        let unreadable = self.instances.unreadable_in(&deployment.namespace().unwrap_or_default());
+        let own = deployment.name_any();
+        let is_own = |name: &Arc<str>| names::deployment_of_instance(name) == Some(own.as_str());
+        unreadable.into_iter().filter(is_own).map(|name| name.to_string()).collect()
     }
 
     /// Keys of the Instances of a namespace.

@@ -33,8 +33,7 @@ impl Reconciler for DeploymentController {
     ///    nobody else would tell the tenant.
     async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let caches = &self.caches;
-        // An Instance that cannot be read may be any of the ones we look for: unknown is not absent.
-        if !caches.knows_all() || caches.instances.has_unreadable(&key.namespace) {
+        if !caches.knows_all() {
             return Ok(Next::Await);
         }
         let Some(deployment) = caches.deployments.get(key) else {
@@ -68,6 +67,7 @@ impl DeploymentController {
         let interfaces = of_template.max(of_instances.unwrap_or(0));
         Observed {
             networks: self.caches.observe_networks(&deployment, interfaces),
+            unreadable: self.caches.unreadable_of(&deployment),
             in_the_way: self.caches.in_the_way_of(&deployment).map(Shared::from).collect(),
             deployment: deployment.into(),
             instances,

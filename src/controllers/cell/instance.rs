@@ -12,11 +12,13 @@ use crate::{
         Next,
         cell::instance::{self, Observed, Signal},
     },
+    timing::Timing,
 };
 
 /// Opens an Instance's gates, and reports whether it is ready.
 pub(super) struct InstanceController {
     pub(super) caches: Arc<Caches>,
+    pub(super) timing: Timing,
     pub(super) metrics: Metrics,
 }
 
@@ -66,6 +68,7 @@ impl InstanceController {
             features: self.caches.features,
             deployment: owner.map(Into::into),
             instance: instance.into(),
+            timing: self.timing,
         }
     }
 }

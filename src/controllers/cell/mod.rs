@@ -146,7 +146,7 @@ impl CellControllers {
         let (caches, metrics) = of();
         let deployments = Arc::new(deployment::DeploymentController { caches, timing, metrics });
         let (caches, metrics) = of();
-        let instances = Arc::new(instance::InstanceController { caches, metrics });
+        let instances = Arc::new(instance::InstanceController { caches, timing, metrics });
         let quota = backends.clone().map(|backends| {
             let (caches, metrics) = of();
             Arc::new(quota::QuotaController { caches, backends, timing, metrics })

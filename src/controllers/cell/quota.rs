@@ -50,7 +50,7 @@ impl Reconciler for QuotaController {
         let caches = &self.caches;
         // Whatever is not known yet enqueues every key once it is.
         let Some(cell) = self.backends.identity() else { return Ok(Next::Await) };
-        if !caches.is_synced() || caches.instances.has_unreadable(&key.instance.namespace) {
+        if !caches.is_synced() || caches.instances.is_unreadable(&key.instance) {
             return Ok(Next::Await);
         }
         // One lane has the Instance: two would make its claim side by side.

@@ -6,11 +6,14 @@ use kube::ResourceExt;
 
 use super::{caches::Caches, index::Index, quota_backends::QuotaBackends, write_back::Copies};
 use crate::{
-    api::{meta::annotation, referenced::DataRef},
+    api::{meta::annotation, reason::Reason, referenced::DataRef},
     io::{queue::Queue, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        cell::triggers::{self, Change, Work},
+        cell::{
+            data,
+            triggers::{self, Change, Work},
+        },
         ownership,
         references::annotated,
     },
@@ -76,6 +79,10 @@ impl Triggers {
                 }
             }
             Work::CompanionCount(namespace) => self.count_companions(&namespace),
+            Work::ForgetNamespace(namespace) => {
+                let reasons: Vec<&str> = data::reasons().map(Reason::as_str).collect();
+                self.metrics.forget_namespace(&namespace, &reasons);
+            }
             Work::Everything => self.enqueue_everything(),
         }
     }

@@ -90,7 +90,7 @@ impl WriteBackController {
     fn observe(&self, key: &ObjectKey) -> Option<Observed> {
         let (caches, copies) = (&self.caches, &self.copies.store);
         let cell = caches.uid.get().filter(|_| caches.is_synced() && copies.is_synced())?;
-        if caches.instances.has_unreadable(&key.namespace) || copies.has_unreadable(&key.namespace) {
+        if caches.instances.is_unreadable(key) || copies.is_unreadable(key) {
             return None;
         }
         let instance = caches.instances.get(key);

@@ -52,8 +52,10 @@ pub fn instance_of(claim: &ResourceClaim) -> Option<(String, String)> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// `discovery.clusterName`. Cells that were given no name share one.
+    #[serde(rename = "cluster")]
     pub current: String,
     /// `discovery.formerClusterNames`: what the Go operator called it on claims that say nothing else of whose they are.
+    #[serde(default)]
     pub former: BTreeSet<String>,
 }
 
@@ -76,6 +78,7 @@ pub struct Identity {
     /// Uid of the cell's `kube-system` namespace: no two cells share it, and none changes it.
     pub uid: String,
     /// Its names.
+    #[serde(flatten)]
     pub names: Names,
 }
 

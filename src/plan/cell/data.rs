@@ -26,8 +26,14 @@ struct Hint {
 /// refers to.
 ///
 /// The deployment's annotations may be older than its template: what they do not speak of is not resolved, and the
-/// Instance waits (invariant E). Only the Go operator leaves it open whether an optional source was skipped.
-pub fn judge(deployment: &WorkloadDeployment, instance: &Instance, present: &BTreeSet<DataRef>) -> Option<Verdict> {
+/// Instance waits (invariant E). Only the Go operator leaves it open whether an optional source was skipped; `waited_out`: that
+/// it has had its time where it [says nothing at all](is_silence_of_go).
+pub fn judge(
+    deployment: &WorkloadDeployment,
+    instance: &Instance,
+    present: &BTreeSet<DataRef>,
+    waited_out: bool,
+) -> Option<Verdict> {
     let references = references(&instance.spec);
     if references.is_empty() {
         return None;
@@ -36,7 +42,9 @@ pub fn judge(deployment: &WorkloadDeployment, instance: &Instance, present: &BTr
     let data_refs = |key: &str| text(key).map(referenced::from_annotation).unwrap_or_default();
     let (expected, skipped) =
         (data_refs(annotation::EXPECTED_REFERENCED_DATA), data_refs(annotation::SKIPPED_REFERENCED_DATA));
-    let from_go = text(annotation::SOURCE_GENERATION).is_none() && text(annotation::EXPECTED_REFERENCED_DATA).is_some();
+    let from_go = text(annotation::SOURCE_GENERATION).is_none()
+        && (text(annotation::EXPECTED_REFERENCED_DATA).is_some()
+            || waited_out && is_silence_of_go(deployment, instance));
     let hint: Option<Hint> = text(annotation::REFERENCED_DATA_ERROR).and_then(|text| serde_json::from_str(text).ok());
     let unresolved: Vec<&DataRef> = references
         .iter()
@@ -58,6 +66,22 @@ pub fn judge(deployment: &WorkloadDeployment, instance: &Instance, present: &BTr
         let why = hint.map(|hint| format!(" ({}: {})", hint.reason, hint.message)).unwrap_or_default();
         Verdict::no(Reason::AwaitingPropagation, format!("waiting for {} to arrive{why}", list(&missing)))
     })
+}
+
+/// Every reason that `ReferencedDataReady` of an Instance may have.
+pub fn reasons() -> impl Iterator<Item = &'static Reason> {
+    let is_one = |reason: &&Reason| matches!(reason.class(), Class::Data | Class::Source) || **reason == Reason::Ready;
+    Reason::ALL.iter().filter(is_one)
+}
+
+/// Whether the Go operator, which brought this deployment, says nothing of what the Instance refers to, all of which is
+/// optional: it has not looked yet, or there is none of it.
+pub fn is_silence_of_go(deployment: &WorkloadDeployment, instance: &Instance) -> bool {
+    let keys = [annotation::SOURCE_GENERATION, annotation::EXPECTED_REFERENCED_DATA, annotation::REFERENCED_DATA_ERROR];
+    let references = references(&instance.spec);
+    !references.is_empty()
+        && references.iter().all(|reference| reference.optional)
+        && !keys.iter().any(|key| deployment.annotations().contains_key(*key))
 }
 
 /// A reason that may stand in a condition: what an annotation says is anybody's.
@@ -99,7 +123,7 @@ mod tests {
         let instance: Instance =
             serde_json::from_value(json!({ "metadata": { "name": "i" }, "spec": spec() })).unwrap();
         let present = present.iter().map(|data_ref| data_ref.parse().unwrap()).collect();
-        let verdict = judge(&deployment, &instance, &present).unwrap();
+        let verdict = judge(&deployment, &instance, &present, true).unwrap();
         (verdict.reason.to_string(), verdict.message)
     }
 

@@ -133,7 +133,18 @@ fn worst(observed: &Observed, networks: Option<&Networks>) -> Option<Verdict> {
     let of_networks = networks.map(|n| n.verdict.clone()).filter(|v| v.status != ConditionStatus::True);
     let in_the_way = instance_names(&observed.deployment).find_map(|name| observed.in_the_way_of(&name));
     let of_names = in_the_way.map(|instance| Verdict::no(Reason::InstancesProvisioning, waits_for(instance)));
-    of_names.into_iter().chain(of_instances).chain(of_networks).max_by_key(|verdict| verdict.reason.rank())
+    let unreadable = observed.unreadable.first().map(|name| {
+        let text = format!(
+            "{name}: what the cell has under this name cannot be read; whoever wrote it must mend it or delete it"
+        );
+        Verdict::no(Reason::InstancesProvisioning, text)
+    });
+    of_names
+        .into_iter()
+        .chain(unreadable)
+        .chain(of_instances)
+        .chain(of_networks)
+        .max_by_key(|verdict| verdict.reason.rank())
 }
 
 /// What an Instance that stands in another's place waits for, in words.

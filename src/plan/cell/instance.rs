@@ -17,10 +17,11 @@ use crate::{
         referenced::DataRef,
     },
     plan::{
-        Cell, Plan, Shared, Write,
+        Cell, Next, Plan, Shared, Write,
         condition::{Verdict, find},
         event::{self, Note, Severity},
     },
+    timing::Timing,
 };
 
 /// Everything that is known about one Instance.
@@ -36,6 +37,9 @@ pub struct Observed {
     pub networks: Option<networks::Observed>,
     /// The companions on the cell that it refers to and that stay; only with the data feature.
     pub companions: Option<BTreeSet<DataRef>>,
+    /// How long to wait for what.
+    #[serde(default)]
+    pub timing: Timing,
 }
 
 /// What is to be counted beside the writes.
@@ -67,18 +71,23 @@ struct Judged<'a> {
 /// Decides the write for one Instance. A gate opens only on a verdict that is recorded for the generation it opens in
 /// (invariant E); taking it away makes a new generation, of which the status then speaks.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>, Signal> {
-    let Observed { instance, deployment, features, networks, companions } = observed;
+    let Observed { instance, deployment, features, networks, companions, timing } = observed;
     let deployment = deployment.as_deref();
     let networks = networks.as_ref().zip(deployment);
     let data = companions.as_ref().zip(deployment);
+    let since = instance.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
+    let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
+    let silent = data.is_some_and(|(_, owner)| data::is_silence_of_go(owner, instance));
+    let left = timing.optional_data.checked_sub(age).filter(|left| silent && !left.is_zero());
     let judged = Judged {
         instance,
         features: *features,
         networks: networks.map(|(seen, owner)| networks::judge(seen, owner, &instance.spec.network_interfaces).verdict),
-        data: data.and_then(|(present, owner)| data::judge(owner, instance, present)),
+        data: data.and_then(|(present, owner)| data::judge(owner, instance, present, left.is_none())),
         suspended: deployment.is_some_and(WorkloadDeployment::is_suspended),
     };
-    decide(&judged, now)
+    let plan = decide(&judged, now);
+    Plan { next: plan.next.or_sooner(left.map_or(Next::Await, Next::After)), ..plan }
 }
 
 fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {

@@ -321,3 +321,48 @@ fn what_is_suspended_keeps_its_gates_and_says_so_until_it_goes_on() {
     };
     assert!(body["status"].get("suspended").is_none(), "of what has never been suspended nothing is said");
 }
+
+/// Found by reading: under the Go operator, which says nothing where nothing is to be copied, an Instance whose data is all
+/// optional and missing waited for ever.
+#[test]
+fn what_the_go_operator_says_nothing_of_is_waited_for_and_no_longer() {
+    let observed = |optional: bool, annotations: Value| {
+        let mut object = instance(1, &["ReferencedData"], &json!([]));
+        object.spec.runtime = serde_json::from_value(json!({
+            "resources": { "instanceType": "t" },
+            "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": [{ "secretRef": { "name": "s", "optional": optional } }] }] },
+        }))
+        .unwrap();
+        object.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+        let deployment: WorkloadDeployment = serde_json::from_value(json!({
+            "metadata": { "name": "wd", "annotations": annotations },
+            "spec": {
+                "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+                "template": { "spec": object.spec }, "scaleSettings": { "minReplicas": 1 },
+            },
+        }))
+        .unwrap();
+        Observed {
+            instance: object.into(),
+            deployment: Some(deployment.into()),
+            features: Features { data: true, ..OFF },
+            networks: None,
+            companions: Some(BTreeSet::new()),
+            timing: Timing::default(),
+        }
+    };
+    let opens = |observed: &Observed, second: i64| {
+        let plan = plan(observed, Timestamp::from_second(second).unwrap());
+        (matches!(plan.steps[0].op, Op::Merge { .. }), plan.next)
+    };
+    let silent = observed(true, json!({}));
+    assert_eq!(opens(&silent, 20), (false, Next::After(Duration::from_secs(40))));
+    assert_eq!(opens(&silent, 61), (true, Next::Await));
+    for waits in [
+        observed(false, json!({})),
+        observed(true, json!({ annotation::SOURCE_GENERATION: "1" })),
+        observed(true, json!({ annotation::REFERENCED_DATA_ERROR: "{}" })),
+    ] {
+        assert_eq!(opens(&waits, 61), (false, Next::Await), "{:?}", waits.deployment);
+    }
+}

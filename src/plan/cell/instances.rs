@@ -54,7 +54,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     let step = match action {
         Action::Create(ordinal) => vec![create(observed, ordinal, &hash, location.as_ref(), now)],
         Action::Delete(instance) => Write::delete(instance).into_iter().collect(),
-        Action::Remove(stray) => remove(deployment, stray, now),
+        Action::Remove(stray) => remove(deployment, stray, now).into_iter().collect(),
         Action::Stamp(instance) => vec![stamp(instance, &hash)],
         Action::Wait | Action::Nothing => Vec::new(),
     };
@@ -64,15 +64,24 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     let mut writes: Vec<Write<Cell>> = backfill.chain(taking.write).chain(status).collect();
     if let (Some(seen), Some(networks)) = (&observed.networks, networks) {
         writes.extend(networks.writes);
-        writes.extend(networks::surplus(seen, deployment, &observed.instances));
+        if observed.unreadable.is_empty() {
+            writes.extend(networks::surplus(seen, deployment, &observed.instances));
+        }
     }
     writes.extend(step);
     Plan::until(writes, taking.next)
 }
 
-/// The status that says that the cell's API server refused to make an Instance, in its words; nothing when it says so.
+/// The status that says that the cell's API server refused to make an Instance, in its words; nothing when it says so. Words
+/// that vary from one attempt to the next are not followed: the first ones stand until the deployment changes.
 pub fn refused(observed: &Observed, instance: &str, words: &str, now: Timestamp) -> Option<Write<Cell>> {
     let deployment = &*observed.deployment;
+    let said = deployment_status::standing_refusal(deployment);
+    let is_seen = deployment.status.as_ref().is_some_and(|s| s.observed_generation == deployment.metadata.generation);
+    let begins = format!("{instance}: ");
+    if is_seen && said.is_some_and(|said| said.message.starts_with(&begins)) {
+        return None;
+    }
     let interfaces = &deployment.spec.template.spec.network_interfaces;
     let networks = observed.networks.as_ref().map(|seen| networks::judge(seen, deployment, interfaces));
     let refusal = Verdict::no(Reason::InstanceRefused, format!("{instance}: {words}"));
@@ -126,6 +135,7 @@ fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
     }
     for ordinal in 0..desired {
         match by_ordinal.get(&ordinal) {
+            None if observed.unreadable.contains(&names::instance_name(&name, ordinal)) => return Action::Wait,
             None if observed.in_the_way_of(&names::instance_name(&name, ordinal)).is_some() => return Action::Wait,
             None => return Action::Create(ordinal),
             Some(i) if i.metadata.deletion_timestamp.is_some() => return Action::Wait,
@@ -166,15 +176,15 @@ fn stray<'a>(observed: &'a Observed, by_ordinal: &BTreeMap<u32, &Instance>) -> O
     instances.filter(|instance| instance.metadata.deletion_timestamp.is_none()).find(|instance| !has_a_place(instance))
 }
 
-/// Takes a stray away, and says so on the deployment.
-fn remove(deployment: &WorkloadDeployment, stray: &Instance, now: Timestamp) -> Vec<Write<Cell>> {
+/// Takes a stray away, and says so on the deployment once that is done.
+fn remove(deployment: &WorkloadDeployment, stray: &Instance, now: Timestamp) -> Option<Write<Cell>> {
     let text = format!(
-        "Instance {} has no place among the Instances of this deployment, whose names end in their number, and is deleted",
+        "Instance {} had no place among the Instances of this deployment, whose names end in their number, and was deleted",
         stray.name_any()
     );
     let note = Note { severity: Severity::Warning, reason: Reason::StrayInstance, action: "Deleting", text: &text };
     let told = event::on(deployment, "workload-deployment", &note, now);
-    Write::delete(stray).into_iter().chain([told]).collect()
+    Write::delete(stray).map(|delete| delete.telling(told))
 }
 
 /// Whether an Instance is what this template makes, whatever its hash says. What is empty counts as absent, and quantities

@@ -1,4 +1,4 @@
-//! What the Go operator left on a cell.
+//! What the Go operator left on a cell, what stands still, and what a cell refuses or cannot read.
 
 use super::*;
 
@@ -40,11 +40,11 @@ fn a_stray_goes_first_and_is_told() {
     }
     assert_eq!(act(&wd, &[named("other-0", "ready")]), "create 1", "what alone has a number has a place");
     let steps = writes(&wd, &[all(), vec![named("wd-extra", "ready")]].concat());
-    let [.., Write { op: Op::Delete { .. }, object, .. }, Write { op: Op::Create { body, .. }, .. }] = &steps[..]
-    else {
-        panic!("{steps:?}")
-    };
-    assert_eq!((&*object.name, &body["reason"]), ("wd-extra", &json!("StrayInstance")));
+    let [.., removal] = &steps[..] else { panic!("{steps:?}") };
+    assert!(matches!(removal.op, Op::Delete { .. }), "{removal:?}");
+    let told = removal.told().expect("it is told once it is done, and not where the delete is refused");
+    let Op::Create { body, .. } = &told.op else { panic!("{told:?}") };
+    assert_eq!((&*removal.object.name, &body["reason"]), ("wd-extra", &json!("StrayInstance")));
 }
 
 /// Found by reading: what the Go operator had dropped as empty, or written in its own form, made an Instance look outdated.
@@ -164,4 +164,64 @@ fn what_is_suspended_stands_still_and_goes_on() {
             body["status"]["conditions"].as_array().unwrap().iter().find(|c| c["type"] == "Available").unwrap();
         assert_eq!(available["reason"] == "Suspended", suspended, "{available}");
     }
+}
+
+/// Found by reading: one Instance that could not be read stopped every deployment of its namespace.
+#[test]
+fn what_cannot_be_read_stops_its_own_place_alone() {
+    let wd = deployment(2, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let with = |unreadable: &str, instances: &[Shared<Instance>]| {
+        let unreadable = [unreadable.to_owned()].into();
+        let observed = Observed { unreadable, ..observed(&wd, instances) };
+        let status = deployment_status::plan(&observed, None, None, &hash, NOW).unwrap();
+        let Op::Apply { body, .. } = status.op else { panic!() };
+        (act_on(&observed), body["status"]["conditions"][1]["message"].as_str().unwrap().to_owned())
+    };
+    let (act, said) = with("wd-0", &[]);
+    assert!(act == "wait" && said.contains("wd-0: what the cell has under this name cannot be read"), "{act} {said}");
+    assert_eq!(with("wd-1", &[]).0, "create 0");
+    assert_eq!(with("wd-1", &[instance(0, &hash, "ready")]).0, "wait");
+    assert_eq!(with("wd-5", &[instance(0, &hash, "ready")]).0, "create 1", "what is too many cannot be judged");
+    assert_eq!(with("wd-0", &[instance(1, "j1-old", "ready")]).0, "wait", "and nothing goes before it is known");
+}
+
+/// Found by reading: a refusal that was worded anew each time was written each time.
+#[test]
+fn a_refusal_in_other_words_is_not_said_again_until_the_deployment_changes() {
+    let mut wd = deployment(1, "i:1");
+    let refused = |wd: &WorkloadDeployment, name: &str, words: &str| refused(&observed(wd, &[]), name, words, NOW);
+    let Op::Apply { body, .. } = refused(&wd, "wd-0", "at 10:00 no").unwrap().op else { panic!() };
+    wd.status = serde_json::from_value(body["status"].clone()).unwrap();
+    assert!(refused(&wd, "wd-0", "at 10:01 no").is_none());
+    assert!(refused(&wd, "wd-1", "at 10:01 no").is_some(), "another one");
+    wd.metadata.generation = Some(8);
+    assert!(refused(&wd, "wd-0", "at 10:01 no").is_some(), "another template");
+}
+
+/// Found by reading: an Instance that the cell's API server did not take was in a log and nowhere else.
+#[test]
+fn an_instance_that_is_refused_is_told_in_the_servers_words_until_it_is_made() {
+    let mut wd = deployment(2, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let said = |status: &Value| -> Vec<String> {
+        let of = |c: &Value| format!("{} {}", c["reason"].as_str().unwrap(), c["message"].as_str().unwrap());
+        status["conditions"].as_array().unwrap().iter().map(of).collect()
+    };
+    let tell = |wd: &WorkloadDeployment| refused(&observed(wd, &[]), "wd-0", "exceeded quota: pods", NOW);
+    let told = [tell(&wd).unwrap()];
+    let expected = [
+        "InstanceRefused wd-0: exceeded quota: pods",
+        "InstanceRefused 0/2 replicas available: wd-0: exceeded quota: pods",
+    ];
+    assert_eq!(said(status_in(&told)), expected);
+    wd.status = serde_json::from_value(status_in(&told).clone()).unwrap();
+    let again = writes(&wd, &[]);
+    assert!(
+        matches!(&again[..], [Write { op: Op::Create { .. }, .. }]),
+        "it is tried, and nothing else is said: {again:?}"
+    );
+    assert!(tell(&wd).is_none(), "nor the same once more");
+    let made = writes(&wd, &[instance(0, &hash, "waiting")]);
+    assert!(said(status_in(&made)).iter().all(|said| !said.contains("exceeded")), "{made:?}");
 }

@@ -46,6 +46,7 @@ fn observed(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> 
         deployment: deployment.clone().into(),
         instances: instances.to_vec(),
         in_the_way: Vec::new(),
+        unreadable: [].into(),
         features: Features::default(),
         networks: None,
         timing: Timing::default(),
@@ -367,33 +368,6 @@ fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
     wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
     assert_eq!(made(&wd, false), (2, None));
     assert_eq!(made(&wd, true), (3, Some(json!("1970-01-01T00:00:00Z"))));
-}
-
-/// Found by reading: an Instance that the cell's API server did not take was in a log and nowhere else.
-#[test]
-fn an_instance_that_is_refused_is_told_in_the_servers_words_until_it_is_made() {
-    let mut wd = deployment(2, "i:1");
-    let hash = template_hash(&wd.spec.template);
-    let said = |status: &Value| -> Vec<String> {
-        let of = |c: &Value| format!("{} {}", c["reason"].as_str().unwrap(), c["message"].as_str().unwrap());
-        status["conditions"].as_array().unwrap().iter().map(of).collect()
-    };
-    let tell = |wd: &WorkloadDeployment| refused(&observed(wd, &[]), "wd-0", "exceeded quota: pods", NOW);
-    let told = [tell(&wd).unwrap()];
-    let expected = [
-        "InstanceRefused wd-0: exceeded quota: pods",
-        "InstanceRefused 0/2 replicas available: wd-0: exceeded quota: pods",
-    ];
-    assert_eq!(said(status_in(&told)), expected);
-    wd.status = serde_json::from_value(status_in(&told).clone()).unwrap();
-    let again = writes(&wd, &[]);
-    assert!(
-        matches!(&again[..], [Write { op: Op::Create { .. }, .. }]),
-        "it is tried, and nothing else is said: {again:?}"
-    );
-    assert!(tell(&wd).is_none(), "nor the same once more");
-    let made = writes(&wd, &[instance(0, &hash, "waiting")]);
-    assert!(said(status_in(&made)).iter().all(|said| !said.contains("exceeded")), "{made:?}");
 }
 
 #[path = "instances_of_go_tests.rs"]

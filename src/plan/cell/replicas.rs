@@ -1,5 +1,7 @@
 //! What is known of a deployment and its Instances, and what both the roll-out and the status read off it.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,10 @@ pub struct Observed {
     /// Instances under names that it makes, which it does not control: of an earlier deployment of its name, mostly, that
     /// have not let go of their quota yet.
     pub in_the_way: Vec<Shared<Instance>>,
+    /// Names under which it makes Instances where there are some that cannot be read: whose they are is not known, and what
+    /// they run on neither.
+    #[serde(default)]
+    pub unreadable: BTreeSet<String>,
     /// What this cell gates on.
     pub features: Features,
     /// Its networks, and those of its Instances; only with the network feature.

@@ -73,6 +73,8 @@ pub enum Work {
     QuotaUse(String),
     /// How many companions the deployments of a namespace expect, and how many are there.
     CompanionCount(String),
+    /// What is counted of a namespace that is gone.
+    ForgetNamespace(String),
     /// Everything there is.
     Everything,
 }
@@ -83,6 +85,9 @@ pub fn after(change: &Change<'_>) -> BTreeSet<Work> {
         Change::Deployment(delta) => after_deployment(delta),
         Change::Instance(delta) => after_instance(delta),
         Change::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
+        Change::Namespace(delta) if delta.new.is_none() => {
+            [Work::Instances(delta.name.to_owned()), Work::ForgetNamespace(delta.name.to_owned())].into()
+        }
         // Its labels say where the quota of its Instances is, and where their copies come from.
         Change::Namespace(delta) => [Work::Instances(delta.name.to_owned())].into(),
         Change::Companion(_, delta) if delta.old == delta.new => BTreeSet::new(),

@@ -107,6 +107,11 @@ fn namespaces_and_companions_concern_the_instances_that_read_them() {
     table([
         ("a namespace is there", namespace(None, Some(&facts)), vec![Work::Instances(ns())]),
         ("its labels change", namespace(Some(&facts), Some(&moved)), vec![Work::Instances(ns())]),
+        (
+            "it is gone, and what is counted of it",
+            namespace(Some(&facts), None),
+            vec![Work::Instances(ns()), Work::ForgetNamespace(ns())],
+        ),
         ("it says the same", namespace(Some(&facts), Some(&facts)), vec![]),
         ("a companion is there", secret(None, Some(&stays)), users()),
         ("it is on its way out", secret(Some(&stays), Some(&goes)), users()),

@@ -1,0 +1,159 @@
+//! What a hub shows of the way from the Go operator and back, beside its policies: whether definitions have to be compared
+//! first, and whom the way back would restart.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{CustomResourceExt, ResourceExt, api::ListParams};
+use serde_json::Value;
+
+use crate::{
+    api::compute::{Instance, Workload, WorkloadDeployment},
+    io::{Class, Error, clients::Connection, list},
+    plan::hash::is_own_hash,
+};
+
+/// How many are named of many.
+const NAMED: usize = 20;
+
+/// Reads the hub, and answers with what is in the way, and what the way back would cost; a line each.
+///
+/// # Errors
+/// When the hub does not answer, or does not allow it.
+pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
+    let client = hub.client();
+    let ours = [Workload::crd(), WorkloadDeployment::crd(), Instance::crd()];
+    let mut lines = String::new();
+    let compare = |live: CustomResourceDefinition| {
+        if let Some(own) = ours.iter().find(|own| own.name_any() == live.name_any()) {
+            lines.extend(compared(&live, own));
+        }
+    };
+    match list::objects(&client, "hub", ListParams::default(), compare).await {
+        // The operator's own credentials do not allow it, and tell of the policies all the same.
+        Err(error) if error.class() == Class::Forbidden => {
+            lines.push_str("the hub's definitions cannot be read with these credentials, and are not compared\n");
+        }
+        done => done?,
+    }
+    let mut hashed: BTreeSet<String> = BTreeSet::new();
+    let remember = |instance: Instance| {
+        if instance.spec.controller.as_ref().is_some_and(|controller| is_own_hash(&controller.template_hash)) {
+            hashed.insert(format!("{}/{}", instance.namespace().unwrap_or_default(), instance.name_any()));
+        }
+    };
+    list::objects(&client, "hub", ListParams::default(), remember).await?;
+    Ok(format!("{lines}{}", restarted(&hashed)))
+}
+
+/// What is to be done about a definition on the hub before ours is applied over it, or before this operator starts.
+fn compared(live: &CustomResourceDefinition, own: &CustomResourceDefinition) -> Option<String> {
+    let (there, here) = (properties(live), properties(own));
+    // Below what takes everything nothing is lost.
+    let is_lost =
+        |path: &&str| !here.iter().any(|taken| taken.ends_with(".*") && path.starts_with(&taken[..taken.len() - 1]));
+    let more: Vec<&str> = there.difference(&here).map(String::as_str).filter(is_lost).collect();
+    let less: Vec<&str> = here.difference(&there).map(String::as_str).filter(|path| !path.ends_with(".*")).collect();
+    let name = live.name_any();
+    let told = |said: &str, fields: &[&str]| format!("{name}: {said}: {}\n", shown(fields));
+    let lost = "the hub's definition has fields that this version's lacks, and which would be lost; stop here";
+    let old = "the hub's definition lacks fields of this version's; apply config/base/crd first";
+    let lines = [(more, lost), (less, old)].into_iter().filter(|(fields, _)| !fields.is_empty());
+    let lines: String = lines.map(|(fields, said)| told(said, &fields)).collect();
+    (!lines.is_empty()).then_some(lines)
+}
+
+/// Paths of the properties of a definition's served versions; one that ends in `.*` takes everything.
+fn properties(definition: &CustomResourceDefinition) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for version in definition.spec.versions.iter().filter(|version| version.served) {
+        let schema = version.schema.as_ref().and_then(|schema| schema.open_api_v3_schema.as_ref());
+        // A schema is plain data, and always serialises.
+        let schema = serde_json::to_value(schema).unwrap_or_default();
+        for part in ["spec", "status"] {
+            walk(&schema["properties"][part], part, &mut found);
+        }
+    }
+    found
+}
+
+fn walk(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+    if schema["x-kubernetes-preserve-unknown-fields"] == true {
+        found.insert(format!("{path}.*"));
+    }
+    if schema["items"].is_object() {
+        walk(&schema["items"], &format!("{path}[]"), found);
+    }
+    for (name, below) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        walk(below, &path, found);
+        found.insert(path);
+    }
+}
+
+/// Who is made anew on the way back.
+fn restarted(instances: &BTreeSet<String>) -> String {
+    if instances.is_empty() {
+        return String::new();
+    }
+    let names: Vec<&str> = instances.iter().map(String::as_str).collect();
+    format!(
+        "the way back to the Go operator would make {} Instance(s) anew, one at a time for each deployment: {}\n",
+        names.len(),
+        shown(&names)
+    )
+}
+
+/// The first of many, and how many there are beside them.
+fn shown(all: &[&str]) -> String {
+    let first = all[..all.len().min(NAMED)].join(", ");
+    match all.len().saturating_sub(NAMED) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Our definition of an Instance, with something taken out of its schema or put in.
+    fn definition(edit: impl FnOnce(&mut Value)) -> CustomResourceDefinition {
+        let mut value = serde_json::to_value(Instance::crd()).unwrap();
+        edit(&mut value["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]);
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn definitions_are_compared_field_by_field() {
+        let own = Instance::crd();
+        assert_eq!(compared(&own, &own), None);
+        let newer = definition(|schema| {
+            schema["spec"]["properties"]["networkInterfaces"]["items"]["properties"]["mtu"] =
+                json!({ "type": "integer" });
+        });
+        let said = compared(&newer, &own).unwrap();
+        assert!(said.contains("which would be lost; stop here: spec.networkInterfaces[].mtu\n"), "{said}");
+        let told_more = definition(|schema| {
+            schema["status"]["properties"]["dns"]["items"]["properties"]["name"] = json!({ "type": "string" });
+        });
+        assert_eq!(compared(&told_more, &own), None, "ours takes everything there");
+        let older = definition(|schema| {
+            schema["status"]["properties"].as_object_mut().unwrap().remove("suspended");
+        });
+        let said = compared(&older, &own).unwrap();
+        assert!(said.ends_with("apply config/base/crd first: status.suspended\n"), "{said}");
+    }
+
+    #[test]
+    fn who_would_be_made_anew_is_named_and_many_are_counted() {
+        assert_eq!(restarted(&BTreeSet::new()), "");
+        let few: BTreeSet<String> = ["ns-1/web-0".to_owned(), "ns-1/web-1".to_owned()].into();
+        let said = restarted(&few);
+        assert!(said.contains("make 2 Instance(s) anew") && said.ends_with(": ns-1/web-0, ns-1/web-1\n"), "{said}");
+        let many: BTreeSet<String> = (0..25).map(|n| format!("ns-1/web-{n:02}")).collect();
+        assert!(restarted(&many).ends_with("ns-1/web-19 and 5 more\n"), "{}", restarted(&many));
+    }
+}
