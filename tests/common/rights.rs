@@ -121,13 +121,14 @@ const LEAVING: &str = "what_a_vanished_project_leaves_on_the_hub_is_reported_and
 const ADMISSION: &str = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
 
 /// Rights of which no test's audit log is asked, and what they are for.
-pub const UNASKED: [(Role, &str, &str); 9] = [
+pub const UNASKED: [(Role, &str, &str); 10] = [
     (Role::Project, "/namespaces get", "to prove that one is gone"),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes get", "discovery.internalServiceDiscovery"),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes list", "discovery.internalServiceDiscovery"),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes watch", "discovery.internalServiceDiscovery"),
     (Role::Hub, "events.k8s.io/events create", "what is found on the hub and has no place in a project"),
     (Role::Hub, "work.karmada.io/resourcebindings patch", "what a claim of the Go operator's leaves on real Karmada"),
+    (Role::Cell, "compute.datumapis.com/workloaddeployments get", "a status of the Go operator's, before it passes"),
     (Role::Cell, "compute.datumapis.com/workloaddeployments patch", "a finalizer of the Go operator's"),
     (Role::Cell, "events.k8s.io/events create", "a claim that is left behind"),
     (Role::Cell, "networking.datumapis.com/networkbindings delete", "a network that a template names no more"),

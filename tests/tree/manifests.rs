@@ -287,6 +287,11 @@ fn a_cell_may_do_on_the_hub_what_its_role_says_and_nothing_to_others_data() {
     let finalizers = "compute.datumapis.com/workloaddeployments/finalizers update";
     let instances = "compute.datumapis.com/instances";
     assert!(may.iter().filter(writes).all(|right| right == finalizers || right.starts_with(instances)), "{may:?}");
+    // Beside the Go operator nobody is refused what that asks for, by rights or by policy.
+    let go = rights(&objects("hub-with-go-cells"), "compute-go-operator");
+    for right in ["instances update", "instances/status update", "workloaddeployments update", "cells hold"] {
+        assert!(go.contains(&format!("compute.datumapis.com/{right}")), "{right}: {go:?}");
+    }
     // For whom it may write is said for each cell, and of management that it may for all.
     assert!(rights(&hub, "compute-manager").contains("compute.datumapis.com/cells hold"));
     let holds = of_kind(&cell, "ClusterRole")[0];

@@ -13,7 +13,7 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         karmada::PropagationPolicy,
         meta::annotation,
-        names::{self, CityCode, CityPolicyName, HubNamespace, ProjectName, Template},
+        names::{self, CityCode, CityPolicyName, HubNamespace, Template},
         referenced::{DataRef, PerKind, SourceKind},
     },
     io::{
@@ -85,13 +85,18 @@ impl HubCache {
                 city.map(|city| policies_index(&city)).into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
-                let Ok(origin) = projection::identify(instance) else { return Vec::new() };
-                vec![
+                let asked = ownership::asking_cell(instance).is_some();
+                let owner = ownership::controller_of(instance).filter(|_| asked);
+                let of_owner = owner.map(|owner| Index::AskedOf(key.namespace.to_string(), owner.name.clone()));
+                let asks = of_owner.into_iter().chain(asked.then_some(Index::Asked));
+                let Ok(origin) = projection::identify(instance) else { return asks.collect() };
+                let of_origin = [
                     project_index(&origin.project),
                     origin_namespace_index(&origin.project, &origin.namespace),
                     origin_deployment_index(&origin.project, &origin.namespace, &origin.deployment),
                     origin_place_index(&origin.project, &origin.namespace, &key.name),
-                ]
+                ];
+                asks.chain(of_origin).collect()
             })),
             companions: PerKind::new(|_| Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)]))),
             bindings: Arc::new(Store::of_those(may_be_ours, |key, facts| {
@@ -209,30 +214,19 @@ impl HubCache {
         }
     }
 
-    /// Who uses what in a namespace of a project, where policies that claim bring each object to one city alone; nothing
+    /// Who uses what in a namespace of the hub, where policies that claim bring each object to one city alone; nothing
     /// where it follows its users, or where that is not known.
-    pub(super) fn claimed(
-        &self,
-        project: &ProjectName,
-        namespace: &str,
-        propagation: Propagation,
-    ) -> Option<Vec<InUse>> {
+    pub(super) fn claimed(&self, namespace: &str, propagation: Propagation) -> Option<Vec<InUse>> {
         if !self.is_synced() {
             return None;
         }
-        let mirrors = |key: &ObjectKey| {
-            let facts = self.namespaces.get(key);
-            facts.is_some_and(|facts| facts.upstream().is_some_and(|(_, upstream)| upstream == namespace))
-        };
-        let hub = self.namespaces.keys_by_index(&project_index(project)).into_iter().find(mirrors);
-        let index = hub.map(|hub| namespace_index(&hub.name));
-        let claims =
-            |index| self.policies.by_index(index).iter().any(|policy| Phase::of(&policy.spec) == Phase::Claims);
-        if propagation != Propagation::Selectors && !index.as_ref().is_some_and(claims) {
+        let index = namespace_index(namespace);
+        let claims = || self.policies.by_index(&index).iter().any(|policy| Phase::of(&policy.spec) == Phase::Claims);
+        if propagation != Propagation::Selectors && !claims() {
             return None;
         }
-        let copies = index.map(|index| self.copies.by_index(&index)).unwrap_or_default();
-        let used = copies.iter().filter_map(|copy| {
+        let copies = self.copies.by_index(&index);
+        let used = copies.iter().filter(|copy| copy.metadata.deletion_timestamp.is_none()).filter_map(|copy| {
             let data = annotated(copy, annotation::EXPECTED_REFERENCED_DATA).into_iter().collect();
             Some(InUse { workload: copy.spec.workload_ref.name.clone(), city: copy_city(copy)?, data })
         });

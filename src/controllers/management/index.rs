@@ -41,6 +41,10 @@ pub(super) enum Index {
     Held(CityCode, String),
     /// Policies of a city.
     CityPolicies(CityCode),
+    /// Hub Instances that a cell asks for which does not hold them.
+    Asked,
+    /// The same, of one deployment in a hub namespace.
+    AskedOf(String, String),
 }
 
 /// Index value of deployments that name the Workload with this uid as theirs.

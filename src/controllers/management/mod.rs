@@ -37,7 +37,7 @@ use self::{
     watches::ManagementWatches, workload::WorkloadController,
 };
 use crate::{
-    api::names::ProjectName,
+    api::names::{self, ProjectName},
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
@@ -208,8 +208,12 @@ impl ManagementControllers {
     /// Who uses what in a namespace of a project, where each object goes to one city alone; nothing where objects follow
     /// their users, or it is not known.
     pub fn claimed(&self) -> impl Fn(&ProjectName, &str) -> Option<Vec<InUse>> + Send + Sync + 'static {
-        let (hub, propagation) = (self.parts.hub.clone(), self.parts.options.propagation);
-        move |project, namespace| hub.claimed(project, namespace, propagation)
+        let (hub, projects) = (self.parts.hub.clone(), self.parts.projects.clone());
+        let propagation = self.parts.options.propagation;
+        move |project, namespace| {
+            let uid = projects.get(project)?.namespace_uid(namespace)?;
+            hub.claimed(&names::hub_namespace(&uid), propagation)
+        }
     }
 
     /// Takes in every project that `discovery` knows, and lets each go when it is gone. Nothing is deleted by that.

@@ -22,6 +22,7 @@ use crate::{
         management::{
             facts::CompanionFacts,
             sweep::{self, Budget, Observed, Signal, Sweep},
+            triggers::HubWork,
         },
     },
 };
@@ -64,6 +65,7 @@ impl Sweeper {
             self.triggers.enqueue_blocked();
             self.triggers.enqueue_deleting();
             self.triggers.enqueue_quarantined();
+            self.triggers.enqueue(HubWork::Asked(None));
             self.once(&mut memory).await;
         }
     }

@@ -166,6 +166,12 @@ impl Triggers {
                 };
                 self.queues.projector.add(key);
             }
+            HubWork::Asked(of) => {
+                let index = of.map_or(Index::Asked, |(namespace, name)| Index::AskedOf(namespace, name));
+                for instance in self.hub.instances.by_index(&index) {
+                    self.enqueue_projection(&instance);
+                }
+            }
             HubWork::Release(namespace, name) => self.quarantine.remove(&ObjectKey::new(&namespace, &name)),
             HubWork::Clusters => self.queues.clusters.notify_one(),
             HubWork::CalledOff(cluster) => self.moves.called_off(&cluster),

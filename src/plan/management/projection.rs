@@ -147,9 +147,9 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Project, Hub>, Mispl
         },
     };
     let misplaced = misplaced.into_iter().chain(foreign);
-    // Whose a copy is does not depend on whether it can be shown.
+    // Whose a copy is does not depend on whether it can be shown: it comes first, since the project may refuse the rest.
     let handed = observed.source.as_deref().and_then(|source| hand_over::write(source, observed.bound.as_deref()));
-    let steps = steps.into_iter().chain(handed.map(Step::Remote)).collect();
+    let steps = handed.map(Step::Remote).into_iter().chain(steps).collect();
     Plan::writes(steps).with(misplaced.map(|(instance, why)| Misplaced { instance: instance.clone(), why }))
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::meta::annotation;
 use crate::plan::{Op, recorded::recorded};
 use serde_json::{Value, json};
 
@@ -153,4 +154,17 @@ fn one_without_a_source_goes_after_a_live_read_and_only_if_it_is_ours() {
     let mut unlabelled = made;
     unlabelled.metadata.labels = None;
     assert!(look(None, None, Some(&unlabelled)).unwrap().is_empty());
+}
+
+/// Found by reading: a project that refused the projection kept the copy with the cell that does not run it any more.
+#[test]
+fn a_copy_is_handed_over_before_the_project_is_asked() {
+    let source = instance(|object| {
+        object["metadata"]["labels"][label::CELL_UID] = json!("old");
+        object["metadata"]["annotations"] = json!({ annotation::CLAIMED_BY_CELL: "new" });
+    });
+    let deployment = deployment();
+    let observed = Observed { bound: Some("new".into()), ..observed(Some(&source), Some(&deployment), None) };
+    let plan = plan(&observed, Timestamp::UNIX_EPOCH);
+    assert!(matches!(&plan.steps[..], [Step::Remote(_), Step::Local(_)]), "{:?}", plan.steps);
 }

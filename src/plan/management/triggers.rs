@@ -88,6 +88,8 @@ pub enum HubWork {
         /// Where it says that it belongs; nothing when it cannot be told.
         origin: Option<Origin>,
     },
+    /// What one cell wrote back and another asks for, of one deployment or of all: who is to have it may be known now.
+    Asked(Option<(String, String)>),
     /// What a cell wrote back is gone, and with it the reason to keep it in quarantine.
     Release(String, String),
     /// A cluster is not to be drained any more.
@@ -109,6 +111,8 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
             let draining = |facts: Option<&ClusterFacts>| facts.is_some_and(|facts| facts.draining);
             let called_off = draining(delta.old) && !draining(delta.new);
             work.extend(called_off.then(|| HubWork::CalledOff(delta.name.to_owned())));
+            let cell = |facts: Option<&ClusterFacts>| facts.and_then(|facts| facts.cell.clone());
+            work.extend((cell(delta.old) != cell(delta.new)).then_some(HubWork::Asked(None)));
             work
         }
         HubChange::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
@@ -206,6 +210,11 @@ fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
     }
     if delta.old.map(place) != delta.new.map(place) {
         work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
+    }
+    let bound = |facts: &BindingFacts| (facts.clusters.clone(), facts.terminating);
+    let moved = delta.old.map(bound) != delta.new.map(bound);
+    if let (true, Template::Deployment(name)) = (moved, Template::of_binding(delta.name)) {
+        work.insert(HubWork::Asked(Some((delta.namespace.to_owned(), name))));
     }
     let parents = delta.both().flat_map(|binding| binding.required_by.iter()).map(|by| by.name.as_str());
     for name in parents.chain([delta.name]) {

@@ -146,13 +146,19 @@ fn a_binding_concerns_its_template_and_the_parents_that_it_has_or_had() {
     let secret = of(Template::Companion(DataRef::secret("db")), &["web-workloaddeployment"]);
     let moved = of(Template::Companion(DataRef::secret("db")), &["api-workloaddeployment", "theirs-deployment"]);
     let users = || HubWork::Users("ns-1".into(), DataRef::secret("db"));
+    let asked_of_web = || HubWork::Asked(Some(("ns-1".into(), "web".into())));
     let of_web = |old, new| HubChange::Binding(changed("web-workloaddeployment", old, new));
     let of_db = |old, new| HubChange::Binding(changed("db-secret", old, new));
     table([
         (
             "a deployment's is new",
             of_web(None, Some(&web)),
-            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web")],
+            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web"), asked_of_web()],
+        ),
+        (
+            "it goes to another cluster: a cell there may ask for what the former one wrote back",
+            of_web(Some(&web), Some(&BindingFacts { clusters: vec!["b".into()], ..web.clone() })),
+            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web"), asked_of_web()],
         ),
         ("nothing but its status", of_web(Some(&web), Some(&web)), vec![original("ns-1", "web")]),
         (
@@ -195,6 +201,7 @@ fn a_binding_concerns_its_template_and_the_parents_that_it_has_or_had() {
 fn clusters_namespaces_and_instances_of_the_hub() {
     let cluster = |draining| ClusterFacts { draining, ..ClusterFacts::labelled("dfw") };
     let (stays, leaves) = (cluster(false), cluster(true));
+    let rebuilt = ClusterFacts { cell: Some("uid-2".into()), ..stays.clone() };
     let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let mirror = NamespaceFacts { labels, ..NamespaceFacts::default() };
@@ -218,6 +225,11 @@ fn clusters_namespaces_and_instances_of_the_hub() {
             "its drain is called off",
             HubChange::Cluster(changed("a", Some(&leaves), Some(&stays))),
             vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None), HubWork::CalledOff("a".into())],
+        ),
+        (
+            "it is another cell behind a cluster of the same name",
+            HubChange::Cluster(changed("a", Some(&stays), Some(&rebuilt))),
+            vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None), HubWork::Asked(None)],
         ),
         ("of a cluster nothing that counts", HubChange::Cluster(changed("a", Some(&stays), Some(&stays))), vec![]),
         (
