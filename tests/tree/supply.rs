@@ -91,7 +91,7 @@ fn every_package_comes_from_the_registry() {
         match package["source"].as_str() {
             None => assert!(["compute-operator", "testbed"].contains(&package["name"].as_str().unwrap()), "{package}"),
             Some(source) => {
-                assert!(known.contains(source.trim_start_matches("registry+")), "{}: {source}", package["name"])
+                assert!(known.contains(source.trim_start_matches("registry+")), "{}: {source}", package["name"]);
             }
         }
     }

@@ -110,6 +110,7 @@ const CITIES: &[Panel] = &[
         &[
             ("sum by (phase) (compute_federation_policies{$target})", "{{phase}}"),
             ("max(compute_federation_migration_refused{$target})", "refused"),
+            ("max by (bug) (compute_federation_karmada_assumed{$target})", "assumed not to have: {{bug}}"),
         ],
     ),
     (

@@ -97,15 +97,15 @@ mod tests {
 
     #[test]
     fn an_object_is_used_in_one_city() {
-        let db = [in_use("api", "ord", "db")];
+        let (db, own) = ([in_use("api", "ord", "db")], [in_use("web", "ord", "db")]);
         let one = |cities: &[&str]| workload("web", cities, &["db"]);
-        for (what, new, old, in_use, words) in [
+        let table = vec![
             ("alone", one(&["dfw"]), None, &[][..], None),
             ("in two cities itself", one(&["dfw", "ord"]), None, &[], Some("this Workload in city ord")),
             ("another's city", one(&["DFW"]), None, &db, Some("Workload \"api\" in city ord")),
             ("another's city is its own", one(&["ORD"]), None, &db, None),
             ("another object", workload("web", &["dfw"], &["other"]), None, &db, None),
-            ("its own deployment, of before", one(&["dfw"]), None, &[in_use("web", "ord", "db")], None),
+            ("its own deployment, of before", one(&["dfw"]), None, &own, None),
             ("it stood before", one(&["dfw"]), Some(one(&["dfw"])), &db, None),
             ("in two cities before", one(&["dfw", "ord"]), Some(one(&["dfw", "ord"])), &[], None),
             ("a city more", one(&["dfw", "ord"]), Some(one(&["dfw"])), &[], Some("would not reach city ord")),
@@ -116,7 +116,8 @@ mod tests {
                 &db,
                 Some("would not reach city dfw"),
             ),
-        ] {
+        ];
+        for (what, new, old, in_use, words) in table {
             let errors = refusals(&new, old.as_ref(), in_use);
             assert_eq!(errors.len(), usize::from(words.is_some()), "{what}: {errors:?}");
             let (Some(words), [error]) = (words, &errors[..]) else { continue };
