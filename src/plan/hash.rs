@@ -10,11 +10,25 @@ const SCHEME: &str = "j1-";
 
 /// Hash of a template. Equal templates have equal hashes in every release; compared for equality only.
 pub fn template_hash(template: &InstanceTemplateSpec) -> String {
-    let mut text = String::new();
     // A template is plain data: maps with string keys, lists, strings, numbers. It always serialises.
-    canonical(&serde_json::to_value(template).unwrap_or_default(), &mut text);
+    hash_of(&serde_json::to_value(template).unwrap_or_default())
+}
+
+fn hash_of(template: &Value) -> String {
+    let mut text = String::new();
+    canonical(template, &mut text);
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(8).fold(SCHEME.to_owned(), |hash, byte| format!("{hash}{byte:02x}"))
+}
+
+/// Hash of a template by the versions of this operator that did not know the later fields: they left those out, and counted
+/// an instance type in that is empty.
+pub fn hash_before_later_fields(template: &InstanceTemplateSpec) -> String {
+    let mut value = serde_json::to_value(template.without_later_fields()).unwrap_or_default();
+    if let Some(resources) = value.pointer_mut("/spec/runtime/resources").and_then(Value::as_object_mut) {
+        resources.entry("instanceType").or_insert_with(|| Value::from(""));
+    }
+    hash_of(&value)
 }
 
 /// Digest of a JSON value, in which what is empty counts as absent; compared for equality only, within one process.

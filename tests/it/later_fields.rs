@@ -71,12 +71,13 @@ fn later_fields_arrive_in_the_cell_and_come_back() {
     });
 }
 
-/// What the cell's Instances are: name, uid, image, and why they are not ready.
-async fn instances(world: &World, hub: &str) -> Vec<(String, String, String, String)> {
+/// What the cell's Instances are: name, uid, image, and the reasons of `Ready` and `Available`, the provider's own word.
+async fn instances(world: &World, hub: &str) -> Vec<(String, String, String, [String; 2])> {
     let all = list(&world.ord, "Instance", hub).await;
     let image = |spec: &Value| spec["runtime"]["sandbox"]["containers"][0]["image"].as_str().unwrap().to_owned();
-    let reason = |instance| condition(instance, "Ready")["reason"].as_str().unwrap_or_default().to_owned();
-    all.iter().map(|i| (i.name_any(), i.uid().unwrap(), image(&i.data["spec"]), reason(i))).collect()
+    let reason = |instance, type_| condition(instance, type_)["reason"].as_str().unwrap_or_default().to_owned();
+    let reasons = |instance| ["Ready", "Available"].map(|type_| reason(instance, type_));
+    all.iter().map(|i| (i.name_any(), i.uid().unwrap(), image(&i.data["spec"]), reasons(i))).collect()
 }
 
 #[test]
@@ -101,6 +102,15 @@ fn what_is_suspended_stands_still_and_goes_on() {
             if all && flags { Ok(()) } else { Err(format!("{said:?}")) }
         })
         .await;
+        eventually("the provider has stopped it", || async {
+            let now = instances(&world, &hub).await;
+            if now.iter().all(|(.., reasons)| reasons.iter().all(|r| r == "Suspended")) {
+                Ok(())
+            } else {
+                Err(format!("{now:?}"))
+            }
+        })
+        .await;
         let mut changed = workload(&ns, "web", &["ord"], 2);
         changed["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["image"] =
             json!("docker.io/library/nginx:2");
@@ -115,13 +125,15 @@ fn what_is_suspended_stands_still_and_goes_on() {
         .await;
         never("something is started or replaced", || async {
             let now = instances(&world, &hub).await;
-            (now.len() != 1 || now[0].1 != before[0].1 || now[0].3 != "Suspended").then_some(now)
+            (now.len() != 1 || now[0].1 != before[0].1 || now[0].3.iter().any(|reason| reason != "Suspended"))
+                .then_some(now)
         })
         .await;
         merge(&world.project, "WorkloadDeployment", &ns, WD, suspend(Value::Null)).await;
         ready(&world, &ns, "web", 2).await;
         let after = instances(&world, &hub).await;
-        assert!(after.iter().all(|(_, _, image, reason)| image.ends_with(":2") && reason == "Available"), "{after:?}");
+        let is_running = |reasons: &[String; 2]| reasons.iter().all(|reason| reason == "Available");
+        assert!(after.iter().all(|(_, _, image, reasons)| image.ends_with(":2") && is_running(reasons)), "{after:?}");
         let gone = get(&world.hub, "WorkloadDeployment", &hub, WD).await.unwrap();
         assert!(!gone.annotations().contains_key("compute.datumapis.com/suspended"));
     });

@@ -1,4 +1,5 @@
-//! A stand-in for the provider that runs Instances on a cell: it reports them programmed and available, once no gate is left.
+//! A stand-in for the provider that runs Instances on a cell: it reports them programmed and available, once no gate is left,
+//! and stops what is suspended.
 
 use std::time::Duration;
 
@@ -66,11 +67,12 @@ fn status(instance: &DynamicObject) -> Option<Value> {
     }
     let containers = instance.data["spec"]["runtime"]["sandbox"]["containers"].as_array();
     let broken = containers.into_iter().flatten().find_map(|c| c["image"].as_str().filter(|i| i.contains(BROKEN)));
+    let programmed = condition(instance, "Programmed", "True", "Programmed", "instance is programmed");
     let conditions = match broken {
-        None => vec![
-            condition(instance, "Programmed", "True", "Programmed", "instance is programmed"),
-            condition(instance, "Available", "True", "Available", "instance is running"),
-        ],
+        _ if instance.data["status"]["suspended"] == true => {
+            vec![programmed, condition(instance, "Available", "False", "Suspended", "instance is stopped")]
+        }
+        None => vec![programmed, condition(instance, "Available", "True", "Available", "instance is running")],
         Some(image) => {
             let why = format!("image {image} cannot be pulled");
             vec![

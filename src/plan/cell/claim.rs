@@ -84,8 +84,8 @@ pub struct Identity {
 
 impl Identity {
     /// Whose `claim` is, when its Instance is one of `namespace`. One without a uid counts when it carries a name of this cell:
-    /// made by the Go operator, here or on a cell of the same name. It is ours as long as we have its Instance; without it,
-    /// nothing says whose it is.
+    /// made by the Go operator, here or on a cell of the same name. Only for an Instance that we have may it be ours, and not
+    /// where it was there before one that still waits for a grant.
     pub fn holder(&self, claim: &ResourceClaim, namespace: &str) -> Holder {
         let is = |key: &str, value: &str| claim.labels().get(key).is_some_and(|v| v == value);
         match ownership::holder(claim, &self.uid) {
@@ -117,6 +117,11 @@ impl Identity {
             Some(uid) if cluster.is_some_and(|name| *name == self.names.current) && *uid != self.uid => format!(
                 "another cell that is called {} as well (uid {uid}); discovery.clusterName gives each a name of its own",
                 self.names.current
+            ),
+            None if self.is_under_a_name(claim) => format!(
+                "{}, for which the Go operator made it before this Instance was there: another cell's that is or was called so \
+                 as well, or one that was left behind and may be deleted",
+                cluster.map_or("", String::as_str)
             ),
             None if cluster.is_some() => format!(
                 "{}, for which the Go operator made it; where that was this cell's name, discovery.formerClusterNames says so",

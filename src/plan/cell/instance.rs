@@ -161,7 +161,12 @@ fn held_for_its_claim(judged: &Judged<'_>, now: Timestamp) -> Vec<Write<Cell>> {
     let kept = find(old, condition::REFERENCED_DATA_READY).cloned();
     let conditions: Vec<Condition> =
         [held(condition::READY), held(condition::QUOTA_GRANTED)].into_iter().chain(kept).collect();
-    Write::status(manager::INSTANCE, &json!({ "conditions": conditions }), instance).into_iter().collect()
+    let mut status = json!({ "conditions": conditions });
+    let suspended = instance.status.as_ref().and_then(|status| status.suspended);
+    if let Some(suspended) = suspended {
+        status["suspended"] = json!(suspended);
+    }
+    Write::status(manager::INSTANCE, &status, instance).into_iter().collect()
 }
 
 /// How long an Instance has waited behind the gate for its data.

@@ -160,6 +160,16 @@ fn what_has_a_claim_is_held_where_quota_is_out_of_reach_until_somebody_says_othe
     assert!(message.contains("quotaKubeconfigPath") && message.contains("discovery.abandonClaims"), "{message}");
     carry_out(&mut object, held.into_iter().next().unwrap());
     assert!(steps(&object, OFF).is_empty(), "once");
+    // Found by reading: that it is suspended was taken back by this, and it started once more.
+    for suspended in [true, false] {
+        let mut stopped = object.clone();
+        let status = stopped.status.as_mut().unwrap();
+        status.suspended = Some(suspended);
+        status.conditions.clear();
+        let held = steps(&stopped, OFF);
+        let [Write { op: Op::Apply { body, status: true, .. }, .. }] = &held[..] else { panic!("{held:?}") };
+        assert_eq!(body["status"]["suspended"], suspended);
+    }
     let released = steps(&object, Features { abandon_claims: true, ..OFF });
     let [Write { op: Op::Create { body, .. }, .. }, Write { op: Op::Merge { body: patch, .. }, .. }] = &released[..]
     else {

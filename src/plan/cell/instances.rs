@@ -26,7 +26,7 @@ use crate::{
         condition::Verdict,
         diff,
         event::{self, Note, Severity},
-        hash::{is_own_hash, template_hash},
+        hash::{hash_before_later_fields, is_own_hash, template_hash},
         ownership,
         references::references,
         whole_spec,
@@ -72,14 +72,14 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     Plan::until(writes, taking.next)
 }
 
-/// The status that says that the cell's API server refused to make an Instance, in its words; nothing when it says so. Words
-/// that vary from one attempt to the next are not followed: the first ones stand until the deployment changes.
+/// The status that says that the cell's API server refused to make an Instance, in its words; nothing when it says so. What
+/// varies from one attempt to the next is not followed: the first words stand until the cause or the deployment changes.
 pub fn refused(observed: &Observed, instance: &str, words: &str, now: Timestamp) -> Option<Write<Cell>> {
     let deployment = &*observed.deployment;
     let said = deployment_status::standing_refusal(deployment);
     let is_seen = deployment.status.as_ref().is_some_and(|s| s.observed_generation == deployment.metadata.generation);
-    let begins = format!("{instance}: ");
-    if is_seen && said.is_some_and(|said| said.message.starts_with(&begins)) {
+    let told = |said: &str| said.strip_prefix(&format!("{instance}: ")).is_some_and(|said| gist(said) == gist(words));
+    if is_seen && said.is_some_and(|said| told(&said.message)) {
         return None;
     }
     let interfaces = &deployment.spec.template.spec.network_interfaces;
@@ -87,6 +87,18 @@ pub fn refused(observed: &Observed, instance: &str, words: &str, now: Timestamp)
     let refusal = Verdict::no(Reason::InstanceRefused, format!("{instance}: {words}"));
     let hash = template_hash(&deployment.spec.template);
     deployment_status::plan(observed, networks.as_ref(), Some(refusal), &hash, now)
+}
+
+/// Words without what varies though the cause is the same: times, counts and ids, which have a digit in them.
+fn gist(words: &str) -> String {
+    let is_part = |c: char| c.is_alphanumeric();
+    let mut gist = String::new();
+    for piece in words.split_inclusive(|c| !is_part(c)) {
+        let word = piece.trim_end_matches(|c| !is_part(c));
+        gist.push_str(if word.contains(|c: char| c.is_ascii_digit()) { "#" } else { word });
+        gist.push_str(&piece[word.len()..]);
+    }
+    gist
 }
 
 /// The one next thing to do.
@@ -115,8 +127,7 @@ fn next_action<'a>(observed: &'a Observed, hash: &str) -> Action<'a> {
         return Action::Remove(stray);
     }
     let template = &observed.deployment.spec.template;
-    // Versions of this operator that did not know the later fields hashed the rest.
-    let once = template_hash(&template.without_later_fields());
+    let once = hash_before_later_fields(template);
     let says_nothing = |recorded: &str| !is_own_hash(recorded) || recorded == once;
     let foreign = by_ordinal.values().find(|i| {
         i.metadata.deletion_timestamp.is_none()

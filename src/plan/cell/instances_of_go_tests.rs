@@ -88,9 +88,10 @@ fn later(with: bool) -> Value {
 }
 
 /// An earlier version of this operator did not know the later fields, and left them out of its hash. The Instances that it had
-/// stamped must run on when it does.
+/// stamped and that have them must run on when it does. What older definitions had dropped on its way to the Instance is made
+/// anew, as it does not run what its template says.
 #[test]
-fn a_field_that_becomes_known_restarts_nothing_and_one_that_changes_does() {
+fn a_field_that_becomes_known_restarts_what_lacks_it_and_nothing_else() {
     for (template, live, made_of, expected) in [
         (later(true), later(true), later(false), "stamp wd-0"),
         (later(true), later(true), later(true), "nothing"),
@@ -111,6 +112,22 @@ fn a_field_that_becomes_known_restarts_nothing_and_one_that_changes_does() {
             object.metadata.labels = None;
             assert_eq!(act(&wd, &[object.into()]), "delete wd-0", "what is not as the template says is made anew");
         }
+    }
+}
+
+/// Found by reading: an earlier version of this operator hashed an instance type that is empty, this one leaves it out.
+#[test]
+fn an_instance_without_a_type_runs_on() {
+    let of_earlier = "j1-ea30da7858997d23";
+    for class in [None, Some("fast")] {
+        let mut wd = deployment(1, "i:1");
+        wd.spec.template.metadata = None;
+        wd.spec.template.spec = serde_json::from_value(later(false)).unwrap();
+        wd.spec.template.spec.runtime.resources.instance_type = String::new();
+        wd.spec.template.spec.runtime.class = class.map(str::to_owned);
+        let mut object = (*instance(0, of_earlier, "ready")).clone();
+        object.spec = InstanceSpec { controller: object.spec.controller, ..wd.spec.template.spec.clone() };
+        assert_eq!(act(&wd, &[object.into()]), "stamp wd-0", "{class:?}");
     }
 }
 
@@ -188,12 +205,17 @@ fn what_cannot_be_read_stops_its_own_place_alone() {
 
 /// Found by reading: a refusal that was worded anew each time was written each time.
 #[test]
-fn a_refusal_in_other_words_is_not_said_again_until_the_deployment_changes() {
+fn a_refusal_in_other_words_is_not_said_again_until_the_cause_or_the_deployment_changes() {
     let mut wd = deployment(1, "i:1");
     let refused = |wd: &WorkloadDeployment, name: &str, words: &str| refused(&observed(wd, &[]), name, words, NOW);
     let Op::Apply { body, .. } = refused(&wd, "wd-0", "at 10:00 no").unwrap().op else { panic!() };
     wd.status = serde_json::from_value(body["status"].clone()).unwrap();
     assert!(refused(&wd, "wd-0", "at 10:01 no").is_none());
+    assert!(refused(&wd, "wd-0", "at 9:59 no").is_none());
+    // Found by reading: this was never told.
+    for other in ["at 10:01 never", "exceeded quota", "at 10:00 no, and more", "at no"] {
+        assert!(refused(&wd, "wd-0", other).is_some(), "another cause: {other}");
+    }
     assert!(refused(&wd, "wd-1", "at 10:01 no").is_some(), "another one");
     wd.metadata.generation = Some(8);
     assert!(refused(&wd, "wd-0", "at 10:01 no").is_some(), "another template");

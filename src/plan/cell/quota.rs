@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
-use kube::ResourceExt;
+use jiff::{SignedDuration, Timestamp};
+use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -155,7 +155,7 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             steps.push(Step::Remote(cell.create(address, &name, &namespace, &amounts)));
             steps.extend(under_way(format!("ResourceClaim {name} is being made")));
         }
-        Claim::Present(claim) if cell.holder(claim, &namespace) == Holder::Other => {
+        Claim::Present(claim) if is_anothers(cell, claim, instance) => {
             let by = cell.describe_other(claim);
             next = Next::After(poll(instance, now));
             steps.extend(reported(pending(format!("ResourceClaim {name} is still held by {by}"))));
@@ -189,6 +189,24 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
 /// Whether an Instance still waits behind the gate that a grant opens. What has passed it runs on the grant that it has.
 fn is_gated(instance: &Instance) -> bool {
     instance.spec.controller.iter().flat_map(|c| &c.scheduling_gates).any(|g| g.name == gate::QUOTA)
+}
+
+/// How far the clocks of two API servers may be apart.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(10);
+
+/// Whether a claim is not this Instance's. The Go operator made a claim after its Instance, and said no more of whose it is
+/// than a name that cells may share: where the claim was there first, it is that of the city's former cell, whose Instance
+/// still runs on it. What has passed the gate counts it as its own, whatever the times say.
+fn is_anothers(cell: &Identity, claim: &ResourceClaim, instance: &Instance) -> bool {
+    let made = |meta: &ObjectMeta| meta.creation_timestamp.as_ref().map(|time| time.0);
+    let was_first = match (made(&claim.metadata), made(&instance.metadata)) {
+        (Some(claim), Some(instance)) => instance.duration_since(claim) > CLOCK_SKEW,
+        _ => false,
+    };
+    match cell.holder(claim, &instance.namespace().unwrap_or_default()) {
+        Holder::Unmarked => was_first && is_gated(instance),
+        holder => holder == Holder::Other,
+    }
 }
 
 fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {
@@ -252,9 +270,7 @@ fn release(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>, Sig
     };
     let name = names::resource_claim_name(&instance.name_any());
     match claim {
-        Claim::Present(claim) if cell.holder(claim, &instance.namespace().unwrap_or_default()) == Holder::Other => {
-            Plan::writes(vec![Step::Local(release)])
-        }
+        Claim::Present(claim) if is_anothers(cell, claim, instance) => Plan::writes(vec![Step::Local(release)]),
         Claim::Present(claim) => {
             // On its way out already when there is no write: its event enqueues the Instance again, or the next look.
             let steps = Write::delete(&**claim).map(Step::Remote).into_iter().collect();

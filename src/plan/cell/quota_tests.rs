@@ -241,69 +241,6 @@ fn a_grant_to_another_size_is_none_and_what_runs_keeps_its_own() {
     assert_eq!(reported(&decide(&waits, leaving, 1)).1, Vec::<String>::new());
 }
 
-/// A claim with these labels, `None` for one that is missing.
-fn labelled(cluster: &str, uid: Option<&str>, namespace: &str) -> Claim {
-    claim(|c| {
-        let labels = c["metadata"]["labels"].as_object_mut().unwrap();
-        labels.insert(label::SOURCE_CLUSTER.into(), json!(cluster));
-        labels.insert(label::INSTANCE_NAMESPACE.into(), json!(namespace));
-        match uid {
-            Some(uid) => drop(labels.insert(label::CELL_UID.into(), json!(uid))),
-            None => drop(labels.remove(label::CELL_UID)),
-        }
-    })
-}
-
-#[test]
-fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance() {
-    let living = instance(|_| ());
-    let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
-    let release = "delete ResourceClaim default/instance-wd-0";
-    // What happens to it while its Instance lives here, goes, and is gone.
-    for (name, cluster, uid, namespace, held, given_up, reclaimed) in [
-        ("ours", CLUSTER, Some(CELL_UID), "ns-1", true, true, true),
-        ("ours, from before the cell was renamed", "old", Some(CELL_UID), "ns-1", true, true, true),
-        ("Go's, under our name", CLUSTER, None, "ns-1", true, true, false),
-        ("Go's, under a name that we had", "before", None, "ns-1", true, true, false),
-        ("another cell's, under a name that we had", "before", Some("uid-of-ord"), "ns-1", false, false, false),
-        ("another cell's, under our name", CLUSTER, Some("uid-of-ord"), "ns-1", false, false, false),
-        ("another cell's", "ord-1", Some("uid-of-ord"), "ns-1", false, false, false),
-        ("Go's, of another cell", "ord-1", None, "ns-1", false, false, false),
-        ("ours, of another namespace", CLUSTER, Some(CELL_UID), "ns-2", false, false, false),
-    ] {
-        let of = || labelled(cluster, uid, namespace);
-        let decision = decide(&living, of(), 1);
-        let (reason, calls) = reported(&decision);
-        assert_eq!((reason.as_str(), &calls), ("Unknown PendingEvaluation", &vec![]), "{name}: nothing is touched");
-        let polls = decision.next == Next::After(Duration::from_secs(1));
-        assert_eq!(!polls, held, "{name}: no watch of ours shows the release of another's");
-        let wanted = if given_up { release } else { "patch Instance" };
-        assert_eq!(reported(&decide(&leaving, of(), 1)).1, [wanted], "{name}");
-        let Claim::Present(claim) = of() else { panic!() };
-        assert_eq!(!reclaim(claim).is_empty(), reclaimed, "{name}");
-    }
-}
-
-#[test]
-fn two_cells_of_one_name_read_how_to_tell_them_apart() {
-    let message = |claim: Claim| {
-        let decision = decide(&instance(|_| ()), claim, 1);
-        let Step::Local(Write { op: Op::Apply { body, .. }, .. }) = &decision.steps[0] else { panic!() };
-        body["status"]["conditions"][0]["message"].as_str().unwrap().to_owned()
-    };
-    let twin = message(labelled(CLUSTER, Some("uid-of-ord"), "ns-1"));
-    assert!(twin.contains("another cell that is called dfw-1 as well (uid uid-of-ord)"), "{twin}");
-    assert!(twin.contains("discovery.clusterName"), "{twin}");
-    let other = message(labelled("ord-1", Some("uid-of-ord"), "ns-1"));
-    assert!(other.ends_with("is still held by ord-1"), "{other}");
-    let of_go = message(labelled("ord-1", None, "ns-1"));
-    assert!(
-        of_go.contains("held by ord-1, for which") && of_go.ends_with("discovery.formerClusterNames says so"),
-        "{of_go}"
-    );
-    assert_eq!(cell().names.selector(), "compute.datumapis.com/source-cluster in (before,dfw-1)");
-}
-
 #[test]
 fn without_a_watch_a_claim_is_looked_at_again_until_it_is_granted() {
     let second = Next::After(Duration::from_secs(1));
@@ -372,3 +309,6 @@ fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
     assert!(steps(claim(|c| c["metadata"]["labels"][label::CELL_UID] = json!("uid-of-ord"))).is_empty());
     assert!(steps(claim(|c| c["metadata"]["labels"][label::INSTANCE_NAMESPACE] = json!("ns-2"))).is_empty());
 }
+
+#[path = "quota_holder_tests.rs"]
+mod holder;

@@ -31,7 +31,7 @@ pub struct Scheduled {
 /// How many Instances a deployment has on one cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Replicas {
-    /// Asked for.
+    /// Asked for, and to run: of a deployment that its cell keeps suspended none is, however many places it has.
     pub desired: i64,
     /// Programmed by their provider, as the deployment's template says now.
     pub current: i64,
@@ -41,7 +41,10 @@ impl Replicas {
     /// As a deployment's status on a cluster says; nothing while it does not.
     fn of(status: &Value) -> Option<Self> {
         let count = |field: &str| status.get(field)?.as_i64();
-        Some(Self { desired: count("desiredReplicas")?, current: count("currentReplicas").unwrap_or_default() })
+        let desired = count("desiredReplicas")?;
+        let suspended = status.get("suspended").and_then(Value::as_bool) == Some(true);
+        let desired = if suspended { 0 } else { desired };
+        Some(Self { desired, current: count("currentReplicas").unwrap_or_default() })
     }
 }
 

@@ -161,6 +161,8 @@ impl Move {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::plan::management::facts::Replicas;
 
@@ -179,5 +181,39 @@ mod tests {
         }
         let expected = Presence { bindings: 4, applied: 3, suspended: 0, unreported: 2, desired: 3, current: 1 };
         assert_eq!(there, expected);
+    }
+
+    /// Found by reading: a project that was suspended turned back every city that moved, since none of its Instances came up.
+    #[test]
+    fn what_is_suspended_has_arrived_without_an_instance() {
+        let missing = |statuses: &[Value]| {
+            let mut there = Presence::default();
+            for status in statuses {
+                let item = json!({ "clusterName": "b", "applied": true, "status": status });
+                let binding = json!({
+                    "metadata": { "namespace": "ns-1", "name": "web" },
+                    "spec": {
+                        "resource": { "kind": "WorkloadDeployment", "name": "web" }, "clusters": [{ "name": "b" }],
+                    },
+                    "status": { "aggregatedStatus": [item] },
+                });
+                there.add(&BindingFacts::of(serde_json::from_value(binding).unwrap()), "b");
+            }
+            let places = Whereabouts { on: [("b".to_owned(), there)].into(), standing: None };
+            places.missing("b", Before { ran: true, applied: statuses.len() })
+        };
+        let reported = |current: u64, suspended: Value| json!({ "desiredReplicas": 2, "currentReplicas": current, "suspended": suspended });
+        let (stopped, running) = (reported(0, json!(true)), reported(1, Value::Null));
+        let awaited = || Some("none of 2 instance(s) is programmed on b".to_owned());
+        for (statuses, expected) in [
+            (vec![stopped.clone()], None),
+            (vec![reported(0, json!(false))], awaited()),
+            (vec![reported(0, Value::Null)], awaited()),
+            (vec![stopped.clone(), reported(0, Value::Null)], awaited()),
+            (vec![stopped.clone(), running], None),
+            (vec![stopped, json!({})], Some("b has not reported on 1 deployment(s)".to_owned())),
+        ] {
+            assert_eq!(missing(&statuses), expected, "{statuses:?}");
+        }
     }
 }

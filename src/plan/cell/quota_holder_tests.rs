@@ -1,0 +1,108 @@
+//! Whose a claim is, and what becomes of it where it is another's.
+
+use super::*;
+
+/// A claim with these labels, `None` for one that is missing.
+fn labelled(cluster: &str, uid: Option<&str>, namespace: &str) -> Claim {
+    claim(|c| {
+        let labels = c["metadata"]["labels"].as_object_mut().unwrap();
+        labels.insert(label::SOURCE_CLUSTER.into(), json!(cluster));
+        labels.insert(label::INSTANCE_NAMESPACE.into(), json!(namespace));
+        match uid {
+            Some(uid) => drop(labels.insert(label::CELL_UID.into(), json!(uid))),
+            None => drop(labels.remove(label::CELL_UID)),
+        }
+    })
+}
+
+#[test]
+fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance() {
+    let living = instance(|_| ());
+    let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
+    let release = "delete ResourceClaim default/instance-wd-0";
+    // What happens to it while its Instance lives here, goes, and is gone.
+    for (name, cluster, uid, namespace, held, given_up, reclaimed) in [
+        ("ours", CLUSTER, Some(CELL_UID), "ns-1", true, true, true),
+        ("ours, from before the cell was renamed", "old", Some(CELL_UID), "ns-1", true, true, true),
+        ("Go's, under our name", CLUSTER, None, "ns-1", true, true, false),
+        ("Go's, under a name that we had", "before", None, "ns-1", true, true, false),
+        ("another cell's, under a name that we had", "before", Some("uid-of-ord"), "ns-1", false, false, false),
+        ("another cell's, under our name", CLUSTER, Some("uid-of-ord"), "ns-1", false, false, false),
+        ("another cell's", "ord-1", Some("uid-of-ord"), "ns-1", false, false, false),
+        ("Go's, of another cell", "ord-1", None, "ns-1", false, false, false),
+        ("ours, of another namespace", CLUSTER, Some(CELL_UID), "ns-2", false, false, false),
+    ] {
+        let of = || labelled(cluster, uid, namespace);
+        let decision = decide(&living, of(), 1);
+        let (reason, calls) = reported(&decision);
+        assert_eq!((reason.as_str(), &calls), ("Unknown PendingEvaluation", &vec![]), "{name}: nothing is touched");
+        let polls = decision.next == Next::After(Duration::from_secs(1));
+        assert_eq!(!polls, held, "{name}: no watch of ours shows the release of another's");
+        let wanted = if given_up { release } else { "patch Instance" };
+        assert_eq!(reported(&decide(&leaving, of(), 1)).1, [wanted], "{name}");
+        let Claim::Present(claim) = of() else { panic!() };
+        assert_eq!(!reclaim(claim).is_empty(), reclaimed, "{name}");
+    }
+}
+
+/// Found by reading: a city moved between cells that both had the name on the claim. The new Instance took the claim that the
+/// old one ran on as its own, and was left without when that one went.
+#[test]
+fn a_claim_of_gos_that_was_there_before_the_instance_is_that_of_the_former_cell() {
+    let release = "delete ResourceClaim default/instance-wd-0";
+    for (older_by, gated, uid, ours) in [
+        (0, true, None, true),
+        (-5, true, None, true),
+        (5, true, None, true), // clocks differ
+        (11, true, None, false),
+        (86400, true, None, false),
+        (86400, false, None, true),
+        (86400, true, Some(CELL_UID), true),
+    ] {
+        let name = format!("older by {older_by} s, gated: {gated}, uid: {uid:?}");
+        let of = |at: Timestamp| {
+            let Claim::Present(found) = labelled("before", uid, "ns-1") else { panic!() };
+            let mut found = (*found).clone();
+            found.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at));
+            found.status = serde_json::from_value(granted("True", "QuotaAvailable")).unwrap();
+            Claim::Present(found.into())
+        };
+        let made = |i: &mut Value| {
+            i["metadata"]["creationTimestamp"] = json!(at(older_by).to_string());
+            if gated {
+                let gates = json!([{ "name": gate::QUOTA }]);
+                i["spec"]["controller"] = json!({ "templateHash": "h", "schedulingGates": gates });
+            }
+        };
+        let decision = decide(&instance(made), of(at(0)), older_by + 1);
+        let wanted = if ours { "True QuotaAvailable" } else { "Unknown PendingEvaluation" };
+        assert_eq!(reported(&decision), (wanted.to_owned(), vec![]), "{name}");
+        assert!(ours || decision.next != Next::Await, "{name}: it is looked at again");
+        let leaving = instance(|i| {
+            made(i);
+            i["metadata"]["deletionTimestamp"] = json!(at(older_by).to_string());
+        });
+        let wanted = if ours { release } else { "patch Instance" };
+        assert_eq!(reported(&decide(&leaving, of(at(0)), older_by + 1)).1, [wanted], "{name}");
+    }
+}
+
+#[test]
+fn two_cells_of_one_name_read_how_to_tell_them_apart() {
+    let message = |claim: Claim| {
+        let decision = decide(&instance(|_| ()), claim, 1);
+        let Step::Local(Write { op: Op::Apply { body, .. }, .. }) = &decision.steps[0] else { panic!() };
+        body["status"]["conditions"][0]["message"].as_str().unwrap().to_owned()
+    };
+    let twin = message(labelled(CLUSTER, Some("uid-of-ord"), "ns-1"));
+    assert!(twin.contains("another cell that is called dfw-1 as well (uid uid-of-ord)"), "{twin}");
+    assert!(twin.contains("discovery.clusterName"), "{twin}");
+    let other = message(labelled("ord-1", Some("uid-of-ord"), "ns-1"));
+    assert!(other.ends_with("is still held by ord-1"), "{other}");
+    let of_go = message(labelled("ord-1", None, "ns-1"));
+    assert!(
+        of_go.contains("held by ord-1, for which") && of_go.ends_with("discovery.formerClusterNames says so"),
+        "{of_go}"
+    );
+    assert_eq!(cell().names.selector(), "compute.datumapis.com/source-cluster in (before,dfw-1)");
+}
