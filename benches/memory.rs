@@ -1,16 +1,21 @@
 //! How much memory the manager takes beside many objects that are none of its business, and while it copies.
 //!
-//! `cargo bench --bench memory [-- <unrelated objects>]` prints one line per situation: resident memory (and its peak)
-//! of the same manager, on real API servers, beside so many unrelated ConfigMaps and Secrets of 1 KiB each in the project
-//! and on the hub (100,000 unless said otherwise, half of each kind).
+//! `cargo bench --bench memory [-- <unrelated objects> <deployments>]` prints one line per situation: resident memory (and
+//! its peak) of the same manager, on real API servers, beside so many unrelated ConfigMaps and Secrets of 1 KiB each in the
+//! project and on the hub (100,000 unless said otherwise, half of each kind), and started anew beside so many deployments
+//! that are reported on (5,000 unless said otherwise), with what one of them takes: it, its copy and its binding.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
 use std::time::Duration;
 
-use common::{count, create, deployment, manager, memory, namespace, secret, wait};
+use common::{count, create, deployment, manager, memory, namespace, resource, secret, wait};
 use futures::{StreamExt, stream};
+use kube::{
+    Api, ResourceExt,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+};
 use serde_json::{Value, json};
 use testbed::{Options, Testbed, operator::Operator};
 use tokio::time::{Instant, sleep};
@@ -21,7 +26,8 @@ const SECRETS: usize = 10;
 
 #[tokio::main]
 async fn main() {
-    let unrelated = std::env::args().skip(1).find_map(|arg| arg.parse().ok()).unwrap_or(100_000);
+    let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
+    let (unrelated, deployments) = (numbers.next().unwrap_or(100_000), numbers.next().unwrap_or(5_000));
     let bed = Testbed::start(Options { cells: vec!["dfw".into()], provider: false, ..Options::default() }, &|text| {
         eprintln!("{text}");
     })
@@ -36,8 +42,19 @@ async fn main() {
 
     let operator = manager(&bed).await;
     wait("one companion", || async { count(&hub, "Secret").await == 1 }).await;
-    settle(&operator, "alone").await;
+    let alone = settle(&operator, "alone").await;
+
+    track(&bed, deployments).await;
     drop(operator);
+    let operator = manager(&bed).await;
+    let what = format!("started anew beside {deployments} deployments that are reported on");
+    let tracked = settle(&operator, &what).await;
+    let each = tracked.saturating_sub(alone) * 1024 / deployments.max(1);
+    println!("that is {each} bytes for each deployment, with its copy and its binding");
+    drop(operator);
+    if unrelated == 0 {
+        return;
+    }
 
     eprintln!("creating {unrelated} unrelated objects in the project, and as many on the hub");
     let began = Instant::now();
@@ -65,8 +82,45 @@ async fn main() {
     settle(&operator, "the same, started anew").await;
 }
 
-/// Waits until the manager's memory stays as it is, and prints it.
-async fn settle(manager: &Operator, what: &str) {
+/// Brings so many deployments to the cell, ten of each template, and reports on all of them.
+async fn track(bed: &Testbed, deployments: usize) {
+    let (project, cell) = (bed.project.client().await.unwrap(), bed.cell("dfw").unwrap().client().await.unwrap());
+    let began = Instant::now();
+    let name = |n: usize| format!("storefront-{n}-main-dfw");
+    stream::iter(0..deployments)
+        .for_each_concurrent(32, |n| create(&project, common::detailed_deployment(&name(n), n / 10)))
+        .await;
+    wait("all are on the cell", || async { count(&cell, "WorkloadDeployment").await > deployments }).await;
+    let all = Api::<DynamicObject>::all_with(cell, &resource("WorkloadDeployment"));
+    for copy in all.list_metadata(&ListParams::default()).await.unwrap().items {
+        let namespace = copy.namespace().unwrap();
+        let api = Api::<DynamicObject>::namespaced_with(
+            all.clone().into_client(),
+            &namespace,
+            &resource("WorkloadDeployment"),
+        );
+        let report = Patch::Merge(json!({ "status": common::report() }));
+        api.patch_status(&copy.name_any(), &PatchParams::default(), &report).await.unwrap();
+    }
+    let originals = Api::<DynamicObject>::namespaced_with(project, common::NAMESPACE, &resource("WorkloadDeployment"));
+    wait("all reports are in the project", || async {
+        let mut mirrored = 0;
+        let mut page = ListParams::default().limit(500);
+        loop {
+            let list = originals.list(&page).await.unwrap();
+            mirrored += list.items.iter().filter(|of| of.data["status"]["readyReplicas"] == 2).count();
+            let Some(token) = list.metadata.continue_.filter(|token| !token.is_empty()) else { break };
+            page = page.continue_token(&token);
+        }
+        sleep(Duration::from_secs(5)).await;
+        mirrored > deployments
+    })
+    .await;
+    eprintln!("{deployments} deployments are there, and reported on, after {:.0} s", began.elapsed().as_secs_f64());
+}
+
+/// Waits until the manager's memory stays as it is, prints it, and answers with what is resident, in KiB.
+async fn settle(manager: &Operator, what: &str) -> usize {
     let mut before = 0;
     for _ in 0..60 {
         sleep(Duration::from_secs(2)).await;
@@ -78,6 +132,7 @@ async fn settle(manager: &Operator, what: &str) {
     }
     let mib = |field| format!("{:.1} MiB", f64::from(memory(manager, field)) / 1024.0);
     println!("{what:<58} {:>9} {:>9}", mib("VmRSS"), mib("VmHWM"));
+    memory(manager, "VmRSS") as usize
 }
 
 fn noise(n: usize) -> Value {

@@ -87,6 +87,43 @@ pub fn deployment(name: &str, secrets: &[String]) -> Value {
     })
 }
 
+/// A deployment as a Workload with some settings has it, of the template with this number.
+pub fn detailed_deployment(name: &str, template: usize) -> Value {
+    let env: Vec<Value> = (0..12)
+        .map(|n| json!({ "name": format!("SETTING_{n}"), "value": format!("https://settings-{n}.example.com/{template}") }))
+        .collect();
+    let mut of = deployment(name, &[]);
+    of["metadata"]["labels"] = json!({
+        "compute.datumapis.com/workload-uid": "00000000-0000-0000-0000-000000000001",
+        "compute.datumapis.com/placement-name": "p", "app.kubernetes.io/name": name,
+    });
+    of["spec"]["template"]["metadata"] = json!({ "labels": { "app.kubernetes.io/part-of": "storefront" } });
+    let sandbox = &mut of["spec"]["template"]["spec"]["runtime"]["sandbox"];
+    sandbox["containers"][0]["env"] = json!(env);
+    sandbox["containers"][0]["ports"] = json!([{ "name": "http", "port": 8080 }, { "name": "metrics", "port": 9090 }]);
+    of
+}
+
+/// What a cell says of a deployment that runs.
+pub fn report() -> Value {
+    let says = |type_: &str, reason: &str, message: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": reason, "message": message,
+            "lastTransitionTime": "2026-11-22T12:00:00Z", "observedGeneration": 1,
+        })
+    };
+    json!({
+        "conditions": [
+            says("Available", "StableInstanceFound", "2/2 instances are ready"),
+            says("ReplicasReady", "ReplicasReady", "2/2 instances are ready"),
+            says("NetworkProvisioning", "NetworkReady", "All networks are ready"),
+            says("InstancesProvisioning", "InstancesProvisioned", "All instances are provisioned"),
+        ],
+        "replicas": 2, "currentReplicas": 2, "desiredReplicas": 2, "readyReplicas": 2, "updatedReplicas": 2,
+        "observedGeneration": 1, "observedSourceGeneration": 1,
+    })
+}
+
 pub fn resource(kind: &str) -> ApiResource {
     let (group, version) = match kind {
         "WorkloadDeployment" => ("compute.datumapis.com", "v1alpha"),

@@ -25,7 +25,7 @@ use crate::{
         health::Health,
         queue::{Key, Outcome, Queue},
         store::{Cache, Change, IndexValue, Store},
-        watch::{Metadata, PAGE_SIZE, Watch, Watched},
+        watch::{Metadata, WHOLE_PAGE_SIZE, Watch, Watched},
     },
     metrics::Metrics,
     plan::{Delta, Kind, Known, NamespaceFacts, Next, ObjectVersion, Op, Plan, Plane, Step, Write},
@@ -309,7 +309,7 @@ impl<P: Plane> Watches<'_, P> {
         W::Object: Send,
         V: Send + Sync + 'static,
     {
-        self.start_into::<W, V>((), selector, PAGE_SIZE, keep, store.clone());
+        self.start_into::<W, V>((), selector, WHOLE_PAGE_SIZE, keep, store.clone());
     }
 
     /// Watches the metadata of every object of a kind under `selector`, `page` of them at a time.

@@ -82,13 +82,15 @@ impl Candidate {
                 () = stop.cancelled() => return self.give_up().await,
                 () = tokio::time::sleep(self.timing.lease_retry) => {}
             }
-            match self.attempt().await {
-                Ok(true) => renewed = Instant::now(),
-                Ok(false) => return tracing::error!(lease = self.place, "another process leads"),
-                Err(error) => tracing::warn!(lease = self.place, %error, "cannot renew"),
-            }
-            if renewed.elapsed() > self.timing.lease_renew_deadline {
-                return tracing::error!(lease = self.place, "not renewed in time");
+            // Others count from when they see it, which is after this moment.
+            let began = Instant::now();
+            // An attempt ends before the Lease does, for then somebody else may lead.
+            let end = renewed + self.timing.lease_renew_deadline;
+            match tokio::time::timeout_at(end, self.attempt()).await {
+                Ok(Ok(true)) => renewed = began,
+                Ok(Ok(false)) => return tracing::error!(lease = self.place, "another process leads"),
+                Ok(Err(error)) => tracing::warn!(lease = self.place, %error, "cannot renew"),
+                Err(_) => return tracing::error!(lease = self.place, "not renewed in time"),
             }
         }
     }
@@ -193,5 +195,30 @@ fn lost_race(outcome: Result<Lease, Error>) -> Result<bool, Error> {
         Ok(_) => Ok(true),
         Err(error) if error.class() == Class::Conflict => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// Found by reading: an attempt that began within the deadline went on for twice three seconds, and was given up a
+    /// second after somebody else could have taken the Lease.
+    #[tokio::test]
+    async fn an_attempt_to_renew_ends_with_the_deadline() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        let config = kube::Config::new(url.parse().unwrap());
+        let deadline = Duration::from_millis(300);
+        let timing =
+            Timing { lease_retry: Duration::from_millis(50), lease_renew_deadline: deadline, ..Timing::default() };
+        let connection = Connection::new(config).unwrap();
+        let mut candidate = Candidate::new(connection, "ns", "me".into(), &Health::default(), timing);
+        let began = Instant::now();
+        candidate.hold(&CancellationToken::new()).await;
+        let held = began.elapsed();
+        assert!((deadline..ATTEMPT_TIMEOUT).contains(&held), "{held:?}");
     }
 }

@@ -9,6 +9,8 @@ pub mod health;
 pub mod lease;
 pub mod list;
 pub mod listen;
+pub mod packed;
+pub mod pool;
 pub mod queue;
 pub mod reviews;
 pub mod sources;
@@ -77,6 +79,11 @@ impl Error {
             kube::Error::Api(status) if status.code == 404 => Some(status.details.as_ref().map_or("", |d| &d.kind)),
             _ => None,
         }
+    }
+
+    /// Whether the server knows no more of what was asked for: a version to watch from, or the rest of a list.
+    pub fn is_expired(&self) -> bool {
+        matches!(self, Self::Api { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.code == 410))
     }
 
     /// How to react.

@@ -221,6 +221,16 @@ impl<V, I: IndexValue> Store<V, I> {
         keys.filter_map(|key| inner.entries.get(key)?.value.clone()).collect()
     }
 
+    /// Every object under this index value that can be read, with its key, sorted by key.
+    pub fn entries_by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Vec<(ObjectKey, Arc<V>)>
+    where
+        I: Borrow<Q>,
+    {
+        let inner = self.read();
+        let keys = inner.by_index.get(value).into_iter().flatten();
+        keys.filter_map(|key| Some((key.clone(), inner.entries.get(key)?.value.clone()?))).collect()
+    }
+
     /// Keys under this index value.
     pub fn keys_by_index<Q: Hash + Eq + ?Sized>(&self, value: &Q) -> Vec<ObjectKey>
     where
@@ -335,7 +345,8 @@ impl<V, I: IndexValue> Store<V, I> {
             } else if version <= inner.passed {
                 return; // the watch is past it, and may even have seen it deleted
             }
-            if inner.entries.get(&key).is_some_and(|slot| slot.uid == uid && slot.version >= version && version > 0) {
+            // Whatever its uid: a late event of an object that is gone must not take the place of the one made after it.
+            if inner.entries.get(&key).is_some_and(|slot| slot.version >= version && version > 0) {
                 return;
             }
             let readable = value.is_some() && inner.becomes_readable(&key);

@@ -92,3 +92,16 @@ fn the_end_of_the_last_unreadable_object_of_a_namespace_is_heard() {
     all.sort_unstable();
     assert_eq!(all, ["ns", "ns", "other"], "a list ends it as well");
 }
+
+/// Found by reading: our own answer was there first, and the event of the object before it came late.
+#[test]
+fn a_late_event_of_an_old_uid_does_not_replace_the_newer_object() {
+    let (store, _) = store();
+    store.replace(vec![object("a", "old", 3, "x")], 3);
+    store.forget(&ObjectKey::new("ns", "a"), "old");
+    store.wrote(object("a", "new", 9, "y"));
+    store.observe(object("a", "old", 5, "late"));
+    assert_eq!(store.get(&ObjectKey::new("ns", "a")).as_deref(), Some(&"y"));
+    store.forget(&ObjectKey::new("ns", "a"), "old");
+    assert!(store.contains(&ObjectKey::new("ns", "a")), "nor does its end take it away");
+}

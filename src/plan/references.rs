@@ -10,7 +10,7 @@ use crate::api::{
 };
 
 /// One ConfigMap or Secret that an Instance uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {
     /// Which.
     pub data_ref: DataRef,

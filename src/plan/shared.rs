@@ -1,6 +1,10 @@
 //! Objects in a snapshot: shared with the cache that they were read from, printed and recorded as themselves.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -19,6 +23,31 @@ impl<T> Deref for Shared<T> {
 
     fn deref(&self) -> &T {
         &self.0
+    }
+}
+
+/// To change one that others have as well makes it another.
+impl<T: Clone> DerefMut for Shared<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl<T: Default> Default for Shared<T> {
+    fn default() -> Self {
+        T::default().into()
+    }
+}
+
+impl<K: Ord, V, const N: usize> From<[(K, V); N]> for Shared<BTreeMap<K, V>> {
+    fn from(entries: [(K, V); N]) -> Self {
+        BTreeMap::from(entries).into()
+    }
+}
+
+impl<T> From<Shared<T>> for Arc<T> {
+    fn from(shared: Shared<T>) -> Self {
+        shared.0
     }
 }
 

@@ -139,7 +139,9 @@ impl World {
                 |wd: &&WorkloadDeployment| references(&wd.spec.template.spec).iter().any(|r| r.data_ref == data_ref);
             let sources = sources(&seen.project);
             let wants = |wd: &WorkloadDeployment| {
-                wd.metadata.deletion_timestamp.is_none() && resolve::wants_companions(wd, Limits::default(), &sources)
+                let references = references(&wd.spec.template.spec);
+                wd.metadata.deletion_timestamp.is_none()
+                    && resolve::wants_companions(&references, NS, Limits::default(), &sources)
             };
             let users: Vec<User> =
                 all.iter().filter(refers).map(|wd| User { name: wd.name_any(), wants_copy: wants(wd) }).collect();

@@ -7,8 +7,6 @@ use std::{
     sync::Arc,
 };
 
-use kube::ResourceExt;
-
 use super::{
     hub_cache::HubCache,
     index::{namespace_index, source_index},
@@ -19,11 +17,12 @@ use super::{
     watches::ManagementWatches,
 };
 use crate::{
-    api::{compute::WorkloadDeployment, names, referenced::DataRef},
+    api::{names, referenced::DataRef},
     controllers::{Reconciler, record, send},
     io::{
         Class, Error,
         clock::Now,
+        packed::PackedDeployment,
         sources::{self, News},
         store::ObjectKey,
     },
@@ -53,6 +52,9 @@ pub(super) struct Companion {
     pub(super) timing: Timing,
     pub(super) metrics: Metrics,
 }
+
+/// A deployment that refers to the source.
+type PackedUser = (ObjectKey, Arc<PackedDeployment>);
 
 /// One key, with everything that it stands for.
 struct ResolvedKey<'a> {
@@ -100,7 +102,7 @@ impl Reconciler for Companion {
 
 impl ResolvedKey<'_> {
     async fn run(&self, now: Now) -> Result<Next, Error> {
-        let users = self.project.deployments.by_index(&source_index(self.namespace, self.data_ref));
+        let users = self.project.deployments.entries_by_index(&source_index(self.namespace, self.data_ref));
         let sources = self.project.sources(self.data_ref.kind);
         let mut reading = Reading::Unknown;
         if users.is_empty() {
@@ -127,13 +129,13 @@ impl ResolvedKey<'_> {
         Ok(self.source_state(&users).next(self.of.timing.source_retry))
     }
 
-    fn source_state(&self, users: &[Arc<WorkloadDeployment>]) -> SourceState {
+    fn source_state(&self, users: &[PackedUser]) -> SourceState {
         let sources = self.project.sources(self.data_ref.kind);
         let (present, last) = (sources.get(&self.source), sources.last(&self.source));
         SourceState { used: !users.is_empty(), present, last, failing: sources.is_failing() }
     }
 
-    fn decide(&self, users: &[Arc<WorkloadDeployment>], reading: Reading, now: Now) -> (Observed, Decided) {
+    fn decide(&self, users: &[PackedUser], reading: Reading, now: Now) -> (Observed, Decided) {
         let observed = self.observe(users, reading);
         let plan = companion::plan(&observed, now.time);
         record(Companion::NAME, self.key, &observed, now, &plan);
@@ -141,16 +143,15 @@ impl ResolvedKey<'_> {
     }
 
     /// Everything that is known about the companion, each object looked up once.
-    fn observe(&self, users: &[Arc<WorkloadDeployment>], reading: Reading) -> Observed {
-        let Companion { hub, limits, .. } = self.of;
+    fn observe(&self, users: &[PackedUser], reading: Reading) -> Observed {
+        let hub = &self.of.hub;
         let companion = hub.companion(&self.hub_namespace, self.data_ref);
         let copied = self.project.sources(self.data_ref.kind).copy(&self.source);
         let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
-        let user = |wd: &Arc<WorkloadDeployment>| User {
-            name: wd.name_any(),
-            wants_copy: wd.metadata.deletion_timestamp.is_none()
-                && wants_companions(wd, *limits, &self.project.known_sources(wd)),
+        let user = |(key, deployment): &PackedUser| User {
+            name: key.name.to_string(),
+            wants_copy: !deployment.is_deleting() && self.wants_companions(deployment),
         };
         Observed {
             data_ref: self.data_ref.clone(),
@@ -167,18 +168,14 @@ impl ResolvedKey<'_> {
     }
 
     /// Those that stand in `referenced-by` and do not refer to its source any more.
-    fn former_users(
-        &self,
-        users: &[Arc<WorkloadDeployment>],
-        companion: &CompanionFacts,
-    ) -> BTreeMap<String, FormerUser> {
-        let users: BTreeSet<String> = users.iter().map(|wd| wd.name_any()).collect();
+    fn former_users(&self, users: &[PackedUser], companion: &CompanionFacts) -> BTreeMap<String, FormerUser> {
+        let users: BTreeSet<&str> = users.iter().map(|(key, _)| &*key.name).collect();
         let users_then = companion.users.iter().flatten().filter_map(|user| companion::named(user));
-        let former = users_then.filter(|(namespace, name)| *namespace != self.namespace || !users.contains(*name));
+        let former = users_then.filter(|(namespace, name)| *namespace != self.namespace || !users.contains(name));
         let look = |(_, name): (&str, &str)| {
-            let deployment = self.project.deployments.get(&ObjectKey::new(self.namespace, name));
+            let deployment = self.project.deployment(&ObjectKey::new(self.namespace, name));
             let key = ObjectKey::new(&self.hub_namespace, name);
-            let copy = self.of.hub.copies.get(&key);
+            let copy = self.of.hub.copy(&key);
             let former = FormerUser {
                 deployment: deployment.map(Shared::from),
                 copy_exists: self.of.hub.copies.contains(&key), // also one that cannot be read
@@ -205,12 +202,12 @@ impl ResolvedKey<'_> {
             }
         };
         let residue = residue::of(companion, &binding, lives)?;
-        let copies = hub.copies.by_index(&namespace_index(namespace));
-        let expecting =
-            copies.iter().filter(|copy| companion::expects(copy, self.data_ref)).map(|copy| copy.name_any());
+        let copies = hub.copies.entries_by_index(&namespace_index(namespace));
+        let expecting = copies.iter().filter(|(_, copy)| companion::expects(&copy.open(), self.data_ref));
+        let expecting = expecting.map(|(key, _)| &*key.name);
         let needed = expecting.filter_map(|copy| {
-            let parent = names::deployment_binding(&copy);
-            let clusters = hub.binding_of(namespace, &copy).map(|binding| binding.clusters.clone());
+            let parent = names::deployment_binding(copy);
+            let clusters = hub.binding_of(namespace, copy).map(|binding| binding.clusters.clone());
             residue::is_needed(&binding, &parent, clusters.as_deref()).then_some(parent)
         });
         Some(Leftovers {
@@ -333,11 +330,18 @@ impl ResolvedKey<'_> {
         if news == News::Nothing {
             return;
         }
-        for user in self.project.deployments.by_index(&source_index(self.namespace, self.data_ref)) {
-            self.of.triggers.enqueue_federator(self.project, &user);
-            if news == News::Changed && wants_companions(&user, self.of.limits, &self.project.known_sources(&user)) {
-                self.of.triggers.enqueue_companions_of(self.project, &user);
+        let users = self.project.deployments.entries_by_index(&source_index(self.namespace, self.data_ref));
+        for (key, user) in users {
+            if news == News::Changed && self.wants_companions(&user) {
+                self.of.triggers.enqueue_companions_of(self.project, &user.open());
             }
+            self.of.triggers.enqueue_federator(self.project, key);
         }
+    }
+
+    /// Whether a deployment that refers to the source wants all that it refers to to be copied now.
+    fn wants_companions(&self, user: &PackedDeployment) -> bool {
+        let sources = self.project.known_sources(self.namespace, user.references());
+        wants_companions(user.references(), self.namespace, self.of.limits, &sources)
     }
 }

@@ -16,7 +16,7 @@ use crate::{
         referenced::DataRef,
     },
     controllers::{Reconciler, carry_out, record},
-    io::{Error, clock::Now, queue::Queue, store::ObjectKey},
+    io::{Error, clock::Now, packed::PackedDeployment, queue::Queue, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Next, Shared,
@@ -28,7 +28,7 @@ use crate::{
             resolve::{self, Limits, View},
         },
         ownership,
-        references::annotated,
+        references::{Reference, annotated},
     },
     timing::Timing,
 };
@@ -61,11 +61,11 @@ impl Reconciler for Federator {
         if !project.is_synced() || !hub.is_synced() {
             return Ok(Next::Await);
         }
-        let Some(deployment) = project.deployments.get(&key.object) else {
+        let Some(packed) = project.deployments.get(&key.object) else {
             self.note(key, &[], now);
             return self.remove_orphan(&project, key, now).await;
         };
-        let mut observed = self.observe(&project, key, deployment, now);
+        let mut observed = self.observe(&project, key, &packed, now);
         let mut plan = federate::plan(&observed, now.time);
         if plan.signals.contains(&Signal::Repaired) {
             let base = self.timing.repair_backoff_base;
@@ -100,7 +100,7 @@ impl Federator {
         let hub = &self.hub;
         let known = !project.deployments.has_unreadable(&key.object.namespace);
         let Some(uid) = project.namespace_uid(&key.object.namespace).filter(|_| known) else { return Ok(Next::Await) };
-        let Some(copy) = hub.copies.get(&ObjectKey::new(&names::hub_namespace(&uid), &key.object.name)) else {
+        let Some(copy) = hub.copy(&ObjectKey::new(&names::hub_namespace(&uid), &key.object.name)) else {
             return Ok(Next::Await);
         };
         let namespace = key.object.namespace.to_string();
@@ -111,18 +111,12 @@ impl Federator {
     }
 
     /// Everything that is known about one deployment, each object looked up once.
-    fn observe(
-        &self,
-        project: &ProjectCache,
-        key: &ProjectKey,
-        deployment: Arc<WorkloadDeployment>,
-        now: Now,
-    ) -> Observed {
+    fn observe(&self, project: &ProjectCache, key: &ProjectKey, packed: &PackedDeployment, now: Now) -> Observed {
         let hub = &self.hub;
-        let place = ObjectKey::of(deployment.as_ref());
+        let (place, deployment) = (&key.object, packed.open());
         let namespace_uid = project.namespace_uid(&place.namespace);
         let namespace = federate::copy_namespace(&deployment, namespace_uid.as_deref()).unwrap_or_default();
-        let copy = hub.copies.get(&ObjectKey::new(&namespace, &place.name));
+        let copy = hub.copy(&ObjectKey::new(&namespace, &place.name));
         let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada());
         let (blocked, timing) = (&self.blocked, self.timing);
         Observed {
@@ -130,8 +124,14 @@ impl Federator {
             keeper: self.projects.keeper(project),
             namespace_uid,
             hub_namespace: hub.namespaces.get(&ObjectKey::new("", &namespace)).map(Shared::from),
-            data: self.observe_data(project, &namespace, &deployment, copy.as_deref()),
-            karmada: city.zip(copy.as_deref()).map(|(city, copy)| self.observe_karmada(&namespace, &city, copy)),
+            data: self.observe_data(
+                project,
+                &namespace,
+                place,
+                packed.references(),
+                [Some(&deployment), copy.as_ref()],
+            ),
+            karmada: city.zip(copy.as_ref()).map(|(city, copy)| self.observe_karmada(&namespace, &city, copy)),
             deployment: deployment.into(),
             copy: copy.map(Shared::from),
             blocked: blocked.of(key, now.instant),
@@ -140,19 +140,19 @@ impl Federator {
         }
     }
 
-    /// What is known of what a deployment refers to. Of the companions, only what this deployment sees of them: others
+    /// What is known of what a deployment refers to; `both`: it and its copy. Of the companions, only what this deployment sees of them: others
     /// may use them by the thousands.
     fn observe_data(
         &self,
         project: &ProjectCache,
         hub_namespace: &str,
-        deployment: &WorkloadDeployment,
-        copy: Option<&WorkloadDeployment>,
+        place: &ObjectKey,
+        references: &[Reference],
+        both: [Option<&WorkloadDeployment>; 2],
     ) -> View {
-        let place = ObjectKey::of(deployment);
         let user = resolve::user_entry(&place.namespace, &place.name);
-        let sources = project.known_sources(deployment);
-        let promised = [Some(deployment), copy].into_iter().flatten();
+        let sources = project.known_sources(&place.namespace, references);
+        let promised = both.into_iter().flatten();
         let promised = promised.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
         let data_refs: BTreeSet<DataRef> = sources.keys().cloned().chain(promised).collect();
         let companion = |data_ref: DataRef| {

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, sync::Arc};
 use kube::ResourceExt;
 
 use super::index::{
-    Index, city_index, held_index, held_indices, namespace_index, origin_deployment_index, origin_namespace_index,
-    origin_place_index, policies_index, project_index,
+    Index, city_index, held_index, held_indices, label_city, migrating_index, namespace_index, origin_deployment_index,
+    origin_namespace_index, origin_place_index, policies_index, project_index,
 };
 use crate::{
     api::{
@@ -18,6 +18,7 @@ use crate::{
     },
     io::{
         clients::ControlPlane,
+        packed::PackedDeployment,
         store::{ObjectKey, Store},
     },
     metrics::Metrics,
@@ -44,7 +45,7 @@ pub(super) struct HubCache {
     /// Namespaces that a federator made, by [`project_index`].
     pub(super) namespaces: Arc<Store<NamespaceFacts, Index>>,
     /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
-    pub(super) copies: Arc<Store<WorkloadDeployment, Index>>,
+    pub(super) copies: Arc<Store<PackedDeployment, Index>>,
     /// Policies with the names that ours have, by [`namespace_index`] and by city.
     pub(super) policies: Arc<Store<PropagationPolicy, Index>>,
     /// What the cells wrote back: by the project that it says it belongs to ([`project_index`]), by the namespace there
@@ -76,13 +77,15 @@ impl HubCache {
             namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
                 facts.upstream().map(|(project, _)| project_index(&project)).into_iter().collect()
             })),
-            copies: Arc::new(Store::new(|key, copy: &WorkloadDeployment| {
-                let city = copy_city(copy).map(|city| city_index(&key.namespace, &city));
+            copies: Arc::new(Store::new(|key, copy: &PackedDeployment| {
+                let city = label_city(copy).map(|city| city_index(&key.namespace, &city));
                 city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
-            policies: Arc::new(Store::of_those(may_be_city_policy, |key, _| {
-                let city = CityPolicyName::parse(&key.name);
-                city.map(|city| policies_index(&city)).into_iter().chain([namespace_index(&key.namespace)]).collect()
+            policies: Arc::new(Store::of_those(may_be_city_policy, |key, policy: &PropagationPolicy| {
+                let city = CityPolicyName::parse(&key.name).map(|city| policies_index(&city));
+                let migrating = Phase::of(&policy.spec) != Phase::Dependencies;
+                let migrating = migrating.then(|| migrating_index(&key.namespace));
+                city.into_iter().chain(migrating).chain([namespace_index(&key.namespace)]).collect()
             })),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
                 let asked = ownership::asking_cell(instance).is_some();
@@ -116,6 +119,11 @@ impl HubCache {
     /// One companion.
     pub(super) fn companion(&self, namespace: &str, data_ref: &DataRef) -> Option<Arc<CompanionFacts>> {
         self.companions(data_ref.kind).get(&ObjectKey::new(namespace, &data_ref.name))
+    }
+
+    /// The copy of a deployment.
+    pub(super) fn copy(&self, key: &ObjectKey) -> Option<WorkloadDeployment> {
+        self.copies.get(key).map(|copy| copy.open())
     }
 
     /// What Karmada made of a deployment's copy.
@@ -180,6 +188,7 @@ impl HubCache {
     pub(super) fn migration(&self, namespace: &str) -> migration::Observed {
         let mut observed = migration::Observed::default();
         for copy in self.copies.by_index(&namespace_index(namespace)) {
+            let copy = copy.open();
             let expects = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA);
             for data_ref in &expects {
                 if observed.required_by.contains_key(data_ref) || observed.claimed_by.contains_key(data_ref) {

@@ -4,15 +4,12 @@
 //! Each kind of value is a variant of its own, so that nothing a tenant writes into one (the uid that a deployment gives
 //! for its Workload, say) can be taken for another.
 
-use kube::ResourceExt;
-
 use crate::{
     api::{
-        compute::WorkloadDeployment,
-        meta::label,
         names::{CityCode, CityPolicyName, ProjectName},
         referenced::DataRef,
     },
+    io::packed::PackedDeployment,
     plan::management::facts::BindingFacts,
 };
 
@@ -45,6 +42,8 @@ pub(super) enum Index {
     Asked,
     /// The same, of one deployment in a hub namespace.
     AskedOf(String, String),
+    /// Policies of a namespace that are on their way between claims and dependencies.
+    MigratingPolicies(String),
 }
 
 /// Index value of deployments that name the Workload with this uid as theirs.
@@ -105,12 +104,17 @@ pub(super) fn policies_index(city: &CityCode) -> Index {
     Index::CityPolicies(city.clone())
 }
 
-/// How the label of a hub copy spells its city.
-pub(super) fn spelling(copy: &WorkloadDeployment) -> Option<String> {
-    copy.labels().get(label::TOPOLOGY_CITY).cloned()
+/// Index value of a namespace's policies that are on their way between claims and dependencies.
+pub(super) fn migrating_index(namespace: &str) -> Index {
+    Index::MigratingPolicies(namespace.to_owned())
+}
+
+/// The city of a hub copy, by its label.
+pub(super) fn label_city(copy: &PackedDeployment) -> Option<CityCode> {
+    CityCode::parse(copy.city_label()?).ok()
 }
 
 /// The city of a project's deployment.
-pub(super) fn original_city(deployment: &WorkloadDeployment) -> Option<CityCode> {
-    CityCode::parse(&deployment.spec.city_code).ok()
+pub(super) fn original_city(deployment: &PackedDeployment) -> Option<CityCode> {
+    CityCode::parse(deployment.city_code()).ok()
 }

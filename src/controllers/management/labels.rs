@@ -2,18 +2,13 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use kube::ResourceExt;
-
-use super::hub_cache::HubCache;
+use super::{hub_cache::HubCache, index::label_city};
 use crate::{
     api::names::CityCode,
     controllers::{record, send},
     io::clock::Now,
     metrics::Metrics,
-    plan::management::{
-        labels::{self, Observed},
-        triggers::copy_city,
-    },
+    plan::management::labels::{self, Observed},
 };
 
 /// Looks for them.
@@ -44,9 +39,9 @@ impl ClusterLabels {
 
     fn observe(&self, reported: &BTreeMap<String, CityCode>) -> Observed {
         let mut observed = Observed { reported: reported.clone(), ..Observed::default() };
-        for copy in self.hub.copies.values() {
-            let Some(city) = copy_city(&copy) else { continue };
-            let binding = self.hub.binding_of(&copy.namespace().unwrap_or_default(), &copy.name_any());
+        for (key, copy) in self.hub.copies.entries() {
+            let Some(city) = label_city(&copy) else { continue };
+            let binding = self.hub.binding_of(&key.namespace, &key.name);
             if let Some(binding) = binding {
                 // Where another policy sends it is no matter of the city's label.
                 if binding.is_of_city(&city) {

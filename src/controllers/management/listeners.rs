@@ -4,17 +4,23 @@ use std::sync::{Arc, Weak};
 
 use super::{project_cache::ProjectCache, triggers::Triggers};
 use crate::{
-    api::referenced::{DataRef, SourceKind},
+    api::{
+        compute::WorkloadDeployment,
+        referenced::{DataRef, SourceKind},
+    },
     controllers::{delta, with},
-    io::store::Change,
-    plan::management::triggers::{HubChange, ProjectChange},
+    io::{packed::PackedDeployment, store::Change},
+    plan::{
+        Delta,
+        management::triggers::{HubChange, ProjectChange},
+    },
 };
 
 impl Triggers {
     /// Hears of every change on the hub.
     pub(super) fn listen_to_hub(self: &Arc<Self>) {
         let weak = Arc::downgrade(self);
-        self.hub.copies.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Copy(delta(c)))));
+        self.hub.copies.listen(move |c| opened(c, |copy| with(&weak, |this| this.after_hub(&HubChange::Copy(copy)))));
         let weak = Arc::downgrade(self);
         self.hub.policies.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Policy(delta(c)))));
         let weak = Arc::downgrade(self);
@@ -52,7 +58,10 @@ impl Triggers {
         });
         let (weak, of) = both();
         project.deployments.listen(move |c| {
-            with_both(&weak, &of, |this, project| this.after_project(project, &ProjectChange::Deployment(delta(c))));
+            opened(c, |deployment| {
+                let change = ProjectChange::Deployment(deployment);
+                with_both(&weak, &of, |this, project| this.after_project(project, &change));
+            });
         });
         let (weak, of) = both();
         project.deployments.listen_readable(move |namespace| {
@@ -86,6 +95,13 @@ impl Triggers {
             });
         }
     }
+}
+
+/// Has `act` see the deployments of a change.
+fn opened(change: &Change<'_, PackedDeployment>, act: impl FnOnce(Delta<'_, WorkloadDeployment>)) {
+    let open = |packed: Option<&Arc<PackedDeployment>>| packed.map(|packed| packed.open());
+    let (old, new) = (open(change.old), open(change.new));
+    act(Delta { namespace: &change.key.namespace, name: &change.key.name, old: old.as_ref(), new: new.as_ref() });
 }
 
 /// Runs `act` while both live.

@@ -3,14 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
-    hub_cache::HubCache,
-    index::{city_index, spelling},
-    move_memory::Moves,
-    policy_memory::PolicyMemory,
-    probe::Prober,
-    project_cache::ProjectCache,
-    queues::PolicyKey,
-    registry::ProjectRegistry,
+    hub_cache::HubCache, index::city_index, move_memory::Moves, policy_memory::PolicyMemory, probe::Prober,
+    project_cache::ProjectCache, queues::PolicyKey, registry::ProjectRegistry,
 };
 use crate::{
     api::names::CityCode,
@@ -91,16 +85,16 @@ impl CityPolicy {
         let originals = mirrored.as_ref().filter(|(project, own)| mirrors(project, own));
         let originals = originals.map(|(project, own)| project.deployments.by_index(&city_index(own, city)));
         let originals = originals.unwrap_or_default();
-        let alive = originals.iter().filter(|wd| wd.metadata.deletion_timestamp.is_none());
+        let alive = originals.iter().filter(|wd| !wd.is_deleting());
         let known =
             mirrored.is_some_and(|(project, own)| project.is_synced() && !project.deployments.has_unreadable(own));
-        let copies = hub.copies.by_index(&city_index(namespace, city));
+        let copies = hub.copies.entries_by_index(&city_index(namespace, city));
         let spellings: BTreeSet<String> = copies
             .iter()
-            .filter_map(|copy| spelling(copy))
-            .chain(alive.clone().map(|wd| city.label_value(&wd.spec.city_code)))
+            .filter_map(|(_, copy)| copy.city_label().map(str::to_owned))
+            .chain(alive.clone().map(|wd| city.label_value(wd.city_code())))
             .collect();
-        let keys: Vec<ObjectKey> = copies.iter().map(|copy| ObjectKey::of(copy.as_ref())).collect();
+        let keys: Vec<ObjectKey> = copies.iter().map(|(key, _)| key.clone()).collect();
         let name = city.policy_name();
         let policy = hub.policies.get(&ObjectKey::new(namespace, &name));
         let phase = policy.as_ref().map(|policy| Phase::of(&policy.spec));

@@ -153,8 +153,9 @@ impl HubCache {
         };
         let copies = self.copies.by_index(&city_index(namespace, city));
         let evidence = copies.iter().filter_map(|copy| {
+            let copy = copy.open();
             let name = copy.name_any();
-            let expected = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+            let expected = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA);
             let parent = names::deployment_binding(&name);
             probe::evidence(&policy, &parent, &*self.binding_of(namespace, &name)?, &expected, attached)
         });

@@ -8,7 +8,6 @@ use std::{
     },
 };
 
-use kube::ResourceExt;
 use tokio_util::sync::CancellationToken;
 
 use super::index::{Index, city_index, namespace_index, original_city, source_index, workload_index};
@@ -20,10 +19,11 @@ use crate::{
     },
     io::{
         clients::ControlPlane,
+        packed::PackedDeployment,
         sources::Sources,
         store::{ObjectKey, Store},
     },
-    plan::{self, NamespaceFacts, management::resolve::Source, references::references},
+    plan::{self, NamespaceFacts, management::resolve::Source, references::Reference},
 };
 
 /// One project's caches.
@@ -34,7 +34,7 @@ pub(super) struct ProjectCache {
     pub(super) plane: ControlPlane<plan::Project>,
     pub(super) workloads: Arc<Store<Workload>>,
     /// By [`workload_index`], by [`city_index`], by [`namespace_index`] and by [`source_index`].
-    pub(super) deployments: Arc<Store<WorkloadDeployment, Index>>,
+    pub(super) deployments: Arc<Store<PackedDeployment, Index>>,
     /// The city that each LocationBinding opens; by city.
     pub(super) locations: Arc<Store<Option<CityCode>>>,
     /// Every namespace, with its uid.
@@ -52,11 +52,10 @@ pub(super) struct ProjectCache {
 }
 
 /// Where a deployment is found.
-fn deployment_index(key: &ObjectKey, wd: &WorkloadDeployment) -> Vec<Index> {
+fn deployment_index(key: &ObjectKey, wd: &PackedDeployment) -> Vec<Index> {
     let city = original_city(wd).map(|city| city_index(&key.namespace, &city));
-    let sources = references(&wd.spec.template.spec);
-    let sources = sources.iter().map(|reference| source_index(&key.namespace, &reference.data_ref));
-    let own = [workload_index(&wd.spec.workload_ref.uid), namespace_index(&key.namespace)];
+    let sources = wd.references().iter().map(|reference| source_index(&key.namespace, &reference.data_ref));
+    let own = [workload_index(wd.workload_uid()), namespace_index(&key.namespace)];
     city.into_iter().chain(own).chain(sources).collect()
 }
 
@@ -92,15 +91,19 @@ impl ProjectCache {
         self.sources.get(kind)
     }
 
-    /// What is known of the sources that a deployment refers to: what each was when it was last read.
-    pub(super) fn known_sources(&self, deployment: &WorkloadDeployment) -> BTreeMap<DataRef, Source> {
-        let namespace = deployment.namespace().unwrap_or_default();
-        let data_refs = references(&deployment.spec.template.spec).into_iter().map(|reference| reference.data_ref);
-        let last = |data_ref: DataRef| {
-            let source = self.sources(data_ref.kind).last(&ObjectKey::new(&namespace, &data_ref.name));
-            (data_ref, source)
+    /// A deployment.
+    pub(super) fn deployment(&self, key: &ObjectKey) -> Option<WorkloadDeployment> {
+        self.deployments.get(key).map(|deployment| deployment.open())
+    }
+
+    /// What is known of the sources that a deployment of a namespace refers to: what each was when it was last read.
+    pub(super) fn known_sources(&self, namespace: &str, references: &[Reference]) -> BTreeMap<DataRef, Source> {
+        let last = |data_ref: &DataRef| {
+            let source = self.sources(data_ref.kind).last(&ObjectKey::new(namespace, &data_ref.name));
+            (data_ref.clone(), source)
         };
-        data_refs.filter(DataRef::is_valid).map(last).collect()
+        let data_refs = references.iter().map(|reference| &reference.data_ref);
+        data_refs.filter(|data_ref| data_ref.is_valid()).map(last).collect()
     }
 
     /// Whether sources are to be watched from now on, and were not before.
@@ -156,7 +159,7 @@ mod tests {
         for forged in ["uses b/Secret/db", "namespace b", "city b/dfw", "w", ""] {
             let store = Store::new(deployment_index);
             let object = naming(forged);
-            store.replace(vec![Incoming::new(&object, Some(object.clone()))], 1);
+            store.replace(vec![Incoming::new(&object, Some(PackedDeployment::of(object.clone())))], 1);
             assert_eq!(store.by_index(&workload_index(forged)).len(), 1, "{forged:?}");
             assert!(store.by_index(&source_index("b", &DataRef::secret("db"))).is_empty(), "{forged:?}");
             assert!(store.by_index(&namespace_index("b")).is_empty(), "{forged:?}");

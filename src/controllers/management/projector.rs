@@ -103,7 +103,7 @@ impl Projector {
             Some(_) => return None,
         };
         let deployment =
-            origin.and_then(|origin| project.deployments.get(&ObjectKey::new(&key.namespace, &origin.deployment)));
+            origin.and_then(|origin| project.deployment(&ObjectKey::new(&key.namespace, &origin.deployment)));
         let bound = source.as_deref().and_then(|source| hub.cell_of(source));
         let claimants = hub.instances.by_index(&origin_place_index(&project.name, &key.namespace, &key.name));
         let is_foreign = |claimant: &Arc<Instance>| source.as_ref().map(|source| source.uid()) != Some(claimant.uid());

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use super::{
     blocked::BlockedDeployments,
     hub_cache::HubCache,
-    index::{Index, namespace_index, origin_deployment_index, origin_namespace_index, project_index},
+    index::{Index, migrating_index, namespace_index, origin_deployment_index, origin_namespace_index, project_index},
     move_memory::Moves,
     project_cache::ProjectCache,
     quarantine::QuarantineRegistry,
@@ -56,7 +56,7 @@ impl Triggers {
         self.queues.retry_project(&project.name);
         self.enqueue_in(project, ProjectWork::Workloads(None));
         for deployment in project.deployments.values() {
-            for work in triggers::with_its_namespace(&deployment) {
+            for work in triggers::with_its_namespace(&deployment.open()) {
                 self.enqueue_in(project, work);
             }
         }
@@ -135,8 +135,19 @@ impl Triggers {
                     self.enqueue_policy_named(&key);
                 }
             }
+            HubWork::MigratingPolicies(namespace) => {
+                for key in self.hub.policies.keys_by_index(&migrating_index(&namespace)) {
+                    self.enqueue_policy_named(&key);
+                }
+            }
             HubWork::Companion(namespace, data_ref) => {
                 self.enqueue_companion(data_ref.kind, &ObjectKey::new(&namespace, &data_ref.name));
+            }
+            HubWork::ClaimedCompanion(namespace, data_ref) => {
+                let facts = self.hub.companion(&namespace, &data_ref);
+                if facts.is_some_and(|facts| facts.policy.is_some() || facts.cluster_policy.is_some()) {
+                    self.enqueue_companion(data_ref.kind, &ObjectKey::new(&namespace, &data_ref.name));
+                }
             }
             HubWork::Companions(namespace) => {
                 for kind in SourceKind::ALL {
@@ -214,7 +225,7 @@ impl Triggers {
             ProjectWork::Projection(namespace, name) => self.enqueue_place(project, ObjectKey::new(&namespace, &name)),
             ProjectWork::Namespace(namespace) => {
                 for deployment in project.deployments.by_index(&namespace_index(&namespace)) {
-                    for work in triggers::with_its_namespace(&deployment) {
+                    for work in triggers::with_its_namespace(&deployment.open()) {
                         self.enqueue_in(project, work);
                     }
                 }
@@ -260,9 +271,8 @@ impl Triggers {
     }
 
     /// The federator's work on a deployment.
-    pub(super) fn enqueue_federator(&self, project: &ProjectCache, deployment: &WorkloadDeployment) {
-        let namespace = deployment.namespace().unwrap_or_default();
-        self.queues.federator.add(ProjectKey::new(&project.name, &namespace, &deployment.name_any()));
+    pub(super) fn enqueue_federator(&self, project: &ProjectCache, deployment: ObjectKey) {
+        self.queues.federator.add(ProjectKey { project: project.name.clone(), object: deployment });
     }
 
     /// Work on a companion, under the name that its source has in the project.

@@ -26,15 +26,13 @@ use crate::{
         clock::Now,
         feed::Feed,
         health::Health,
+        packed::{self, PackedDeployment},
         watch::{Metadata, PAGE_SIZE},
     },
     metrics::Metrics,
     plan::{
         self, Kind, Plane,
-        management::{
-            cluster::ClusterFacts,
-            facts::{BindingFacts, CompanionFacts},
-        },
+        management::{cluster::ClusterFacts, facts::CompanionFacts},
     },
     timing::Timing,
 };
@@ -69,7 +67,7 @@ impl ManagementWatches {
         let hub = &self.hub;
         let watches = self.watches(&hub.plane, &self.stop, false, on_fresh);
         let scope = label::UPSTREAM_NAMESPACE;
-        watches.written::<WorkloadDeployment, _>(scope, |wd| wd, &hub.copies);
+        watches.written::<WorkloadDeployment, _>(scope, PackedDeployment::of, &hub.copies);
         // Without a selector: the Go operator's carry no label of ours, and are taken over.
         watches.written::<PropagationPolicy, _>("", |p| p, &hub.policies);
         let mirrors = label::UPSTREAM_CLUSTER;
@@ -83,7 +81,7 @@ impl ManagementWatches {
             watches.metadata(kind.into(), &companions, PAGE_SIZE, facts, store.clone());
             hub.plane.feed(kind.into(), Arc::new(Feed { keep: facts, store: store.clone() }));
         }
-        watches.objects::<ResourceBinding, _>("", BindingFacts::of, &hub.bindings);
+        watches.objects::<ResourceBinding, _>("", packed::binding, &hub.bindings);
         watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
         // Without a selector: one without its labels is to be reported, not overlooked.
         watches.written::<Instance, _>("", |i| i, &hub.instances);
@@ -104,7 +102,7 @@ impl ManagementWatches {
         let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
         let watches = self.watches(&project.plane, &project.stop, tenant, on_fresh);
         watches.written::<Workload, _>("", |w| w, &project.workloads);
-        watches.written::<WorkloadDeployment, _>("", |wd| wd, &project.deployments);
+        watches.written::<WorkloadDeployment, _>("", PackedDeployment::of, &project.deployments);
         watches.objects::<LocationBinding, _>("", |binding| binding.spec.city(), &project.locations);
         watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
         let projections = label::UPSTREAM_CLUSTER;

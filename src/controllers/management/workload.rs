@@ -11,7 +11,7 @@ use crate::{
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Next, Project, Shared, Write,
+        Next, Project, Write,
         management::{
             fan_out::{self, Observed},
             placement,
@@ -101,7 +101,7 @@ fn refusal_of(write: &Write<Project>, error: &Error) -> Refusal {
 /// Everything that is known about one Workload, each object looked up once.
 fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, timing: &Timing) -> Observed {
     let named = placement::names(&workload).into_iter().filter_map(|name| {
-        let deployment = project.deployments.get(&ObjectKey::new(&key.namespace, &name))?;
+        let deployment = project.deployment(&ObjectKey::new(&key.namespace, &name))?;
         Some((name, deployment.into()))
     });
     let is_open = |city: &CityCode| !project.locations.keys_by_index(city.as_str()).is_empty();
@@ -111,7 +111,7 @@ fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, tim
     });
     let deployments = project.deployments.by_index(&workload_index(&workload.uid().unwrap_or_default()));
     Observed {
-        deployments: deployments.into_iter().map(Shared::from).collect(),
+        deployments: deployments.iter().map(|deployment| deployment.open().into()).collect(),
         named: named.collect(),
         bound: placement::cities(&workload).filter(is_open).collect(),
         namespace_uid: project.namespace_uid(&key.namespace),

@@ -10,11 +10,14 @@ use serde_json::Value;
 use super::guard;
 pub use super::phase::{Phase, selects_companions};
 pub use crate::api::names::Template;
-use crate::api::{
-    karmada::{BindingSnapshot, PolicyPlacement, ResourceBinding, Suspension},
-    meta::{annotation, finalizer, label},
-    names::CityCode,
-    referenced::DataRef,
+use crate::{
+    api::{
+        karmada::{BindingSnapshot, PolicyPlacement, ResourceBinding, Suspension},
+        meta::{annotation, finalizer, label},
+        names::{CityCode, CityPolicyName},
+        referenced::DataRef,
+    },
+    plan::Shared,
 };
 
 /// Condition `Scheduled` of a binding.
@@ -29,7 +32,7 @@ pub struct Scheduled {
 }
 
 /// How many Instances a deployment has on one cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Replicas {
     /// Asked for, and to run: of a deployment that its cell keeps suspended none is, however many places it has.
     pub desired: i64,
@@ -89,9 +92,9 @@ pub struct BindingFacts {
     /// What the scheduler says of it; `None` while it has not looked at it.
     pub scheduled: Option<Scheduled>,
     /// Of each cluster, whether it took it; if not, in Karmada's words.
-    pub applied: BTreeMap<String, Result<(), String>>,
+    pub applied: Shared<BTreeMap<String, Result<(), String>>>,
     /// Of each cluster, how many Instances a deployment has there.
-    pub replicas: BTreeMap<String, Replicas>,
+    pub replicas: Shared<BTreeMap<String, Replicas>>,
     /// Whether what the template depends on is to follow it.
     pub propagates: bool,
     /// Whether Karmada's dependency distributor has taken it up (fact 37).
@@ -127,7 +130,7 @@ impl BindingFacts {
         let placement = placement.and_then(of_deployment);
         let items = status.aggregated_status.iter().filter(|_| template.is_deployment());
         let replicas = items.filter_map(|item| Some((item.cluster_name.clone(), Replicas::of(&item.status)?)));
-        let replicas = replicas.collect();
+        let replicas: BTreeMap<_, _> = replicas.collect();
         let applied = status
             .aggregated_status
             .into_iter()
@@ -138,7 +141,7 @@ impl BindingFacts {
             changed,
             follows: follows.filter(|_| matches!(template, Template::Companion(_))),
             template,
-            replicas,
+            replicas: replicas.into(),
             policy,
             cluster_policy,
             placed,
@@ -153,12 +156,29 @@ impl BindingFacts {
                 reason: c.reason,
                 message: c.message,
             }),
-            applied: applied.collect(),
+            applied: applied.collect::<BTreeMap<_, _>>().into(),
             distributed,
             dependencies,
             suspension: binding.spec.suspension.unwrap_or_default(),
             terminating,
         }
+    }
+
+    /// Whether it says what `other` says, be it of another version.
+    pub fn says_the_same(&self, other: &Self) -> bool {
+        let Self { version, .. } = self;
+        *self == Self { version: version.clone(), ..other.clone() }
+    }
+
+    /// The cities whose policies have, or had, it where it is.
+    pub fn cities(&self) -> BTreeSet<CityCode> {
+        let claimed = self.policy.as_deref().and_then(CityPolicyName::parse);
+        claimed.into_iter().chain(self.scheduled_for.clone()).collect()
+    }
+
+    /// Whether it goes anywhere on its own account, or may: one that only follows others does not.
+    pub fn has_own_place(&self) -> bool {
+        self.policy.is_some() || self.cluster_policy.is_some() || self.placed || !self.clusters.is_empty()
     }
 
     /// Whether this PropagationPolicy claims the template, and no other policy does.

@@ -260,11 +260,14 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     data
 }
 
-/// Whether this deployment wants a companion of each of its references to be made now.
-pub fn wants_companions(deployment: &WorkloadDeployment, limits: Limits, sources: &BTreeMap<DataRef, Source>) -> bool {
-    let references = references(&deployment.spec.template.spec);
-    let namespace = deployment.namespace().unwrap_or_default();
-    matches!(resolve(&references, &namespace, limits, sources), Resolution::Complete { .. })
+/// Whether a deployment of this namespace that has these references wants a companion of each to be made now.
+pub fn wants_companions(
+    references: &[Reference],
+    namespace: &str,
+    limits: Limits,
+    sources: &BTreeMap<DataRef, Source>,
+) -> bool {
+    matches!(resolve(references, namespace, limits, sources), Resolution::Complete { .. })
 }
 
 /// Entry of a deployment in a companion's `referenced-by`.

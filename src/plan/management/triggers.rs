@@ -4,13 +4,15 @@
 //! every user of a companion), which the triggers of the controllers do when they put keys into queues. A change that is
 //! missed here shows only as something that waits for the next sweep, or for ever.
 
+mod binding;
+
 use std::collections::BTreeSet;
 
 use kube::{Resource, ResourceExt};
 
 use super::{
     cluster::ClusterFacts,
-    facts::{BindingFacts, CompanionFacts, Phase, Template},
+    facts::{BindingFacts, CompanionFacts, Phase},
     projection::{self, Origin},
     unheard,
 };
@@ -71,8 +73,12 @@ pub enum HubWork {
     Policy(String, CityCode),
     /// Every policy there; everywhere when no namespace is given.
     Policies(Option<String>),
+    /// Every policy there that is on its way between claims and dependencies.
+    MigratingPolicies(String),
     /// A companion.
     Companion(String, DataRef),
+    /// A companion, if a policy claims it.
+    ClaimedCompanion(String, DataRef),
     /// Every companion there.
     Companions(String),
     /// Everything of a namespace of a project.
@@ -104,7 +110,7 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
         HubChange::Copy(delta) => after_copy(delta),
         HubChange::Policy(delta) => after_policy(delta),
         HubChange::Companion(kind, delta) => after_companion(*kind, delta),
-        HubChange::Binding(delta) => after_binding(delta),
+        HubChange::Binding(delta) => binding::after_binding(delta),
         HubChange::Cluster(delta) if delta.old == delta.new => BTreeSet::new(),
         HubChange::Cluster(delta) => {
             let mut work = BTreeSet::from([HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None)]);
@@ -155,7 +161,15 @@ pub fn copy_city(copy: &WorkloadDeployment) -> Option<CityCode> {
 
 fn after_copy(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<HubWork> {
     let mut work = BTreeSet::from([original(delta.namespace, delta.name)]);
-    work.extend(delta.both().filter_map(copy_city).map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
+    // What it reports, which is most of what changes, is no matter of its city.
+    let seen = |copy: &WorkloadDeployment| {
+        let city = copy.labels().get(label::TOPOLOGY_CITY).cloned();
+        let expects = copy.annotations().get(annotation::EXPECTED_REFERENCED_DATA).cloned();
+        (copy.uid(), copy.metadata.deletion_timestamp.is_some(), city, expects)
+    };
+    if delta.old.map(seen) != delta.new.map(seen) {
+        work.extend(delta.both().filter_map(copy_city).map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
+    }
     let data_refs = |copy: Option<&WorkloadDeployment>| -> BTreeSet<DataRef> {
         copy.map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA)).into_iter().flatten().collect()
     };
@@ -184,7 +198,10 @@ fn after_companion(kind: SourceKind, delta: &Delta<'_, CompanionFacts>) -> BTree
     let mut work = BTreeSet::from([HubWork::Companion(delta.namespace.to_owned(), data_ref)]);
     let claim = |facts: Option<&CompanionFacts>| facts.map(|f| (f.policy.clone(), f.cluster_policy.clone()));
     if claim(delta.old) != claim(delta.new) {
-        work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
+        // How far a policy is on its way shows in every companion; what one that claims none has left, in its own.
+        work.insert(HubWork::MigratingPolicies(delta.namespace.to_owned()));
+        let cities = delta.both().filter_map(|facts| CityPolicyName::parse(facts.policy.as_deref()?));
+        work.extend(cities.map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
     }
     let users = |facts: Option<&CompanionFacts>| facts.and_then(|facts| facts.users.clone()).unwrap_or_default();
     let (old, new) = (users(delta.old), users(delta.new));
@@ -195,37 +212,6 @@ fn after_companion(kind: SourceKind, delta: &Delta<'_, CompanionFacts>) -> BTree
         if same { old.symmetric_difference(&new).collect() } else { old.union(&new).collect() };
     let names = concerned.into_iter().filter_map(|user| user.split_once('/'));
     work.extend(names.map(|(_, name)| original(delta.namespace, name)));
-    work
-}
-
-fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork> {
-    let mut work = BTreeSet::new();
-    let place = |facts: &BindingFacts| {
-        let claim = (facts.policy.clone(), facts.cluster_policy.clone());
-        let scheduled = (facts.placement.clone(), facts.scheduled_by.clone(), facts.suspension.clone());
-        (facts.clusters.clone(), facts.required_by.clone(), claim, scheduled, facts.shows_dependencies())
-    };
-    if delta.new.is_some() && delta.old != delta.new {
-        work.insert(HubWork::KarmadaWrote);
-    }
-    if delta.old.map(place) != delta.new.map(place) {
-        work.insert(HubWork::Policies(Some(delta.namespace.to_owned())));
-    }
-    let bound = |facts: &BindingFacts| (facts.clusters.clone(), facts.terminating);
-    let moved = delta.old.map(bound) != delta.new.map(bound);
-    if let (true, Template::Deployment(name)) = (moved, Template::of_binding(delta.name)) {
-        work.insert(HubWork::Asked(Some((delta.namespace.to_owned(), name))));
-    }
-    let parents = delta.both().flat_map(|binding| binding.required_by.iter()).map(|by| by.name.as_str());
-    for name in parents.chain([delta.name]) {
-        if let Template::Deployment(name) = Template::of_binding(name) {
-            work.insert(original(delta.namespace, &name));
-        }
-    }
-    if let Some(Template::Companion(data_ref)) = delta.newest().map(|binding| &binding.template) {
-        work.insert(HubWork::Companion(delta.namespace.to_owned(), data_ref.clone()));
-        work.insert(HubWork::Users(delta.namespace.to_owned(), data_ref.clone()));
-    }
     work
 }
 
@@ -336,10 +322,11 @@ fn after_deployment(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<ProjectWo
     let mut work = BTreeSet::from([ProjectWork::Deployment(namespace(), delta.name.to_owned())]);
     for deployment in delta.both() {
         work.insert(ProjectWork::Workload(namespace(), deployment.spec.workload_ref.name.clone()));
-        work.extend(policy_of(deployment));
     }
     let same = delta.old.zip(delta.new).is_some_and(|(old, new)| asks_for_the_same(old, new));
-    work.extend(delta.both().filter(|_| !same).flat_map(companions_of));
+    for deployment in delta.both().filter(|_| !same) {
+        work.extend(policy_of(deployment).into_iter().chain(companions_of(deployment)));
+    }
     let uid = |deployment: Option<&WorkloadDeployment>| deployment.and_then(|wd| wd.meta().uid.clone());
     // Projections show of readiness what is known of their deployment.
     let unheard = |deployment: Option<&WorkloadDeployment>| deployment.and_then(unheard::standing).cloned();
@@ -372,7 +359,7 @@ pub fn with_its_namespace(deployment: &WorkloadDeployment) -> Vec<ProjectWork> {
     [itself].into_iter().chain(policy_of(deployment)).chain(companions_of(deployment)).collect()
 }
 
-/// Whether a deployment's companions have no reason to look at it again.
+/// Whether a deployment's policy and companions have no reason to look at it again.
 fn asks_for_the_same(old: &WorkloadDeployment, new: &WorkloadDeployment) -> bool {
     old.metadata.generation == new.metadata.generation
         && old.metadata.annotations == new.metadata.annotations

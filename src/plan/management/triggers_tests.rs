@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::karmada::BindingSnapshot;
+use crate::{api::karmada::BindingSnapshot, plan::management::facts::Template};
 
 fn changed<'a, V>(name: &'a str, old: Option<&'a V>, new: Option<&'a V>) -> Delta<'a, V> {
     Delta { namespace: "ns-1", name, old, new }
@@ -73,7 +73,7 @@ fn a_copy_concerns_its_original_its_cities_and_the_companions_that_it_expects_or
     let case = |old, new| HubChange::Copy(changed("web", old, new));
     table([
         ("it is new", case(None, Some(&dfw)), vec![web(), on("dfw"), of_secret("db")]),
-        ("only its status changed", case(Some(&dfw), Some(&dfw)), vec![web(), on("dfw")]),
+        ("only its status changed", case(Some(&dfw), Some(&dfw)), vec![web()]),
         ("it moves", case(Some(&dfw), Some(&ord)), vec![web(), on("dfw"), on("ord"), of_secret("key")]),
         ("it is gone", case(Some(&dfw), None), vec![web(), on("dfw"), of_secret("db")]),
         ("its city cannot be read", case(None, Some(&lost)), vec![web()]),
@@ -122,79 +122,116 @@ fn a_companion_concerns_its_own_controller_and_those_whose_use_or_copy_changed()
     let going = CompanionFacts { terminating: true, ..two.clone() };
     let corrupt = CompanionFacts { users: None, ..one.clone() };
     let (web, api) = (|| original("ns-1", "web"), || original("ns-1", "api"));
+    let migrating = || HubWork::MigratingPolicies("ns-1".into());
     let case = |old, new| HubChange::Companion(SourceKind::Secret, changed("db", old, new));
     table([
-        ("it is new", case(None, Some(&one)), vec![of_secret("db"), policies(), web()]),
+        ("it is new", case(None, Some(&one)), vec![of_secret("db"), migrating(), web()]),
         ("another user", case(Some(&one), Some(&two)), vec![of_secret("db"), api()]),
         ("its content alone", case(Some(&two), Some(&two)), vec![of_secret("db")]),
-        ("a policy claims it", case(Some(&one), Some(&claimed)), vec![of_secret("db"), policies(), web()]),
-        ("a cluster-wide policy does", case(Some(&one), Some(&widely)), vec![of_secret("db"), policies(), web()]),
+        ("a policy claims it", case(Some(&one), Some(&claimed)), vec![of_secret("db"), migrating(), on("dfw"), web()]),
+        ("a cluster-wide policy does", case(Some(&one), Some(&widely)), vec![of_secret("db"), migrating(), web()]),
         ("it goes", case(Some(&two), Some(&going)), vec![of_secret("db"), web(), api()]),
         ("its claims become unreadable", case(Some(&one), Some(&corrupt)), vec![of_secret("db"), web()]),
     ]);
 }
 
 #[test]
-fn a_binding_concerns_its_template_and_the_parents_that_it_has_or_had() {
-    let of = |template: Template, required_by: &[&str]| BindingFacts {
+fn a_binding_concerns_its_template_its_city_and_the_parents_that_see_something_else_in_it() {
+    let required_by = |parents: &[&str], on: &str| -> Vec<BindingSnapshot> {
+        let clusters = vec![serde_json::from_value(json!({ "name": on })).unwrap()];
+        parents.iter().map(|by| BindingSnapshot { name: (*by).into(), clusters: clusters.clone() }).collect()
+    };
+    let of = |template: Template, parents: &[&str]| BindingFacts {
         template,
-        required_by: required_by.iter().map(|by| BindingSnapshot { name: (*by).into(), clusters: vec![] }).collect(),
+        required_by: required_by(parents, "a"),
         ..BindingFacts::default()
     };
-    let web = of(Template::Deployment("web".into()), &[]);
+    let claimed = Some("city-dfw".to_owned());
+    let web = BindingFacts { policy: claimed.clone(), ..of(Template::Deployment("web".into()), &[]) };
+    let newer = BindingFacts { version: "2".into(), ..web.clone() };
     let answered = BindingFacts { propagates: true, distributed: true, dependencies: Some(vec![]), ..web.clone() };
-    let secret = of(Template::Companion(DataRef::secret("db")), &["web-workloaddeployment"]);
-    let moved = of(Template::Companion(DataRef::secret("db")), &["api-workloaddeployment", "theirs-deployment"]);
+    let ours = "web-workloaddeployment";
+    let companion = |parents: &[&str]| of(Template::Companion(DataRef::secret("db")), parents);
+    let (secret, moved) = (companion(&[ours]), companion(&["api-workloaddeployment", "theirs-deployment"]));
+    let more = companion(&[ours, "api-workloaddeployment"]);
+    let taken = BindingFacts { applied: [("a".to_owned(), Ok(()))].into(), ..more.clone() };
+    let elsewhere = BindingFacts { applied: [("b".to_owned(), Ok(()))].into(), ..more.clone() };
+    let sent = BindingFacts { required_by: required_by(&[ours], "b"), ..secret.clone() };
+    let with_claim = BindingFacts { policy: claimed, ..secret.clone() };
     let users = || HubWork::Users("ns-1".into(), DataRef::secret("db"));
-    let asked_of_web = || HubWork::Asked(Some(("ns-1".into(), "web".into())));
-    let of_web = |old, new| HubChange::Binding(changed("web-workloaddeployment", old, new));
-    let of_db = |old, new| HubChange::Binding(changed("db-secret", old, new));
+    let migrating = || HubWork::MigratingPolicies("ns-1".into());
+    let if_claimed = || HubWork::ClaimedCompanion("ns-1".into(), DataRef::secret("db"));
+    let (of_web, of_api) = (|| original("ns-1", "web"), || original("ns-1", "api"));
+    let wrote = || HubWork::KarmadaWrote;
+    let web_changes = |old, new| HubChange::Binding(changed(ours, old, new));
+    let db_changes = |old, new| HubChange::Binding(changed("db-secret", old, new));
+    let placed = || vec![wrote(), on("dfw"), migrating(), of_web()];
     table([
-        (
-            "a deployment's is new",
-            of_web(None, Some(&web)),
-            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web"), asked_of_web()],
-        ),
-        (
-            "it goes to another cluster: a cell there may ask for what the former one wrote back",
-            of_web(Some(&web), Some(&BindingFacts { clusters: vec!["b".into()], ..web.clone() })),
-            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web"), asked_of_web()],
-        ),
-        ("nothing but its status", of_web(Some(&web), Some(&web)), vec![original("ns-1", "web")]),
+        ("a deployment's is new", web_changes(None, Some(&web)), placed()),
+        ("nothing", web_changes(Some(&web), Some(&web)), vec![]),
+        ("nothing but its version", web_changes(Some(&web), Some(&newer)), vec![wrote()]),
         (
             "the scheduler has done what its placement asks for",
-            of_web(Some(&web), Some(&BindingFacts { scheduled_by: Some("digest".into()), ..web.clone() })),
-            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web")],
+            web_changes(Some(&web), Some(&BindingFacts { scheduled_by: Some("digest".into()), ..web.clone() })),
+            placed(),
         ),
-        (
-            "it shows that Karmada brings dependencies",
-            of_web(Some(&web), Some(&answered)),
-            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web")],
-        ),
+        ("it shows that Karmada brings dependencies", web_changes(Some(&web), Some(&answered)), placed()),
         (
             "a companion's is new",
-            of_db(None, Some(&secret)),
-            vec![HubWork::KarmadaWrote, policies(), original("ns-1", "web"), of_secret("db"), users()],
+            db_changes(None, Some(&secret)),
+            vec![wrote(), migrating(), of_web(), of_secret("db"), users()],
         ),
         (
-            "its parents change: those that it had as well",
-            of_db(Some(&secret), Some(&moved)),
-            vec![
-                HubWork::KarmadaWrote,
-                policies(),
-                original("ns-1", "web"),
-                original("ns-1", "api"),
-                of_secret("db"),
-                users(),
-            ],
+            "one more needs it",
+            db_changes(Some(&secret), Some(&more)),
+            vec![wrote(), migrating(), of_api(), if_claimed()],
         ),
-        ("it is gone", of_db(Some(&secret), None), vec![policies(), original("ns-1", "web"), of_secret("db"), users()]),
+        (
+            "others need it: those that did as well",
+            db_changes(Some(&secret), Some(&moved)),
+            vec![wrote(), migrating(), of_web(), of_api(), if_claimed()],
+        ),
+        (
+            "it goes elsewhere",
+            db_changes(Some(&secret), Some(&sent)),
+            vec![wrote(), migrating(), of_web(), if_claimed()],
+        ),
+        ("a cluster took it", db_changes(Some(&more), Some(&taken)), vec![wrote(), of_web(), of_api(), if_claimed()]),
+        ("a cluster where nobody needs it", db_changes(Some(&more), Some(&elsewhere)), vec![wrote(), if_claimed()]),
+        (
+            "a policy claims it",
+            db_changes(Some(&secret), Some(&with_claim)),
+            vec![wrote(), on("dfw"), migrating(), of_secret("db")],
+        ),
+        ("it is gone", db_changes(Some(&secret), None), vec![migrating(), of_web(), of_secret("db"), users()]),
         (
             "it is somebody else's",
             HubChange::Binding(changed("x-deployment", None, Some(&of(Template::Foreign, &[])))),
-            vec![HubWork::KarmadaWrote, policies()],
+            vec![wrote(), migrating()],
         ),
     ]);
+}
+
+/// Found by reading: with so many users of one companion, each one's coming woke all of them, and every policy beside.
+#[test]
+fn one_of_ten_thousand_that_share_a_companion_wakes_no_more_than_one_of_a_hundred() {
+    let name = |n: usize| format!("web-{n}-workloaddeployment");
+    let shared = |users: usize| BindingFacts {
+        template: Template::Companion(DataRef::secret("db")),
+        required_by: (0..users).map(|n| BindingSnapshot { name: name(n), clusters: vec![] }).collect(),
+        ..BindingFacts::default()
+    };
+    let count = |users: usize| {
+        let (before, now) = (shared(users), shared(users + 1));
+        after_hub(&HubChange::Binding(changed("db-secret", Some(&before), Some(&now)))).len()
+    };
+    assert_eq!([100, 1_000, 10_000].map(count), [4; 3]);
+    let versions = |users: usize| {
+        let before = shared(users);
+        let now = BindingFacts { version: "2".into(), ..before.clone() };
+        after_hub(&HubChange::Binding(changed("db-secret", Some(&before), Some(&now)))).len()
+    };
+    assert_eq!([100, 1_000, 10_000].map(versions), [1; 3]);
 }
 
 #[test]
@@ -312,12 +349,12 @@ fn what_a_change_in_a_project_concerns() {
             json!({ annotation::FEDERATION_NAMESPACE: "ns-9", annotation::EXPECTED_REFERENCED_DATA: promised });
     });
     let shop = || "shop".to_owned();
+    let status =
+        || vec![ProjectWork::Deployment(shop(), "web-p-dfw".into()), ProjectWork::Workload(shop(), "web".into())];
     let always = |recorded: Option<&str>| {
-        vec![
-            ProjectWork::Deployment(shop(), "web-p-dfw".into()),
-            ProjectWork::Workload(shop(), "web".into()),
-            ProjectWork::Policy { namespace: shop(), recorded: recorded.map(str::to_owned), city: city("dfw") },
-        ]
+        let policy =
+            ProjectWork::Policy { namespace: shop(), recorded: recorded.map(str::to_owned), city: city("dfw") };
+        [status(), vec![policy]].concat()
     };
     let companion = |data_ref| vec![ProjectWork::Companion(shop(), data_ref)];
     let db = || companion(DataRef::secret("db"));
@@ -336,7 +373,7 @@ fn what_a_change_in_a_project_concerns() {
             ProjectChange::Deployment(within(None, Some(&wd))),
             [always(None), db(), hub_instances()].concat(),
         ),
-        ("only its status", ProjectChange::Deployment(within(Some(&wd), Some(&wd))), always(None)),
+        ("only its status", ProjectChange::Deployment(within(Some(&wd), Some(&wd))), status()),
         ("its spec", ProjectChange::Deployment(within(Some(&wd), Some(&newer))), [always(None), db()].concat()),
         (
             "it was replaced",
@@ -346,7 +383,7 @@ fn what_a_change_in_a_project_concerns() {
         (
             "its cluster is not heard of any more",
             ProjectChange::Deployment(within(Some(&wd), Some(&unheard))),
-            [always(None), hub_instances()].concat(),
+            [status(), hub_instances()].concat(),
         ),
         (
             "it is gone: what it was promised, and where it had been, count",

@@ -1,0 +1,163 @@
+//! Deployments as the caches of the management side keep them: packed, and what many of them share kept once.
+//!
+//! There are thousands of them, each twice, in its project and on the hub, and a decision reads one or two of them, whole.
+//! So what of a deployment is its own is kept as text, compressed against a text that has what they all have in common, and
+//! is made an object again whenever it is looked at. Its template is kept beside it, once for all that have the same one, a
+//! copy and its original among them; and so is the record of which fields a field manager has applied. What is asked of
+//! many deployments at once, and what they are found by, is kept as it is read.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, LazyLock},
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
+use kube::ResourceExt;
+use serde_json::Value;
+
+use super::pool::Pool;
+use crate::{
+    api::{compute::WorkloadDeployment, karmada::ResourceBinding, meta::label},
+    plan::{
+        Shared,
+        management::facts::{BindingFacts, Replicas},
+        references::{Reference, references},
+    },
+};
+
+/// The templates of all deployments that are kept, of every control plane.
+static TEMPLATES: LazyLock<Pool<Template>> = LazyLock::new(Pool::default);
+
+/// The sets of fields that field managers have applied to them.
+static APPLIED_FIELDS: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
+
+/// What clusters have made of bindings: whether they took them, and how many Instances there are.
+static APPLIED: LazyLock<Pool<BTreeMap<String, Result<(), String>>>> = LazyLock::new(Pool::default);
+static REPLICAS: LazyLock<Pool<BTreeMap<String, Replicas>>> = LazyLock::new(Pool::default);
+
+/// What nearly every deployment has, as it stands in their texts: field names, labels, annotations, conditions. What comes
+/// often stands near the end, where it costs least to refer to.
+const COMMON: &[u8] = include_bytes!("packed_common.json");
+
+/// One deployment.
+pub struct PackedDeployment {
+    /// What is its own, as compressed JSON.
+    text: Box<[u8]>,
+    /// Length of that JSON.
+    length: usize,
+    template: Arc<Template>,
+    /// Of each field manager's entry, the set of fields where it is kept as text.
+    fields: Box<[Option<Arc<str>>]>,
+    /// The uid that it gives for its Workload.
+    workload_uid: Box<str>,
+    city_code: Box<str>,
+    city_label: Option<Box<str>>,
+    deleting: bool,
+}
+
+/// What deployments run, once for all that run the same.
+#[derive(PartialEq, Eq, Hash)]
+struct Template {
+    json: Box<str>,
+    references: Box<[Reference]>,
+}
+
+impl PackedDeployment {
+    /// Packs a deployment.
+    pub fn of(mut deployment: WorkloadDeployment) -> Self {
+        let template = std::mem::take(&mut deployment.spec.template);
+        let references = references(&template.spec).into();
+        let template = TEMPLATES.share(Arc::new(Template { json: json(&template).into(), references }));
+        let fields = deployment.metadata.managed_fields.iter_mut().flatten().map(|entry| {
+            let packed = entry.fields_v1.take_if(|fields| fields.0.is_string())?;
+            packed.0.as_str().map(|fields| APPLIED_FIELDS.share(fields.into()))
+        });
+        let fields = fields.collect();
+        let text = json(&deployment);
+        Self {
+            text: lz4_flex::block::compress_with_dict(text.as_bytes(), COMMON).into(),
+            length: text.len(),
+            template,
+            fields,
+            workload_uid: deployment.spec.workload_ref.uid.as_str().into(),
+            city_code: deployment.spec.city_code.as_str().into(),
+            city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| city.as_str().into()),
+            deleting: deployment.metadata.deletion_timestamp.is_some(),
+        }
+    }
+
+    /// The deployment.
+    pub fn open(&self) -> WorkloadDeployment {
+        let Some(deployment) = self.unpack() else {
+            // It was packed by this very process. Whoever cannot trust his memory must not decide anything.
+            tracing::error!("a deployment in memory cannot be read any more: the process ends");
+            std::process::abort();
+        };
+        deployment
+    }
+
+    fn unpack(&self) -> Option<WorkloadDeployment> {
+        let text = lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()?;
+        let mut deployment: WorkloadDeployment = serde_json::from_slice(&text).ok()?;
+        deployment.spec.template = serde_json::from_str(&self.template.json).ok()?;
+        let entries = deployment.metadata.managed_fields.iter_mut().flatten();
+        for (entry, fields) in entries.zip(&self.fields) {
+            if let Some(fields) = fields {
+                entry.fields_v1 = Some(FieldsV1(Value::String(fields.to_string())));
+            }
+        }
+        Some(deployment)
+    }
+
+    /// What its template refers to.
+    pub fn references(&self) -> &[Reference] {
+        &self.template.references
+    }
+
+    /// The uid that it gives for its Workload.
+    pub fn workload_uid(&self) -> &str {
+        &self.workload_uid
+    }
+
+    /// Its city, as its spec spells it.
+    pub fn city_code(&self) -> &str {
+        &self.city_code
+    }
+
+    /// Its city, as its label spells it, by which policies select.
+    pub fn city_label(&self) -> Option<&str> {
+        self.city_label.as_deref()
+    }
+
+    /// Whether it is on its way out.
+    pub fn is_deleting(&self) -> bool {
+        self.deleting
+    }
+
+    /// Bytes that are kept for it alone, what the allocator and the index need aside.
+    #[cfg(test)]
+    fn own_bytes(&self) -> usize {
+        let texts = self.text.len() + self.workload_uid.len() + self.city_code.len();
+        let label = self.city_label.as_ref().map_or(0, |city| city.len());
+        size_of::<Self>() + texts + label + size_of_val(&*self.fields)
+    }
+}
+
+/// What is kept of a binding. What clusters say of it they say of many.
+pub fn binding(binding: ResourceBinding) -> BindingFacts {
+    fn share<T: std::hash::Hash + Eq>(pool: &Pool<T>, value: Shared<T>) -> Shared<T> {
+        pool.share(value.into()).into()
+    }
+    let facts = BindingFacts::of(binding);
+    let (applied, replicas) = (share(&APPLIED, facts.applied), share(&REPLICAS, facts.replicas));
+    BindingFacts { applied, replicas, ..facts }
+}
+
+/// What deployments are made of always serialises: plain data, and maps with string keys.
+fn json(of: &impl serde::Serialize) -> String {
+    serde_json::to_string(of).unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "packed_tests.rs"]
+mod tests;

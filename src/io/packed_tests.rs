@@ -1,0 +1,110 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use serde_json::json;
+
+use super::*;
+use crate::{io::feed::pruned, plan::takeover};
+
+/// A deployment as a control plane has it that has been worked on, with its own settings.
+fn deployment(name: &str, template: usize) -> WorkloadDeployment {
+    let env: Vec<Value> = (0..12)
+        .map(|n| json!({ "name": format!("SETTING_{n}"), "value": format!("https://{n}.example.com/{template}") }))
+        .collect();
+    let says = |type_: &str, reason: &str, message: &str| {
+        json!({
+            "type": type_, "status": "True", "reason": reason, "message": message, "observedGeneration": 3,
+            "lastTransitionTime": "2026-09-01T07:41:13Z",
+        })
+    };
+    let own = json!({
+        "f:spec": { "f:template": { "f:spec": { "f:runtime": { "f:sandbox": { "f:containers": { "k:{\"name\":\"web\"}": {
+            ".": {}, "f:env": env.iter().map(|env| (format!("k:{{\"name\":{}}}", env["name"]), json!({ ".": {}, "f:value": {} })))
+                .collect::<serde_json::Map<_, _>>(),
+        } } } } } } },
+    });
+    let book = |manager: &str, operation: &str, subresource: Option<&str>, fields: &Value| {
+        json!({
+            "manager": manager, "operation": operation, "subresource": subresource, "fieldsType": "FieldsV1",
+            "apiVersion": "compute.datumapis.com/v1alpha", "time": "2026-09-01T07:41:13Z", "fieldsV1": fields,
+        })
+    };
+    let object: WorkloadDeployment = serde_json::from_value(json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
+        "metadata": {
+            "name": name, "namespace": "storefront", "uid": "1b8a1d44-6a3e-4c52-9d0a-3e0f5a6f7d21", "resourceVersion": "7741922",
+            "generation": 3, "creationTimestamp": "2026-08-30T23:01:55Z",
+            "finalizers": ["compute.datumapis.com/federator"],
+            "labels": { "compute.datumapis.com/workload-uid": "c4b0a4d1-24ab-44cf-8c5e-c3ed1f0c3b0d", "team": "checkout" },
+            "annotations": {
+                "compute.datumapis.com/federation-namespace": "ns-aa5ad2f5-a7f6-41bb-b20d-f16ad0d4ac3c",
+                "compute.datumapis.com/expected-referenced-data": "[\"Secret/db\"]",
+            },
+            "managedFields": [
+                book("compute-operator-workload", "Apply", None, &own),
+                book("compute-operator-federator", "Apply", Some("status"), &json!({ "f:status": { "f:conditions": {} } })),
+                book("kubectl", "Update", None, &json!({ "f:spec": { "f:cityCode": {} } })),
+            ],
+        },
+        "spec": {
+            "workloadRef": { "name": "web", "uid": "c4b0a4d1-24ab-44cf-8c5e-c3ed1f0c3b0d" },
+            "placementName": "main", "cityCode": "DFW", "scaleSettings": { "minReplicas": 2 },
+            "template": { "spec": {
+                "runtime": {
+                    "resources": { "instanceType": "datumcloud/d1-standard-2" },
+                    "sandbox": { "containers": [{
+                        "name": "web", "image": "registry.example.com/web:1", "env": env,
+                        "envFrom": [{ "secretRef": { "name": "db" } }],
+                    }] },
+                },
+                "networkInterfaces": [{ "network": { "name": "default" } }],
+            } },
+        },
+        "status": {
+            "conditions": [
+                says("Available", "StableInstanceFound", "2/2 instances are ready"),
+                says("ReplicasReady", "ReplicasAvailable", "2 of 2 desired replicas are ready"),
+                says("Federated", "Propagated", "cell-dfw has what the hub was given"),
+                says("ReferencedDataReady", "Ready", "All 1 referenced companion(s) are materialised"),
+            ],
+            "replicas": 2, "currentReplicas": 2, "desiredReplicas": 2, "readyReplicas": 2, "updatedReplicas": 2,
+            "observedGeneration": 3, "selector": "compute.datumapis.com/workload-deployment-name=web-main-dfw",
+        },
+    }))
+    .unwrap();
+    pruned("WorkloadDeployment", object)
+}
+
+#[test]
+fn what_is_packed_is_what_it_was() {
+    let mut deleting = deployment("web-main-dfw", 1);
+    deleting.metadata.deletion_timestamp = deleting.metadata.creation_timestamp.clone();
+    let mut without_book = deployment("web-main-dfw", 1);
+    without_book.metadata.managed_fields = Some(vec![takeover::trace_of_nobody(), ManagedFieldsEntry::default()]);
+    let bare: WorkloadDeployment =
+        WorkloadDeployment::new("bare", crate::api::compute::WorkloadDeploymentSpec::default());
+    for of in [deployment("web-main-dfw", 1), deleting, without_book, bare] {
+        let packed = PackedDeployment::of(of.clone());
+        assert_eq!(packed.open(), of);
+        assert_eq!(packed.references(), references(&of.spec.template.spec));
+        assert_eq!(packed.workload_uid(), of.spec.workload_ref.uid);
+        assert_eq!(packed.city_code(), of.spec.city_code);
+        assert_eq!(packed.is_deleting(), of.metadata.deletion_timestamp.is_some());
+    }
+}
+
+#[test]
+fn what_deployments_have_in_common_is_kept_once() {
+    let [one, same, other] =
+        [("a", 1), ("b", 1), ("a", 2)].map(|(name, template)| PackedDeployment::of(deployment(name, template)));
+    assert!(Arc::ptr_eq(&one.template, &same.template));
+    assert!(!Arc::ptr_eq(&one.template, &other.template));
+    let first = |packed: &PackedDeployment| packed.fields[0].clone().unwrap();
+    assert!(Arc::ptr_eq(&first(&one), &first(&other)), "the same fields were applied");
+}
+
+/// Of 4 KiB for a deployment, its copy and its binding, what these two take.
+#[test]
+fn little_is_kept_for_a_deployment_alone() {
+    let whole = json(&deployment("web-main-dfw", 1)).len();
+    let own = PackedDeployment::of(deployment("web-main-dfw", 1)).own_bytes();
+    assert!(own < 1100 && own * 4 < whole, "{own} bytes of {whole}");
+}

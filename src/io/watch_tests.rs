@@ -1,0 +1,135 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use k8s_openapi::api::core::v1::Namespace;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpListener,
+};
+
+use super::*;
+use crate::io::store::Store;
+
+/// Answers: status line, and body.
+const ENDS_AT_ONCE: (&str, &str) = ("200 OK", "");
+const LISTED: (&str, &str) = (
+    "200 OK",
+    r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"5"},"items":[]}"#,
+);
+const EXPIRED: (&str, &str) = (
+    "410 Gone",
+    r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}"#,
+);
+
+/// How often an API server was asked for a list, and for a watch.
+#[derive(Default)]
+struct Asked {
+    lists: AtomicUsize,
+    watches: AtomicUsize,
+}
+
+/// An API server that answers every list and every watch like this; it counts both.
+async fn server(
+    asked: Arc<Asked>,
+    list: (&'static str, &'static str),
+    watch: (&'static str, &'static str),
+) -> Connection {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let asked = asked.clone();
+            tokio::spawn(async move {
+                let mut request = vec![0; 4096];
+                let n = stream.read(&mut request).await.unwrap_or(0);
+                let (status, body) = if String::from_utf8_lossy(&request[..n]).contains("watch=true") {
+                    asked.watches.fetch_add(1, Ordering::SeqCst);
+                    watch
+                } else {
+                    asked.lists.fetch_add(1, Ordering::SeqCst);
+                    list
+                };
+                let head = format!(
+                    "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                    body.len()
+                );
+                let _ = stream.write_all((head + body).as_bytes()).await;
+            });
+        }
+    });
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.default_retry = false;
+    Connection::new(config).unwrap()
+}
+
+/// A watch of namespaces there.
+fn watch(connection: Connection, store: Arc<Store<()>>, health: &Health) -> Watch<PartialObjectMeta<Namespace>, ()> {
+    Watch {
+        kind: (),
+        connection,
+        place: "stub".into(),
+        plane: "hub",
+        selector: String::new(),
+        keep: |_| (),
+        cache: store,
+        on_fresh: Arc::new(|| ()),
+        page: PAGE_SIZE,
+        tenant: false,
+        health: health.clone(),
+        metrics: Metrics::default(),
+        timing: Timing::default(),
+    }
+}
+
+fn store() -> Arc<Store<()>> {
+    Arc::new(Store::new(|_, (): &()| Vec::new()))
+}
+
+/// Waits until this is so, and as good as for ever when it never is.
+async fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_mins(1);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "{what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_ends_every_watch_at_once_makes_no_hot_loop_and_is_reported() {
+    let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
+    let stop = CancellationToken::new();
+    let connection = server(asked.clone(), LISTED, ENDS_AT_ONCE).await;
+    watch(connection, store.clone(), &health).start(stop.clone());
+    let began = Instant::now();
+    until("five watches", || asked.watches.load(Ordering::SeqCst) >= 5).await;
+    // Four pauses: 0.125, 0.25, 0.5 and 1 s at the least.
+    assert!(began.elapsed() > Duration::from_millis(1800), "{:?}", began.elapsed());
+    assert!(store.is_synced());
+    assert_eq!(health.waiting(), ["namespaces in stub: watch namespaces in stub: unexpected answer: it ended at once"]);
+    stop.cancel();
+}
+
+/// Found by reading: said as the answer to the request, not as an event, it was asked for the same version for ever.
+#[tokio::test]
+async fn a_version_that_the_server_knows_no_more_when_the_watch_begins_has_all_listed_again() {
+    let (asked, health) = (Arc::new(Asked::default()), Health::default());
+    let stop = CancellationToken::new();
+    let connection = server(asked.clone(), LISTED, EXPIRED).await;
+    watch(connection, store(), &health).start(stop.clone());
+    let began = Instant::now();
+    until("three lists", || asked.lists.load(Ordering::SeqCst) >= 3).await;
+    assert!(began.elapsed() > Duration::from_millis(240), "a pause before each: {:?}", began.elapsed());
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn the_rest_of_a_list_that_has_expired_is_no_missing_definition() {
+    let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
+    let stop = CancellationToken::new();
+    let connection = server(asked.clone(), EXPIRED, ENDS_AT_ONCE).await;
+    watch(connection, store.clone(), &health).start(stop.clone());
+    until("a second list", || asked.lists.load(Ordering::SeqCst) >= 2).await;
+    assert_eq!(health.waiting(), ["namespaces in stub: list namespaces in stub: too old resource version"]);
+    assert!(!store.is_synced());
+    stop.cancel();
+}
