@@ -184,6 +184,8 @@ reasons! {
     SourceUnauthorized: Source, rank 5, travels;
     /// A source, or all of them together, are larger than the limit.
     SourceTooLarge: Source, rank 5, travels;
+    /// It refers to more sources than it may.
+    TooManySources: Source, rank 5, travels;
     /// A source's name leaves no room for the names that Karmada makes of it.
     SourceNameTooLong: Source, rank 5, travels;
     /// Where the companion is to be, there is an object of that name that is not ours.

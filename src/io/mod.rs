@@ -81,9 +81,20 @@ impl Error {
         }
     }
 
+    /// Whether the server did not know who asked.
+    pub fn is_unauthenticated(&self) -> bool {
+        self.code() == Some(401)
+    }
+
+    /// The HTTP status of the answer, when there was one.
+    fn code(&self) -> Option<u16> {
+        let Self::Api { source, .. } = self else { return None };
+        if let kube::Error::Api(status) = source.as_ref() { Some(status.code) } else { None }
+    }
+
     /// Whether the server knows no more of what was asked for: a version to watch from, or the rest of a list.
     pub fn is_expired(&self) -> bool {
-        matches!(self, Self::Api { source, .. } if matches!(source.as_ref(), kube::Error::Api(status) if status.code == 410))
+        self.code() == Some(410)
     }
 
     /// How to react.

@@ -8,6 +8,7 @@ use std::{
         Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    time::{Duration, Instant},
 };
 
 use super::store::{Cache, Incoming, ObjectKey};
@@ -32,6 +33,8 @@ struct Entry {
     reading: Option<(u64, Reading)>,
     /// The companion that was seen to have what the reading has.
     copied: Option<ObjectVersion>,
+    /// Since when it cannot be read, for want of credentials that are taken.
+    unread_since: Option<Instant>,
 }
 
 /// What a reading came to.
@@ -72,10 +75,20 @@ impl Sources {
         self.entries().entry(key.clone()).or_default().epoch
     }
 
+    /// For how long a source has not been read because nobody knew who asked: it was not just now.
+    pub fn unread_for(&self, key: &ObjectKey, now: Instant) -> Duration {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(key) else { return Duration::ZERO };
+        now.saturating_duration_since(*entry.unread_since.get_or_insert(now))
+    }
+
     /// Notes what a reading came to, that was begun in `epoch`.
     pub fn read(&self, key: &ObjectKey, epoch: u64, reading: Reading) -> News {
         let mut entries = self.entries();
         let Some(entry) = entries.get_mut(key) else { return News::Changed };
+        if !matches!(reading.source, Source::Unauthorized(_)) {
+            entry.unread_since = None;
+        }
         let before = entry.reading.replace((epoch, reading.clone()));
         let doubtful = before.as_ref().is_none_or(|(of, _)| *of != entry.epoch);
         let before = before.map(|(_, before)| before);
@@ -229,6 +242,21 @@ mod tests {
         Cache::forget(&sources, &key, "u");
         sources.read(&key, epoch, reading(6));
         assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Unknown, 2));
+    }
+
+    /// Found by reading: a token that had just expired was told to every cell.
+    #[test]
+    fn that_nobody_knows_who_asks_counts_from_the_first_time_until_it_can_be_read() {
+        let (sources, key, start) = (Sources::default(), ObjectKey::new("shop", "db"), crate::timing::some_moment());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let epoch = sources.begin(&key);
+        assert_eq!(sources.unread_for(&key, at(0)), Duration::ZERO);
+        assert_eq!(sources.unread_for(&key, at(4)), Duration::from_secs(4));
+        let unauthorized = Reading { source: Source::Unauthorized("expired".into()), ..Reading::default() };
+        sources.read(&key, epoch, unauthorized);
+        assert_eq!(sources.unread_for(&key, at(6)), Duration::from_secs(6), "it lasts");
+        sources.read(&key, epoch, reading(5));
+        assert_eq!(sources.unread_for(&key, at(9)), Duration::ZERO);
     }
 
     #[test]

@@ -52,6 +52,19 @@ impl Verdict {
     }
 }
 
+/// Whether two messages say the same but for numbers in another component's words, which follow the first colon: a port, a
+/// resourceVersion, a time. Each attempt has others, and none is worth a write.
+pub fn differs_in_their_numbers_alone(one: &str, other: &str) -> bool {
+    let (Some((own, theirs)), Some((other_own, other_theirs))) = (one.split_once(": "), other.split_once(": ")) else {
+        return false;
+    };
+    let words = |text: &str| {
+        let is_digit = |c: char| c.is_ascii_digit();
+        text.split(is_digit).filter(|words| !words.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    own == other_own && one != other && words(theirs) == words(other_theirs)
+}
+
 /// The condition of this type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)

@@ -9,6 +9,11 @@ use crate::api::{
     referenced::{self, DataRef, MAX_SOURCE_NAME},
 };
 
+/// Most ConfigMaps and Secrets that one deployment may refer to. Karmada writes what a deployment depends on into one
+/// annotation of its binding, an entry of at most 350 bytes for each; all annotations of an object have 256 KiB, and each of
+/// them is looked at whenever the deployment is.
+pub const MAX_REFERENCES: usize = 256;
+
 /// One ConfigMap or Secret that an Instance uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reference {

@@ -111,11 +111,11 @@ impl ResolvedKey<'_> {
             self.of.watches.watch_sources(self.project);
         }
         if self.source_state(&users).is_read_first() {
-            reading = self.read_source().await?.map_or(Reading::Unknown, Reading::Source);
+            reading = self.read_source(now).await?.map_or(Reading::Unknown, Reading::Source);
         }
         let (mut observed, mut plan) = self.decide(&users, reading, now);
         if plan.signals.contains(&Signal::Read) {
-            let reading = self.read(observed.reading, observed.companion.is_some()).await?;
+            let reading = self.read(observed.reading, observed.companion.is_some(), now).await?;
             (observed, plan) = self.decide(&users, reading, now);
             if plan.signals.contains(&Signal::Read) {
                 return Ok(Next::Await); // gone in between, one or the other: their events enqueue the key
@@ -125,7 +125,7 @@ impl ResolvedKey<'_> {
             Reading::Both { version, .. } => Some(version),
             Reading::Unknown | Reading::Source(_) => None,
         };
-        self.carry_out(&plan.steps, observed.fresh, read).await?;
+        self.carry_out(&plan.steps, observed.fresh, read, self.offered(&observed.reading)).await?;
         Ok(self.source_state(&users).next(self.of.timing.source_retry))
     }
 
@@ -149,9 +149,10 @@ impl ResolvedKey<'_> {
         let copied = self.project.sources(self.data_ref.kind).copy(&self.source);
         let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
+        let offered = self.offered(&reading);
         let user = |(key, deployment): &PackedUser| User {
             name: key.name.to_string(),
-            wants_copy: !deployment.is_deleting() && self.wants_companions(deployment),
+            wants_copy: !deployment.is_deleting() && self.wants_companions(deployment, offered.as_ref()),
         };
         Observed {
             data_ref: self.data_ref.clone(),
@@ -218,10 +219,10 @@ impl ResolvedKey<'_> {
     }
 
     /// Reads what is missing in a reading: the source's content, and the companion's, when there is one.
-    async fn read(&self, reading: Reading, companion_is_there: bool) -> Result<Reading, Error> {
+    async fn read(&self, reading: Reading, companion_is_there: bool, now: Now) -> Result<Reading, Error> {
         let source = match reading {
             Reading::Source(source) | Reading::Both { source, .. } => Some(source),
-            Reading::Unknown => self.read_source().await?,
+            Reading::Unknown => self.read_source(now).await?,
         };
         let Some(source) = source else { return Ok(Reading::Unknown) };
         if !companion_is_there {
@@ -235,9 +236,9 @@ impl ResolvedKey<'_> {
     }
 
     /// Reads the source and notes what it is. Its content, when it may be copied.
-    async fn read_source(&self) -> Result<Option<Payload>, Error> {
+    async fn read_source(&self, now: Now) -> Result<Option<Payload>, Error> {
         let sources = self.project.sources(self.data_ref.kind);
-        let taken = sources.last(&self.source) == Source::Taken;
+        let last = sources.last(&self.source);
         let epoch = sources.begin(&self.source);
         let (reading, payload) = match self.project.plane.read_payload(self.namespace, self.data_ref).await {
             Ok(Some((seen, payload))) => {
@@ -246,26 +247,50 @@ impl ResolvedKey<'_> {
                 (sources::Reading { uid: seen.uid, version, source }, Some(payload))
             }
             Ok(None) => (sources::Reading { source: Source::Absent, ..Default::default() }, None),
+            // Credentials expire, and are renewed: only what lasts is said, to all who refer to it.
+            Err(error)
+                if error.is_unauthenticated()
+                    && sources.unread_for(&self.source, now.instant) < self.of.timing.delivery_grace =>
+            {
+                return Err(error);
+            }
             Err(error) if error.class() == Class::Forbidden => {
                 let source = Source::Unauthorized(error.to_string());
                 (sources::Reading { source, ..Default::default() }, None)
             }
             Err(error) => return Err(error),
         };
-        if taken && payload.is_some() && self.is_taken().await? {
+        if last == Source::Taken && payload.is_some() && self.is_taken().await? {
             return Ok(None);
         }
-        self.notify_users(sources.read(&self.source, epoch, reading));
-        Ok(payload.filter(|payload| payload.size() <= self.of.limits.per_object))
+        let payload = payload.filter(|payload| payload.size() <= self.of.limits.per_object);
+        // What was refused stays so for everybody else until the hub has taken it.
+        if payload.is_none() || !matches!(last, Source::Refused(_)) {
+            self.notify_users(sources.read(&self.source, epoch, reading));
+        }
+        Ok(payload)
+    }
+
+    /// What the source is to be taken for in this decision alone: the hub has refused it, and it is offered once more.
+    fn offered(&self, reading: &Reading) -> Option<Source> {
+        let refused = matches!(self.project.sources(self.data_ref.kind).last(&self.source), Source::Refused(_));
+        match reading {
+            Reading::Source(source) | Reading::Both { source, .. } if refused => {
+                Some(Source::Present { size: source.size() })
+            }
+            _ => None,
+        }
     }
 
     /// Sends the writes, and notes the version that has the source's content afterwards. `fresh`: whether the companion had
-    /// it before; `read`: the version of it that was compared with the source.
+    /// it before; `read`: the version of it that was compared with the source; `offered`: what the source is once the hub,
+    /// which had refused it, has taken it.
     async fn carry_out(
         &self,
         steps: &[Step<crate::plan::Project, crate::plan::Hub>],
         fresh: bool,
         read: Option<&ObjectVersion>,
+        offered: Option<Source>,
     ) -> Result<(), Error> {
         let (hub, metrics) = (&self.of.hub.plane, &self.of.metrics);
         let mut copied = read.cloned();
@@ -280,19 +305,23 @@ impl ResolvedKey<'_> {
             let creates = matches!(write.op, Op::Create { .. });
             let stored = match send(hub, write, metrics).await {
                 Err(error) if creates && error.class() == Class::Conflict && self.is_taken().await? => {
-                    self.refuse(Source::Taken);
+                    self.note(Source::Taken);
                     return Ok(());
                 }
-                Err(error) if error.class() == Class::Invalid => {
-                    self.refuse(Source::Refused(error.to_string()));
-                    return Ok(());
+                Err(error) if error.class() == Class::Invalid && companion::brings_content(write) => {
+                    self.note(Source::Refused(error.to_string()));
+                    return Err(error); // offered again, ever more rarely
                 }
                 sent => sent?,
             };
             if !write.object.kind.is_confidential() {
                 continue;
             }
-            copied = stored.filter(|_| creates || fresh || read.is_some());
+            let brought = companion::brings_content(write);
+            if let Some(taken) = offered.clone().filter(|_| brought) {
+                self.note(taken);
+            }
+            copied = stored.filter(|_| brought || fresh);
         }
         let Some(copied) = copied else { return Ok(()) };
         let sources = self.project.sources(self.data_ref.kind);
@@ -316,8 +345,8 @@ impl ResolvedKey<'_> {
         Ok(found.is_some_and(|found| !ownership::is_companion(&found)))
     }
 
-    /// Notes that the source cannot be copied, and why.
-    fn refuse(&self, source: Source) {
+    /// Notes what has shown of the source by writing its copy.
+    fn note(&self, source: Source) {
         let sources = self.project.sources(self.data_ref.kind);
         let epoch = sources.begin(&self.source);
         let reading = sources::Reading { source, ..Default::default() };
@@ -332,16 +361,18 @@ impl ResolvedKey<'_> {
         }
         let users = self.project.deployments.entries_by_index(&source_index(self.namespace, self.data_ref));
         for (key, user) in users {
-            if news == News::Changed && self.wants_companions(&user) {
+            if news == News::Changed && self.wants_companions(&user, None) {
                 self.of.triggers.enqueue_companions_of(self.project, &user.open());
             }
             self.of.triggers.enqueue_federator(self.project, key);
         }
     }
 
-    /// Whether a deployment that refers to the source wants all that it refers to to be copied now.
-    fn wants_companions(&self, user: &PackedDeployment) -> bool {
-        let sources = self.project.known_sources(self.namespace, user.references());
+    /// Whether a deployment that refers to the source wants all that it refers to to be copied now, with this source taken
+    /// for what is offered of it.
+    fn wants_companions(&self, user: &PackedDeployment, offered: Option<&Source>) -> bool {
+        let mut sources = self.project.known_sources(self.namespace, user.references());
+        sources.extend(offered.map(|source| (self.data_ref.clone(), source.clone())));
         wants_companions(user.references(), self.namespace, self.of.limits, &sources)
     }
 }

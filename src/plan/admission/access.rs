@@ -13,9 +13,12 @@ use serde_json::{Value, json};
 
 use super::{
     field::{ErrorKind, FieldError, Path},
-    template::{MAX_NETWORKS, MAX_REFERENCES},
+    template::MAX_NETWORKS,
 };
-use crate::{api::compute::InstanceTemplateSpec, plan::references::uses};
+use crate::{
+    api::compute::InstanceTemplateSpec,
+    plan::references::{MAX_REFERENCES, uses},
+};
 
 /// The group that Kubernetes lets do anything.
 const MASTERS: &str = "system:masters";

@@ -4,10 +4,9 @@ use serde_json::{Value, json};
 
 use super::{
     field::ErrorKind::{Duplicate, Forbidden, Invalid, NotFound, NotSupported, Required, TooLong, TooMany},
-    template,
     workload_tests::{KEY, check, containers, machine},
 };
-use crate::api::meta::annotation;
+use crate::{api::meta::annotation, plan::references::MAX_REFERENCES};
 
 #[test]
 fn references() {
@@ -15,7 +14,7 @@ fn references() {
     let long = "x".repeat(244);
     let env = "runtime.sandbox.containers[0].env[0].valueFrom.secretKeyRef.name";
     let from = "runtime.sandbox.containers[0].envFrom[0].configMapRef.name";
-    let many: Value = (0..=template::MAX_REFERENCES).map(|i| json!({ "name": format!("s-{i}") })).collect();
+    let many: Value = (0..=MAX_REFERENCES).map(|i| json!({ "name": format!("s-{i}") })).collect();
     check(
         &containers(),
         &[
@@ -37,7 +36,7 @@ fn references() {
 fn as_many_references_as_may_be_fit_into_karmadas_annotation() {
     let entry = json!({ "apiVersion": "v1", "kind": "ConfigMap",
         "namespace": crate::api::names::hub_namespace(&"u".repeat(36)), "name": "n".repeat(243) });
-    let all: Vec<Value> = vec![entry; template::MAX_REFERENCES];
+    let all: Vec<Value> = vec![entry; MAX_REFERENCES];
     assert!(json!(all).to_string().len() < 200 << 10, "{}", json!(all).to_string().len());
 }
 

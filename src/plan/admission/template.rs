@@ -13,13 +13,9 @@ use crate::{
     plan::{
         cell::write_back,
         ownership,
-        references::{references, uses},
+        references::{MAX_REFERENCES, references, uses},
     },
 };
-
-/// Most ConfigMaps and Secrets that one template may refer to. Karmada writes what a deployment depends on into one
-/// annotation of its binding, an entry of at most 350 bytes for each, and all annotations of an object have 256 KiB.
-pub const MAX_REFERENCES: usize = 512;
 
 /// Most networks that one template may be in; the API server is asked about each.
 pub const MAX_NETWORKS: usize = 64;

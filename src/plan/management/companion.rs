@@ -25,7 +25,8 @@ use crate::{
         referenced::DataRef,
     },
     plan::{
-        Hub, Next, Object, ObjectVersion, Plan, Project, Shared, Step, Write, payload::Payload, references::annotated,
+        Hub, Next, Object, ObjectVersion, Op, Plan, Project, Shared, Step, Write, payload::Payload,
+        references::annotated,
     },
 };
 
@@ -120,10 +121,10 @@ pub struct SourceState {
 }
 
 impl SourceState {
-    /// Whether it is read before anything is decided. What the hub refused it would refuse again, until the source is
-    /// another.
+    /// Whether it is read before anything is decided. What the hub has refused is offered again: the refusal may have been a
+    /// rule there that has changed since.
     pub fn is_read_first(&self) -> bool {
-        let known = matches!(self.present, Source::Absent | Source::Present { .. } | Source::Refused(_));
+        let known = matches!(self.present, Source::Absent | Source::Present { .. });
         self.used && (self.failing || !known)
     }
 
@@ -182,7 +183,15 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         steps.extend(release);
         return Plan::writes(steps);
     }
-    let mut patch = Map::new();
+    let metadata = metadata(companion, &users, released.is_some_and(|leftovers| leftovers.on_companion));
+    if !metadata.is_empty() {
+        // A write of its own, and the first: whether the hub takes the content is no matter of who uses it. What is left of
+        // the decision its event brings.
+        let patch = json!({ "metadata": metadata });
+        steps.push(Step::Remote(Write::amend_version(manager::COMPANION, object(observed), patch, &version)));
+        steps.extend(release);
+        return Plan::writes(steps);
+    }
     if wanted && !observed.fresh {
         let Reading::Both { source, version: seen, companion: content } = &observed.reading else { return read() };
         if *seen != version {
@@ -194,19 +203,26 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
             steps.push(Step::Remote(Write::delete_version(object(observed), version)));
             return Plan::writes(steps);
         }
-        patch.extend(change);
-    }
-    let metadata = metadata(companion, &users, released.is_some_and(|leftovers| leftovers.on_companion));
-    if !metadata.is_empty() {
-        patch.insert("metadata".into(), Value::Object(metadata));
-    }
-    if !patch.is_empty() {
-        let patch = Value::Object(patch);
-        let write = Write::amend_version(manager::COMPANION, object(observed), patch, &version);
-        steps.push(Step::Remote(write));
+        if !change.is_empty() {
+            let patch = Value::Object(change);
+            steps.push(Step::Remote(Write::amend_version(manager::COMPANION, object(observed), patch, &version)));
+        }
     }
     steps.extend(release);
     Plan::writes(steps)
+}
+
+/// Whether a write brings content, and not only what is said about it: of that alone can a refusal say that the source
+/// cannot be copied.
+pub fn brings_content(write: &Write<Hub>) -> bool {
+    let is_companion = write.object.kind.is_confidential();
+    match &write.op {
+        Op::Create { .. } => is_companion,
+        Op::Merge { body, .. } => {
+            is_companion && body.as_object().is_some_and(|body| body.keys().any(|field| field != "metadata"))
+        }
+        _ => false,
+    }
 }
 
 /// The companion.

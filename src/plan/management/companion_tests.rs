@@ -188,6 +188,30 @@ fn a_claim_is_added_and_an_equal_content_costs_nothing() {
     assert!(case.steps().is_empty());
 }
 
+/// Found by reading: with both in one write, one user more than the list can hold had the hub "refuse" the source for all.
+#[test]
+fn who_uses_a_companion_is_written_before_its_content_and_alone() {
+    let mut case = Case {
+        companion: Some(facts(&["a"])),
+        source: Some(payload("Qg==", &json!({}))),
+        content: seen("QQ==", &json!({})),
+        ..Case::default()
+    };
+    case.users.push((deployment("b"), true));
+    let body = |steps: &[Step<Project, Hub>]| {
+        let [Step::Remote(write)] = steps else { panic!("{steps:?}") };
+        let Op::Merge { body, .. } = &write.op else { panic!("{write:?}") };
+        (body.clone(), brings_content(write))
+    };
+    let (claims, content) = body(&case.steps());
+    assert_eq!(claims["metadata"]["annotations"], json!({ annotation::REFERENCED_BY: r#"["shop/a","shop/b"]"# }));
+    assert!(claims.get("data").is_none() && !content);
+    case.companion = Some(facts(&["a", "b"]));
+    let (data, content) = body(&case.steps());
+    assert_eq!(data["data"], json!({ "k": "Qg==" }));
+    assert!(data["metadata"].get("annotations").is_none() && content);
+}
+
 #[test]
 fn a_changed_source_changes_its_companion_or_makes_it_anew() {
     let mut case = Case {
@@ -365,7 +389,7 @@ fn a_source_is_read_first_while_it_is_not_known_and_looked_at_again_where_no_eve
         (Source::Unknown, true, false),
         (Source::Absent, false, false),
         (Source::Present { size: 1 }, false, false),
-        (refused(), false, false),
+        (refused(), true, false),
         (unauthorized(), true, true),
         (Source::Taken, true, true),
     ] {

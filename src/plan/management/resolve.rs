@@ -11,7 +11,7 @@ use crate::{
     api::{compute::WorkloadDeployment, meta::annotation, reason::Reason, referenced::DataRef},
     plan::{
         condition::Verdict,
-        references::{NameFlaw, Reference, annotated, name_flaw, references},
+        references::{MAX_REFERENCES, NameFlaw, Reference, annotated, name_flaw, references},
     },
 };
 
@@ -93,6 +93,13 @@ pub fn resolve(
     limits: Limits,
     sources: &BTreeMap<DataRef, Source>,
 ) -> Resolution {
+    if references.len() > MAX_REFERENCES {
+        let message = format!(
+            "it refers to {} ConfigMaps and Secrets, {MAX_REFERENCES} is the limit: refer to fewer, or put several into one",
+            references.len()
+        );
+        return Resolution::Refused(Refusal { reason: Reason::TooManySources, message });
+    }
     let (mut pending, mut problems, mut wanted, mut skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut total = 0;
     for reference in references {

@@ -143,3 +143,20 @@ fn data_of_the_old_template_stays_until_its_instances_are_replaced() {
     deployment.status = None;
     assert!(decide(&world, &deployment).expected.is_some(), "nobody knows what runs");
 }
+
+#[test]
+fn more_references_than_may_be_are_refused_with_a_reason_of_their_own() {
+    let many = |count: usize| -> Vec<Reference> {
+        let one = |n: usize| Reference {
+            data_ref: DataRef::secret(&format!("s-{n}")),
+            optional: true,
+            asked_by: vec!["container c: envFrom".into()],
+        };
+        (0..count).map(one).collect()
+    };
+    let look = |count| resolve(&many(count), "shop", Limits::default(), &BTreeMap::new());
+    assert!(matches!(look(MAX_REFERENCES), Resolution::Pending(_)));
+    let Resolution::Refused(refusal) = look(MAX_REFERENCES + 1) else { panic!("too many") };
+    assert_eq!(refusal.reason, Reason::TooManySources);
+    assert!(refusal.message.contains("257") && refusal.message.contains("256"), "{}", refusal.message);
+}
