@@ -139,9 +139,8 @@ impl World {
                 |wd: &&WorkloadDeployment| references(&wd.spec.template.spec).iter().any(|r| r.data_ref == data_ref);
             let sources = sources(&seen.project);
             let wants = |wd: &WorkloadDeployment| {
-                let references = references(&wd.spec.template.spec);
                 wd.metadata.deletion_timestamp.is_none()
-                    && resolve::wants_companions(&references, NS, Limits::default(), &sources)
+                    && resolve::wants_companions(&references(&wd.spec.template.spec), NS, Limits::default(), &sources)
             };
             let users: Vec<User> =
                 all.iter().filter(refers).map(|wd| User { name: wd.name_any(), wants_copy: wants(wd) }).collect();

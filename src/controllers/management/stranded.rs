@@ -169,7 +169,7 @@ impl StrandedNamespaces {
     /// What a hub namespace holds of the namespace of a project.
     fn content(&self, namespace: &str, project: &ProjectName, own: &str) -> Content {
         let index = namespace_index(namespace);
-        let copies = self.hub.copies.by_index(&index);
+        let copies: Vec<_> = self.hub.copies.by_index(&index).iter().map(|copy| copy.open()).collect();
         let ours = copies.iter().filter(|copy| ownership::is_hub_copy_from(copy, own));
         let instances = self.hub.instances.by_index(&origin_namespace_index(project, own));
         let here = instances.iter().filter(|instance| instance.namespace().as_deref() == Some(namespace));
@@ -185,7 +185,7 @@ impl StrandedNamespaces {
             }
         }
         Content {
-            copies: ours.filter_map(|copy| standing(&**copy)).collect(),
+            copies: ours.filter_map(standing).collect(),
             copies_left: copies.len(),
             companions,
             instances: here.filter_map(|instance| standing(&**instance)).collect(),

@@ -255,9 +255,9 @@ impl Triggers {
     /// Deployments on their way out: the event that was to bring the next look at one may have come too early.
     pub(super) fn enqueue_deleting(&self) {
         for project in self.projects.all() {
-            let deployments = project.deployments.values();
-            for deployment in deployments.iter().filter(|wd| wd.metadata.deletion_timestamp.is_some()) {
-                self.enqueue_federator(&project, deployment);
+            let deployments = project.deployments.entries().into_iter();
+            for (key, _) in deployments.filter(|(_, deployment)| deployment.is_deleting()) {
+                self.enqueue_federator(&project, key);
             }
         }
     }

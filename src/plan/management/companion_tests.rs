@@ -4,7 +4,6 @@ use super::*;
 use crate::{
     api::{karmada::BindingSnapshot, referenced::SourceKind},
     plan::{
-        Op,
         management::{
             facts::{BindingFacts, Template},
             residue,
@@ -12,6 +11,9 @@ use crate::{
         recorded::recorded,
     },
 };
+
+#[path = "companion_claims_tests.rs"]
+mod claims;
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
@@ -186,30 +188,6 @@ fn a_claim_is_added_and_an_equal_content_costs_nothing() {
     assert!(case.reads());
     (case.source, case.content) = (Some(payload("QQ==", &json!({}))), seen("QQ==", &json!({})));
     assert!(case.steps().is_empty());
-}
-
-/// Found by reading: with both in one write, one user more than the list can hold had the hub "refuse" the source for all.
-#[test]
-fn who_uses_a_companion_is_written_before_its_content_and_alone() {
-    let mut case = Case {
-        companion: Some(facts(&["a"])),
-        source: Some(payload("Qg==", &json!({}))),
-        content: seen("QQ==", &json!({})),
-        ..Case::default()
-    };
-    case.users.push((deployment("b"), true));
-    let body = |steps: &[Step<Project, Hub>]| {
-        let [Step::Remote(write)] = steps else { panic!("{steps:?}") };
-        let Op::Merge { body, .. } = &write.op else { panic!("{write:?}") };
-        (body.clone(), brings_content(write))
-    };
-    let (claims, content) = body(&case.steps());
-    assert_eq!(claims["metadata"]["annotations"], json!({ annotation::REFERENCED_BY: r#"["shop/a","shop/b"]"# }));
-    assert!(claims.get("data").is_none() && !content);
-    case.companion = Some(facts(&["a", "b"]));
-    let (data, content) = body(&case.steps());
-    assert_eq!(data["data"], json!({ "k": "Qg==" }));
-    assert!(data["metadata"].get("annotations").is_none() && content);
 }
 
 #[test]
