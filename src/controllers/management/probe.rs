@@ -6,7 +6,6 @@ use std::{
 };
 
 use jiff::Timestamp;
-use kube::ResourceExt;
 
 use super::{hub_cache::HubCache, index::city_index, triggers::Triggers};
 use crate::{
@@ -151,17 +150,14 @@ impl HubCache {
             let (companion, attached) = known(data_ref)?;
             (!companion.terminating).then_some(attached)
         };
-        let copies = self.copies.by_index(&city_index(namespace, city));
-        let evidence = copies.iter().filter_map(|copy| {
-            let copy = copy.open();
-            let name = copy.name_any();
-            let expected = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA);
-            let parent = names::deployment_binding(&name);
-            probe::evidence(&policy, &parent, &*self.binding_of(namespace, &name)?, &expected, attached)
+        let copies = self.copies.entries_by_index(&city_index(namespace, city));
+        let evidence = copies.iter().filter_map(|(key, copy)| {
+            let expected = annotated(&copy.open(), annotation::EXPECTED_REFERENCED_DATA);
+            let parent = names::deployment_binding(&key.name);
+            probe::evidence(&policy, &parent, &*self.binding_of(namespace, &key.name)?, &expected, attached)
         });
-        let later = copies.iter().filter_map(|copy| {
-            let name = copy.name_any();
-            let (binding, parent) = (self.binding_of(namespace, &name)?, names::deployment_binding(&name));
+        let later = copies.iter().filter_map(|(key, _)| {
+            let (binding, parent) = (self.binding_of(namespace, &key.name)?, names::deployment_binding(&key.name));
             later::of(&parent, &binding, known, age.timeout, age.now)
         });
         let asker = Asker { namespace: namespace.to_owned(), city: city.clone() };
