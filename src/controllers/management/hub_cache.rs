@@ -135,8 +135,8 @@ impl HubCache {
     /// it is not known.
     pub(super) fn cell_of(&self, instance: &Instance) -> Option<String> {
         let (owner, namespace) = (ownership::controller_of(instance)?, instance.namespace()?);
-        let deployment = self.copies.get(&ObjectKey::new(&namespace, &owner.name))?;
-        if !self.knows_karmada() || !ownership::is_controlled_by(instance, &*deployment) {
+        let deployment = self.copy(&ObjectKey::new(&namespace, &owner.name))?;
+        if !self.knows_karmada() || !ownership::is_controlled_by(instance, &deployment) {
             return None;
         }
         let binding = self.binding_of(&namespace, &owner.name).filter(|binding| !binding.terminating)?;
@@ -235,9 +235,10 @@ impl HubCache {
             return None;
         }
         let copies = self.copies.by_index(&index);
-        let used = copies.iter().filter(|copy| copy.metadata.deletion_timestamp.is_none()).filter_map(|copy| {
-            let data = annotated(copy, annotation::EXPECTED_REFERENCED_DATA).into_iter().collect();
-            Some(InUse { workload: copy.spec.workload_ref.name.clone(), city: copy_city(copy)?, data })
+        let used = copies.iter().filter(|copy| !copy.is_deleting()).filter_map(|copy| {
+            let copy = copy.open();
+            let data = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA).into_iter().collect();
+            Some(InUse { city: copy_city(&copy)?, workload: copy.spec.workload_ref.name, data })
         });
         Some(used.collect())
     }
