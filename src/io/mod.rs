@@ -6,6 +6,7 @@ pub mod clock;
 mod confidential;
 pub mod feed;
 pub mod health;
+pub mod incoming;
 pub mod lease;
 pub mod list;
 pub mod listen;

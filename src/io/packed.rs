@@ -53,6 +53,8 @@ pub struct PackedDeployment {
     city_code: Box<str>,
     city_label: Option<Box<str>>,
     deleting: bool,
+    /// The deployment itself, where what was packed of it does not read back as it was.
+    whole: Option<Box<WorkloadDeployment>>,
 }
 
 /// What deployments run, once for all that run the same.
@@ -63,8 +65,16 @@ struct Template {
 }
 
 impl PackedDeployment {
-    /// Packs a deployment.
-    pub fn of(mut deployment: WorkloadDeployment) -> Self {
+    /// Packs a deployment, and makes sure that it can be had back.
+    pub fn of(deployment: WorkloadDeployment) -> Self {
+        let mut packed = Self::pack(deployment.clone());
+        if packed.unpack().as_ref() != Some(&deployment) {
+            packed.whole = Some(Box::new(deployment));
+        }
+        packed
+    }
+
+    fn pack(mut deployment: WorkloadDeployment) -> Self {
         let template = std::mem::take(&mut deployment.spec.template);
         let references = references(&template.spec).into();
         let template = TEMPLATES.share(Arc::new(Template { json: json(&template).into(), references }));
@@ -83,13 +93,17 @@ impl PackedDeployment {
             city_code: deployment.spec.city_code.as_str().into(),
             city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| city.as_str().into()),
             deleting: deployment.metadata.deletion_timestamp.is_some(),
+            whole: None,
         }
     }
 
     /// The deployment.
     pub fn open(&self) -> WorkloadDeployment {
+        if let Some(whole) = &self.whole {
+            return (**whole).clone();
+        }
         let Some(deployment) = self.unpack() else {
-            // It was packed by this very process. Whoever cannot trust his memory must not decide anything.
+            // It could be read when it was packed, by this very process. Whoever cannot trust his memory must not decide anything.
             tracing::error!("a deployment in memory cannot be read any more: the process ends");
             std::process::abort();
         };
@@ -143,6 +157,14 @@ impl PackedDeployment {
     }
 }
 
+/// Drops what no deployment and no binding has any more.
+pub fn clean() {
+    TEMPLATES.clean();
+    APPLIED_FIELDS.clean();
+    APPLIED.clean();
+    REPLICAS.clean();
+}
+
 /// What is kept of a binding. What clusters say of it they say of many.
 pub fn binding(binding: ResourceBinding) -> BindingFacts {
     fn share<T: std::hash::Hash + Eq>(pool: &Pool<T>, value: Shared<T>) -> Shared<T> {
@@ -153,7 +175,7 @@ pub fn binding(binding: ResourceBinding) -> BindingFacts {
     BindingFacts { applied, replicas, ..facts }
 }
 
-/// What deployments are made of always serialises: plain data, and maps with string keys.
+/// The text of part of a deployment. What cannot be written as text cannot be read back, and is kept whole.
 fn json(of: &impl serde::Serialize) -> String {
     serde_json::to_string(of).unwrap_or_default()
 }

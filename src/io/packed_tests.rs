@@ -88,7 +88,23 @@ fn what_is_packed_is_what_it_was() {
         assert_eq!(packed.workload_uid(), of.spec.workload_ref.uid);
         assert_eq!(packed.city_code(), of.spec.city_code);
         assert_eq!(packed.is_deleting(), of.metadata.deletion_timestamp.is_some());
+        assert!(packed.whole.is_none());
     }
+}
+
+/// Found by reading: one object that does not read back ended the process, over and over.
+#[test]
+fn what_does_not_read_back_as_it_was_is_kept_whole() {
+    let mut of = deployment("web-main-dfw", 1);
+    of.spec.template.spec.runtime.resources.instance_type = "another".into();
+    let mut packed = PackedDeployment::of(of.clone());
+    // The fraction of a second is not written, so it cannot be read back.
+    let fraction = "2026-09-01T07:41:13.25Z".parse().unwrap();
+    of.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(fraction));
+    assert_eq!(PackedDeployment::of(of.clone()).open(), of);
+    // Nor can what is no text at all.
+    packed.text = Box::from([0xff, 0, 0xff]);
+    assert_eq!(packed.unpack(), None);
 }
 
 #[test]

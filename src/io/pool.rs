@@ -9,7 +9,8 @@ use std::{
 /// Fewest values among which it is worth looking for those that nobody has any more.
 const FEW: usize = 64;
 
-/// Values that are in use somewhere, so that equal ones are one. What nobody has any more is dropped on the way.
+/// Values that are in use somewhere, so that equal ones are one. What nobody has any more is dropped on the way, and by
+/// [`Self::clean`].
 pub struct Pool<T: ?Sized> {
     inner: Mutex<Inner<T>>,
 }
@@ -33,9 +34,7 @@ impl<T: Hash + Eq + ?Sized> Pool<T> {
         inner.asked += 1;
         // As often as there are values: so the whole costs no more than a constant for each that is asked for.
         if inner.asked > inner.known.len().max(FEW) {
-            inner.asked = 0;
-            inner.known.retain(|known| Arc::strong_count(known) > 1);
-            inner.known.shrink_to(FEW);
+            inner.clean();
         }
         if let Some(known) = inner.known.get(&*value) {
             return known.clone();
@@ -44,10 +43,23 @@ impl<T: Hash + Eq + ?Sized> Pool<T> {
         value
     }
 
+    /// Drops what nobody has any more: where nothing is asked for, nothing else does.
+    pub fn clean(&self) {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).clean();
+    }
+
     /// How many values are held.
     #[cfg(test)]
     pub fn count(&self) -> usize {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).known.len()
+    }
+}
+
+impl<T: Hash + Eq + ?Sized> Inner<T> {
+    fn clean(&mut self) {
+        self.asked = 0;
+        self.known.retain(|known| Arc::strong_count(known) > 1);
+        self.known.shrink_to(FEW);
     }
 }
 
@@ -68,5 +80,8 @@ mod tests {
             pool.share("one".into());
         }
         assert_eq!(pool.count(), 1, "what nobody has any more is dropped");
+        drop(first);
+        pool.clean();
+        assert_eq!(pool.count(), 0, "also where nothing is asked for");
     }
 }

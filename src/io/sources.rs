@@ -12,7 +12,11 @@ use std::{
 };
 
 use super::store::{Cache, Incoming, ObjectKey};
-use crate::plan::{ObjectVersion, management::resolve::Source};
+use crate::plan::{
+    ObjectVersion,
+    condition::differs_in_their_numbers_alone,
+    management::{companion::offer_pause, resolve::Source},
+};
 
 /// The sources of one kind in one project.
 #[derive(Default)]
@@ -35,6 +39,20 @@ struct Entry {
     copied: Option<ObjectVersion>,
     /// Since when it cannot be read, for want of credentials that are taken.
     unread_since: Option<Instant>,
+    /// That the hub took no copy of what was read.
+    refused: Option<Refused>,
+    /// Why the companion's list of users takes no more of them.
+    full: Option<String>,
+}
+
+/// That the hub took no copy.
+struct Refused {
+    /// In its API server's words.
+    why: String,
+    /// How often, without a word of acceptance in between.
+    times: u32,
+    /// When it is offered again: at once when it is another content by now.
+    again: Option<Instant>,
 }
 
 /// What a reading came to.
@@ -94,6 +112,12 @@ impl Sources {
         let before = before.map(|(_, before)| before);
         if before.as_ref().map(|b| (&b.uid, b.version)) != Some((&reading.uid, reading.version)) {
             entry.copied = None;
+            if let Some(refused) = &mut entry.refused {
+                refused.again = None;
+            }
+        }
+        if !matches!(reading.source, Source::Present { .. }) {
+            entry.refused = None;
         }
         if before.map(|before| before.source) != Some(reading.source) {
             News::Changed
@@ -119,6 +143,71 @@ impl Sources {
     pub fn last(&self, key: &ObjectKey) -> Source {
         let entries = self.entries();
         entries.get(key).and_then(|entry| entry.reading.as_ref()).map(|(_, r)| r.source.clone()).unwrap_or_default()
+    }
+
+    /// What is to be said of a source: what it was when it was last read, and that the hub took no copy of that. It is said
+    /// until the hub takes one, also of another content: so it does not come and go with each attempt.
+    pub fn told(&self, key: &ObjectKey) -> Source {
+        let entries = self.entries();
+        let Some(entry) = entries.get(key) else { return Source::Unknown };
+        match (&entry.refused, &entry.reading) {
+            (Some(refused), Some(_)) => Source::Refused(refused.why.clone()),
+            (_, reading) => reading.as_ref().map(|(_, reading)| reading.source.clone()).unwrap_or_default(),
+        }
+    }
+
+    /// The hub took no copy of the last reading; when it is offered next is counted from `now`, in steps of `retry`. It
+    /// says nothing of a source that has changed meanwhile: that is read anew, and offered.
+    pub fn refuse(&self, key: &ObjectKey, why: String, now: Instant, retry: Duration) -> News {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(key) else { return News::Nothing };
+        if entry.reading.as_ref().is_none_or(|(epoch, _)| *epoch != entry.epoch) {
+            return News::Nothing;
+        }
+        let times = entry.refused.as_ref().map_or(0, |refused| refused.times) + 1;
+        let again = Some(now + offer_pause(times, retry));
+        let before = entry.refused.take().map(|refused| refused.why);
+        // Each attempt has other numbers in it, and none is worth a write for each who refers to it.
+        let same = before.filter(|before| *before == why || differs_in_their_numbers_alone(before, &why));
+        let news = if same.is_some() { News::Nothing } else { News::Confirmed };
+        entry.refused = Some(Refused { why: same.unwrap_or(why), times, again });
+        news
+    }
+
+    /// Nothing is known any more against a copy: the hub has one, or none is to be made.
+    pub fn accept(&self, key: &ObjectKey) -> News {
+        let mut entries = self.entries();
+        let refused = entries.get_mut(key).and_then(|entry| entry.refused.take());
+        if refused.is_some() { News::Confirmed } else { News::Nothing }
+    }
+
+    /// Whether the companion's list of users takes those that there are, and if not, why.
+    pub fn note_full(&self, key: &ObjectKey, full: Option<String>) -> News {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(key) else { return News::Nothing };
+        let same = match (&entry.full, &full) {
+            (Some(before), Some(now)) => before == now || differs_in_their_numbers_alone(before, now),
+            (before, now) => before.is_none() && now.is_none(),
+        };
+        if same {
+            return News::Nothing;
+        }
+        entry.full = full;
+        News::Confirmed
+    }
+
+    /// Why the companion's list of users takes no more of them.
+    pub fn full(&self, key: &ObjectKey) -> Option<String> {
+        self.entries().get(key)?.full.clone()
+    }
+
+    /// For how long what the hub has refused is not offered again; nothing when it may be offered now.
+    pub fn offered_in(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+        let entries = self.entries();
+        let entry = entries.get(key)?;
+        entry.reading.as_ref().filter(|(epoch, _)| *epoch == entry.epoch)?;
+        let again = entry.refused.as_ref()?.again?;
+        Some(again.saturating_duration_since(now)).filter(|wait| !wait.is_zero())
     }
 
     /// A companion was seen, or made, to have the content of the last reading.
@@ -196,98 +285,5 @@ impl Cache<()> for Sources {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    };
-
-    use super::*;
-
-    fn object(version: u64) -> Incoming<()> {
-        Incoming { key: ObjectKey::new("shop", "db"), uid: "u".into(), version, value: Some(()) }
-    }
-
-    fn reading(version: u64) -> Reading {
-        Reading { uid: "u".into(), version, source: Source::Present { size: 3 } }
-    }
-
-    #[test]
-    fn a_reading_stands_until_the_watch_reports_of_a_change() {
-        let sources = Sources::default();
-        let reported = Arc::new(AtomicUsize::new(0));
-        let counter = reported.clone();
-        sources.listen(move |_| {
-            counter.fetch_add(1, Ordering::SeqCst);
-        });
-        let key = ObjectKey::new("shop", "db");
-        assert!(!sources.wants(&key));
-        sources.observe(object(5)); // nobody uses it
-        assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Unknown, 0));
-
-        let epoch = sources.begin(&key);
-        assert!(sources.wants(&key));
-        assert_eq!(sources.read(&key, epoch, reading(5)), News::Changed);
-        sources.copied(&key, ObjectVersion::new("c", "9"));
-        sources.observe(object(5)); // what was read
-        assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Present { size: 3 }, 0));
-        assert!(sources.copy(&key).is_some());
-
-        sources.observe(object(6));
-        assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Unknown, 1));
-        assert_eq!((sources.last(&key), sources.copy(&key)), (Source::Present { size: 3 }, None));
-
-        // A change that comes while it is read makes the reading old before it is noted.
-        let epoch = sources.begin(&key);
-        Cache::forget(&sources, &key, "u");
-        sources.read(&key, epoch, reading(6));
-        assert_eq!((sources.get(&key), reported.load(Ordering::SeqCst)), (Source::Unknown, 2));
-    }
-
-    /// Found by reading: a token that had just expired was told to every cell.
-    #[test]
-    fn that_nobody_knows_who_asks_counts_from_the_first_time_until_it_can_be_read() {
-        let (sources, key, start) = (Sources::default(), ObjectKey::new("shop", "db"), crate::timing::some_moment());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        let epoch = sources.begin(&key);
-        assert_eq!(sources.unread_for(&key, at(0)), Duration::ZERO);
-        assert_eq!(sources.unread_for(&key, at(4)), Duration::from_secs(4));
-        let unauthorized = Reading { source: Source::Unauthorized("expired".into()), ..Reading::default() };
-        sources.read(&key, epoch, unauthorized);
-        assert_eq!(sources.unread_for(&key, at(6)), Duration::from_secs(6), "it lasts");
-        sources.read(&key, epoch, reading(5));
-        assert_eq!(sources.unread_for(&key, at(9)), Duration::ZERO);
-    }
-
-    #[test]
-    fn a_reading_that_the_watch_overtakes_is_news_once_it_is_confirmed() {
-        let (sources, key) = (Sources::default(), ObjectKey::new("shop", "db"));
-        let first = sources.begin(&key);
-        sources.observe(object(5)); // while it is read
-        assert_eq!(sources.read(&key, first, reading(5)), News::Changed);
-        sources.copied(&key, ObjectVersion::new("c", "9"));
-        assert_eq!(sources.copy(&key), None, "nobody knows whether it is the present one");
-        let second = sources.begin(&key);
-        assert_eq!(sources.read(&key, second, reading(5)), News::Confirmed);
-        assert!(sources.copy(&key).is_some());
-        assert_eq!(sources.read(&key, second, reading(5)), News::Nothing);
-    }
-
-    #[test]
-    fn a_list_reports_what_was_missed() {
-        let (sources, key) = (Sources::default(), ObjectKey::new("shop", "db"));
-        let epoch = sources.begin(&key);
-        sources.read(&key, epoch, reading(5));
-        sources.replace(vec![object(5)], 8);
-        assert_eq!(sources.get(&key), Source::Present { size: 3 });
-        sources.replace(vec![], 9);
-        assert_eq!(sources.get(&key), Source::Unknown);
-        let epoch = sources.begin(&key);
-        let absent = Reading { source: Source::Absent, ..Reading::default() };
-        assert_eq!(sources.read(&key, epoch, absent), News::Changed);
-        sources.replace(vec![], 9);
-        assert_eq!(sources.get(&key), Source::Absent);
-        sources.replace(vec![object(10)], 10);
-        assert_eq!(sources.get(&key), Source::Unknown);
-    }
-}
+#[path = "sources_tests.rs"]
+mod tests;

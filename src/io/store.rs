@@ -6,7 +6,6 @@
 use std::{
     borrow::Borrow,
     collections::{BTreeSet, HashMap},
-    fmt,
     hash::Hash,
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
@@ -14,84 +13,7 @@ use std::{
     },
 };
 
-use kube::{Resource, ResourceExt};
-
-/// Namespace and name of an object; the namespace is empty when it is cluster-scoped.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Its namespace.
-    pub namespace: Arc<str>,
-    /// Its name.
-    pub name: Arc<str>,
-}
-
-impl ObjectKey {
-    /// A key from its parts.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The key of `object`.
-    pub fn of<K: Resource>(object: &K) -> Self {
-        Self::new(object.meta().namespace.as_deref().unwrap_or_default(), &object.name_any())
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
-    }
-}
-
-/// One object as it came in.
-pub struct Incoming<V> {
-    /// Its key.
-    pub key: ObjectKey,
-    /// Its uid.
-    pub uid: String,
-    /// Its resourceVersion, as a number; 0 when the server's are none.
-    pub version: u64,
-    /// What is kept of it. `None` when it could not be read: it is there, but what it says is unknown.
-    pub value: Option<V>,
-}
-
-impl<V> Incoming<V> {
-    /// The frame of `object`, around what is kept of it.
-    pub fn new<K: Resource>(object: &K, value: Option<V>) -> Self {
-        Self {
-            key: ObjectKey::of(object),
-            uid: object.uid().unwrap_or_default(),
-            version: object.resource_version().and_then(|v| v.parse().ok()).unwrap_or(0),
-            value,
-        }
-    }
-}
-
-/// What changed: before and after.
-pub struct Change<'a, V> {
-    /// Whose.
-    pub key: &'a ObjectKey,
-    /// What was known before.
-    pub old: Option<&'a Arc<V>>,
-    /// What is known now.
-    pub new: Option<&'a Arc<V>>,
-}
-
-/// Where a watch puts what it brings.
-pub trait Cache<V>: Send + Sync {
-    /// Whether anything is kept of the object with this key; what is not, is dropped at once.
-    fn wants(&self, key: &ObjectKey) -> bool;
-    /// A complete list at `version`.
-    fn replace(&self, objects: Vec<Incoming<V>>, version: u64);
-    /// The watch delivered this object.
-    fn observe(&self, object: Incoming<V>);
-    /// The object with this uid is gone.
-    fn forget(&self, key: &ObjectKey, uid: &str);
-    /// The watch has delivered everything up to this version.
-    fn pass(&self, version: u64);
-    /// The watch works, or does not.
-    fn set_live(&self, live: bool);
-}
+pub use super::incoming::{Cache, Change, Incoming, ObjectKey};
 
 impl<V: Send + Sync, I: IndexValue> Cache<V> for Store<V, I> {
     fn wants(&self, key: &ObjectKey) -> bool {
@@ -147,6 +69,16 @@ struct Inner<V, I> {
     unreadable: BTreeSet<ObjectKey>,
     /// Newest version that the watch has delivered.
     passed: u64,
+}
+
+/// How an object comes in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Watch,
+    /// In a list at this version.
+    List(u64),
+    /// As the answer to a write of ours.
+    Write,
 }
 
 struct Slot<V> {
@@ -288,8 +220,16 @@ impl<V, I: IndexValue> Store<V, I> {
     /// deletions that no event brought.
     pub fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
         let listed: BTreeSet<ObjectKey> = objects.iter().map(|o| o.key.clone()).collect();
+        {
+            let mut inner = self.write();
+            if version > 0 && version < inner.passed {
+                // The server counts anew, from a backup or from nothing: no version that is known compares with its own.
+                inner.passed = 0;
+                inner.entries.values_mut().for_each(|slot| slot.version = 0);
+            }
+        }
         for object in objects {
-            self.take(object, true);
+            self.take(object, Way::List(version));
         }
         let vanished: Vec<(ObjectKey, String)> = {
             let inner = self.read();
@@ -306,12 +246,12 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// The watch delivered this object.
     pub fn observe(&self, object: Incoming<V>) {
-        self.take(object, true);
+        self.take(object, Way::Watch);
     }
 
     /// Our own write was answered with this object.
     pub fn wrote(&self, object: Incoming<V>) {
-        self.take(object, false);
+        self.take(object, Way::Write);
     }
 
     /// The object with this uid is gone.
@@ -335,18 +275,21 @@ impl<V, I: IndexValue> Store<V, I> {
         inner.passed = inner.passed.max(version);
     }
 
-    fn take(&self, object: Incoming<V>, from_watch: bool) {
+    fn take(&self, object: Incoming<V>, by: Way) {
         let Incoming { key, uid, version, value } = object;
         let value = value.map(Arc::new);
         let (old, readable) = {
             let mut inner = self.write();
-            if from_watch {
+            if by != Way::Write {
                 inner.passed = inner.passed.max(version);
             } else if version <= inner.passed {
                 return; // the watch is past it, and may even have seen it deleted
             }
-            // Whatever its uid: a late event of an object that is gone must not take the place of the one made after it.
-            if inner.entries.get(&key).is_some_and(|slot| slot.version >= version && version > 0) {
+            // Whatever its uid: a late event of an object that is gone must not take the place of the one made after it. What
+            // a list has in the place of one that was known before it is the truth.
+            let is_listed = |slot: &Slot<V>| matches!(by, Way::List(at) if slot.uid != uid && slot.version <= at);
+            let stands = |slot: &Slot<V>| slot.version >= version && version > 0 && !is_listed(slot);
+            if inner.entries.get(&key).is_some_and(stands) {
                 return;
             }
             let readable = value.is_some() && inner.becomes_readable(&key);

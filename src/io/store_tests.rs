@@ -105,3 +105,27 @@ fn a_late_event_of_an_old_uid_does_not_replace_the_newer_object() {
     store.forget(&ObjectKey::new("ns", "a"), "old");
     assert!(store.contains(&ObjectKey::new("ns", "a")), "nor does its end take it away");
 }
+
+/// Found by reading: a hub whose etcd was made anew had nothing that is listed believed until it had counted far enough.
+#[test]
+fn a_list_is_believed_whatever_was_known_before_it() {
+    let key = ObjectKey::new("ns", "a");
+    let kept = |known: u64, uid: &str, version: u64, list: u64| {
+        let (store, _) = store();
+        store.replace(vec![object("a", "old", known, "x"), object("b", "b", known, "x")], known);
+        store.replace(vec![object("a", uid, version, "y")], list);
+        assert!(!store.contains(&ObjectKey::new("ns", "b")), "what is not listed is gone");
+        store.wrote(object("c", "c", list + 1, "z"));
+        assert!(store.contains(&ObjectKey::new("ns", "c")), "what is written then counts as they do there");
+        store.get(&key)
+    };
+    assert_eq!(kept(900, "new", 3, 5).as_deref(), Some(&"y"), "another etcd");
+    assert_eq!(kept(900, "old", 850, 860).as_deref(), Some(&"y"), "a backup");
+    assert_eq!(kept(900, "new", 3, 950).as_deref(), Some(&"y"), "another etcd, that has counted further by now");
+    // What was written after the list was taken is not in it.
+    let (store, _) = store();
+    store.replace(vec![object("a", "old", 3, "x")], 3);
+    store.wrote(object("a", "new", 9, "z"));
+    store.replace(vec![object("a", "old", 3, "x")], 8);
+    assert_eq!(store.get(&key).as_deref(), Some(&"z"));
+}

@@ -33,7 +33,7 @@ const LIST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects per page of a list of metadata, where all are kept.
 pub const PAGE_SIZE: u32 = 500;
 /// Objects per page of a list of whole ones. A page is in memory as the server sends it and as it is read, for each of the
-/// lists that begin with the process: with pages of 500, that took more than all that is kept of 10,000 deployments.
+/// lists that begin with the process; what is kept of each object is packed as its page comes in.
 pub const WHOLE_PAGE_SIZE: u32 = 100;
 
 /// What can be watched: a kind behind a guard, or the metadata of one.
@@ -125,13 +125,18 @@ where
         let mut failures = 0;
         loop {
             let listed = self.list(entry).await;
+            // That a list succeeds proves no watch: patience ends with one that works.
             let Some(mut version) = self.settle(entry, listed, &mut failures).await else { continue };
             entry.synced();
             (self.on_fresh)();
             loop {
                 let opened = Instant::now();
                 let ended = match self.follow(entry, &mut version, &mut failures).await {
-                    Ok(End::Expired) => break, // the server no longer knows our version: list again
+                    Ok(End::Expired) => {
+                        // The server no longer knows our version: list again, at once unless the list is as young as that.
+                        failures += u32::from(opened.elapsed() <= self.timing.watch_proof);
+                        break;
+                    }
                     Ok(End::Closed) if opened.elapsed() > self.timing.watch_proof => continue,
                     Ok(End::Closed) => Error::Answer { call: self.call("watch"), why: "it ended at once".into() },
                     Err(error) => error,
@@ -145,13 +150,10 @@ where
         }
     }
 
-    /// Books success or failure of an attempt; after a failure, waits.
+    /// Books the failure of an attempt, and waits after it.
     async fn settle<T>(&self, entry: &Entry, outcome: Result<T, Error>, failures: &mut u32) -> Option<T> {
         match outcome {
-            Ok(value) => {
-                *failures = 0;
-                Some(value)
-            }
+            Ok(value) => Some(value),
             Err(error) => {
                 if matches!(error, Error::Deadline { .. }) {
                     self.connection.renew();
@@ -213,10 +215,11 @@ where
         let mut stream = std::pin::pin!(stream.peekable());
         if *failures > 0 {
             // A server that accepts a watch only to drop it has not recovered: some event, or a moment of quiet, proves it.
-            if let Ok(Some(Err(_)) | None) = tokio::time::timeout(self.timing.watch_proof, stream.as_mut().peek()).await
-            {
+            let first = tokio::time::timeout(self.timing.watch_proof, stream.as_mut().peek()).await;
+            if let Ok(Some(Err(_) | Ok(WatchEvent::Error(_))) | None) = first {
                 return match stream.try_next().await {
                     Err(source) => Err(self.error_of(WatchEnd::Broken(source))),
+                    Ok(Some(WatchEvent::Error(status))) => Err(self.error_said(status)),
                     Ok(_) => Ok(End::Closed),
                 };
             }
@@ -250,13 +253,14 @@ where
                     self.cache.pass(*version);
                 }
                 WatchEvent::Error(status) if status.code == 410 => return Ok(End::Expired),
-                WatchEvent::Error(status) => {
-                    let source = Box::new(kube::Error::Api(status));
-                    return Err(Error::Api { call: self.call("watch"), source });
-                }
+                WatchEvent::Error(status) => return Err(self.error_said(status)),
             }
             entry.fine();
         }
+    }
+
+    fn error_said(&self, status: Box<kube::core::Status>) -> Error {
+        Error::Api { call: self.call("watch"), source: Box::new(kube::Error::Api(status)) }
     }
 
     fn error_of(&self, end: WatchEnd) -> Error {

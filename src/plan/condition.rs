@@ -111,6 +111,16 @@ mod tests {
     }
 
     #[test]
+    fn numbers_in_the_words_of_others_are_no_news() {
+        let same = differs_in_their_numbers_alone;
+        assert!(same("create Secret: dial 10.0.0.1:53211: refused", "create Secret: dial 10.0.0.1:40022: refused"));
+        assert!(!same("create Secret: used 5", "create Secret: used 5"), "nothing differs");
+        assert!(!same("create Secret: a rule", "create Secret: another rule"));
+        assert!(!same("2 of 3: waits", "1 of 3: waits"), "numbers of our own are");
+        assert!(!same("waits 5", "waits 6"));
+    }
+
+    #[test]
     fn messages_have_a_limit() {
         let long =
             Verdict::no(Reason::from("X"), "ü".repeat(5000)).into_condition(&[], "Ready", None, Timestamp::UNIX_EPOCH);

@@ -128,22 +128,18 @@ impl World {
 
     /// The companion of each source: facts as old as the watches are, content as it is when it is read.
     pub(super) fn act_companion(&mut self, seen: &Planes, left: &mut usize) {
-        let all: Vec<WorkloadDeployment> = seen
-            .project
-            .all(Kind::WorkloadDeployment)
-            .into_iter()
-            .filter(|wd: &WorkloadDeployment| wd.name_any() != FOREIGN)
-            .collect();
+        let mut all: Vec<WorkloadDeployment> = seen.project.all(Kind::WorkloadDeployment);
+        all.retain(|wd| wd.name_any() != FOREIGN);
         for data_ref in data_refs() {
-            let refers =
-                |wd: &&WorkloadDeployment| references(&wd.spec.template.spec).iter().any(|r| r.data_ref == data_ref);
+            let refs = |wd: &WorkloadDeployment| references(&wd.spec.template.spec);
+            let refers = |wd: &&WorkloadDeployment| refs(wd).iter().any(|r| r.data_ref == data_ref);
             let sources = sources(&seen.project);
             let wants = |wd: &WorkloadDeployment| {
-                wd.metadata.deletion_timestamp.is_none()
-                    && resolve::wants_companions(&references(&wd.spec.template.spec), NS, Limits::default(), &sources)
+                let stays = wd.metadata.deletion_timestamp.is_none();
+                stays && resolve::wants_companions(&refs(wd), NS, Limits::default(), &sources)
             };
-            let users: Vec<User> =
-                all.iter().filter(refers).map(|wd| User { name: wd.name_any(), wants_copy: wants(wd) }).collect();
+            let user = |wd: &WorkloadDeployment| User { name: wd.name_any(), wants_copy: wants(wd) };
+            let users: Vec<User> = all.iter().filter(refers).map(user).collect();
             let read = |model: &Model, ns: &str| {
                 let object = model.raw(data_ref.kind.into(), ns, &data_ref.name)?;
                 Payload::parse(data_ref.kind, object.to_string().as_bytes())
@@ -174,6 +170,7 @@ impl World {
                 companion: facts.map(Shared::from),
                 leftovers: None,
                 fresh: false,
+                waits: false,
                 reading,
             };
             self.carry_out([Place::Project, Place::Hub], companion::plan(&observed, NOW).steps, left);

@@ -53,6 +53,13 @@ pub(super) struct Companion {
     pub(super) metrics: Metrics,
 }
 
+/// What has become of the content that was offered to the hub, if any was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Offer {
+    Settled,
+    Refused,
+}
+
 /// A deployment that refers to the source.
 type PackedUser = (ObjectKey, Arc<PackedDeployment>);
 
@@ -110,7 +117,7 @@ impl ResolvedKey<'_> {
         } else {
             self.of.watches.watch_sources(self.project);
         }
-        if self.source_state(&users).is_read_first() {
+        if self.source_state(&users, now).is_read_first() {
             reading = self.read_source(now).await?.map_or(Reading::Unknown, Reading::Source);
         }
         let (mut observed, mut plan) = self.decide(&users, reading, now);
@@ -121,38 +128,39 @@ impl ResolvedKey<'_> {
                 return Ok(Next::Await); // gone in between, one or the other: their events enqueue the key
             }
         }
-        let read = match &observed.reading {
-            Reading::Both { version, .. } => Some(version),
-            Reading::Unknown | Reading::Source(_) => None,
-        };
-        self.carry_out(&plan.steps, observed.fresh, read, self.offered(&observed.reading)).await?;
-        Ok(self.source_state(&users).next(self.of.timing.source_retry))
+        if self.carry_out(&observed, &plan, now).await? == Offer::Refused {
+            // Who uses it, and what is left on it, is no matter of its content.
+            (observed, plan) = self.decide(&users, Reading::Unknown, now);
+            self.carry_out(&observed, &plan, now).await?;
+        }
+        Ok(self.source_state(&users, now).next(self.of.timing.source_retry))
     }
 
-    fn source_state(&self, users: &[PackedUser]) -> SourceState {
+    fn source_state(&self, users: &[PackedUser], now: Now) -> SourceState {
         let sources = self.project.sources(self.data_ref.kind);
         let (present, last) = (sources.get(&self.source), sources.last(&self.source));
-        SourceState { used: !users.is_empty(), present, last, failing: sources.is_failing() }
+        let offered_in = sources.offered_in(&self.source, now.instant);
+        SourceState { used: !users.is_empty(), present, last, failing: sources.is_failing(), offered_in }
     }
 
     fn decide(&self, users: &[PackedUser], reading: Reading, now: Now) -> (Observed, Decided) {
-        let observed = self.observe(users, reading);
+        let observed = self.observe(users, reading, now);
         let plan = companion::plan(&observed, now.time);
         record(Companion::NAME, self.key, &observed, now, &plan);
         (observed, plan)
     }
 
     /// Everything that is known about the companion, each object looked up once.
-    fn observe(&self, users: &[PackedUser], reading: Reading) -> Observed {
+    fn observe(&self, users: &[PackedUser], reading: Reading, now: Now) -> Observed {
         let hub = &self.of.hub;
         let companion = hub.companion(&self.hub_namespace, self.data_ref);
-        let copied = self.project.sources(self.data_ref.kind).copy(&self.source);
+        let sources = self.project.sources(self.data_ref.kind);
+        let copied = sources.copy(&self.source);
         let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
-        let offered = self.offered(&reading);
         let user = |(key, deployment): &PackedUser| User {
             name: key.name.to_string(),
-            wants_copy: !deployment.is_deleting() && self.wants_companions(deployment, offered.as_ref()),
+            wants_copy: !deployment.is_deleting() && self.wants_companions(deployment),
         };
         Observed {
             data_ref: self.data_ref.clone(),
@@ -163,6 +171,7 @@ impl ResolvedKey<'_> {
             former_users: companion.as_ref().map(|companion| self.former_users(users, companion)).unwrap_or_default(),
             leftovers: companion.as_ref().and_then(|companion| self.leftovers(companion)),
             fresh: copied.is_some() && copied == stands,
+            waits: sources.offered_in(&self.source, now.instant).is_some(),
             companion: companion.map(Shared::from),
             reading,
         }
@@ -238,7 +247,7 @@ impl ResolvedKey<'_> {
     /// Reads the source and notes what it is. Its content, when it may be copied.
     async fn read_source(&self, now: Now) -> Result<Option<Payload>, Error> {
         let sources = self.project.sources(self.data_ref.kind);
-        let last = sources.last(&self.source);
+        let taken = sources.last(&self.source) == Source::Taken;
         let epoch = sources.begin(&self.source);
         let (reading, payload) = match self.project.plane.read_payload(self.namespace, self.data_ref).await {
             Ok(Some((seen, payload))) => {
@@ -260,41 +269,28 @@ impl ResolvedKey<'_> {
             }
             Err(error) => return Err(error),
         };
-        if last == Source::Taken && payload.is_some() && self.is_taken().await? {
-            return Ok(None);
+        let (mut reading, mut payload) = (reading, payload);
+        if taken && payload.is_some() && self.is_taken().await? {
+            (reading.source, payload) = (Source::Taken, None);
         }
-        let payload = payload.filter(|payload| payload.size() <= self.of.limits.per_object);
-        // What was refused stays so for everybody else until the hub has taken it.
-        if payload.is_none() || !matches!(last, Source::Refused(_)) {
-            self.notify_users(sources.read(&self.source, epoch, reading));
+        self.notify_users(sources.read(&self.source, epoch, reading));
+        let fits = |payload: &Payload| payload.size() <= self.of.limits.per_object;
+        if payload.as_ref().is_some_and(|payload| !fits(payload)) {
+            self.notify_users(sources.accept(&self.source)); // none is to be made: that is what is said of it now
         }
-        Ok(payload)
+        Ok(payload.filter(fits))
     }
 
-    /// What the source is to be taken for in this decision alone: the hub has refused it, and it is offered once more.
-    fn offered(&self, reading: &Reading) -> Option<Source> {
-        let refused = matches!(self.project.sources(self.data_ref.kind).last(&self.source), Source::Refused(_));
-        match reading {
-            Reading::Source(source) | Reading::Both { source, .. } if refused => {
-                Some(Source::Present { size: source.size() })
-            }
-            _ => None,
-        }
-    }
-
-    /// Sends the writes, and notes the version that has the source's content afterwards. `fresh`: whether the companion had
-    /// it before; `read`: the version of it that was compared with the source; `offered`: what the source is once the hub,
-    /// which had refused it, has taken it.
-    async fn carry_out(
-        &self,
-        steps: &[Step<crate::plan::Project, crate::plan::Hub>],
-        fresh: bool,
-        read: Option<&ObjectVersion>,
-        offered: Option<Source>,
-    ) -> Result<(), Error> {
+    /// Sends the writes, and notes the version that has the source's content afterwards.
+    async fn carry_out(&self, observed: &Observed, plan: &Decided, now: Now) -> Result<Offer, Error> {
         let (hub, metrics) = (&self.of.hub.plane, &self.of.metrics);
-        let mut copied = read.cloned();
-        for step in steps {
+        let sources = self.project.sources(self.data_ref.kind);
+        let equal = plan.signals.contains(&Signal::Equal);
+        let mut copied = match &observed.reading {
+            Reading::Both { version, .. } if equal => Some(version.clone()),
+            _ => None,
+        };
+        for step in &plan.steps {
             let write = match step {
                 Step::Local(confirm) => {
                     send(&self.project.plane, confirm, metrics).await?;
@@ -302,36 +298,46 @@ impl ResolvedKey<'_> {
                 }
                 Step::Remote(write) => write,
             };
-            let creates = matches!(write.op, Op::Create { .. });
+            let (creates, brings) = (matches!(write.op, Op::Create { .. }), companion::brings_content(write));
+            let claims = write.object.kind.is_confidential() && !brings;
             let stored = match send(hub, write, metrics).await {
                 Err(error) if creates && error.class() == Class::Conflict && self.is_taken().await? => {
-                    self.note(Source::Taken);
-                    return Ok(());
+                    self.note_taken();
+                    return Ok(Offer::Settled);
                 }
-                Err(error) if error.class() == Class::Invalid && companion::brings_content(write) => {
-                    self.note(Source::Refused(error.to_string()));
-                    return Err(error); // offered again, ever more rarely
+                Err(error) if error.class() == Class::Invalid && brings => {
+                    let (why, retry) = (error.to_string(), self.of.timing.source_retry);
+                    tracing::info!(object = %self.key, %error, "the hub refuses a copy");
+                    self.notify_users(sources.refuse(&self.source, why, now.instant, retry));
+                    return Ok(Offer::Refused);
+                }
+                Err(error) if error.class() == Class::Invalid && claims => {
+                    self.book(copied); // the content is what it is to be, whoever is told to use it
+                    self.notify_users(sources.note_full(&self.source, Some(error.to_string())));
+                    return Err(error);
                 }
                 sent => sent?,
             };
-            if !write.object.kind.is_confidential() {
-                continue;
+            if claims {
+                self.notify_users(sources.note_full(&self.source, None));
             }
-            let brought = companion::brings_content(write);
-            if let Some(taken) = offered.clone().filter(|_| brought) {
-                self.note(taken);
+            if write.object.kind.is_confidential() {
+                copied = stored.filter(|_| brings || observed.fresh || equal);
             }
-            copied = stored.filter(|_| brought || fresh);
         }
-        let Some(copied) = copied else { return Ok(()) };
+        self.book(copied);
+        Ok(Offer::Settled)
+    }
+
+    /// Notes that this version of the companion has what the source has.
+    fn book(&self, copied: Option<ObjectVersion>) {
+        let Some(copied) = copied else { return };
         let sources = self.project.sources(self.data_ref.kind);
         let known = sources.copy(&self.source).map(|copy| copy.uid);
-        let news = known.as_ref() != Some(&copied.uid);
+        let other = known.as_ref() != Some(&copied.uid);
         sources.copied(&self.source, copied);
-        if news {
-            self.notify_users(News::Confirmed);
-        }
-        Ok(())
+        let accepted = sources.accept(&self.source);
+        self.notify_users(if other { News::Confirmed } else { accepted });
     }
 
     /// Whether an object that is no companion holds the name.
@@ -345,11 +351,11 @@ impl ResolvedKey<'_> {
         Ok(found.is_some_and(|found| !ownership::is_companion(&found)))
     }
 
-    /// Notes what has shown of the source by writing its copy.
-    fn note(&self, source: Source) {
+    /// Notes that the companion's name belongs to something else.
+    fn note_taken(&self) {
         let sources = self.project.sources(self.data_ref.kind);
         let epoch = sources.begin(&self.source);
-        let reading = sources::Reading { source, ..Default::default() };
+        let reading = sources::Reading { source: Source::Taken, ..Default::default() };
         self.notify_users(sources.read(&self.source, epoch, reading));
     }
 
@@ -361,18 +367,17 @@ impl ResolvedKey<'_> {
         }
         let users = self.project.deployments.entries_by_index(&source_index(self.namespace, self.data_ref));
         for (key, user) in users {
-            if news == News::Changed && self.wants_companions(&user, None) {
+            if news == News::Changed && self.wants_companions(&user) {
                 self.of.triggers.enqueue_companions_of(self.project, &user.open());
             }
             self.of.triggers.enqueue_federator(self.project, key);
         }
     }
 
-    /// Whether a deployment that refers to the source wants all that it refers to to be copied now, with this source taken
-    /// for what is offered of it.
-    fn wants_companions(&self, user: &PackedDeployment, offered: Option<&Source>) -> bool {
-        let mut sources = self.project.known_sources(self.namespace, user.references());
-        sources.extend(offered.map(|source| (self.data_ref.clone(), source.clone())));
+    /// Whether a deployment that refers to the source wants all that it refers to to be copied now. What the hub refuses is
+    /// offered again, each by itself: no other waits for it.
+    fn wants_companions(&self, user: &PackedDeployment) -> bool {
+        let sources = self.project.read_sources(self.namespace, user.references());
         wants_companions(user.references(), self.namespace, self.of.limits, &sources)
     }
 }

@@ -140,8 +140,8 @@ impl Federator {
         }
     }
 
-    /// What is known of what a deployment refers to; `both`: it and its copy. Of the companions, only what this deployment sees of them: others
-    /// may use them by the thousands.
+    /// What is known of what a deployment refers to; `both`: it and its copy. Of the companions, only what this deployment
+    /// sees of them: others may use them by the thousands.
     fn observe_data(
         &self,
         project: &ProjectCache,
@@ -151,15 +151,16 @@ impl Federator {
         both: [Option<&WorkloadDeployment>; 2],
     ) -> View {
         let user = resolve::user_entry(&place.namespace, &place.name);
-        let sources = project.known_sources(&place.namespace, references);
+        let sources = project.told_sources(&place.namespace, references);
         let promised = both.into_iter().flatten();
         let promised = promised.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
         let data_refs: BTreeSet<DataRef> = sources.keys().cloned().chain(promised).collect();
         let companion = |data_ref: DataRef| {
             let facts = self.hub.companion(hub_namespace, &data_ref)?;
-            let copied = project.sources(data_ref.kind).copy(&ObjectKey::new(&place.namespace, &data_ref.name));
+            let (sources, source) = (project.sources(data_ref.kind), ObjectKey::new(&place.namespace, &data_ref.name));
+            let copied = sources.copy(&source);
             let companion = SharedCompanion::of(&facts, &user, copied.as_ref().map(|copied| &*copied.uid));
-            Some((data_ref, companion))
+            Some((data_ref, SharedCompanion { full: sources.full(&source), ..companion }))
         };
         let companions = data_refs.into_iter().filter_map(companion).collect();
         View { limits: self.limits, sources, companions }

@@ -99,9 +99,9 @@ impl Triggers {
 
 /// Has `act` see the deployments of a change.
 fn opened(change: &Change<'_, PackedDeployment>, act: impl FnOnce(Delta<'_, WorkloadDeployment>)) {
-    let open = |packed: Option<&Arc<PackedDeployment>>| packed.map(|packed| packed.open());
-    let (old, new) = (open(change.old), open(change.new));
-    act(Delta { namespace: &change.key.namespace, name: &change.key.name, old: old.as_ref(), new: new.as_ref() });
+    let Delta { namespace, name, old, new } = delta(change);
+    let (old, new) = (old.map(PackedDeployment::open), new.map(PackedDeployment::open));
+    act(Delta { namespace, name, old: old.as_ref(), new: new.as_ref() });
 }
 
 /// Runs `act` while both live.

@@ -96,14 +96,29 @@ impl ProjectCache {
         self.deployments.get(key).map(|deployment| deployment.open())
     }
 
-    /// What is known of the sources that a deployment of a namespace refers to: what each was when it was last read.
-    pub(super) fn known_sources(&self, namespace: &str, references: &[Reference]) -> BTreeMap<DataRef, Source> {
-        let last = |data_ref: &DataRef| {
-            let source = self.sources(data_ref.kind).last(&ObjectKey::new(namespace, &data_ref.name));
+    /// What is to be said of the sources that a deployment of a namespace refers to: what each was when it was last read,
+    /// and whether the hub takes a copy of it.
+    pub(super) fn told_sources(&self, namespace: &str, references: &[Reference]) -> BTreeMap<DataRef, Source> {
+        self.sources_of(namespace, references, Sources::told)
+    }
+
+    /// What those sources were when they were last read. What the hub refuses of one keeps no other from being copied.
+    pub(super) fn read_sources(&self, namespace: &str, references: &[Reference]) -> BTreeMap<DataRef, Source> {
+        self.sources_of(namespace, references, Sources::last)
+    }
+
+    fn sources_of(
+        &self,
+        namespace: &str,
+        references: &[Reference],
+        of: fn(&Sources, &ObjectKey) -> Source,
+    ) -> BTreeMap<DataRef, Source> {
+        let known = |data_ref: &DataRef| {
+            let source = of(self.sources(data_ref.kind), &ObjectKey::new(namespace, &data_ref.name));
             (data_ref.clone(), source)
         };
         let data_refs = references.iter().map(|reference| &reference.data_ref);
-        data_refs.filter(|data_ref| data_ref.is_valid()).map(last).collect()
+        data_refs.filter(|data_ref| data_ref.is_valid()).map(known).collect()
     }
 
     /// Whether sources are to be watched from now on, and were not before.

@@ -15,7 +15,7 @@ use crate::{
         referenced::{DataRef, SourceKind},
     },
     controllers::{is_silence, record, send, worst},
-    io::{Class, Error, clock::Now, list, store::ObjectKey, watch::Metadata},
+    io::{Class, Error, clock::Now, list, packed, store::ObjectKey, watch::Metadata},
     metrics::Metrics,
     plan::{
         Hub, Kind, Object, Write,
@@ -66,6 +66,7 @@ impl Sweeper {
             self.triggers.enqueue_deleting();
             self.triggers.enqueue_quarantined();
             self.triggers.enqueue(HubWork::Asked(None));
+            packed::clean();
             self.once(&mut memory).await;
         }
     }

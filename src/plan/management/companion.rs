@@ -102,6 +102,9 @@ pub struct Observed {
     pub leftovers: Option<Leftovers>,
     /// Whether the companion has been seen to have what the source has.
     pub fresh: bool,
+    /// Whether the hub has refused what the source has, and is not to be asked again yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub waits: bool,
     /// What has been read for this decision. A recorded snapshot comes without it, for it shows no content.
     #[serde(skip_deserializing)]
     pub reading: Reading,
@@ -118,29 +121,46 @@ pub struct SourceState {
     pub last: Source,
     /// Whether its watch fails, so that changes go unnoticed.
     pub failing: bool,
+    /// For how long what the hub has refused of it is not offered again.
+    pub offered_in: Option<Duration>,
 }
 
 impl SourceState {
-    /// Whether it is read before anything is decided. What the hub has refused is offered again: the refusal may have been a
-    /// rule there that has changed since.
+    /// Whether it is read before anything is decided.
     pub fn is_read_first(&self) -> bool {
         let known = matches!(self.present, Source::Absent | Source::Present { .. });
         self.used && (self.failing || !known)
     }
 
     /// When to look again, where no event of the source itself can be relied on: that it may be read now, or that its
-    /// companion's place is free.
+    /// companion's place is free, or that the hub takes now what it has refused.
     pub fn next(&self, retry: Duration) -> Next {
         let waits = self.failing || matches!(self.last, Source::Unauthorized(_) | Source::Taken);
-        if self.used && waits { Next::After(retry) } else { Next::Await }
+        let wait = waits.then_some(retry).into_iter().chain(self.offered_in).min();
+        wait.filter(|_| self.used).map_or(Next::Await, Next::After)
     }
 }
+
+/// How long what the hub has refused so many times is not offered again. Most refusals last until somebody changes the
+/// source or a rule of the hub, and each offer is a read and a write.
+pub fn offer_pause(times: u32, retry: Duration) -> Duration {
+    retry.saturating_mul(2_u32.saturating_pow(times.saturating_sub(1).min(16))).min(LONGEST_OFFER_PAUSE.max(retry))
+}
+
+/// Longest pause between two offers: a rule that has changed is found as late as what sweeps find.
+const LONGEST_OFFER_PAUSE: Duration = Duration::from_mins(5);
+
+/// How many users a companion is made with; the others follow by themselves, for the list of them all may be longer than the
+/// hub takes, and then there would be no companion.
+const FIRST_USERS: usize = 32;
 
 /// What the controller is to do beside the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// Read the source, and the companion when there is one, and ask again.
     Read,
+    /// The companion, at the version that was read, has what the source has.
+    Equal,
 }
 
 /// What is decided about one companion.
@@ -157,7 +177,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     let wanted = observed.users.iter().any(|user| user.wants_copy);
     let Some(companion) = observed.companion.as_deref() else {
         return match &observed.reading {
-            _ if !wanted || !observed.hub_namespace_lives => Plan::nothing(),
+            _ if !wanted || observed.waits || !observed.hub_namespace_lives => Plan::nothing(),
             Reading::Unknown => read(),
             Reading::Source(source) | Reading::Both { source, .. } => {
                 Plan::writes(vec![Step::Remote(create(observed, source))])
@@ -183,33 +203,31 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         steps.extend(release);
         return Plan::writes(steps);
     }
-    let metadata = metadata(companion, &users, released.is_some_and(|leftovers| leftovers.on_companion));
-    if !metadata.is_empty() {
-        // A write of its own, and the first: whether the hub takes the content is no matter of who uses it. What is left of
-        // the decision its event brings.
-        let patch = json!({ "metadata": metadata });
-        steps.push(Step::Remote(Write::amend_version(manager::COMPANION, object(observed), patch, &version)));
-        steps.extend(release);
-        return Plan::writes(steps);
-    }
-    if wanted && !observed.fresh {
+    let is_due = wanted && !observed.fresh && !observed.waits;
+    if is_due {
         let Reading::Both { source, version: seen, companion: content } = &observed.reading else { return read() };
         if *seen != version {
             return Plan::nothing(); // the watch is behind: who uses it now will be known with its next event
         }
+        // Content first, and alone: it is not to wait while users come and go, or for a list that takes no more of them. What
+        // is left of the decision its event brings.
         let change = content.patch_to(source);
         if !content.can_become(source) && (!change.is_empty() || content != source) {
             // Immutable, or of another type: nothing but a new one can have the new content.
-            steps.push(Step::Remote(Write::delete_version(object(observed), version)));
-            return Plan::writes(steps);
+            return Plan::writes(vec![Step::Remote(Write::delete_version(object(observed), version))]);
         }
         if !change.is_empty() {
-            let patch = Value::Object(change);
-            steps.push(Step::Remote(Write::amend_version(manager::COMPANION, object(observed), patch, &version)));
+            let write = Write::amend_version(manager::COMPANION, object(observed), Value::Object(change), &version);
+            return Plan::writes(vec![Step::Remote(write)]);
         }
     }
+    let metadata = metadata(companion, &users, released.is_some_and(|leftovers| leftovers.on_companion));
+    if !metadata.is_empty() {
+        let patch = json!({ "metadata": metadata });
+        steps.push(Step::Remote(Write::amend_version(manager::COMPANION, object(observed), patch, &version)));
+    }
     steps.extend(release);
-    Plan::writes(steps)
+    Plan::writes(steps).with(is_due.then_some(Signal::Equal))
 }
 
 /// Whether a write brings content, and not only what is said about it: of that alone can a refusal say that the source
@@ -237,6 +255,7 @@ fn object(observed: &Observed) -> Object {
 fn create(observed: &Observed, source: &Payload) -> Write<Hub> {
     let users = observed.users.iter().filter(|user| user.wants_copy);
     let users: BTreeSet<String> = users.map(|user| resolve::user_entry(&observed.namespace, &user.name)).collect();
+    let users: BTreeSet<String> = users.into_iter().take(FIRST_USERS).collect();
     let mut body = Value::Object(source.fields());
     body["metadata"] = json!({
         "labels": { label::REFERENCED_DATA: "true" },

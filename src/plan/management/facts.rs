@@ -311,6 +311,9 @@ pub struct SharedCompanion {
     pub created: Option<Timestamp>,
     /// Whether the deployment stands in `referenced-by`, and the companion stays.
     pub used: bool,
+    /// Why `referenced-by` takes no more names, in the words of the hub's API server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full: Option<String>,
     /// Whether it has been seen to have what its source has now.
     pub fresh: bool,
     /// Name of the PropagationPolicy that claims it.
@@ -330,6 +333,7 @@ impl SharedCompanion {
             version: facts.version.clone(),
             created: facts.created,
             used: facts.is_used_by(user),
+            full: None,
             fresh: copied == Some(&*facts.uid),
             policy: facts.policy.clone(),
             cluster_policy: facts.cluster_policy.clone(),

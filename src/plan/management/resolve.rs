@@ -259,7 +259,13 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
                 let all: BTreeSet<DataRef> = wanted.into_iter().chain(kept).collect();
                 data.expected = Some(all.into_iter().collect());
             } else {
-                data.trouble = Some(Verdict::no(Reason::Resolving, format!("copying {} to the hub", list(&missing))));
+                let mut message = format!("copying {} to the hub", list(&missing));
+                let companions = missing.iter().filter_map(|data_ref| Some((data_ref, view.companions.get(data_ref)?)));
+                let mut full = companions.filter(|(_, companion)| !companion.used);
+                if let Some((data_ref, why)) = full.find_map(|(of, companion)| Some((of, companion.full.as_ref()?))) {
+                    message = format!("{message}; the list of those that use {data_ref} takes no more of them: {why}");
+                }
+                data.trouble = Some(Verdict::no(Reason::Resolving, message));
                 data.expected = held(kept);
             }
         }

@@ -120,6 +120,48 @@ fn the_promise_is_made_when_every_companion_is_in_place_and_kept_while_it_is_nee
     assert_eq!(texts(orphaned.expected.as_ref()), ["ConfigMap/a", "Secret/b"], "copies stay");
 }
 
+/// Found by reading: nobody was told why a companion that thousands use was never promised to the next one.
+#[test]
+fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
+    let of = deployment(&json!([{ "secretRef": { "name": "b" } }]), &json!({}));
+    let said = |user: &str| {
+        let users = Some([user_entry("shop", user)].into());
+        let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
+        let full = Some("annotations are too long".into());
+        let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, "shop/wd", Some("c")) };
+        let (sources, companions) =
+            ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
+        data(&of, &View { limits: Limits::default(), sources, companions }).trouble.map(|trouble| trouble.message)
+    };
+    let told = said("another").unwrap();
+    assert!(
+        told.ends_with("the list of those that use Secret/b takes no more of them: annotations are too long"),
+        "{told}"
+    );
+    assert_eq!(said("wd"), None, "who stands in it has his place");
+}
+
+/// Found by reading: two that the hub refused waited for each other.
+#[test]
+fn what_one_source_is_refused_for_keeps_no_other_from_being_offered() {
+    let of = deployment(&json!([{ "secretRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]), &json!({}));
+    let sources = crate::io::sources::Sources::default();
+    let (start, mut read, mut told) = (crate::timing::some_moment(), BTreeMap::new(), BTreeMap::new());
+    for name in ["a", "b"] {
+        let key = crate::io::store::ObjectKey::new("shop", name);
+        let epoch = sources.begin(&key);
+        sources.read(&key, epoch, crate::io::sources::Reading { source: present(1), ..Default::default() });
+        sources.refuse(&key, "a rule".into(), start, std::time::Duration::from_secs(10));
+        read.insert(DataRef::secret(name), sources.last(&key));
+        told.insert(DataRef::secret(name), sources.told(&key));
+    }
+    let references = references(&of.spec.template.spec);
+    assert!(wants_companions(&references, "shop", Limits::default(), &read));
+    let said = resolve(&references, "shop", Limits::default(), &told);
+    let Resolution::Refused(refusal) = said else { panic!("{said:?}") };
+    assert!(refusal.reason == "SourceRefused" && refusal.message.contains("Secret b"), "{refusal:?}");
+}
+
 #[test]
 fn what_a_tenant_writes_into_the_annotation_is_believed_only_where_the_companion_says_the_same() {
     let forged = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/of-somebody-else"]"# });

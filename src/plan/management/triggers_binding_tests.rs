@@ -35,8 +35,14 @@ fn a_binding_concerns_its_template_its_city_and_the_parents_that_see_something_e
     let web_changes = |old, new| HubChange::Binding(changed(ours, old, new));
     let db_changes = |old, new| HubChange::Binding(changed("db-secret", old, new));
     let placed = || vec![wrote(), on("dfw"), migrating(), of_web()];
+    let asked = || [placed(), vec![HubWork::Asked(Some(("ns-1".into(), "web".into())))]].concat();
     table([
-        ("a deployment's is new", web_changes(None, Some(&web)), placed()),
+        ("a deployment's is new", web_changes(None, Some(&web)), asked()),
+        (
+            "it goes to another cluster: a cell there may ask for what the former one wrote back",
+            web_changes(Some(&web), Some(&BindingFacts { clusters: vec!["b".into()], ..web.clone() })),
+            asked(),
+        ),
         ("nothing", web_changes(Some(&web), Some(&web)), vec![]),
         ("nothing but its version", web_changes(Some(&web), Some(&newer)), vec![wrote()]),
         (

@@ -32,6 +32,11 @@ pub(super) fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork
         work.extend(delta.both().flat_map(BindingFacts::cities).map(|city| HubWork::Policy(namespace(), city)));
         work.insert(HubWork::MigratingPolicies(namespace()));
     }
+    let bound = |facts: &BindingFacts| (facts.clusters.clone(), facts.terminating);
+    let moved = delta.old.map(bound) != delta.new.map(bound);
+    if let (true, Template::Deployment(name)) = (moved, Template::of_binding(delta.name)) {
+        work.insert(HubWork::Asked(Some((namespace(), name))));
+    }
     for name in parents_that_see_news(delta).into_iter().chain([delta.name]) {
         if let Template::Deployment(name) = Template::of_binding(name) {
             work.insert(original(delta.namespace, &name));
