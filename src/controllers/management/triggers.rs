@@ -145,7 +145,7 @@ impl Triggers {
             }
             HubWork::ClaimedCompanion(namespace, data_ref) => {
                 let facts = self.hub.companion(&namespace, &data_ref);
-                if facts.is_some_and(|facts| facts.policy.is_some() || facts.cluster_policy.is_some()) {
+                if facts.is_some_and(|facts| facts.is_claimed()) {
                     self.enqueue_companion(data_ref.kind, &ObjectKey::new(&namespace, &data_ref.name));
                 }
             }
@@ -178,10 +178,7 @@ impl Triggers {
                 self.queues.projector.add(key);
             }
             HubWork::Asked(of) => {
-                let index = of.map_or(Index::Asked, |(namespace, name)| Index::AskedOf(namespace, name));
-                for instance in self.hub.instances.by_index(&index) {
-                    self.enqueue_projection(&instance);
-                }
+                self.enqueue_hub_instances(&of.map_or(Index::Asked, |(of, name)| Index::AskedOf(of, name)));
             }
             HubWork::Release(namespace, name) => self.quarantine.remove(&ObjectKey::new(&namespace, &name)),
             HubWork::Clusters => self.queues.clusters.notify_one(),

@@ -141,27 +141,6 @@ fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
     assert_eq!(said("wd"), None, "who stands in it has his place");
 }
 
-/// Found by reading: two that the hub refused waited for each other.
-#[test]
-fn what_one_source_is_refused_for_keeps_no_other_from_being_offered() {
-    let of = deployment(&json!([{ "secretRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]), &json!({}));
-    let sources = crate::io::sources::Sources::default();
-    let (start, mut read, mut told) = (crate::timing::some_moment(), BTreeMap::new(), BTreeMap::new());
-    for name in ["a", "b"] {
-        let key = crate::io::store::ObjectKey::new("shop", name);
-        let epoch = sources.begin(&key);
-        sources.read(&key, epoch, crate::io::sources::Reading { source: present(1), ..Default::default() });
-        sources.refuse(&key, "a rule".into(), start, std::time::Duration::from_secs(10));
-        read.insert(DataRef::secret(name), sources.last(&key));
-        told.insert(DataRef::secret(name), sources.told(&key));
-    }
-    let references = references(&of.spec.template.spec);
-    assert!(wants_companions(&references, "shop", Limits::default(), &read));
-    let said = resolve(&references, "shop", Limits::default(), &told);
-    let Resolution::Refused(refusal) = said else { panic!("{said:?}") };
-    assert!(refusal.reason == "SourceRefused" && refusal.message.contains("Secret b"), "{refusal:?}");
-}
-
 #[test]
 fn what_a_tenant_writes_into_the_annotation_is_believed_only_where_the_companion_says_the_same() {
     let forged = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/of-somebody-else"]"# });

@@ -19,6 +19,7 @@ fn a_binding_concerns_its_template_its_city_and_the_parents_that_see_something_e
     let web = BindingFacts { policy: claimed.clone(), ..of(Template::Deployment("web".into()), &[]) };
     let newer = BindingFacts { version: "2".into(), ..web.clone() };
     let answered = BindingFacts { propagates: true, distributed: true, dependencies: Some(vec![]), ..web.clone() };
+    let away = BindingFacts { clusters: vec!["b".into()], ..web.clone() };
     let ours = "web-workloaddeployment";
     let companion = |parents: &[&str]| of(Template::Companion(DataRef::secret("db")), parents);
     let (secret, moved) = (companion(&[ours]), companion(&["api-workloaddeployment", "theirs-deployment"]));
@@ -38,11 +39,7 @@ fn a_binding_concerns_its_template_its_city_and_the_parents_that_see_something_e
     let asked = || [placed(), vec![HubWork::Asked(Some(("ns-1".into(), "web".into())))]].concat();
     table([
         ("a deployment's is new", web_changes(None, Some(&web)), asked()),
-        (
-            "it goes to another cluster: a cell there may ask for what the former one wrote back",
-            web_changes(Some(&web), Some(&BindingFacts { clusters: vec!["b".into()], ..web.clone() })),
-            asked(),
-        ),
+        ("it goes to another cluster: a cell there may ask for it", web_changes(Some(&web), Some(&away)), asked()),
         ("nothing", web_changes(Some(&web), Some(&web)), vec![]),
         ("nothing but its version", web_changes(Some(&web), Some(&newer)), vec![wrote()]),
         (
