@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use super::store::{Cache, Incoming, ObjectKey};
+use super::store::{Cache, Incoming, Listed, ObjectKey};
 use crate::plan::{ObjectVersion, management::resolve::Source};
 
 /// The sources of one kind in one project.
@@ -133,12 +133,16 @@ impl Sources {
     }
 
     /// The watch says that a source is at this version now, or gone (`None`).
-    fn changed(&self, key: &ObjectKey, now: Option<(&str, u64)>) {
+    /// `complete`: a complete list says so, in which nothing is older than what has been read, unless the server has been given
+    /// another history.
+    fn changed(&self, key: &ObjectKey, now: Option<(&str, u64)>, complete: bool) {
         {
             let mut entries = self.entries();
             let Some(entry) = entries.get_mut(key) else { return };
             let known = match (&entry.reading, now) {
-                (Some((_, reading)), Some((uid, version))) => reading.uid == uid && reading.version >= version,
+                (Some((_, reading)), Some((uid, version))) => {
+                    reading.uid == uid && (reading.version == version || reading.version > version && !complete)
+                }
                 (Some((_, reading)), None) => reading.source == Source::Absent,
                 (None, _) => false,
             };
@@ -158,21 +162,30 @@ impl Cache<()> for Sources {
         self.entries().contains_key(key)
     }
 
+    fn contains(&self, key: &ObjectKey) -> bool {
+        self.entries().contains_key(key)
+    }
+
+    /// Nothing is deleted because a source is missing: what was copied of it stays where it is.
+    fn compare(&self, _: &[Incoming<()>], _: u64) -> Listed {
+        Listed::default()
+    }
+
     fn replace(&self, objects: Vec<Incoming<()>>, _: u64) {
         let listed: HashMap<&ObjectKey, (&str, u64)> =
             objects.iter().map(|object| (&object.key, (object.uid.as_str(), object.version))).collect();
         let keys: Vec<ObjectKey> = self.entries().keys().cloned().collect();
         for key in keys {
-            self.changed(&key, listed.get(&key).copied());
+            self.changed(&key, listed.get(&key).copied(), true);
         }
     }
 
     fn observe(&self, object: Incoming<()>) {
-        self.changed(&object.key, Some((&object.uid, object.version)));
+        self.changed(&object.key, Some((&object.uid, object.version)), false);
     }
 
     fn forget(&self, key: &ObjectKey, _: &str) {
-        self.changed(key, None);
+        self.changed(key, None, false);
     }
 
     fn pass(&self, _: u64) {}

@@ -1,12 +1,12 @@
 //! The cache behind a watch: what decisions need of each object, found by name or by index.
 //!
 //! It takes the answers to our own writes as well, so that a reconcile never judges an object older than its own last
-//! write. Versions only ever go forward; an answer that the watch has already passed is dropped.
+//! write. Versions only ever go forward; an answer that the watch has already passed is dropped. A complete list that is older
+//! than what was seen is another history (an etcd restored from a backup): nothing of what is kept is true any more.
 
 use std::{
     borrow::Borrow,
     collections::{BTreeSet, HashMap},
-    fmt,
     hash::Hash,
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
@@ -14,88 +14,31 @@ use std::{
     },
 };
 
-use kube::{Resource, ResourceExt};
+pub use super::cache::{Cache, Change, Incoming, Listed, ObjectKey};
 
-/// Namespace and name of an object; the namespace is empty when it is cluster-scoped.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectKey {
-    /// Its namespace.
-    pub namespace: Arc<str>,
-    /// Its name.
-    pub name: Arc<str>,
-}
-
-impl ObjectKey {
-    /// A key from its parts.
-    pub fn new(namespace: &str, name: &str) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The key of `object`.
-    pub fn of<K: Resource>(object: &K) -> Self {
-        Self::new(object.meta().namespace.as_deref().unwrap_or_default(), &object.name_any())
-    }
-}
-
-impl fmt::Display for ObjectKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
-    }
-}
-
-/// One object as it came in.
-pub struct Incoming<V> {
-    /// Its key.
-    pub key: ObjectKey,
-    /// Its uid.
-    pub uid: String,
-    /// Its resourceVersion, as a number; 0 when the server's are none.
-    pub version: u64,
-    /// What is kept of it. `None` when it could not be read: it is there, but what it says is unknown.
-    pub value: Option<V>,
-}
-
-impl<V> Incoming<V> {
-    /// The frame of `object`, around what is kept of it.
-    pub fn new<K: Resource>(object: &K, value: Option<V>) -> Self {
-        Self {
-            key: ObjectKey::of(object),
-            uid: object.uid().unwrap_or_default(),
-            version: object.resource_version().and_then(|v| v.parse().ok()).unwrap_or(0),
-            value,
-        }
-    }
-}
-
-/// What changed: before and after.
-pub struct Change<'a, V> {
-    /// Whose.
-    pub key: &'a ObjectKey,
-    /// What was known before.
-    pub old: Option<&'a Arc<V>>,
-    /// What is known now.
-    pub new: Option<&'a Arc<V>>,
-}
-
-/// Where a watch puts what it brings.
-pub trait Cache<V>: Send + Sync {
-    /// Whether anything is kept of the object with this key; what is not, is dropped at once.
-    fn wants(&self, key: &ObjectKey) -> bool;
-    /// A complete list at `version`.
-    fn replace(&self, objects: Vec<Incoming<V>>, version: u64);
-    /// The watch delivered this object.
-    fn observe(&self, object: Incoming<V>);
-    /// The object with this uid is gone.
-    fn forget(&self, key: &ObjectKey, uid: &str);
-    /// The watch has delivered everything up to this version.
-    fn pass(&self, version: u64);
-    /// The watch works, or does not.
-    fn set_live(&self, live: bool);
+/// How an object came in.
+#[derive(Clone, Copy)]
+enum Origin {
+    Watch,
+    /// In a complete list of this version; `another_history`: see [`Listed`].
+    List {
+        version: u64,
+        another_history: bool,
+    },
+    OwnWrite,
 }
 
 impl<V: Send + Sync, I: IndexValue> Cache<V> for Store<V, I> {
     fn wants(&self, key: &ObjectKey) -> bool {
         (self.wants)(key)
+    }
+
+    fn contains(&self, key: &ObjectKey) -> bool {
+        Self::contains(self, key)
+    }
+
+    fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
+        Self::compare(self, objects, version)
     }
 
     fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
@@ -274,16 +217,37 @@ impl<V, I: IndexValue> Store<V, I> {
         inner.unreadable.iter().filter(|key| &*key.namespace == namespace).map(|key| key.name.clone()).collect()
     }
 
+    /// What a complete list at `version` will change beside the objects in it.
+    pub fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
+        let inner = self.read();
+        let another_history = version > 0 && version < inner.passed;
+        let listed: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
+        // What we wrote after the list was taken is not in it, and is there all the same.
+        let gone = |slot: &Slot<V>| another_history || slot.version <= version;
+        let missing = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && gone(slot));
+        let missing = missing.map(|(key, _)| key.clone()).collect();
+        Listed { another_history, known: inner.entries.len(), missing }
+    }
+
     /// A complete list at `version`: takes it all over, and calls the listener for every difference, so that it learns of
     /// deletions that no event brought.
     pub fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
+        let another_history = {
+            let mut inner = self.write();
+            let another_history = version > 0 && version < inner.passed;
+            if another_history {
+                inner.passed = 0;
+            }
+            another_history
+        };
         let listed: BTreeSet<ObjectKey> = objects.iter().map(|o| o.key.clone()).collect();
         for object in objects {
-            self.take(object, true);
+            self.take(object, Origin::List { version, another_history });
         }
         let vanished: Vec<(ObjectKey, String)> = {
             let inner = self.read();
-            let gone = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && slot.version <= version);
+            let gone = |slot: &Slot<V>| another_history || slot.version <= version;
+            let gone = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && gone(slot));
             gone.map(|(key, slot)| (key.clone(), slot.uid.clone())).collect()
         };
         for (key, uid) in vanished {
@@ -296,12 +260,12 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// The watch delivered this object.
     pub fn observe(&self, object: Incoming<V>) {
-        self.take(object, true);
+        self.take(object, Origin::Watch);
     }
 
     /// Our own write was answered with this object.
     pub fn wrote(&self, object: Incoming<V>) {
-        self.take(object, false);
+        self.take(object, Origin::OwnWrite);
     }
 
     /// The object with this uid is gone.
@@ -325,17 +289,29 @@ impl<V, I: IndexValue> Store<V, I> {
         inner.passed = inner.passed.max(version);
     }
 
-    fn take(&self, object: Incoming<V>, from_watch: bool) {
+    fn take(&self, object: Incoming<V>, origin: Origin) {
         let Incoming { key, uid, version, value } = object;
         let value = value.map(Arc::new);
         let (old, readable) = {
             let mut inner = self.write();
-            if from_watch {
-                inner.passed = inner.passed.max(version);
-            } else if version <= inner.passed {
-                return; // the watch is past it, and may even have seen it deleted
+            match origin {
+                Origin::Watch => inner.passed = inner.passed.max(version),
+                Origin::OwnWrite if version <= inner.passed => return, // the watch is past it, and may have seen it deleted
+                Origin::OwnWrite => {}
+                // At its version, a complete list has the newest of everything: what is newer here, and not newer than the
+                // list, is of another history.
+                Origin::List { version: of_list, another_history } => {
+                    let newer = |slot: &Slot<V>| slot.version > of_list && !another_history;
+                    let same = |slot: &Slot<V>| slot.uid == uid && slot.version == version && version > 0;
+                    if inner.entries.get(&key).is_some_and(|slot| newer(slot) || same(slot)) {
+                        return;
+                    }
+                }
             }
-            if inner.entries.get(&key).is_some_and(|slot| slot.uid == uid && slot.version >= version && version > 0) {
+            let listed = matches!(origin, Origin::List { .. });
+            if !listed
+                && inner.entries.get(&key).is_some_and(|slot| slot.uid == uid && slot.version >= version && version > 0)
+            {
                 return;
             }
             let readable = value.is_some() && inner.becomes_readable(&key);

@@ -24,12 +24,14 @@ use super::{
     feed::pruned,
     health::{Entry, Health},
     queue::backoff,
-    store::{Cache, Incoming, ObjectKey},
+    store::{Cache, Incoming, Listed, ObjectKey},
 };
 use crate::{metrics::Metrics, timing::Timing};
 
 /// Longest wait for one page of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much sooner than it was asked to a server ends a watch call.
+const EARLY: Duration = Duration::from_secs(1);
 /// Objects per page of a list, where all are kept.
 pub const PAGE_SIZE: u32 = 500;
 
@@ -72,6 +74,9 @@ where
 /// The metadata of an object, whatever its kind.
 pub type Metadata = PartialObjectMeta<DynamicObject>;
 
+/// Whom a watch tells what a complete list of a kind has changed.
+pub type OnListed = Arc<dyn Fn(&str, &Listed) + Send + Sync>;
+
 /// What a watch needs to run.
 pub struct Watch<W: Watched, V> {
     /// The kind of the objects, as far as their type does not say it.
@@ -90,6 +95,8 @@ pub struct Watch<W: Watched, V> {
     pub cache: Arc<dyn Cache<V>>,
     /// Called after each complete list, and when a failing watch works again: whoever failed meanwhile may try now.
     pub on_fresh: Arc<dyn Fn() + Send + Sync>,
+    /// Called with each complete list, before and after it is taken over.
+    pub on_listed: OnListed,
     /// Objects per page of a list: few where hardly any of them are kept.
     pub page: u32,
     /// Whether this is one tenant's among many, see [`Health::tenant_watch`].
@@ -125,14 +132,34 @@ where
             let Some(mut version) = self.settle(entry, listed, &mut failures).await else { continue };
             entry.synced();
             (self.on_fresh)();
+            // Whether the server may have been given another history since: it serves a watch from a version of the future
+            // without a word, and from then on that watch is silent for ever.
+            let mut doubtful = false;
             loop {
+                if doubtful {
+                    match self.is_rewound(version).await {
+                        Ok(true) => break,
+                        Ok(false) => doubtful = false,
+                        Err(error) => {
+                            self.settle::<()>(entry, Err(error), &mut failures).await;
+                            continue;
+                        }
+                    }
+                }
                 let opened = Instant::now();
                 let ended = match self.follow(entry, &mut version, &mut failures).await {
                     Ok(End::Expired) => break, // the server no longer knows our version: list again
                     Ok(End::Closed) if opened.elapsed() > self.timing.watch_proof => continue,
-                    Ok(End::Closed) => Error::Answer { call: self.call("watch"), why: "it ended at once".into() },
+                    Ok(End::Cut) if opened.elapsed() > self.timing.watch_proof => {
+                        doubtful = true;
+                        continue;
+                    }
+                    Ok(End::Closed | End::Cut) => {
+                        Error::Answer { call: self.call("watch"), why: "it ended at once".into() }
+                    }
                     Err(error) => error,
                 };
+                doubtful = true;
                 self.settle::<()>(entry, Err(ended), &mut failures).await;
             }
         }
@@ -188,10 +215,31 @@ where
                 params = params.continue_token(&token);
             } else {
                 let version = number(page.metadata.resource_version.as_deref());
+                // Before anybody acts on what is missing; and once more when it is, for nobody must take it for back meanwhile.
+                let listed = self.cache.compare(&objects, version);
+                self.report(&listed);
                 self.cache.replace(objects, version);
+                (self.on_listed)(&W::plural(&self.kind), &listed);
                 return Ok(version);
             }
         }
+    }
+
+    /// Whether the server is at an older version than this one. A server that was started anew may have been given the state
+    /// of a backup.
+    async fn is_rewound(&self, version: u64) -> Result<bool, Error> {
+        let params = ListParams::default().labels(&self.selector).limit(1);
+        let page = deadline(super::REQUEST_TIMEOUT, || self.call("list"), self.api().list_metadata(&params)).await?;
+        let now = number(page.metadata.resource_version.as_deref());
+        Ok(now > 0 && now < version)
+    }
+
+    fn report(&self, listed: &Listed) {
+        let (kind, place) = (W::plural(&self.kind), &self.place);
+        if listed.another_history {
+            tracing::warn!(kind = %kind, place, "the server has been given another history: everything is judged anew");
+        }
+        (self.on_listed)(&kind, listed);
     }
 
     async fn follow(&self, entry: &Entry, version: &mut u64, failures: &mut u32) -> Result<End, Error> {
@@ -202,6 +250,7 @@ where
             .max(1);
         let params = WatchParams::default().labels(&self.selector).timeout(seconds);
         let from = version.to_string();
+        let ends = Instant::now() + Duration::from_secs(seconds.into()).saturating_sub(EARLY);
         let stream = deadline(super::REQUEST_TIMEOUT, || self.call("watch"), self.api().watch(&params, &from)).await?;
         let mut stream = std::pin::pin!(stream.peekable());
         if *failures > 0 {
@@ -210,7 +259,7 @@ where
             {
                 return match stream.try_next().await {
                     Err(source) => Err(self.error_of(WatchEnd::Broken(source))),
-                    Ok(_) => Ok(End::Closed),
+                    Ok(_) => Ok(End::Cut),
                 };
             }
             *failures = 0;
@@ -224,7 +273,7 @@ where
             let Some(event) =
                 next(&mut stream, self.timing.watch_silence).await.map_err(|error| self.error_of(error))?
             else {
-                return Ok(End::Closed);
+                return Ok(if Instant::now() < ends { End::Cut } else { End::Closed });
             };
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -285,7 +334,10 @@ where
 
 /// Why a watch call ended without an error.
 enum End {
+    /// Its time was over.
     Closed,
+    /// Before its time: the server goes, or what is between.
+    Cut,
     Expired,
 }
 
@@ -307,79 +359,5 @@ fn number(version: Option<&str>) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use k8s_openapi::api::core::v1::Namespace;
-    use tokio::{
-        io::{AsyncReadExt, AsyncWriteExt},
-        net::TcpListener,
-    };
-
-    use super::*;
-    use crate::io::store::Store;
-
-    /// An API server that lists nothing and ends every watch at once; it counts the watches.
-    async fn server(watches: Arc<AtomicUsize>) -> Connection {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
-        tokio::spawn(async move {
-            loop {
-                let (mut stream, _) = listener.accept().await.unwrap();
-                let watches = watches.clone();
-                tokio::spawn(async move {
-                    let mut request = vec![0; 4096];
-                    let n = stream.read(&mut request).await.unwrap_or(0);
-                    let watch = String::from_utf8_lossy(&request[..n]).contains("watch=true");
-                    watches.fetch_add(usize::from(watch), Ordering::SeqCst);
-                    let list = r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"5"},"items":[]}"#;
-                    let body = if watch { "" } else { list };
-                    let head = format!(
-                        "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-                        body.len()
-                    );
-                    let _ = stream.write_all((head + body).as_bytes()).await;
-                });
-            }
-        });
-        let mut config = kube::Config::new(url.parse().unwrap());
-        config.default_retry = false;
-        Connection::new(config).unwrap()
-    }
-
-    #[tokio::test]
-    async fn a_server_that_ends_every_watch_at_once_makes_no_hot_loop_and_is_reported() {
-        let watches = Arc::new(AtomicUsize::new(0));
-        let health = Health::default();
-        let stop = CancellationToken::new();
-        let store = Arc::new(Store::<()>::new(|_, (): &()| Vec::new()));
-        let watch = Watch::<PartialObjectMeta<Namespace>, ()> {
-            kind: (),
-            connection: server(watches.clone()).await,
-            place: "stub".into(),
-            plane: "hub",
-            selector: String::new(),
-            keep: |_| (),
-            cache: store.clone(),
-            on_fresh: Arc::new(|| ()),
-            page: PAGE_SIZE,
-            tenant: false,
-            health: health.clone(),
-            metrics: Metrics::default(),
-            timing: Timing::default(),
-        };
-        watch.start(stop.clone());
-        let began = Instant::now();
-        while watches.load(Ordering::SeqCst) < 5 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        // Four pauses: 0.125, 0.25, 0.5 and 1 s at the least.
-        assert!(began.elapsed() > Duration::from_millis(1800), "{:?}", began.elapsed());
-        assert!(store.is_synced());
-        assert_eq!(
-            health.waiting(),
-            ["namespaces in stub: watch namespaces in stub: unexpected answer: it ended at once"]
-        );
-        stop.cancel();
-    }
-}
+#[path = "watch_tests.rs"]
+mod tests;

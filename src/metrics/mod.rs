@@ -11,8 +11,8 @@ use prometheus_client::{
 };
 
 use self::families::{
-    AssumedLabel, BlockedReason, Controller, Families, Namespace, PhaseLabel, Queue, Reason, ReasonChange, Reconcile,
-    ReconcileError, State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
+    AssumedLabel, BlockedReason, Controller, Families, Namespace, PhaseLabel, PlaneLabel, Queue, Reason, ReasonChange,
+    Reconcile, ReconcileError, State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
 };
 
 /// A worker that has something to do, as long as this lives.
@@ -223,6 +223,12 @@ impl Metrics {
     /// A binding without its companion was removed.
     pub fn reaped(&self) {
         self.0.reaped.inc();
+    }
+
+    /// On so many control planes of this kind deletions wait.
+    pub fn deletions_paused(&self, plane: &'static str, count: usize) {
+        let label = PlaneLabel { plane };
+        self.0.deletions_paused.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// So many hub namespaces hold something whose original does not exist.

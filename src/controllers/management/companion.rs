@@ -34,10 +34,11 @@ use crate::{
             companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, SourceState, User},
             facts::CompanionFacts,
             phase, residue,
-            resolve::{Limits, Source, wants_companions},
+            resolve::{Limits, Source, does_without, wants_companions},
         },
         ownership,
         payload::Payload,
+        references::references,
     },
     timing::Timing,
 };
@@ -147,6 +148,10 @@ impl ResolvedKey<'_> {
         let copied = self.project.sources(self.data_ref.kind).copy(&self.source);
         let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
+        let source = self.project.sources(self.data_ref.kind).get(&self.source);
+        let in_use =
+            |wd: &&Arc<WorkloadDeployment>| !does_without(&references(&wd.spec.template.spec), self.data_ref, &source);
+        let users: Vec<Arc<WorkloadDeployment>> = users.iter().filter(in_use).cloned().collect();
         let user = |wd: &Arc<WorkloadDeployment>| User {
             name: wd.name_any(),
             wants_copy: wd.metadata.deletion_timestamp.is_none()
@@ -158,7 +163,7 @@ impl ResolvedKey<'_> {
             hub_namespace: self.hub_namespace.clone(),
             hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating),
             users: users.iter().map(user).collect(),
-            former_users: companion.as_ref().map(|companion| self.former_users(users, companion)).unwrap_or_default(),
+            former_users: companion.as_ref().map(|companion| self.former_users(&users, companion)).unwrap_or_default(),
             leftovers: companion.as_ref().and_then(|companion| self.leftovers(companion)),
             fresh: copied.is_some() && copied == stands,
             companion: companion.map(Shared::from),

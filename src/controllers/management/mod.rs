@@ -9,6 +9,7 @@ mod hub_cache;
 mod index;
 mod labels;
 mod listeners;
+mod losses;
 mod move_memory;
 mod moves;
 mod policy;
@@ -30,11 +31,27 @@ use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    blocked::BlockedDeployments, clusters::ClusterWatch, companion::Companion, federator::Federator,
-    hub_cache::HubCache, labels::ClusterLabels, move_memory::Moves, moves::CityMoves, policy::CityPolicy,
-    policy_memory::PolicyMemory, probe::Prober, projector::Projector, quarantine::QuarantineRegistry, queues::Queues,
-    registry::ProjectRegistry, stranded::StrandedNamespaces, sweep::Sweeper, triggers::Triggers,
-    watches::ManagementWatches, workload::WorkloadController,
+    blocked::BlockedDeployments,
+    clusters::ClusterWatch,
+    companion::Companion,
+    federator::Federator,
+    hub_cache::HubCache,
+    labels::ClusterLabels,
+    losses::{LossWatch, Losses},
+    move_memory::Moves,
+    moves::CityMoves,
+    policy::CityPolicy,
+    policy_memory::PolicyMemory,
+    probe::Prober,
+    projector::Projector,
+    quarantine::QuarantineRegistry,
+    queues::Queues,
+    registry::ProjectRegistry,
+    stranded::StrandedNamespaces,
+    sweep::Sweeper,
+    triggers::Triggers,
+    watches::ManagementWatches,
+    workload::WorkloadController,
 };
 use crate::{
     api::names::{self, ProjectName},
@@ -91,6 +108,8 @@ struct Parts {
     queues: Arc<Queues>,
     /// What keeps deployments from being delivered, and what is repaired.
     blocked: Arc<BlockedDeployments>,
+    /// Where many known objects are missing.
+    losses: Arc<Losses>,
     /// Hub Instances that cannot be shown in a project.
     quarantine: Arc<QuarantineRegistry>,
     /// Cities that leave a cluster.
@@ -113,14 +132,15 @@ impl Parts {
             quarantine: Arc::clone(&quarantine),
             moves: Arc::clone(&moves),
         });
-        Self { options, metrics, hub, projects, queues, blocked, quarantine, moves, triggers }
+        let losses = Arc::default();
+        Self { options, metrics, hub, projects, queues, blocked, losses, quarantine, moves, triggers }
     }
 
     fn watches(&self, health: &Health, stop: &CancellationToken) -> ManagementWatches {
-        let Self { options, metrics, hub, projects, blocked, triggers, .. } = self.clone();
+        let Self { options, metrics, hub, projects, blocked, losses, triggers, .. } = self.clone();
         let Options { networks, timing, .. } = options;
         let (health, stop) = (health.clone(), stop.clone());
-        ManagementWatches { hub, projects, triggers, blocked, networks, health, metrics, timing, stop }
+        ManagementWatches { hub, projects, triggers, blocked, losses, networks, health, metrics, timing, stop }
     }
 
     fn workload(&self) -> WorkloadController {
@@ -158,7 +178,7 @@ impl Parts {
     }
 
     fn sweeper(&self) -> Sweeper {
-        let Self { options, metrics, hub, projects, triggers, .. } = self.clone();
+        let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
         let sweep = options.sweep;
         let stranded = StrandedNamespaces {
             hub: hub.clone(),
@@ -167,7 +187,12 @@ impl Parts {
             sweep,
             metrics: metrics.clone(),
         };
-        Sweeper { hub, triggers, stranded, sweep, metrics }
+        Sweeper { hub, triggers, losses, stranded, sweep, metrics }
+    }
+
+    fn losses(&self) -> LossWatch {
+        let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
+        LossWatch { losses, hub, projects, triggers, patience: options.timing.loss_patience, metrics }
     }
 
     fn clusters(&self) -> ClusterWatch {
@@ -237,7 +262,7 @@ impl ManagementControllers {
         let policy = Arc::new(parts.policy());
         let projector = Arc::new(parts.projector());
         let companion = Arc::new(parts.companion(watches));
-        let (sweeper, clusters) = (parts.sweeper(), parts.clusters());
+        let (sweeper, clusters, losses) = (parts.sweeper(), parts.clusters(), parts.losses());
         tokio::join!(
             super::run(workload, queues.workload.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(federator, queues.federator.clone(), WORKERS, metrics.clone(), stop.clone()),
@@ -246,6 +271,7 @@ impl ManagementControllers {
             super::run(companion, queues.companion.clone(), COMPANION_WORKERS, metrics.clone(), stop.clone()),
             sweeper.run(stop),
             clusters.run(stop),
+            Box::pin(losses.run(stop)),
         );
     }
 }

@@ -223,6 +223,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     let kept: Vec<DataRef> = promised
         .iter()
         .filter(|data_ref| holds(data_ref) && (refers(data_ref) || is_rolling(deployment)))
+        .filter(|data_ref| !does_without(&references, data_ref, view.sources.get(data_ref).unwrap_or(&Source::Unknown)))
         .cloned()
         .collect();
     let mut data = Data { refers: !references.is_empty(), ..Data::default() };
@@ -258,6 +259,12 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
         }
     }
     data
+}
+
+/// Whether a deployment with these references does without a source: it may be missing, and it is. What was copied of it goes,
+/// or whoever deletes it would not take back what it holds.
+pub fn does_without(references: &[Reference], data_ref: &DataRef, source: &Source) -> bool {
+    *source == Source::Absent && references.iter().any(|of| of.data_ref == *data_ref && of.optional)
 }
 
 /// Whether this deployment wants a companion of each of its references to be made now.

@@ -143,3 +143,26 @@ fn data_of_the_old_template_stays_until_its_instances_are_replaced() {
     deployment.status = None;
     assert!(decide(&world, &deployment).expected.is_some(), "nobody knows what runs");
 }
+
+/// Found by reading: an optional Secret that was deleted, to take back what it held, stayed on every cell.
+#[test]
+fn an_optional_source_that_is_deleted_is_promised_no_more() {
+    let both = r#"["ConfigMap/a","Secret/b"]"#;
+    let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
+    let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b", "optional": true } }]);
+    let promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: both }));
+    let mut world = World {
+        sources: [(a.clone(), present(1)), (b.clone(), Source::Absent)].into(),
+        companions: [(a.clone(), true), (b.clone(), true)].into(),
+    };
+    let without = decide(&world, &promised);
+    assert_eq!(texts(without.expected.as_ref()), ["ConfigMap/a"]);
+    assert_eq!((texts(Some(&without.skipped)), without.trouble), (vec!["Secret/b".to_owned()], None));
+    // Also while another one is read anew.
+    world.sources.insert(a, Source::Unknown);
+    assert_eq!(texts(decide(&world, &promised).expected.as_ref()), ["ConfigMap/a"]);
+    for doubtful in [Source::Unknown, Source::Unauthorized("forbidden".into())] {
+        world.sources.insert(b.clone(), doubtful.clone());
+        assert!(texts(decide(&world, &promised).expected.as_ref()).contains(&"Secret/b".to_owned()), "{doubtful:?}");
+    }
+}

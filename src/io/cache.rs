@@ -1,0 +1,97 @@
+//! What every cache behind a watch is to its watch, and what passes between them.
+
+use std::{fmt, sync::Arc};
+
+use kube::{Resource, ResourceExt};
+
+/// Namespace and name of an object; the namespace is empty when it is cluster-scoped.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectKey {
+    /// Its namespace.
+    pub namespace: Arc<str>,
+    /// Its name.
+    pub name: Arc<str>,
+}
+
+impl ObjectKey {
+    /// A key from its parts.
+    pub fn new(namespace: &str, name: &str) -> Self {
+        Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The key of `object`.
+    pub fn of<K: Resource>(object: &K) -> Self {
+        Self::new(object.meta().namespace.as_deref().unwrap_or_default(), &object.name_any())
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// One object as it came in.
+pub struct Incoming<V> {
+    /// Its key.
+    pub key: ObjectKey,
+    /// Its uid.
+    pub uid: String,
+    /// Its resourceVersion, as a number; 0 when the server's are none.
+    pub version: u64,
+    /// What is kept of it. `None` when it could not be read: it is there, but what it says is unknown.
+    pub value: Option<V>,
+}
+
+impl<V> Incoming<V> {
+    /// The frame of `object`, around what is kept of it.
+    pub fn new<K: Resource>(object: &K, value: Option<V>) -> Self {
+        Self {
+            key: ObjectKey::of(object),
+            uid: object.uid().unwrap_or_default(),
+            version: object.resource_version().and_then(|v| v.parse().ok()).unwrap_or(0),
+            value,
+        }
+    }
+}
+
+/// What changed: before and after.
+pub struct Change<'a, V> {
+    /// Whose.
+    pub key: &'a ObjectKey,
+    /// What was known before.
+    pub old: Option<&'a Arc<V>>,
+    /// What is known now.
+    pub new: Option<&'a Arc<V>>,
+}
+
+/// What a complete list has changed beside the objects in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Whether it is older than what was seen before: the server has been given another history.
+    pub another_history: bool,
+    /// How many objects were known before.
+    pub known: usize,
+    /// Those of them that it does not have.
+    pub missing: Vec<ObjectKey>,
+}
+
+/// Where a watch puts what it brings.
+pub trait Cache<V>: Send + Sync {
+    /// Whether anything is kept of the object with this key; what is not, is dropped at once.
+    fn wants(&self, key: &ObjectKey) -> bool;
+    /// Whether there is an object with this key, as far as is known.
+    fn contains(&self, key: &ObjectKey) -> bool;
+    /// What a complete list at `version` will change beside the objects in it.
+    fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed;
+    /// A complete list at `version`.
+    fn replace(&self, objects: Vec<Incoming<V>>, version: u64);
+    /// The watch delivered this object.
+    fn observe(&self, object: Incoming<V>);
+    /// The object with this uid is gone.
+    fn forget(&self, key: &ObjectKey, uid: &str);
+    /// The watch has delivered everything up to this version.
+    fn pass(&self, version: u64);
+    /// The watch works, or does not.
+    fn set_live(&self, live: bool);
+}
