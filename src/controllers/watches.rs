@@ -11,7 +11,7 @@ use crate::{
         clients::ControlPlane,
         feed::Feed,
         health::Health,
-        store::{Cache, IndexValue, Listed, ObjectKey, Store},
+        store::{Cache, IndexValue, Listed, ObjectKey, Store, Taking},
         watch::{Metadata, PAGE_SIZE, Watch, Watched},
     },
     metrics::Metrics,
@@ -22,8 +22,8 @@ use crate::{
 /// Whether an object that was missing is there again.
 pub(super) type IsThere = Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
 
-/// Whom the watches of a control plane tell what each complete list of a kind has changed.
-pub(super) type OnListed = Arc<dyn Fn(&str, &Listed, IsThere) + Send + Sync>;
+/// Whom the watches of a control plane tell what each complete list of a kind changes.
+pub(super) type OnListed = Arc<dyn Fn(&str, &Listed, Taking, IsThere) + Send + Sync>;
 
 /// What all watches of one control plane share.
 pub(super) struct Watches<'a, P> {
@@ -101,10 +101,10 @@ impl<P: Plane> Watches<'_, P> {
         V: Send + Sync + 'static,
     {
         let (on_listed, of) = (self.on_listed.clone(), cache.clone());
-        let on_listed = move |kind: &str, listed: &Listed| {
+        let on_listed = move |kind: &str, listed: &Listed, taking: Taking| {
             let of = of.clone();
             if let Some(on_listed) = &on_listed {
-                on_listed(kind, listed, Box::new(move |key| of.contains(key)));
+                on_listed(kind, listed, taking, Box::new(move |key| of.contains(key)));
             }
         };
         let watch = Watch::<W, V> {

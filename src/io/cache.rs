@@ -76,6 +76,15 @@ pub struct Listed {
     pub missing: Vec<ObjectKey>,
 }
 
+/// How far a cache is with a complete list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// It is about to take it over: what is missing in the list is in the cache still.
+    Begins,
+    /// It has taken it over.
+    Over,
+}
+
 /// Where a watch puts what it brings.
 pub trait Cache<V>: Send + Sync {
     /// Whether anything is kept of the object with this key; what is not, is dropped at once.

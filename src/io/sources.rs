@@ -3,10 +3,10 @@
 //! A watch of metadata reports when a reading is out of date. Nothing is kept of any other object, and no content of any.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -20,6 +20,8 @@ pub struct Sources {
     listener: OnceLock<Listener>,
     /// Whether the watch fails, so that changes go unnoticed.
     failing: AtomicBool,
+    /// Everything up to this version has been delivered.
+    passed: AtomicU64,
 }
 
 type Listener = Box<dyn Fn(&ObjectKey) + Send + Sync>;
@@ -162,16 +164,25 @@ impl Cache<()> for Sources {
         self.entries().contains_key(key)
     }
 
+    /// Whether there is such a source, by a reading that nothing has overtaken.
     fn contains(&self, key: &ObjectKey) -> bool {
-        self.entries().contains_key(key)
+        matches!(self.get(key), Source::Present { .. })
     }
 
-    /// Nothing is deleted because a source is missing: what was copied of it stays where it is.
-    fn compare(&self, _: &[Incoming<()>], _: u64) -> Listed {
-        Listed::default()
+    /// Only those count that were there when they were last read: the copy of one that may be missing goes with it.
+    fn compare(&self, objects: &[Incoming<()>], version: u64) -> Listed {
+        let listed: HashSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
+        let entries = self.entries();
+        let was_there =
+            |entry: &Entry| matches!(&entry.reading, Some((_, of)) if matches!(of.source, Source::Present { .. }));
+        let known = || entries.iter().filter(|(_, entry)| was_there(entry)).map(|(key, _)| key);
+        let another_history = version > 0 && version < self.passed.load(Ordering::Acquire);
+        let missing = known().filter(|key| !listed.contains(key)).cloned().collect();
+        Listed { another_history, known: known().count(), missing }
     }
 
-    fn replace(&self, objects: Vec<Incoming<()>>, _: u64) {
+    fn replace(&self, objects: Vec<Incoming<()>>, version: u64) {
+        self.passed.store(version, Ordering::Release);
         let listed: HashMap<&ObjectKey, (&str, u64)> =
             objects.iter().map(|object| (&object.key, (object.uid.as_str(), object.version))).collect();
         let keys: Vec<ObjectKey> = self.entries().keys().cloned().collect();
@@ -181,6 +192,7 @@ impl Cache<()> for Sources {
     }
 
     fn observe(&self, object: Incoming<()>) {
+        self.pass(object.version);
         self.changed(&object.key, Some((&object.uid, object.version)), false);
     }
 
@@ -188,7 +200,9 @@ impl Cache<()> for Sources {
         self.changed(key, None, false);
     }
 
-    fn pass(&self, _: u64) {}
+    fn pass(&self, version: u64) {
+        self.passed.fetch_max(version, Ordering::AcqRel);
+    }
 
     fn set_live(&self, live: bool) {
         self.failing.store(!live, Ordering::Release);
@@ -256,6 +270,27 @@ mod tests {
         assert_eq!(sources.read(&key, second, reading(5)), News::Confirmed);
         assert!(sources.copy(&key).is_some());
         assert_eq!(sources.read(&key, second, reading(5)), News::Nothing);
+    }
+
+    /// Found by reading: a project that was restored without its optional Secrets lost all their companions at once.
+    #[test]
+    fn a_source_that_was_there_and_is_not_listed_is_missing_until_it_is_read_again() {
+        let sources = Sources::default();
+        let key = |name: &str| ObjectKey::new("shop", name);
+        for (name, source) in [("there", Source::Present { size: 3 }), ("never", Source::Absent)] {
+            let epoch = sources.begin(&key(name));
+            sources.read(&key(name), epoch, Reading { uid: "u".into(), version: 5, source });
+        }
+        sources.pass(30);
+        let listed = sources.compare(&[], 40);
+        assert_eq!(listed, Listed { another_history: false, known: 1, missing: vec![key("there")] });
+        assert!(sources.compare(&[], 20).another_history);
+        assert!(Cache::contains(&sources, &key("there")) && !Cache::contains(&sources, &key("never")));
+        sources.replace(vec![], 40);
+        assert!(!Cache::contains(&sources, &key("there")), "what was read before the list says nothing any more");
+        let epoch = sources.begin(&key("there"));
+        sources.read(&key("there"), epoch, Reading { version: 41, ..reading(41) });
+        assert!(Cache::contains(&sources, &key("there")));
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::{
     feed::pruned,
     health::{Entry, Health},
     queue::backoff,
-    store::{Cache, Incoming, Listed, ObjectKey},
+    store::{Cache, Incoming, Listed, ObjectKey, Taking},
 };
 use crate::{metrics::Metrics, timing::Timing};
 
@@ -74,8 +74,8 @@ where
 /// The metadata of an object, whatever its kind.
 pub type Metadata = PartialObjectMeta<DynamicObject>;
 
-/// Whom a watch tells what a complete list of a kind has changed.
-pub type OnListed = Arc<dyn Fn(&str, &Listed) + Send + Sync>;
+/// Whom a watch tells what a complete list of a kind changes.
+pub type OnListed = Arc<dyn Fn(&str, &Listed, Taking) + Send + Sync>;
 
 /// What a watch needs to run.
 pub struct Watch<W: Watched, V> {
@@ -215,11 +215,11 @@ where
                 params = params.continue_token(&token);
             } else {
                 let version = number(page.metadata.resource_version.as_deref());
-                // Before anybody acts on what is missing; and once more when it is, for nobody must take it for back meanwhile.
+                // Before anybody acts on what is missing; and once more when it is, for until then the cache still has it.
                 let listed = self.cache.compare(&objects, version);
                 self.report(&listed);
                 self.cache.replace(objects, version);
-                (self.on_listed)(&W::plural(&self.kind), &listed);
+                (self.on_listed)(&W::plural(&self.kind), &listed, Taking::Over);
                 return Ok(version);
             }
         }
@@ -239,7 +239,7 @@ where
         if listed.another_history {
             tracing::warn!(kind = %kind, place, "the server has been given another history: everything is judged anew");
         }
-        (self.on_listed)(&kind, listed);
+        (self.on_listed)(&kind, listed, Taking::Begins);
     }
 
     async fn follow(&self, entry: &Entry, version: &mut u64, failures: &mut u32) -> Result<End, Error> {

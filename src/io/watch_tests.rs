@@ -56,7 +56,7 @@ fn watch(connection: Connection, store: &Arc<Store<()>>, health: &Health) -> Wat
         keep: |_| (),
         cache: store.clone(),
         on_fresh: Arc::new(|| ()),
-        on_listed: Arc::new(|_, _| ()),
+        on_listed: Arc::new(|_, _, _| ()),
         page: PAGE_SIZE,
         tenant: false,
         health: health.clone(),

@@ -114,7 +114,7 @@ families! {
         "1 while city policies stay with claims because Karmada does not bring dependencies";
     assumed: Family<AssumedLabel, Gauge>,
         "compute_federation_karmada_assumed",
-        "1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone, 0 where it was seen not to be there";
+        "1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone";
     reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
     deletions_paused: Family<PlaneLabel, Gauge>,
         "compute_deletions_paused",

@@ -215,9 +215,9 @@ impl Metrics {
         self.0.refused.set(i64::from(refused));
     }
 
-    /// Whether it is only assumed of Karmada on the hub that it has not this bug.
-    pub fn karmada_assumed(&self, bug: &'static str, assumed: bool) {
-        self.0.assumed.get_or_create(&AssumedLabel { bug }).set(i64::from(assumed));
+    /// It is only assumed of Karmada on the hub that it has not this bug.
+    pub fn karmada_assumed(&self, bug: &'static str) {
+        self.0.assumed.get_or_create(&AssumedLabel { bug }).set(1);
     }
 
     /// A binding without its companion was removed.

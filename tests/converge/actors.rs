@@ -115,6 +115,7 @@ impl World {
                     limits: Limits::default(),
                     sources: sources(&seen.project),
                     companions: data_refs().into_iter().filter_map(shared).collect(),
+                    deletions_wait: false,
                 },
                 deployment: deployment.into(),
                 karmada: None,

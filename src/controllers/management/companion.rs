@@ -12,6 +12,7 @@ use kube::ResourceExt;
 use super::{
     hub_cache::HubCache,
     index::{namespace_index, source_index},
+    losses::Losses,
     project_cache::ProjectCache,
     queues::CompanionKey,
     registry::ProjectRegistry,
@@ -34,11 +35,10 @@ use crate::{
             companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, SourceState, User},
             facts::CompanionFacts,
             phase, residue,
-            resolve::{Limits, Source, does_without, wants_companions},
+            resolve::{Limits, Source, does_without, lets_go, wants_companions},
         },
         ownership,
         payload::Payload,
-        references::references,
     },
     timing::Timing,
 };
@@ -47,6 +47,7 @@ use crate::{
 pub(super) struct Companion {
     pub(super) hub: Arc<HubCache>,
     pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) losses: Arc<Losses>,
     pub(super) triggers: Arc<Triggers>,
     /// Sources are watched from the first reference on.
     pub(super) watches: Arc<ManagementWatches>,
@@ -149,12 +150,13 @@ impl ResolvedKey<'_> {
         let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
         let source = self.project.sources(self.data_ref.kind).get(&self.source);
-        let in_use =
-            |wd: &&Arc<WorkloadDeployment>| !does_without(&references(&wd.spec.template.spec), self.data_ref, &source);
+        let deletions_wait = self.of.losses.holds_project(&self.project.name);
+        let in_use = |wd: &&Arc<WorkloadDeployment>| !lets_go(wd, self.data_ref, &source, deletions_wait);
         let users: Vec<Arc<WorkloadDeployment>> = users.iter().filter(in_use).cloned().collect();
         let user = |wd: &Arc<WorkloadDeployment>| User {
             name: wd.name_any(),
             wants_copy: wd.metadata.deletion_timestamp.is_none()
+                && !does_without(wd, self.data_ref, &source)
                 && wants_companions(wd, *limits, &self.project.known_sources(wd)),
         };
         Observed {

@@ -1,7 +1,7 @@
 //! Where many known objects are missing: deletions wait there, which is told, counted, and ends.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
     time::{Duration, Instant},
 };
@@ -17,7 +17,7 @@ use crate::{
     io::{
         clients::ControlPlane,
         clock::Now,
-        store::{Listed, ObjectKey},
+        store::{Listed, ObjectKey, Taking},
     },
     metrics::Metrics,
     plan::{
@@ -53,16 +53,29 @@ struct Waiting {
 /// What is missing of one kind.
 struct Missing {
     known: usize,
-    keys: Vec<ObjectKey>,
+    keys: BTreeSet<ObjectKey>,
     is_there: IsThere,
+    /// The server has been given another history: every single one of them is in doubt.
+    proved: bool,
+    /// The list that lacks them has not been taken over yet, so that the cache has them still.
+    unsettled: bool,
+}
+
+impl Missing {
+    fn is_many(&self) -> bool {
+        losses::is_loss(self.proved, self.known, self.keys.len())
+    }
 }
 
 impl Waiting {
     /// What is missing, in words; nothing when it is not many any more.
     fn look(&mut self) -> Option<String> {
         self.missing.retain(|_, missing| {
+            if missing.unsettled {
+                return true;
+            }
             missing.keys.retain(|key| !(missing.is_there)(key));
-            losses::is_many(missing.known, missing.keys.len())
+            missing.is_many()
         });
         let of = |(kind, missing): (&String, &Missing)| format!("{} of {} {kind}", missing.keys.len(), missing.known);
         let all: Vec<String> = self.missing.iter().map(of).collect();
@@ -70,30 +83,103 @@ impl Waiting {
     }
 }
 
+/// A pause that is to be told.
+struct ToTell {
+    what: String,
+    token: String,
+}
+
 /// All of them.
 #[derive(Default)]
-pub(super) struct Losses(Mutex<BTreeMap<Scope, Waiting>>);
+pub(super) struct Losses {
+    waiting: Mutex<BTreeMap<Scope, Waiting>>,
+    /// What was told and is over, which is to be told as well.
+    over: Mutex<Vec<(Scope, End)>>,
+}
 
 impl Losses {
-    /// A complete list has come in: where it lacks many that were known, deletions wait from now on.
-    pub(super) fn note(&self, scope: &Scope, kind: &str, listed: &Listed, is_there: IsThere, now: Now) {
-        if !losses::is_many(listed.known, listed.missing.len()) {
+    /// A complete list comes in: where it lacks many that were known, deletions wait from now on. What is missing since an
+    /// earlier list as well is no reason to begin anew; anything else is a loss of its own, with its own time and its own
+    /// confirmation.
+    pub(super) fn note(&self, scope: &Scope, kind: &str, listed: &Listed, taking: Taking, is_there: IsThere, now: Now) {
+        let mut all = self.lock();
+        if taking == Taking::Over {
+            if let Some(missing) = all.get_mut(scope).and_then(|waiting| waiting.missing.get_mut(kind)) {
+                missing.unsettled = false;
+            }
             return;
         }
+        if !losses::is_loss(listed.another_history, listed.known, listed.missing.len()) {
+            return;
+        }
+        let token = format!("{:.0}", now.time);
+        let begun = || Waiting { since: now.instant, token: token.clone(), missing: BTreeMap::new(), told: false };
+        let waiting = all.entry(scope.clone()).or_insert_with(begun);
+        let mut keys: BTreeSet<ObjectKey> = listed.missing.iter().cloned().collect();
+        let (mut known, mut proved) = (listed.known, listed.another_history);
+        let before = waiting.missing.remove(kind);
+        let is_known = before.as_ref().is_some_and(|before| keys.is_subset(&before.keys));
+        if let Some(before) = before {
+            // Those that have come back meanwhile are among the known of this list.
+            known += before.keys.iter().filter(|key| !is_there(key)).count();
+            proved |= before.proved;
+            keys.extend(before.keys);
+        }
+        waiting.missing.insert(kind.to_owned(), Missing { known, keys, is_there, proved, unsettled: true });
+        if !is_known {
+            (waiting.since, waiting.token, waiting.told) = (now.instant, token, false);
+        }
+    }
+
+    /// Ends what is over by itself; answers with where it did.
+    fn end(&self, patience: Duration, now: Now) -> Vec<(Scope, End)> {
         let mut all = self.lock();
-        let waiting = all.entry(scope.clone()).or_insert_with(|| Waiting {
-            since: now.instant,
-            token: format!("{:.0}", now.time),
-            missing: BTreeMap::new(),
-            told: false,
+        let mut ended = Vec::new();
+        all.retain(|scope, waiting| {
+            let missing = waiting.look().is_some();
+            let lasted = now.instant.saturating_duration_since(waiting.since);
+            let end = losses::end(&Pause { missing, lasted, patience, confirmed: false });
+            ended.extend(end.map(|end| (scope.clone(), end, waiting.told)));
+            end.is_none()
         });
-        let missing = Missing { known: listed.known, keys: listed.missing.clone(), is_there };
-        waiting.missing.insert(kind.to_owned(), missing);
+        drop(all);
+        let told = ended.iter().filter(|(.., told)| *told).map(|(scope, end, _)| (scope.clone(), *end));
+        self.lock_over().extend(told);
+        ended.into_iter().map(|(scope, end, _)| (scope, end)).collect()
+    }
+
+    /// Where deletions wait, with what confirms it there.
+    fn waiting(&self) -> Vec<(Scope, String)> {
+        self.lock().iter().map(|(scope, waiting)| (scope.clone(), waiting.token.clone())).collect()
+    }
+
+    /// Somebody has confirmed it: over, unless something else has gone missing meanwhile.
+    fn confirm(&self, scope: &Scope, token: &str) -> bool {
+        let mut all = self.lock();
+        let confirmed = all.get(scope).is_some_and(|waiting| waiting.token == token);
+        if confirmed {
+            all.remove(scope);
+        }
+        confirmed
+    }
+
+    /// What has not been told yet, and counts as told from now on.
+    fn to_tell(&self, scope: &Scope) -> Option<ToTell> {
+        let mut all = self.lock();
+        let waiting = all.get_mut(scope).filter(|waiting| !waiting.told)?;
+        let what = waiting.look()?;
+        waiting.told = true;
+        Some(ToTell { what, token: waiting.token.clone() })
     }
 
     /// Whether deletions wait there.
     pub(super) fn holds(&self, scope: &Scope) -> bool {
         self.lock().contains_key(scope)
+    }
+
+    /// Whether deletions wait in this project, so that what is missing there may be back.
+    pub(super) fn holds_project(&self, project: &ProjectName) -> bool {
+        self.holds(&Scope::Hub) || self.holds(&Scope::Project(project.clone()))
     }
 
     /// A project is let go, and what is missing in it with it.
@@ -120,16 +206,21 @@ impl Losses {
 
     /// Has a project's deletions wait where they must.
     pub(super) fn guard_project(self: &Arc<Self>, plane: &ControlPlane<Project>, name: &ProjectName) {
-        let (losses, scope) = (Arc::clone(self), Scope::Project(name.clone()));
-        plane.hold_deletions(move |_| losses.holds(&Scope::Hub) || losses.holds(&scope));
+        let (losses, name) = (Arc::clone(self), name.clone());
+        plane.hold_deletions(move |_| losses.holds_project(&name));
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Scope, Waiting>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_over(&self) -> MutexGuard<'_, Vec<(Scope, End)>> {
+        self.over.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Tells of pauses, and ends them.
+#[derive(Clone)]
 pub(super) struct LossWatch {
     pub(super) losses: Arc<Losses>,
     pub(super) hub: Arc<HubCache>,
@@ -141,54 +232,65 @@ pub(super) struct LossWatch {
 }
 
 impl LossWatch {
-    /// Looks at them until `stop`.
-    pub(super) async fn run(&self, stop: &CancellationToken) {
-        let mut ticks = tokio::time::interval(LOOK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    /// Ends pauses that are over by themselves, and counts them, until `stop`. Every replica watches, and so each does this: a
+    /// pause that nobody ended would be an old one by the time at which the replica leads.
+    pub(super) async fn keep(self, stop: CancellationToken) {
+        let mut ticks = ticks();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = ticks.tick() => {}
             }
-            let scopes: Vec<Scope> = self.losses.lock().keys().cloned().collect();
-            for scope in &scopes {
-                self.look(scope, Now::read()).await;
+            let ended = self.losses.end(self.patience, Now::read());
+            for (scope, end) in &ended {
+                tracing::warn!(place = self.place(scope), why = end.as_str(), "deletions go on");
             }
-            if !scopes.is_empty() {
-                self.count();
+            if !ended.is_empty() {
+                self.triggers.everything_again();
             }
+            self.count();
         }
     }
 
-    /// Tells of one pause that is new, and ends one that is over.
-    async fn look(&self, scope: &Scope, now: Now) {
-        let Some((what, token, lasted, told)) = self.losses.lock().get_mut(scope).map(|waiting| {
-            let what = waiting.look();
-            let lasted = now.instant.saturating_duration_since(waiting.since);
-            (what, waiting.token.clone(), lasted, std::mem::replace(&mut waiting.told, true))
-        }) else {
-            return;
-        };
-        if let Some(what) = what.as_ref().filter(|_| !told) {
+    /// Tells of pauses, and ends those that somebody has confirmed, until `stop`.
+    pub(super) async fn run(&self, stop: &CancellationToken) {
+        let mut ticks = ticks();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let over = std::mem::take(&mut *self.losses.lock_over());
+            for (scope, end) in over {
+                self.tell_end(&scope, end, Now::read()).await;
+            }
+            let waiting = self.losses.waiting();
+            futures::future::join_all(waiting.iter().map(|(scope, token)| self.look(scope, token, Now::read()))).await;
+        }
+    }
+
+    /// Tells of one pause that is new, and ends one that is confirmed.
+    async fn look(&self, scope: &Scope, token: &str, now: Now) {
+        if let Some(ToTell { what, token }) = self.losses.to_tell(scope) {
             let place = self.place(scope);
             tracing::warn!(place, what, "deletions wait");
             match scope {
                 Scope::Project(name) => {
                     if let Some(project) = self.projects.get(name) {
-                        let event = losses::paused(what, &place, &token, self.patience, now.time);
+                        let event = losses::paused(&what, &place, &token, self.patience, now.time);
                         let _ = send::<Project>(&project.plane, &event, &self.metrics).await; // a lost Event is no error
                     }
                 }
                 Scope::Hub | Scope::Discovery => {
-                    let event = losses::paused(what, &place, &token, self.patience, now.time);
+                    let event = losses::paused(&what, &place, &token, self.patience, now.time);
                     let _ = send::<Hub>(&self.hub.plane, &event, &self.metrics).await;
                 }
             }
         }
-        let confirmed = self.is_confirmed(scope, &token).await;
-        let pause = Pause { missing: what.is_some(), lasted, patience: self.patience, confirmed };
-        if let Some(end) = losses::end(&pause) {
-            self.resume(scope, end, told, now).await;
+        if self.is_confirmed(scope, token).await && self.losses.confirm(scope, token) {
+            tracing::warn!(place = self.place(scope), why = End::Confirmed.as_str(), "deletions go on");
+            self.tell_end(scope, End::Confirmed, now).await;
+            self.triggers.everything_again();
         }
     }
 
@@ -207,25 +309,20 @@ impl LossWatch {
         }
     }
 
-    async fn resume(&self, scope: &Scope, end: End, told: bool, now: Now) {
-        self.losses.lock().remove(scope);
+    async fn tell_end(&self, scope: &Scope, end: End, now: Now) {
         let place = self.place(scope);
-        tracing::warn!(place, why = end.as_str(), "deletions go on");
-        if told {
-            match scope {
-                Scope::Project(name) => {
-                    if let Some(project) = self.projects.get(name) {
-                        let event = losses::resumed(end, &place, now.time);
-                        let _ = send::<Project>(&project.plane, &event, &self.metrics).await;
-                    }
-                }
-                Scope::Hub | Scope::Discovery => {
+        match scope {
+            Scope::Project(name) => {
+                if let Some(project) = self.projects.get(name) {
                     let event = losses::resumed(end, &place, now.time);
-                    let _ = send::<Hub>(&self.hub.plane, &event, &self.metrics).await;
+                    let _ = send::<Project>(&project.plane, &event, &self.metrics).await;
                 }
             }
+            Scope::Hub | Scope::Discovery => {
+                let event = losses::resumed(end, &place, now.time);
+                let _ = send::<Hub>(&self.hub.plane, &event, &self.metrics).await;
+            }
         }
-        self.triggers.everything_again();
     }
 
     fn place(&self, scope: &Scope) -> String {
@@ -249,7 +346,17 @@ impl LossWatch {
 /// What a watch of this scope reports its lists to.
 pub(super) fn reporter(losses: &Arc<Losses>, scope: Scope) -> crate::controllers::OnListed {
     let losses = Arc::downgrade(losses);
-    Arc::new(move |kind: &str, listed: &Listed, is_there: IsThere| {
-        with(&losses, |losses| losses.note(&scope, kind, listed, is_there, Now::read()));
+    Arc::new(move |kind: &str, listed: &Listed, taking: Taking, is_there: IsThere| {
+        with(&losses, |losses| losses.note(&scope, kind, listed, taking, is_there, Now::read()));
     })
 }
+
+fn ticks() -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(LOOK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+#[cfg(test)]
+#[path = "losses_tests.rs"]
+mod tests;

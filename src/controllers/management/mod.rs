@@ -149,9 +149,9 @@ impl Parts {
     }
 
     fn federator(&self) -> Federator {
-        let Self { options, metrics, hub, projects, queues, blocked, moves, .. } = self.clone();
+        let Self { options, metrics, hub, projects, queues, blocked, losses, moves, .. } = self.clone();
         let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
-        Federator { hub, projects, blocked, moves, queue, limits, timing, metrics }
+        Federator { hub, projects, blocked, losses, moves, queue, limits, timing, metrics }
     }
 
     fn policy(&self) -> CityPolicy {
@@ -160,7 +160,7 @@ impl Parts {
         let memory = Mutex::default();
         let prober = Prober { hub: hub.clone(), triggers, metrics: metrics.clone(), timing, karmada, memory };
         if propagation == Propagation::Dependencies {
-            prober.tell_assumed(None);
+            prober.tell_assumed();
         }
         let memory = PolicyMemory::default();
         CityPolicy { hub, projects, moves, prober, memory, propagation, city_guard, timing, metrics }
@@ -172,9 +172,9 @@ impl Parts {
     }
 
     fn companion(&self, watches: &Arc<ManagementWatches>) -> Companion {
-        let Self { options, metrics, hub, projects, triggers, .. } = self.clone();
+        let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
         let Options { limits, timing, .. } = options;
-        Companion { hub, projects, triggers, watches: watches.clone(), limits, timing, metrics }
+        Companion { hub, projects, losses, triggers, watches: watches.clone(), limits, timing, metrics }
     }
 
     fn sweeper(&self) -> Sweeper {
@@ -222,6 +222,7 @@ impl ManagementControllers {
         let parts = Parts::new(hub, options, metrics.clone());
         let watches = Arc::new(parts.watches(health, stop));
         watches.start_hub();
+        tokio::spawn(parts.losses().keep(stop.clone()));
         Self { parts, watches }
     }
 

@@ -24,6 +24,12 @@ pub fn is_many(known: usize, missing: usize) -> bool {
     missing >= 10 && missing.saturating_mul(5) >= known
 }
 
+/// Whether deletions wait for what is missing. `proved`: the server has been given another history, so that whatever is missing
+/// may be missing for that alone; otherwise it is the number that says so.
+pub fn is_loss(proved: bool, known: usize, missing: usize) -> bool {
+    (proved && missing > 0) || is_many(known, missing)
+}
+
 /// What is known of deletions that wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pause {
@@ -106,6 +112,19 @@ mod tests {
             [(0, 0, false), (9, 9, false), (10, 10, true), (50, 10, true), (51, 10, false), (10_000, 1_999, false)]
         {
             assert_eq!(is_many(known, missing), many, "{missing} of {known}");
+        }
+    }
+
+    #[test]
+    fn where_another_history_is_proved_one_is_enough() {
+        for (proved, known, missing, loss) in [
+            (true, 9, 9, true),
+            (true, 10_000, 1, true),
+            (true, 9, 0, false),
+            (false, 9, 9, false),
+            (false, 10, 10, true),
+        ] {
+            assert_eq!(is_loss(proved, known, missing), loss, "{proved}: {missing} of {known}");
         }
     }
 

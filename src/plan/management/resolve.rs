@@ -191,6 +191,9 @@ pub struct View {
     pub sources: BTreeMap<DataRef, Source>,
     /// The companions, as far as there are any, of what it refers to, was promised, or has on the hub.
     pub companions: BTreeMap<DataRef, SharedCompanion>,
+    /// Whether deletions wait in the project: what is missing there may be back.
+    #[serde(default)]
+    pub deletions_wait: bool,
 }
 
 /// What is to be said of a deployment's data, on the project and on the hub.
@@ -223,7 +226,10 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     let kept: Vec<DataRef> = promised
         .iter()
         .filter(|data_ref| holds(data_ref) && (refers(data_ref) || is_rolling(deployment)))
-        .filter(|data_ref| !does_without(&references, data_ref, view.sources.get(data_ref).unwrap_or(&Source::Unknown)))
+        .filter(|data_ref| {
+            let source = view.sources.get(data_ref).unwrap_or(&Source::Unknown);
+            !lets_go(deployment, data_ref, source, view.deletions_wait)
+        })
         .cloned()
         .collect();
     let mut data = Data { refers: !references.is_empty(), ..Data::default() };
@@ -261,10 +267,17 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     data
 }
 
-/// Whether a deployment with these references does without a source: it may be missing, and it is. What was copied of it goes,
-/// or whoever deletes it would not take back what it holds.
-pub fn does_without(references: &[Reference], data_ref: &DataRef, source: &Source) -> bool {
-    *source == Source::Absent && references.iter().any(|of| of.data_ref == *data_ref && of.optional)
+/// Whether a deployment does without a source: it may be missing, and it is.
+pub fn does_without(deployment: &WorkloadDeployment, data_ref: &DataRef, source: &Source) -> bool {
+    let optional = |of: &Reference| of.data_ref == *data_ref && of.optional;
+    *source == Source::Absent && references(&deployment.spec.template.spec).iter().any(optional)
+}
+
+/// Whether a deployment lets go of what was copied of a source that it does without, or whoever deletes the source would not
+/// take back what it holds. Not while Instances of an older template run, which may need it; and not while `deletions_wait`
+/// in its project, for the source may be back.
+pub fn lets_go(deployment: &WorkloadDeployment, data_ref: &DataRef, source: &Source, deletions_wait: bool) -> bool {
+    !deletions_wait && !is_rolling(deployment) && does_without(deployment, data_ref, source)
 }
 
 /// Whether this deployment wants a companion of each of its references to be made now.
