@@ -192,7 +192,7 @@ pub struct View {
     /// The companions, as far as there are any, of what it refers to, was promised, or has on the hub.
     pub companions: BTreeMap<DataRef, SharedCompanion>,
     /// Whether deletions wait in the project: what is missing there may be back.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deletions_wait: bool,
 }
 
