@@ -112,10 +112,9 @@ impl World {
                 keeper: Keeper::default(),
                 copy: copy.map(Shared::from),
                 data: resolve::View {
-                    limits: Limits::default(),
                     sources: sources(&seen.project),
                     companions: data_refs().into_iter().filter_map(shared).collect(),
-                    deletions_wait: false,
+                    ..resolve::View::default()
                 },
                 deployment: deployment.into(),
                 karmada: None,

@@ -246,11 +246,8 @@ fn whoever_has_gone_gives_up_his_claim_after_a_live_read_and_the_last_takes_it_a
 fn who_does_without_a_source_gives_up_its_copy_after_a_live_read_of_the_source() {
     let of = |container: Value| {
         let mut wd = deployment("a");
-        let runtime = json!({
-            "resources": { "instanceType": "t" },
-            "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": container }] },
-        });
-        wd.spec.template.spec.runtime = serde_json::from_value(runtime).unwrap();
+        let sandbox = json!({ "containers": [{ "name": "c", "image": "i", "envFrom": container }] });
+        wd.spec.template.spec.runtime.sandbox = serde_json::from_value(sandbox).unwrap();
         let case = Case { users: vec![], others: vec![wd], companion: Some(facts(&["a"])), ..Case::default() };
         format!("{:?}", case.steps())
     };
