@@ -94,6 +94,8 @@ periods! {
     write_back_recreate, "writeBackRecreateSeconds", Duration::from_millis(200);
     /// Between two looks at a write-back that is another cell's.
     write_back_contested, "writeBackContestedSeconds", Duration::from_secs(30);
+    /// How long deletions wait at most where many known objects are missing after a list.
+    loss_patience, "lossPatienceSeconds", Duration::from_mins(10);
     /// How long the server keeps one watch call open.
     watch_lifetime, "watchLifetimeSeconds", Duration::from_secs(40);
     /// A watch call that has delivered nothing for this long outlived its end: the connection is dead.
@@ -148,6 +150,7 @@ mod tests {
             network_retry,
             write_back_recreate,
             write_back_contested,
+            loss_patience,
             watch_lifetime,
             watch_silence,
             watch_proof,
@@ -180,6 +183,7 @@ mod tests {
             (network_retry, 5_000),
             (write_back_recreate, 200),
             (write_back_contested, 30_000),
+            (loss_patience, 600_000),
             (watch_lifetime, 40_000),
             (watch_silence, 45_000),
             (watch_proof, 1_000),

@@ -106,6 +106,8 @@ pub mod annotation {
     /// On a project's WorkloadDeployment, and so on its copies: [`super::SUSPENDED`] has the cell stop its Instances, which
     /// keep their places. Written by whoever suspends a project, never by this operator.
     pub const SUSPENDED: &str = "compute.datumapis.com/suspended";
+    /// On `kube-system` of a control plane: confirms that what is missing there since this moment (RFC 3339) is to be missing.
+    pub const CONFIRM_MISSING: &str = "compute.datumapis.com/confirm-missing";
     /// On a hub namespace: `"true"` stops every deletion by sweeps there.
     pub const PAUSE: &str = "compute.datumapis.com/pause-cleanup";
     /// On a binding: the placement it was scheduled by (fact 27).

@@ -234,6 +234,10 @@ reasons! {
     AwaitingCompanions: Event, rank 0, stays;
     /// Event: a hub namespace belongs to a project that does not exist.
     Stranded: Event, rank 0, stays;
+    /// Event: many known objects are missing, and nothing is deleted until it is clear why.
+    DeletionsPaused: Event, rank 0, stays;
+    /// Event: what was held back is deleted again.
+    DeletionsResumed: Event, rank 0, stays;
     /// Event: a city did not arrive where a drain sent it, and is brought back.
     DrainFailed: Event, rank 0, stays;
     /// Event: nothing of a city is to leave a cluster any more.

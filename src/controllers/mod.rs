@@ -2,6 +2,7 @@
 
 pub mod cell;
 pub mod management;
+mod watches;
 
 use std::{
     fmt::Display,
@@ -10,7 +11,7 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -18,19 +19,16 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     io::{
         Class, Error,
-        apply::api_resource,
         clients::ControlPlane,
         clock::Now,
-        feed::Feed,
-        health::Health,
         queue::{Key, Outcome, Queue},
-        store::{Cache, Change, IndexValue, Store},
-        watch::{Metadata, WHOLE_PAGE_SIZE, Watch, Watched},
+        store::Change,
     },
     metrics::Metrics,
-    plan::{Delta, Kind, Known, NamespaceFacts, Next, ObjectVersion, Op, Plan, Plane, Step, Write},
-    timing::Timing,
+    plan::{Delta, Kind, NamespaceFacts, Next, ObjectVersion, Op, Plan, Plane, Step, Write},
 };
+
+use self::watches::{IsThere, OnListed, Watches};
 
 /// Longest run at one key; every call in it has a shorter deadline of its own.
 const RECONCILE_TIMEOUT: Duration = Duration::from_mins(1);
@@ -263,92 +261,6 @@ fn delta<'a, V>(change: &'a Change<'_, V>) -> Delta<'a, V> {
 /// What is kept of a namespace that a watch brings.
 fn namespace_facts(namespace: PartialObjectMeta<Namespace>) -> NamespaceFacts {
     NamespaceFacts::of(namespace.metadata)
-}
-
-/// What all watches of one control plane share.
-struct Watches<'a, P> {
-    plane: &'a ControlPlane<P>,
-    health: &'a Health,
-    metrics: &'a Metrics,
-    timing: Timing,
-    stop: &'a CancellationToken,
-    /// Whether this control plane is one tenant's among many.
-    tenant: bool,
-    on_fresh: Arc<dyn Fn() + Send + Sync>,
-}
-
-impl<P: Plane> Watches<'_, P> {
-    /// Watches every object of a kind that we write, under `selector`; answers to our writes feed the same store.
-    fn written<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V, impl IndexValue>>)
-    where
-        K: Known + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
-        V: Send + Sync + 'static,
-    {
-        self.objects(selector, keep, store);
-        self.plane.feed(K::KIND, Arc::new(Feed { keep, store: store.clone() }));
-    }
-
-    /// Watches every object of a kind under `selector`.
-    fn objects<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V, impl IndexValue>>)
-    where
-        K: kube::Resource<DynamicType = ()>
-            + Clone
-            + std::fmt::Debug
-            + serde::de::DeserializeOwned
-            + Send
-            + Sync
-            + 'static,
-        V: Send + Sync + 'static,
-    {
-        self.start::<DeserializeGuard<K>, V>(selector, keep, store);
-    }
-
-    fn start<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V, impl IndexValue>>)
-    where
-        W: Watched<DynamicType = ()>,
-        W::Object: Send,
-        V: Send + Sync + 'static,
-    {
-        self.start_into::<W, V>((), selector, WHOLE_PAGE_SIZE, keep, store.clone());
-    }
-
-    /// Watches the metadata of every object of a kind under `selector`, `page` of them at a time.
-    fn metadata<V>(&self, kind: Kind, selector: &str, page: u32, keep: fn(Metadata) -> V, cache: Arc<dyn Cache<V>>)
-    where
-        V: Send + Sync + 'static,
-    {
-        self.start_into::<Metadata, V>(api_resource(kind), selector, page, keep, cache);
-    }
-
-    fn start_into<W, V>(
-        &self,
-        kind: W::DynamicType,
-        selector: &str,
-        page: u32,
-        keep: fn(W::Object) -> V,
-        cache: Arc<dyn Cache<V>>,
-    ) where
-        W: Watched,
-        W::Object: Send,
-        V: Send + Sync + 'static,
-    {
-        let watch = Watch::<W, V> {
-            kind,
-            connection: self.plane.connection().clone(),
-            place: self.plane.name().to_owned(),
-            plane: P::NAME,
-            selector: selector.to_owned(),
-            keep,
-            cache,
-            on_fresh: self.on_fresh.clone(),
-            page,
-            tenant: self.tenant,
-            health: self.health.clone(),
-            metrics: self.metrics.clone(),
-            timing: self.timing,
-        };
-        watch.start(self.stop.clone());
-    }
 }
 
 #[cfg(test)]

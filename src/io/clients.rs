@@ -4,7 +4,7 @@ use std::{
     collections::HashMap,
     marker::PhantomData,
     path::Path,
-    sync::{Arc, Mutex, PoisonError, RwLock, Weak},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
     time::{Duration, Instant},
 };
 
@@ -29,6 +29,9 @@ pub trait Sink: Send + Sync {
     /// The server removed exactly this object for us.
     fn removed(&self, object: &Object, uid: &str);
 }
+
+/// Whether an object is not deleted at present.
+type Held = Box<dyn Fn(&Object) -> bool + Send + Sync>;
 
 /// The way to one API server: a client, and the means to make a fresh one.
 ///
@@ -92,6 +95,7 @@ pub struct ControlPlane<P> {
     name: Arc<str>,
     connection: Connection,
     sinks: Arc<RwLock<HashMap<Kind, Arc<dyn Sink>>>>,
+    held: Arc<OnceLock<Held>>,
     plane: PhantomData<fn() -> P>,
 }
 
@@ -101,6 +105,7 @@ impl<P> Clone for ControlPlane<P> {
             name: self.name.clone(),
             connection: self.connection.clone(),
             sinks: self.sinks.clone(),
+            held: self.held.clone(),
             plane: PhantomData,
         }
     }
@@ -109,7 +114,7 @@ impl<P> Clone for ControlPlane<P> {
 impl<P: Plane> ControlPlane<P> {
     /// `name` is for people: `project single`, `hub`, `cell`.
     pub fn new(name: &str, connection: Connection) -> Self {
-        Self { name: name.into(), connection, sinks: Arc::default(), plane: PhantomData }
+        Self { name: name.into(), connection, sinks: Arc::default(), held: Arc::default(), plane: PhantomData }
     }
 
     /// Its name in logs, errors and `/readyz`.
@@ -125,6 +130,15 @@ impl<P: Plane> ControlPlane<P> {
     /// Answers to writes of this kind go to `sink` from now on.
     pub fn feed(&self, kind: Kind, sink: Arc<dyn Sink>) {
         self.sinks.write().unwrap_or_else(PoisonError::into_inner).insert(kind, sink);
+    }
+
+    /// Objects of which `held` says so are not deleted at present. Said once, before anything is written.
+    pub fn hold_deletions(&self, held: impl Fn(&Object) -> bool + Send + Sync + 'static) {
+        let _ = self.held.set(Box::new(held));
+    }
+
+    pub(super) fn holds_deletion(&self, object: &Object) -> bool {
+        self.held.get().is_some_and(|held| held(object))
     }
 
     pub(super) fn sink(&self, kind: Kind) -> Option<Arc<dyn Sink>> {

@@ -1,12 +1,12 @@
 //! Everything that talks to an API server: clients, watches and their caches, writes, the work queue, the Lease.
 
 pub mod apply;
+mod cache;
 pub mod clients;
 pub mod clock;
 mod confidential;
 pub mod feed;
 pub mod health;
-pub mod incoming;
 pub mod lease;
 pub mod list;
 pub mod listen;
@@ -46,6 +46,9 @@ pub enum Error {
     /// Something that a live read was to find is not there, or is another of its name.
     #[error("{0} is not there")]
     NotThere(String),
+    /// It may not be deleted at present.
+    #[error("delete {0}: deletions wait there, for many known objects are missing")]
+    Held(String),
     /// The answer was not what this call answers with.
     #[error("{call}: unexpected answer: {why}")]
     Answer {
@@ -111,7 +114,7 @@ impl Error {
                 },
                 _ => Class::Retry,
             },
-            Self::Deadline { .. } | Self::Answer { .. } => Class::Retry,
+            Self::Deadline { .. } | Self::Answer { .. } | Self::Held(_) => Class::Retry,
             Self::StillThere(_) => Class::Conflict,
             Self::NotThere(_) => Class::Gone,
         }
@@ -123,6 +126,7 @@ impl Error {
             (Self::Deadline { .. }, _) => "deadline",
             (Self::StillThere(_), _) => "still_there",
             (Self::NotThere(_), _) => "not_there",
+            (Self::Held(_), _) => "held",
             (Self::Answer { .. }, _) => "answer",
             (Self::Api { .. }, Class::Retry) => "retry",
             (Self::Api { .. }, Class::Conflict) => "conflict",

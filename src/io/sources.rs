@@ -3,15 +3,15 @@
 //! A watch of metadata reports when a reading is out of date. Nothing is kept of any other object, and no content of any.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
-use super::store::{Cache, Incoming, ObjectKey};
+use super::store::{Cache, Incoming, Listed, ObjectKey};
 use crate::plan::{
     ObjectVersion,
     condition::differs_in_their_numbers_alone,
@@ -25,6 +25,8 @@ pub struct Sources {
     listener: OnceLock<Listener>,
     /// Whether the watch fails, so that changes go unnoticed.
     failing: AtomicBool,
+    /// Everything up to this version has been delivered.
+    passed: AtomicU64,
 }
 
 type Listener = Box<dyn Fn(&ObjectKey) + Send + Sync>;
@@ -235,12 +237,16 @@ impl Sources {
     }
 
     /// The watch says that a source is at this version now, or gone (`None`).
-    fn changed(&self, key: &ObjectKey, now: Option<(&str, u64)>) {
+    /// `complete`: a complete list says so, in which nothing is older than what has been read, unless the server has been given
+    /// another history.
+    fn changed(&self, key: &ObjectKey, now: Option<(&str, u64)>, complete: bool) {
         {
             let mut entries = self.entries();
             let Some(entry) = entries.get_mut(key) else { return };
             let known = match (&entry.reading, now) {
-                (Some((_, reading)), Some((uid, version))) => reading.uid == uid && reading.version >= version,
+                (Some((_, reading)), Some((uid, version))) => {
+                    reading.uid == uid && (reading.version == version || reading.version > version && !complete)
+                }
                 (Some((_, reading)), None) => reading.source == Source::Absent,
                 (None, _) => false,
             };
@@ -260,24 +266,45 @@ impl Cache<()> for Sources {
         self.entries().contains_key(key)
     }
 
-    fn replace(&self, objects: Vec<Incoming<()>>, _: u64) {
+    /// Whether there is such a source, by a reading that nothing has overtaken.
+    fn contains(&self, key: &ObjectKey) -> bool {
+        matches!(self.get(key), Source::Present { .. })
+    }
+
+    /// Only those count that were there when they were last read: the copy of one that may be missing goes with it.
+    fn compare(&self, objects: &[Incoming<()>], version: u64) -> Listed {
+        let listed: HashSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
+        let entries = self.entries();
+        let was_there =
+            |entry: &Entry| matches!(&entry.reading, Some((_, of)) if matches!(of.source, Source::Present { .. }));
+        let known = || entries.iter().filter(|(_, entry)| was_there(entry)).map(|(key, _)| key);
+        let another_history = version > 0 && version < self.passed.load(Ordering::Acquire);
+        let missing = known().filter(|key| !listed.contains(key)).cloned().collect();
+        Listed { another_history, known: known().count(), missing }
+    }
+
+    fn replace(&self, objects: Vec<Incoming<()>>, version: u64) {
+        self.passed.store(version, Ordering::Release);
         let listed: HashMap<&ObjectKey, (&str, u64)> =
             objects.iter().map(|object| (&object.key, (object.uid.as_str(), object.version))).collect();
         let keys: Vec<ObjectKey> = self.entries().keys().cloned().collect();
         for key in keys {
-            self.changed(&key, listed.get(&key).copied());
+            self.changed(&key, listed.get(&key).copied(), true);
         }
     }
 
     fn observe(&self, object: Incoming<()>) {
-        self.changed(&object.key, Some((&object.uid, object.version)));
+        self.pass(object.version);
+        self.changed(&object.key, Some((&object.uid, object.version)), false);
     }
 
     fn forget(&self, key: &ObjectKey, _: &str) {
-        self.changed(key, None);
+        self.changed(key, None, false);
     }
 
-    fn pass(&self, _: u64) {}
+    fn pass(&self, version: u64) {
+        self.passed.fetch_max(version, Ordering::AcqRel);
+    }
 
     fn set_live(&self, live: bool) {
         self.failing.store(!live, Ordering::Release);

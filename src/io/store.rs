@@ -1,7 +1,8 @@
 //! The cache behind a watch: what decisions need of each object, found by name or by index.
 //!
 //! It takes the answers to our own writes as well, so that a reconcile never judges an object older than its own last
-//! write. Versions only ever go forward; an answer that the watch has already passed is dropped.
+//! write. Versions only ever go forward; an answer that the watch has already passed is dropped. A complete list that is older
+//! than what was seen is another history (an etcd restored from a backup): nothing of what is kept is true any more.
 
 use std::{
     borrow::Borrow,
@@ -13,11 +14,31 @@ use std::{
     },
 };
 
-pub use super::incoming::{Cache, Change, Incoming, ObjectKey};
+pub use super::cache::{Cache, Change, Incoming, Listed, ObjectKey, Taking};
+
+/// How an object came in.
+#[derive(Clone, Copy)]
+enum Origin {
+    Watch,
+    /// In a complete list of this version; `another_history`: see [`Listed`].
+    List {
+        version: u64,
+        another_history: bool,
+    },
+    OwnWrite,
+}
 
 impl<V: Send + Sync, I: IndexValue> Cache<V> for Store<V, I> {
     fn wants(&self, key: &ObjectKey) -> bool {
         (self.wants)(key)
+    }
+
+    fn contains(&self, key: &ObjectKey) -> bool {
+        Self::contains(self, key)
+    }
+
+    fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
+        Self::compare(self, objects, version)
     }
 
     fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
@@ -69,16 +90,6 @@ struct Inner<V, I> {
     unreadable: BTreeSet<ObjectKey>,
     /// Newest version that the watch has delivered.
     passed: u64,
-}
-
-/// How an object comes in.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Watch,
-    /// In a list at this version.
-    List(u64),
-    /// As the answer to a write of ours.
-    Write,
 }
 
 struct Slot<V> {
@@ -216,24 +227,37 @@ impl<V, I: IndexValue> Store<V, I> {
         inner.unreadable.iter().filter(|key| &*key.namespace == namespace).map(|key| key.name.clone()).collect()
     }
 
+    /// What a complete list at `version` will change beside the objects in it.
+    pub fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
+        let inner = self.read();
+        let another_history = version > 0 && version < inner.passed;
+        let listed: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
+        // What we wrote after the list was taken is not in it, and is there all the same.
+        let gone = |slot: &Slot<V>| another_history || slot.version <= version;
+        let missing = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && gone(slot));
+        let missing = missing.map(|(key, _)| key.clone()).collect();
+        Listed { another_history, known: inner.entries.len(), missing }
+    }
+
     /// A complete list at `version`: takes it all over, and calls the listener for every difference, so that it learns of
     /// deletions that no event brought.
     pub fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
-        let listed: BTreeSet<ObjectKey> = objects.iter().map(|o| o.key.clone()).collect();
-        {
+        let another_history = {
             let mut inner = self.write();
-            if version > 0 && version < inner.passed {
-                // The server counts anew, from a backup or from nothing: no version that is known compares with its own.
+            let another_history = version > 0 && version < inner.passed;
+            if another_history {
                 inner.passed = 0;
-                inner.entries.values_mut().for_each(|slot| slot.version = 0);
             }
-        }
+            another_history
+        };
+        let listed: BTreeSet<ObjectKey> = objects.iter().map(|o| o.key.clone()).collect();
         for object in objects {
-            self.take(object, Way::List(version));
+            self.take(object, Origin::List { version, another_history });
         }
         let vanished: Vec<(ObjectKey, String)> = {
             let inner = self.read();
-            let gone = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && slot.version <= version);
+            let gone = |slot: &Slot<V>| another_history || slot.version <= version;
+            let gone = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && gone(slot));
             gone.map(|(key, slot)| (key.clone(), slot.uid.clone())).collect()
         };
         for (key, uid) in vanished {
@@ -246,12 +270,12 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// The watch delivered this object.
     pub fn observe(&self, object: Incoming<V>) {
-        self.take(object, Way::Watch);
+        self.take(object, Origin::Watch);
     }
 
     /// Our own write was answered with this object.
     pub fn wrote(&self, object: Incoming<V>) {
-        self.take(object, Way::Write);
+        self.take(object, Origin::OwnWrite);
     }
 
     /// The object with this uid is gone.
@@ -275,21 +299,29 @@ impl<V, I: IndexValue> Store<V, I> {
         inner.passed = inner.passed.max(version);
     }
 
-    fn take(&self, object: Incoming<V>, by: Way) {
+    fn take(&self, object: Incoming<V>, origin: Origin) {
         let Incoming { key, uid, version, value } = object;
         let value = value.map(Arc::new);
         let (old, readable) = {
             let mut inner = self.write();
-            if by != Way::Write {
-                inner.passed = inner.passed.max(version);
-            } else if version <= inner.passed {
-                return; // the watch is past it, and may even have seen it deleted
+            match origin {
+                Origin::Watch => inner.passed = inner.passed.max(version),
+                Origin::OwnWrite if version <= inner.passed => return, // the watch is past it, and may have seen it deleted
+                Origin::OwnWrite => {}
+                // At its version, a complete list has the newest of everything: what is newer here, and not newer than the
+                // list, is of another history.
+                Origin::List { version: of_list, another_history } => {
+                    let newer = |slot: &Slot<V>| slot.version > of_list && !another_history;
+                    let same = |slot: &Slot<V>| slot.uid == uid && slot.version == version && version > 0;
+                    if inner.entries.get(&key).is_some_and(|slot| newer(slot) || same(slot)) {
+                        return;
+                    }
+                }
             }
-            // Whatever its uid: a late event of an object that is gone must not take the place of the one made after it. What
-            // a list has in the place of one that was known before it is the truth.
-            let is_listed = |slot: &Slot<V>| matches!(by, Way::List(at) if slot.uid != uid && slot.version <= at);
-            let stands = |slot: &Slot<V>| slot.version >= version && version > 0 && !is_listed(slot);
-            if inner.entries.get(&key).is_some_and(stands) {
+            // Whatever its uid: a late event of an object that is gone must not take the place of the one made after it.
+            let listed = matches!(origin, Origin::List { .. });
+            let stands = |slot: &Slot<V>| slot.version >= version && version > 0;
+            if !listed && inner.entries.get(&key).is_some_and(stands) {
                 return;
             }
             let readable = value.is_some() && inner.becomes_readable(&key);

@@ -15,6 +15,13 @@ fn store() -> (Arc<Store<&'static str>>, Arc<Mutex<Vec<String>>>) {
     (store, log)
 }
 
+/// What a list changes, as it is said before it is taken over.
+fn replace(store: &Store<&'static str>, objects: Vec<Incoming<&'static str>>, version: u64) -> Listed {
+    let listed = store.compare(&objects, version);
+    store.replace(objects, version);
+    listed
+}
+
 #[test]
 fn own_writes_are_seen_at_once_and_reported_once() {
     let (store, log) = store();
@@ -128,4 +135,39 @@ fn a_list_is_believed_whatever_was_known_before_it() {
     store.wrote(object("a", "new", 9, "z"));
     store.replace(vec![object("a", "old", 3, "x")], 8);
     assert_eq!(store.get(&key).as_deref(), Some(&"z"));
+}
+
+/// Found by reading: an etcd that was restored from a backup was believed never. What it had lost lived on, and what was in
+/// it as it had been was taken for old.
+#[test]
+fn a_list_that_is_older_than_what_was_seen_is_another_history() {
+    let (store, log) = store();
+    store.replace(vec![object("a", "1", 5, "x"), object("b", "2", 20, "later"), object("c", "3", 4, "x")], 20);
+    store.pass(30);
+    store.wrote(object("d", "4", 31, "mine"));
+    let heard = log.lock().unwrap().len();
+    // As it was at 10: `b` had other content, `d` was not there.
+    let listed =
+        replace(&store, vec![object("a", "1", 5, "x"), object("b", "2", 7, "earlier"), object("c", "3", 4, "x")], 10);
+    assert_eq!((listed.another_history, listed.known), (true, 4));
+    assert_eq!(listed.missing, [ObjectKey::new("ns", "d")]);
+    assert_eq!(store.get(&ObjectKey::new("ns", "b")).as_deref(), Some(&"earlier"));
+    assert_eq!(log.lock().unwrap().len(), heard + 2, "what has not changed is no news");
+    // It counts on from there: the answers to our writes are taken again.
+    store.wrote(object("d", "5", 11, "again"));
+    assert_eq!(store.get(&ObjectKey::new("ns", "d")).as_deref(), Some(&"again"));
+    let listed = replace(&store, vec![object("d", "5", 11, "again")], 12);
+    assert!(!listed.another_history && listed.missing.len() == 3, "{listed:?}");
+}
+
+/// A restore may raise the revisions, so that no list looks old; its objects do.
+#[test]
+fn a_complete_list_is_right_about_whatever_is_not_newer_than_itself() {
+    let (store, _) = store();
+    store.replace(vec![object("a", "1", 20, "later"), object("b", "2", 20, "x")], 20);
+    store.wrote(object("b", "2", 1002, "mine"));
+    let listed = replace(&store, vec![object("a", "1", 7, "earlier"), object("b", "2", 20, "x")], 1000);
+    assert!(!listed.another_history && listed.missing.is_empty(), "{listed:?}");
+    assert_eq!(store.get(&ObjectKey::new("ns", "a")).as_deref(), Some(&"earlier"));
+    assert_eq!(store.get(&ObjectKey::new("ns", "b")).as_deref(), Some(&"mine"), "written after the list was taken");
 }

@@ -24,12 +24,14 @@ use super::{
     feed::pruned,
     health::{Entry, Health},
     queue::backoff,
-    store::{Cache, Incoming, ObjectKey},
+    store::{Cache, Incoming, Listed, ObjectKey, Taking},
 };
 use crate::{metrics::Metrics, timing::Timing};
 
 /// Longest wait for one page of a list.
 const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+/// How much sooner than it was asked to a server ends a watch call.
+const EARLY: Duration = Duration::from_secs(1);
 /// Objects per page of a list of metadata, where all are kept.
 pub const PAGE_SIZE: u32 = 500;
 /// Objects per page of a list of whole ones. A page is in memory as the server sends it and as it is read, for each of the
@@ -75,6 +77,9 @@ where
 /// The metadata of an object, whatever its kind.
 pub type Metadata = PartialObjectMeta<DynamicObject>;
 
+/// Whom a watch tells what a complete list of a kind changes.
+pub type OnListed = Arc<dyn Fn(&str, &Listed, Taking) + Send + Sync>;
+
 /// What a watch needs to run.
 pub struct Watch<W: Watched, V> {
     /// The kind of the objects, as far as their type does not say it.
@@ -93,6 +98,8 @@ pub struct Watch<W: Watched, V> {
     pub cache: Arc<dyn Cache<V>>,
     /// Called after each complete list, and when a failing watch works again: whoever failed meanwhile may try now.
     pub on_fresh: Arc<dyn Fn() + Send + Sync>,
+    /// Called with each complete list, before and after it is taken over.
+    pub on_listed: OnListed,
     /// Objects per page of a list: few where hardly any of them are kept.
     pub page: u32,
     /// Whether this is one tenant's among many, see [`Health::tenant_watch`].
@@ -129,7 +136,20 @@ where
             let Some(mut version) = self.settle(entry, listed, &mut failures).await else { continue };
             entry.synced();
             (self.on_fresh)();
+            // Whether the server may have been given another history since: it serves a watch from a version of the future
+            // without a word, and from then on that watch is silent for ever.
+            let mut doubtful = false;
             loop {
+                if doubtful {
+                    match self.is_rewound(version).await {
+                        Ok(true) => break,
+                        Ok(false) => doubtful = false,
+                        Err(error) => {
+                            self.settle::<()>(entry, Err(error), &mut failures).await;
+                            continue;
+                        }
+                    }
+                }
                 let opened = Instant::now();
                 let ended = match self.follow(entry, &mut version, &mut failures).await {
                     Ok(End::Expired) => {
@@ -138,10 +158,17 @@ where
                         break;
                     }
                     Ok(End::Closed) if opened.elapsed() > self.timing.watch_proof => continue,
-                    Ok(End::Closed) => Error::Answer { call: self.call("watch"), why: "it ended at once".into() },
+                    Ok(End::Cut) if opened.elapsed() > self.timing.watch_proof => {
+                        doubtful = true;
+                        continue;
+                    }
+                    Ok(End::Closed | End::Cut) => {
+                        Error::Answer { call: self.call("watch"), why: "it ended at once".into() }
+                    }
                     Err(error) => error,
                 };
                 let expired = ended.is_expired(); // said before the watch began, it is worth a pause: the list was young
+                doubtful = true;
                 self.settle::<()>(entry, Err(ended), &mut failures).await;
                 if expired {
                     break;
@@ -197,10 +224,31 @@ where
                 params = params.continue_token(&token);
             } else {
                 let version = number(page.metadata.resource_version.as_deref());
+                // Before anybody acts on what is missing; and once more when it is, for until then the cache still has it.
+                let listed = self.cache.compare(&objects, version);
+                self.report(&listed);
                 self.cache.replace(objects, version);
+                (self.on_listed)(&W::plural(&self.kind), &listed, Taking::Over);
                 return Ok(version);
             }
         }
+    }
+
+    /// Whether the server is at an older version than this one. A server that was started anew may have been given the state
+    /// of a backup.
+    async fn is_rewound(&self, version: u64) -> Result<bool, Error> {
+        let params = ListParams::default().labels(&self.selector).limit(1);
+        let page = deadline(super::REQUEST_TIMEOUT, || self.call("list"), self.api().list_metadata(&params)).await?;
+        let now = number(page.metadata.resource_version.as_deref());
+        Ok(now > 0 && now < version)
+    }
+
+    fn report(&self, listed: &Listed) {
+        let (kind, place) = (W::plural(&self.kind), &self.place);
+        if listed.another_history {
+            tracing::warn!(kind = %kind, place, "the server has been given another history: everything is judged anew");
+        }
+        (self.on_listed)(&kind, listed, Taking::Begins);
     }
 
     async fn follow(&self, entry: &Entry, version: &mut u64, failures: &mut u32) -> Result<End, Error> {
@@ -211,6 +259,7 @@ where
             .max(1);
         let params = WatchParams::default().labels(&self.selector).timeout(seconds);
         let from = version.to_string();
+        let ends = Instant::now() + Duration::from_secs(seconds.into()).saturating_sub(EARLY);
         let stream = deadline(super::REQUEST_TIMEOUT, || self.call("watch"), self.api().watch(&params, &from)).await?;
         let mut stream = std::pin::pin!(stream.peekable());
         if *failures > 0 {
@@ -220,7 +269,7 @@ where
                 return match stream.try_next().await {
                     Err(source) => Err(self.error_of(WatchEnd::Broken(source))),
                     Ok(Some(WatchEvent::Error(status))) => Err(self.error_said(status)),
-                    Ok(_) => Ok(End::Closed),
+                    Ok(_) => Ok(End::Cut),
                 };
             }
             *failures = 0;
@@ -234,7 +283,7 @@ where
             let Some(event) =
                 next(&mut stream, self.timing.watch_silence).await.map_err(|error| self.error_of(error))?
             else {
-                return Ok(End::Closed);
+                return Ok(if Instant::now() < ends { End::Cut } else { End::Closed });
             };
             match event {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => {
@@ -296,7 +345,10 @@ where
 
 /// Why a watch call ended without an error.
 enum End {
+    /// Its time was over.
     Closed,
+    /// Before its time: the server goes, or what is between.
+    Cut,
     Expired,
 }
 

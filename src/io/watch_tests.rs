@@ -1,4 +1,4 @@
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::Namespace;
 use tokio::{
@@ -15,6 +15,11 @@ const LISTED: (&str, &str) = (
     "200 OK",
     r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"5"},"items":[]}"#,
 );
+/// The same server at a later version, with a namespace.
+const LISTED_LATER: (&str, &str) = (
+    "200 OK",
+    r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"50"},"items":[{"metadata":{"name":"late","uid":"u","resourceVersion":"50"}}]}"#,
+);
 const EXPIRED: (&str, &str) = (
     "410 Gone",
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}"#,
@@ -30,6 +35,8 @@ const EXPIRED_EVENT: (&str, &str) = (
 struct Asked {
     lists: AtomicUsize,
     watches: AtomicUsize,
+    /// From now on it answers lists with [`LISTED`].
+    restored: AtomicBool,
 }
 
 /// An API server that answers every list and every watch like this; it counts both.
@@ -52,7 +59,7 @@ async fn server(
                     watch
                 } else {
                     asked.lists.fetch_add(1, Ordering::SeqCst);
-                    list
+                    if asked.restored.load(Ordering::SeqCst) { LISTED } else { list }
                 };
                 let head = format!(
                     "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
@@ -78,6 +85,7 @@ fn watch(connection: Connection, store: Arc<Store<()>>, health: &Health) -> Watc
         keep: |_| (),
         cache: store,
         on_fresh: Arc::new(|| ()),
+        on_listed: Arc::new(|_, _, _| ()),
         page: PAGE_SIZE,
         tenant: false,
         health: health.clone(),
@@ -140,5 +148,20 @@ async fn the_rest_of_a_list_that_has_expired_is_no_missing_definition() {
     until("a second list", || asked.lists.load(Ordering::SeqCst) >= 2).await;
     assert_eq!(health.waiting(), ["namespaces in stub: list namespaces in stub: too old resource version"]);
     assert!(!store.is_synced());
+    stop.cancel();
+}
+
+/// Found by reading: a watch from a version of the future is served without a word, for ever, and what a restored backup has
+/// lost lived on.
+#[tokio::test]
+async fn a_server_that_is_at_an_older_version_is_listed_anew() {
+    let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
+    let stop = CancellationToken::new();
+    let connection = server(asked.clone(), LISTED_LATER, ENDS_AT_ONCE).await;
+    watch(connection, store.clone(), &health).start(stop.clone());
+    let late = ObjectKey::new("", "late");
+    until("it is listed", || store.contains(&late)).await;
+    asked.restored.store(true, Ordering::SeqCst);
+    until("it is listed anew", || !store.contains(&late)).await;
     stop.cancel();
 }

@@ -114,8 +114,11 @@ families! {
         "1 while city policies stay with claims because Karmada does not bring dependencies";
     assumed: Family<AssumedLabel, Gauge>,
         "compute_federation_karmada_assumed",
-        "1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone, 0 where it was seen not to be there";
+        "1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone";
     reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
+    deletions_paused: Family<PlaneLabel, Gauge>,
+        "compute_deletions_paused",
+        "Control planes on which deletions wait because many known objects are missing";
     stranded: Gauge,
         "compute_federation_stranded_namespaces",
         "Hub namespaces whose project, or whose namespace in it, does not exist, and which hold something";
@@ -134,6 +137,11 @@ pub(super) struct Controller {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct AssumedLabel {
     pub(super) bug: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct PlaneLabel {
+    pub(super) plane: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

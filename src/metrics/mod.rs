@@ -11,8 +11,8 @@ use prometheus_client::{
 };
 
 use self::families::{
-    AssumedLabel, BlockedReason, Controller, Families, Namespace, PhaseLabel, Queue, Reason, ReasonChange, Reconcile,
-    ReconcileError, State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
+    AssumedLabel, BlockedReason, Controller, Families, Namespace, PhaseLabel, PlaneLabel, Queue, Reason, ReasonChange,
+    Reconcile, ReconcileError, State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
 };
 
 /// A worker that has something to do, as long as this lives.
@@ -215,14 +215,20 @@ impl Metrics {
         self.0.refused.set(i64::from(refused));
     }
 
-    /// Whether it is only assumed of Karmada on the hub that it has not this bug.
-    pub fn karmada_assumed(&self, bug: &'static str, assumed: bool) {
-        self.0.assumed.get_or_create(&AssumedLabel { bug }).set(i64::from(assumed));
+    /// It is only assumed of Karmada on the hub that it has not this bug.
+    pub fn karmada_assumed(&self, bug: &'static str) {
+        self.0.assumed.get_or_create(&AssumedLabel { bug }).set(1);
     }
 
     /// A binding without its companion was removed.
     pub fn reaped(&self) {
         self.0.reaped.inc();
+    }
+
+    /// On so many control planes of this kind deletions wait.
+    pub fn deletions_paused(&self, plane: &'static str, count: usize) {
+        let label = PlaneLabel { plane };
+        self.0.deletions_paused.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
     /// So many hub namespaces hold something whose original does not exist.

@@ -112,9 +112,9 @@ impl World {
                 keeper: Keeper::default(),
                 copy: copy.map(Shared::from),
                 data: resolve::View {
-                    limits: Limits::default(),
                     sources: sources(&seen.project),
                     companions: data_refs().into_iter().filter_map(shared).collect(),
+                    ..resolve::View::default()
                 },
                 deployment: deployment.into(),
                 karmada: None,

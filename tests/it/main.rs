@@ -34,6 +34,7 @@ mod projects;
 mod random_kills;
 mod refusals;
 mod repair;
+mod restored;
 mod rights;
 mod secrets;
 mod suites;

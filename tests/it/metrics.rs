@@ -36,7 +36,7 @@ enum Provocation {
 use Provocation::{BindingTaken, BindingWithoutCompanion, CityWithoutCluster, HubAway, LabelLost, QuotaAway, Stranger};
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 41] = [
+const METRICS: [(&str, Seen); 42] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
@@ -72,6 +72,7 @@ const METRICS: [(&str, Seen); 41] = [
     ("compute_federation_migration_refused", Elsewhere(include_str!("migration.rs"))),
     ("compute_federation_karmada_assumed", Served),
     ("compute_federation_bindings_reaped_total", Provoked(BindingWithoutCompanion)),
+    ("compute_deletions_paused", Elsewhere(include_str!("restored.rs"))),
     ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects/leaving.rs"))),
     ("compute_federation_mislabelled_clusters", Provoked(LabelLost)),
     ("compute_federation_drains", Elsewhere(include_str!("drains.rs"))),

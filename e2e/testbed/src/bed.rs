@@ -15,6 +15,7 @@ use futures::future::try_join_all;
 use tokio::time::Instant;
 
 use crate::{
+    backup::Backup,
     binaries,
     control_plane::{ControlPlane, Etcd, START_TIMEOUT},
     install::{self, Role},
@@ -260,6 +261,19 @@ impl Testbed {
     /// What operators that start from now on are told of it. What stands already is not changed by it.
     pub fn options_mut(&mut self) -> &mut Options {
         &mut self.options
+    }
+
+    /// A backup of the project's control plane.
+    pub async fn back_up_project(&self) -> Result<Backup> {
+        Backup::take(&self.etcd, self.project.name()).await
+    }
+
+    /// Stops the project's API server, puts a backup in the place of what it had, and starts it again.
+    pub async fn restore_project(&mut self, backup: &Backup) -> Result<()> {
+        self.project.stop_api_server();
+        backup.restore(&self.etcd).await?;
+        self.project.start_api_server()?;
+        self.project.wait_ready().await
     }
 
     /// Ends the stand-in for Karmada: from now on nobody does its work.

@@ -40,10 +40,11 @@ const WAITING: &[Panel] = &[
     ),
     (
         "Left behind on the hub",
-        "Namespaces of vanished projects, Instances without a place in a project, policies that gave up waiting",
+        "Namespaces of vanished projects, deletions that wait, Instances without a place, policies that gave up waiting",
         "short",
         &[
             ("sum(compute_federation_stranded_namespaces{$target})", "stranded namespaces"),
+            ("sum by (plane) (compute_deletions_paused{$target})", "deletions wait: {{plane}}"),
             ("sum by (reason) (compute_federation_quarantined_objects{$target})", "quarantined: {{reason}}"),
             (
                 "sum(increase(compute_federation_guard_given_up_total{$target}[$__rate_interval]))",

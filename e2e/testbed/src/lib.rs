@@ -3,6 +3,7 @@
 //! runs Instances, for network services, quota and Milo's way to the projects. It serves the tests, the demo and the benchmarks, and is usable by kubectl.
 
 pub mod audit;
+pub mod backup;
 pub mod bed;
 pub mod binaries;
 pub mod chainsaw;

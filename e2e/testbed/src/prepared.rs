@@ -132,7 +132,7 @@ async fn put(etcd: &Etcd, operations: Vec<Value>) -> Result<()> {
 }
 
 /// Asks etcd by way of its JSON gateway, once it listens.
-async fn post(etcd: &Etcd, path: &str, body: &Value) -> Result<Value> {
+pub(crate) async fn post(etcd: &Etcd, path: &str, body: &Value) -> Result<Value> {
     let address = etcd.url.strip_prefix("http://").context("etcd's address")?;
     let deadline = Instant::now() + START_TIMEOUT;
     let mut stream = loop {

@@ -143,6 +143,7 @@ impl QuotaBackends {
             stop: &backend.stop,
             tenant: true,
             on_fresh: Arc::new(move || with(&weak, |quota| quota.enqueue_project(&of))),
+            on_listed: None,
         };
         watches.written::<ResourceClaim, _>(&self.names.selector(), |claim| claim, &backend.claims);
         backends.insert(project.clone(), backend.clone());
@@ -150,13 +151,23 @@ impl QuotaBackends {
         Ok(backend)
     }
 
-    /// Lets go of the project that a namespace mirrors, when it has no Instance here any more, and no claim of this cell: one
+    /// Lets go of the project that a namespace mirrors (of any, where that is not known any more), when it has no Instance here any more, and no claim of this cell: one
     /// that was left behind while the project was away is given up when the project is back.
     pub(super) fn retire_unused(&self, namespace: &str) {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
-        let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) else { return };
+        if let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) {
+            return self.retire(&project);
+        }
+        // Nobody can say any more whose it was: it may have gone before what was in it.
+        let all: Vec<ProjectName> = self.backends().keys().cloned().collect();
+        for project in &all {
+            self.retire(project);
+        }
+    }
+
+    fn retire(&self, project: &ProjectName) {
         let used = |namespace: &ObjectKey| !self.caches.instances_in(&namespace.name).is_empty();
-        if self.caches.namespaces_of(&project).iter().any(used) {
+        if self.caches.namespaces_of(project).iter().any(used) {
             return;
         }
         let Some(cell) = self.identity() else { return };
@@ -164,10 +175,10 @@ impl QuotaBackends {
         let is_done = |backend: &Arc<Backend>| {
             backend.claims.is_live() && !backend.claims.values().iter().any(|claim| cell.has_made(claim))
         };
-        if !backends.get(&project).is_some_and(is_done) {
+        if !backends.get(project).is_some_and(is_done) {
             return;
         }
-        if let Some(backend) = backends.remove(&project) {
+        if let Some(backend) = backends.remove(project) {
             backend.stop.cancel();
             tracing::info!(%project, "quota disengaged");
         }
@@ -193,8 +204,8 @@ impl QuotaBackends {
                 self.queue.add(QuotaKey::new(project, instance));
             }
             self.enqueue_claims_for(&namespace.name);
-            self.retire_unused(&namespace.name);
         }
+        self.retire(project);
     }
 
     /// Every claim for an Instance of this namespace is looked at, also when its Instance is gone.
@@ -214,7 +225,7 @@ impl QuotaBackends {
         if let Some((namespace, name)) = concerned {
             self.queue.add(QuotaKey::new(project, ObjectKey::new(&namespace, &name)));
             if change.new.is_none() {
-                self.retire_unused(&namespace);
+                self.retire(project);
             }
         }
     }

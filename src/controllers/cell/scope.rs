@@ -34,6 +34,7 @@ impl Scope {
             stop: &self.stop,
             tenant: false,
             on_fresh: self.on_fresh.clone(),
+            on_listed: None,
         }
     }
 }

@@ -10,6 +10,7 @@ use std::{
 use super::{
     hub_cache::HubCache,
     index::{namespace_index, source_index},
+    losses::Losses,
     project_cache::ProjectCache,
     queues::CompanionKey,
     registry::ProjectRegistry,
@@ -33,7 +34,7 @@ use crate::{
             companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, SourceState, User},
             facts::CompanionFacts,
             phase, residue,
-            resolve::{Limits, Source, wants_companions},
+            resolve::{Limits, Source, does_without, lets_go, wants_companions},
         },
         ownership,
         payload::Payload,
@@ -45,6 +46,7 @@ use crate::{
 pub(super) struct Companion {
     pub(super) hub: Arc<HubCache>,
     pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) losses: Arc<Losses>,
     pub(super) triggers: Arc<Triggers>,
     /// Sources are watched from the first reference on.
     pub(super) watches: Arc<ManagementWatches>,
@@ -158,9 +160,19 @@ impl ResolvedKey<'_> {
         let copied = sources.copy(&self.source);
         let stands = companion.as_ref().map(|companion| ObjectVersion::new(&companion.uid, &companion.version));
         let namespace = hub.namespaces.get(&ObjectKey::new("", &self.hub_namespace));
+        let source = sources.get(&self.source);
+        let deletions_wait = self.of.losses.holds_project(&self.project.name);
+        let in_use = |(_, wd): &&PackedUser| {
+            // Only then is the whole of it asked for.
+            !does_without(wd.references(), self.data_ref, &source)
+                || !lets_go(&wd.open(), self.data_ref, &source, deletions_wait)
+        };
+        let users: Vec<PackedUser> = users.iter().filter(in_use).cloned().collect();
         let user = |(key, deployment): &PackedUser| User {
             name: key.name.to_string(),
-            wants_copy: !deployment.is_deleting() && self.wants_companions(deployment),
+            wants_copy: !deployment.is_deleting()
+                && !does_without(deployment.references(), self.data_ref, &source)
+                && self.wants_companions(deployment),
         };
         Observed {
             data_ref: self.data_ref.clone(),
@@ -168,7 +180,7 @@ impl ResolvedKey<'_> {
             hub_namespace: self.hub_namespace.clone(),
             hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating),
             users: users.iter().map(user).collect(),
-            former_users: companion.as_ref().map(|companion| self.former_users(users, companion)).unwrap_or_default(),
+            former_users: companion.as_ref().map(|companion| self.former_users(&users, companion)).unwrap_or_default(),
             leftovers: companion.as_ref().and_then(|companion| self.leftovers(companion)),
             fresh: copied.is_some() && copied == stands,
             waits: sources.offered_in(&self.source, now.instant).is_some(),

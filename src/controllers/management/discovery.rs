@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    losses::{self, Scope},
     registry::{Discovered, ProjectRegistry},
     watches::ManagementWatches,
 };
@@ -66,6 +67,7 @@ pub(super) fn start(
         stop,
         tenant: false,
         on_fresh: Arc::new(|| ()),
+        on_listed: Some(losses::reporter(&management.losses, Scope::Discovery)),
     };
     if internal {
         let keep = |p: ProjectControlPlane| ProjectFacts {

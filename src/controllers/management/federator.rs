@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use kube::ResourceExt;
 
 use super::{
-    blocked::BlockedDeployments, hub_cache::HubCache, move_memory::Moves, project_cache::ProjectCache,
+    blocked::BlockedDeployments, hub_cache::HubCache, losses::Losses, move_memory::Moves, project_cache::ProjectCache,
     queues::ProjectKey, registry::ProjectRegistry,
 };
 use crate::{
@@ -38,6 +38,7 @@ pub(super) struct Federator {
     pub(super) hub: Arc<HubCache>,
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) blocked: Arc<BlockedDeployments>,
+    pub(super) losses: Arc<Losses>,
     pub(super) moves: Arc<Moves>,
     pub(super) queue: Arc<Queue<ProjectKey>>,
     pub(super) limits: Limits,
@@ -163,7 +164,7 @@ impl Federator {
             Some((data_ref, SharedCompanion { full: sources.full(&source), ..companion }))
         };
         let companions = data_refs.into_iter().filter_map(companion).collect();
-        View { limits: self.limits, sources, companions }
+        View { limits: self.limits, sources, companions, deletions_wait: self.losses.holds_project(&project.name) }
     }
 
     /// What Karmada made of a copy, and of the companions that it expects.

@@ -9,6 +9,7 @@ mod hub_cache;
 mod index;
 mod labels;
 mod listeners;
+mod losses;
 mod move_memory;
 mod moves;
 mod policy;
@@ -30,11 +31,27 @@ use std::sync::{Arc, Mutex};
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    blocked::BlockedDeployments, clusters::ClusterWatch, companion::Companion, federator::Federator,
-    hub_cache::HubCache, labels::ClusterLabels, move_memory::Moves, moves::CityMoves, policy::CityPolicy,
-    policy_memory::PolicyMemory, probe::Prober, projector::Projector, quarantine::QuarantineRegistry, queues::Queues,
-    registry::ProjectRegistry, stranded::StrandedNamespaces, sweep::Sweeper, triggers::Triggers,
-    watches::ManagementWatches, workload::WorkloadController,
+    blocked::BlockedDeployments,
+    clusters::ClusterWatch,
+    companion::Companion,
+    federator::Federator,
+    hub_cache::HubCache,
+    labels::ClusterLabels,
+    losses::{LossWatch, Losses},
+    move_memory::Moves,
+    moves::CityMoves,
+    policy::CityPolicy,
+    policy_memory::PolicyMemory,
+    probe::Prober,
+    projector::Projector,
+    quarantine::QuarantineRegistry,
+    queues::Queues,
+    registry::ProjectRegistry,
+    stranded::StrandedNamespaces,
+    sweep::Sweeper,
+    triggers::Triggers,
+    watches::ManagementWatches,
+    workload::WorkloadController,
 };
 use crate::{
     api::names::{self, ProjectName},
@@ -91,6 +108,8 @@ struct Parts {
     queues: Arc<Queues>,
     /// What keeps deployments from being delivered, and what is repaired.
     blocked: Arc<BlockedDeployments>,
+    /// Where many known objects are missing.
+    losses: Arc<Losses>,
     /// Hub Instances that cannot be shown in a project.
     quarantine: Arc<QuarantineRegistry>,
     /// Cities that leave a cluster.
@@ -113,14 +132,15 @@ impl Parts {
             quarantine: Arc::clone(&quarantine),
             moves: Arc::clone(&moves),
         });
-        Self { options, metrics, hub, projects, queues, blocked, quarantine, moves, triggers }
+        let losses = Arc::default();
+        Self { options, metrics, hub, projects, queues, blocked, losses, quarantine, moves, triggers }
     }
 
     fn watches(&self, health: &Health, stop: &CancellationToken) -> ManagementWatches {
-        let Self { options, metrics, hub, projects, blocked, triggers, .. } = self.clone();
+        let Self { options, metrics, hub, projects, blocked, losses, triggers, .. } = self.clone();
         let Options { networks, timing, .. } = options;
         let (health, stop) = (health.clone(), stop.clone());
-        ManagementWatches { hub, projects, triggers, blocked, networks, health, metrics, timing, stop }
+        ManagementWatches { hub, projects, triggers, blocked, losses, networks, health, metrics, timing, stop }
     }
 
     fn workload(&self) -> WorkloadController {
@@ -129,9 +149,9 @@ impl Parts {
     }
 
     fn federator(&self) -> Federator {
-        let Self { options, metrics, hub, projects, queues, blocked, moves, .. } = self.clone();
+        let Self { options, metrics, hub, projects, queues, blocked, losses, moves, .. } = self.clone();
         let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
-        Federator { hub, projects, blocked, moves, queue, limits, timing, metrics }
+        Federator { hub, projects, blocked, losses, moves, queue, limits, timing, metrics }
     }
 
     fn policy(&self) -> CityPolicy {
@@ -140,7 +160,7 @@ impl Parts {
         let memory = Mutex::default();
         let prober = Prober { hub: hub.clone(), triggers, metrics: metrics.clone(), timing, karmada, memory };
         if propagation == Propagation::Dependencies {
-            prober.tell_assumed(None);
+            prober.tell_assumed();
         }
         let memory = PolicyMemory::default();
         CityPolicy { hub, projects, moves, prober, memory, propagation, city_guard, timing, metrics }
@@ -152,13 +172,13 @@ impl Parts {
     }
 
     fn companion(&self, watches: &Arc<ManagementWatches>) -> Companion {
-        let Self { options, metrics, hub, projects, triggers, .. } = self.clone();
+        let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
         let Options { limits, timing, .. } = options;
-        Companion { hub, projects, triggers, watches: watches.clone(), limits, timing, metrics }
+        Companion { hub, projects, losses, triggers, watches: watches.clone(), limits, timing, metrics }
     }
 
     fn sweeper(&self) -> Sweeper {
-        let Self { options, metrics, hub, projects, triggers, .. } = self.clone();
+        let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
         let sweep = options.sweep;
         let stranded = StrandedNamespaces {
             hub: hub.clone(),
@@ -167,7 +187,12 @@ impl Parts {
             sweep,
             metrics: metrics.clone(),
         };
-        Sweeper { hub, triggers, stranded, sweep, metrics }
+        Sweeper { hub, triggers, losses, stranded, sweep, metrics }
+    }
+
+    fn losses(&self) -> LossWatch {
+        let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
+        LossWatch { losses, hub, projects, triggers, patience: options.timing.loss_patience, metrics }
     }
 
     fn clusters(&self) -> ClusterWatch {
@@ -197,6 +222,7 @@ impl ManagementControllers {
         let parts = Parts::new(hub, options, metrics.clone());
         let watches = Arc::new(parts.watches(health, stop));
         watches.start_hub();
+        tokio::spawn(parts.losses().keep(stop.clone()));
         Self { parts, watches }
     }
 
@@ -237,7 +263,7 @@ impl ManagementControllers {
         let policy = Arc::new(parts.policy());
         let projector = Arc::new(parts.projector());
         let companion = Arc::new(parts.companion(watches));
-        let (sweeper, clusters) = (parts.sweeper(), parts.clusters());
+        let (sweeper, clusters, losses) = (parts.sweeper(), parts.clusters(), parts.losses());
         tokio::join!(
             super::run(workload, queues.workload.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(federator, queues.federator.clone(), WORKERS, metrics.clone(), stop.clone()),
@@ -246,6 +272,7 @@ impl ManagementControllers {
             super::run(companion, queues.companion.clone(), COMPANION_WORKERS, metrics.clone(), stop.clone()),
             sweeper.run(stop),
             clusters.run(stop),
+            Box::pin(losses.run(stop)),
         );
     }
 }

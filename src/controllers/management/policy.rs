@@ -96,7 +96,11 @@ impl CityPolicy {
             .collect();
         let keys: Vec<ObjectKey> = copies.iter().map(|(key, _)| key.clone()).collect();
         let name = city.policy_name();
-        let policy = hub.policies.get(&ObjectKey::new(namespace, &name));
+        let at = ObjectKey::new(namespace, &name);
+        let policy = hub.policies.get(&at);
+        if policy.is_none() && hub.policies.contains(&at) {
+            return None; // there, but it cannot be read: it is left as it is, and its next event enqueues the city
+        }
         let phase = policy.as_ref().map(|policy| Phase::of(&policy.spec));
         let questions = Questions::of(phase, self.propagation, hub.knows_karmada());
         let migration = questions.migration.then(|| hub.migration(namespace));
@@ -134,5 +138,60 @@ impl CityPolicy {
         let known = self.moves.are_known() || !self.city_guard;
         let place = self.hub.place_of(city, namespace, copies).filter(|_| known)?;
         Some(self.moves.instruct(city, namespace, place))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::meta::label,
+        controllers::management::{Options, Parts},
+        io::{clients::Connection, store::Incoming},
+        plan::{
+            NamespaceFacts,
+            management::{karmada_version::KarmadaVersion, repair, resolve::Limits, sweep::Sweep},
+        },
+    };
+
+    fn parts() -> Parts {
+        let options = Options {
+            networks: false,
+            limits: Limits::default(),
+            repair: repair::Limits::default(),
+            propagation: Propagation::Dependencies,
+            city_guard: false,
+            karmada: KarmadaVersion::DEFAULT,
+            sweep: Sweep::default(),
+            timing: Timing::default(),
+        };
+        let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+        Parts::new(hub, options, Metrics::default())
+    }
+
+    /// Found by reading: one of the Go operator's that could not be read counted as none, and a new one was forced in its
+    /// place.
+    #[tokio::test]
+    async fn a_policy_that_cannot_be_read_is_left_as_it_is() {
+        let parts = parts();
+        let hub = &parts.hub;
+        let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
+        let facts = NamespaceFacts {
+            labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            ..NamespaceFacts::default()
+        };
+        let namespace = Incoming { key: ObjectKey::new("", "ns-1"), uid: "n".into(), version: 1, value: Some(facts) };
+        hub.namespaces.replace(vec![namespace], 1);
+        hub.copies.replace(Vec::new(), 1);
+        for kind in crate::api::referenced::SourceKind::ALL {
+            hub.companions(kind).replace(Vec::new(), 1);
+        }
+        hub.policies.replace(Vec::new(), 1);
+        let key = PolicyKey { namespace: "ns-1".into(), city: CityCode::parse("dfw").unwrap() };
+        let now = Now::read();
+        assert!(parts.policy().observe(&key, now).is_some_and(|observed| observed.policy.is_none()), "there is none");
+        let unreadable = Incoming { key: ObjectKey::new("ns-1", "city-dfw"), uid: "p".into(), version: 2, value: None };
+        hub.policies.observe(unreadable);
+        assert!(parts.policy().observe(&key, now).is_none(), "nobody knows what it says");
     }
 }

@@ -22,7 +22,7 @@ use crate::{
         management::{
             facts::Phase,
             karmada_version::{self, FormerBug, KarmadaVersion},
-            later::{self, Later},
+            later,
             probe::{self, Asker, Candidate, Observed, Probe, Signal, State},
         },
         references::annotated,
@@ -68,19 +68,17 @@ impl Prober {
         drop(memory);
         if probe == Probe::Passed {
             self.metrics.migration_refused(false);
-            self.tell_assumed(self.lock().state.later());
             self.triggers.enqueue_policies();
         }
         probe
     }
 
-    /// Says what is assumed of Karmada on this hub, when so much was seen of it.
-    pub(super) fn tell_assumed(&self, seen: Option<Later>) {
-        let bugs = karmada_version::assumed(seen);
+    /// Says what is assumed of Karmada on this hub.
+    pub(super) fn tell_assumed(&self) {
         for bug in FormerBug::ALL {
-            self.metrics.karmada_assumed(bug.label(), bugs.contains(&bug));
+            self.metrics.karmada_assumed(bug.label());
         }
-        tracing::info!("{}", karmada_version::text(self.karmada, &bugs));
+        tracing::info!("{}", karmada_version::text(self.karmada));
     }
 
     /// It has been reported that Karmada does not answer.
@@ -156,9 +154,11 @@ impl HubCache {
             let parent = names::deployment_binding(&key.name);
             probe::evidence(&policy, &parent, &*self.binding_of(namespace, &key.name)?, &expected, attached)
         });
+        let is_ready =
+            |name: &str| self.clusters.get(&ObjectKey::new("", name)).is_some_and(|cluster| cluster.ready.is_ok());
         let later = copies.iter().filter_map(|(key, _)| {
             let (binding, parent) = (self.binding_of(namespace, &key.name)?, names::deployment_binding(&key.name));
-            later::of(&parent, &binding, known, age.timeout, age.now)
+            later::of(&parent, &binding, known, is_ready, age.timeout, age.now)
         });
         let asker = Asker { namespace: namespace.to_owned(), city: city.clone() };
         Candidate::of(asker, phase, evidence).with_later(later)

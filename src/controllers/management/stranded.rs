@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     api::{
+        karmada::PropagationPolicy,
         names::{HubNamespace, ProjectName},
         referenced::{DataRef, SourceKind},
     },
@@ -170,7 +171,11 @@ impl StrandedNamespaces {
     fn content(&self, namespace: &str, project: &ProjectName, own: &str) -> Content {
         let index = namespace_index(namespace);
         let copies: Vec<_> = self.hub.copies.by_index(&index).iter().map(|copy| copy.open()).collect();
-        let ours = copies.iter().filter(|copy| ownership::is_hub_copy_from(copy, own));
+        let ours: Vec<_> = copies.iter().filter(|copy| ownership::is_hub_copy_from(copy, own)).collect();
+        let policies = self.hub.policies.by_index(&index);
+        let stands = |policy: &&Arc<PropagationPolicy>| {
+            ownership::is_managed(policy.as_ref()) && policy.metadata.deletion_timestamp.is_none()
+        };
         let instances = self.hub.instances.by_index(&origin_namespace_index(project, own));
         let here = instances.iter().filter(|instance| instance.namespace().as_deref() == Some(namespace));
         let mut companions = Vec::new();
@@ -185,11 +190,11 @@ impl StrandedNamespaces {
             }
         }
         Content {
-            copies: ours.filter_map(standing).collect(),
-            copies_left: copies.len(),
+            copies: ours.iter().filter_map(|copy| standing(*copy)).collect(),
+            copies_left: ours.len(),
             companions,
             instances: here.filter_map(|instance| standing(&**instance)).collect(),
-            policies: self.hub.policies.count_by_index(&index),
+            policies: policies.iter().filter(stands).count(),
         }
     }
 

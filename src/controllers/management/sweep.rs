@@ -8,7 +8,12 @@ use kube::{api::ListParams, core::ObjectMeta};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::{hub_cache::HubCache, stranded::StrandedNamespaces, triggers::Triggers};
+use super::{
+    hub_cache::HubCache,
+    losses::{Losses, Scope},
+    stranded::StrandedNamespaces,
+    triggers::Triggers,
+};
 use crate::{
     api::{
         meta::label,
@@ -45,6 +50,7 @@ struct Found {
 pub(super) struct Sweeper {
     pub(super) hub: Arc<HubCache>,
     pub(super) triggers: Arc<Triggers>,
+    pub(super) losses: Arc<Losses>,
     pub(super) stranded: StrandedNamespaces,
     pub(super) sweep: Sweep,
     pub(super) metrics: Metrics,
@@ -77,6 +83,9 @@ impl Sweeper {
             return; // nobody knows what is in use
         }
         self.note("companions and their bindings", self.companions(memory).await);
+        if self.losses.holds(&Scope::Hub) || self.losses.holds(&Scope::Discovery) {
+            return; // whoever seems to be gone may be back
+        }
         self.note("stranded namespaces", self.stranded.look(Now::read()).await);
     }
 

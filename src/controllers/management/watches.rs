@@ -8,7 +8,11 @@ use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    blocked::BlockedDeployments, hub_cache::HubCache, project_cache::ProjectCache, registry::ProjectRegistry,
+    blocked::BlockedDeployments,
+    hub_cache::HubCache,
+    losses::{self, Losses, Scope},
+    project_cache::ProjectCache,
+    registry::ProjectRegistry,
     triggers::Triggers,
 };
 use crate::{
@@ -46,6 +50,7 @@ pub(super) struct ManagementWatches {
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) triggers: Arc<Triggers>,
     pub(super) blocked: Arc<BlockedDeployments>,
+    pub(super) losses: Arc<Losses>,
     /// Whether the Networks of projects are watched.
     pub(super) networks: bool,
     pub(super) health: Health,
@@ -57,6 +62,7 @@ pub(super) struct ManagementWatches {
 impl ManagementWatches {
     /// Watches the hub.
     pub(super) fn start_hub(&self) {
+        self.losses.guard_hub(&self.hub);
         self.triggers.listen_to_hub();
         let (hub, metrics) = (Arc::downgrade(&self.hub), self.metrics.clone());
         let triggers = Arc::downgrade(&self.triggers);
@@ -65,7 +71,7 @@ impl ManagementWatches {
             with(&triggers, |triggers| triggers.everything_again());
         };
         let hub = &self.hub;
-        let watches = self.watches(&hub.plane, &self.stop, false, on_fresh);
+        let watches = self.watches(&hub.plane, &self.stop, Scope::Hub, on_fresh);
         let scope = label::UPSTREAM_NAMESPACE;
         watches.written::<WorkloadDeployment, _>(scope, PackedDeployment::of, &hub.copies);
         // Without a selector: the Go operator's carry no label of ours, and are taken over.
@@ -90,7 +96,8 @@ impl ManagementWatches {
     /// Takes a project in: its objects are worked on from now on. `uid`: which project of this name it is, where it is one
     /// tenant's among many.
     pub(super) fn engage(&self, name: &ProjectName, plane: ControlPlane<plan::Project>, uid: Option<&str>) {
-        let (networks, tenant) = (self.networks, uid.is_some());
+        let networks = self.networks;
+        self.losses.guard_project(&plane, name);
         let project = Arc::new(ProjectCache::new(name, plane, networks, uid, self.stop.child_token()));
         self.triggers.listen_to_project(&project);
         if let Some(before) = self.projects.insert(project.clone()) {
@@ -100,7 +107,7 @@ impl ManagementWatches {
         let (triggers, of): (Weak<Triggers>, Weak<ProjectCache>) =
             (Arc::downgrade(&self.triggers), Arc::downgrade(&project));
         let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
-        let watches = self.watches(&project.plane, &project.stop, tenant, on_fresh);
+        let watches = self.watches(&project.plane, &project.stop, Scope::Project(name.clone()), on_fresh);
         watches.written::<Workload, _>("", |w| w, &project.workloads);
         watches.written::<WorkloadDeployment, _>("", PackedDeployment::of, &project.deployments);
         watches.objects::<LocationBinding, _>("", |binding| binding.spec.city(), &project.locations);
@@ -119,7 +126,8 @@ impl ManagementWatches {
         if !project.begins_to_watch_sources() {
             return;
         }
-        let watches = self.watches(&project.plane, &project.stop, project.tenant, || ());
+        let scope = Scope::Project(project.name.clone());
+        let watches = self.watches(&project.plane, &project.stop, scope, || ());
         for kind in SourceKind::ALL {
             let sources = project.sources(kind).clone();
             watches.metadata(kind.into(), "", SOURCES_PAGE_SIZE, |_| (), sources);
@@ -130,6 +138,7 @@ impl ManagementWatches {
     pub(super) fn disengage(&self, name: &ProjectName) {
         let Some(project) = self.projects.remove(name) else { return };
         project.stop.cancel();
+        self.losses.forget(name);
         for (reason, count) in self.blocked.forget_project(name, Now::read().instant) {
             self.metrics.blocked(&reason, count);
         }
@@ -142,7 +151,7 @@ impl ManagementWatches {
         &'a self,
         plane: &'a ControlPlane<P>,
         stop: &'a CancellationToken,
-        tenant: bool,
+        scope: Scope,
         on_fresh: impl Fn() + Send + Sync + 'static,
     ) -> Watches<'a, P> {
         Watches {
@@ -151,8 +160,9 @@ impl ManagementWatches {
             metrics: &self.metrics,
             timing: self.timing,
             stop,
-            tenant,
+            tenant: matches!(&scope, Scope::Project(name) if self.projects.get(name).is_some_and(|of| of.tenant)),
             on_fresh: Arc::new(on_fresh),
+            on_listed: Some(losses::reporter(&self.losses, scope)),
         }
     }
 }

@@ -85,11 +85,14 @@ pub fn after(change: &Change<'_>) -> BTreeSet<Work> {
         Change::Deployment(delta) => after_deployment(delta),
         Change::Instance(delta) => after_instance(delta),
         Change::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
-        Change::Namespace(delta) if delta.new.is_none() => {
-            [Work::Instances(delta.name.to_owned()), Work::ForgetNamespace(delta.name.to_owned())].into()
-        }
         // Its labels say where the quota of its Instances is, and where their copies come from.
-        Change::Namespace(delta) => [Work::Instances(delta.name.to_owned())].into(),
+        Change::Namespace(delta) => {
+            let namespace = || delta.name.to_owned();
+            let mut work = BTreeSet::from([Work::Instances(namespace())]);
+            work.extend(delta.old.is_some().then(|| Work::QuotaUse(namespace())));
+            work.extend(delta.new.is_none().then(|| Work::ForgetNamespace(namespace())));
+            work
+        }
         Change::Companion(_, delta) if delta.old == delta.new => BTreeSet::new(),
         // It came or went: those who need it are looked at, and nobody else.
         Change::Companion(kind, delta) => {

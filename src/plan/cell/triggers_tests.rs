@@ -106,11 +106,12 @@ fn namespaces_and_companions_concern_the_instances_that_read_them() {
     let users = || vec![Work::Users(ns(), DataRef::secret("db")), Work::CompanionCount(ns())];
     table([
         ("a namespace is there", namespace(None, Some(&facts)), vec![Work::Instances(ns())]),
-        ("its labels change", namespace(Some(&facts), Some(&moved)), vec![Work::Instances(ns())]),
+        ("its labels change", namespace(Some(&facts), Some(&moved)), vec![Work::Instances(ns()), Work::QuotaUse(ns())]),
+        // Found by reading: where it went before its last Instance, the project's quota was watched for ever.
         (
             "it is gone, and what is counted of it",
             namespace(Some(&facts), None),
-            vec![Work::Instances(ns()), Work::ForgetNamespace(ns())],
+            vec![Work::Instances(ns()), Work::QuotaUse(ns()), Work::ForgetNamespace(ns())],
         ),
         ("it says the same", namespace(Some(&facts), Some(&facts)), vec![]),
         ("a companion is there", secret(None, Some(&stays)), users()),

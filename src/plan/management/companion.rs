@@ -25,8 +25,9 @@ use crate::{
         referenced::DataRef,
     },
     plan::{
-        Hub, Next, Object, ObjectVersion, Op, Plan, Project, Shared, Step, Write, payload::Payload,
-        references::annotated,
+        Hub, Next, Object, ObjectVersion, Op, Plan, Project, Shared, Step, Write,
+        payload::Payload,
+        references::{Reference, annotated, references},
     },
 };
 
@@ -252,6 +253,11 @@ fn object(observed: &Observed) -> Object {
     }
 }
 
+/// What it is a copy of.
+fn source(observed: &Observed) -> Object {
+    Object { namespace: observed.namespace.clone(), ..object(observed) }
+}
+
 fn create(observed: &Observed, source: &Payload) -> Write<Hub> {
     let users = observed.users.iter().filter(|user| user.wants_copy);
     let users: BTreeSet<String> = users.map(|user| resolve::user_entry(&observed.namespace, &user.name)).collect();
@@ -296,7 +302,13 @@ fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, 
             Some(deployment) if !is_of_here || expects(deployment, &observed.data_ref) => {
                 users.insert(entry.clone());
             }
-            Some(deployment) => confirm.push(Write::confirm_unchanged(deployment)),
+            Some(deployment) => {
+                confirm.push(Write::confirm_unchanged(deployment));
+                // It refers to the source, and does without it: nothing but the source's absence takes its copy away.
+                let refers = |of: &Reference| of.data_ref == observed.data_ref;
+                let absent = references(&deployment.spec.template.spec).iter().any(refers);
+                confirm.extend(absent.then(|| Write::confirm_absent(source(observed))));
+            }
             None => {
                 let object = Object::named::<WorkloadDeployment>(&observed.namespace, name);
                 confirm.push(Write::confirm_absent(object));

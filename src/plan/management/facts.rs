@@ -64,9 +64,6 @@ pub struct BindingFacts {
     pub changed: Option<Timestamp>,
     /// What it was made for.
     pub template: Template,
-    /// The version of its template that Karmada brings, of a companion's binding.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub follows: Option<String>,
     /// The PropagationPolicy that claims the template.
     pub policy: Option<String>,
     /// The ClusterPropagationPolicy that claims it: its name, or its id where no name stands (fact 67).
@@ -122,7 +119,6 @@ impl BindingFacts {
         let status = binding.status.unwrap_or_default();
         let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
         let changed = changed(&binding.metadata);
-        let follows = Some(binding.spec.resource.resource_version).filter(|version| !version.is_empty());
         let template = Template::of(&binding.spec.resource.kind, binding.spec.resource.name);
         let of_deployment = |placement: PolicyPlacement| template.is_deployment().then_some(placement);
         let scheduled_by = applied.as_deref().and_then(|text| serde_json::from_str(text).ok()).and_then(of_deployment);
@@ -139,7 +135,6 @@ impl BindingFacts {
             uid,
             version,
             changed,
-            follows: follows.filter(|_| matches!(template, Template::Companion(_))),
             template,
             replicas: replicas.into(),
             policy,
@@ -255,9 +250,6 @@ pub struct CompanionFacts {
     /// When it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// When it was written last, as far as its managers say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub changed: Option<Timestamp>,
     /// Who uses it, as `<project namespace>/<deployment>`. `None` when the annotation cannot be read.
     pub users: Option<BTreeSet<String>>,
     /// Name of the PropagationPolicy that claims it; none should (fact 21).
@@ -279,7 +271,6 @@ impl CompanionFacts {
             uid: meta.uid.clone().unwrap_or_default(),
             version: meta.resource_version.clone().unwrap_or_default(),
             created: meta.creation_timestamp.as_ref().map(|created| created.0),
-            changed: changed(meta),
             users: text(annotation::REFERENCED_BY)
                 .map_or_else(|| Some(BTreeSet::new()), |text| serde_json::from_str(text).ok()),
             policy: text(annotation::POLICY_NAME).filter(|_| claimed).cloned(),

@@ -6,8 +6,6 @@
 
 use std::fmt;
 
-use super::later::Later;
-
 /// A minor release of Karmada 1, and a patch release of it.
 type Release = (u32, u32);
 
@@ -107,12 +105,6 @@ impl fmt::Display for KarmadaVersion {
     }
 }
 
-/// What Karmada is assumed not to do because of its version alone, when so much was seen of it.
-pub fn assumed(seen: Option<Later>) -> Vec<FormerBug> {
-    let shown = |bug: FormerBug| bug == FormerBug::LaterCompanions && seen == Some(Later::Followed);
-    FormerBug::ALL.into_iter().filter(|bug| !shown(*bug)).collect()
-}
-
 /// All of it in words, for whoever does not know what is configured.
 pub fn of_any() -> String {
     let bugs = FormerBug::ALL.map(FormerBug::text).join("; ");
@@ -122,8 +114,8 @@ pub fn of_any() -> String {
 }
 
 /// The assumption in words, as the operator tells it.
-pub fn text(version: KarmadaVersion, bugs: &[FormerBug]) -> String {
-    let bugs: Vec<&str> = bugs.iter().map(|bug| bug.text()).collect();
+pub fn text(version: KarmadaVersion) -> String {
+    let bugs = FormerBug::ALL.map(FormerBug::text);
     format!(
         "assumed, not seen: Karmada on the hub is {version} or later (karmada.minimumVersion), so that none of this is true \
          of it: {}",
@@ -175,11 +167,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_not_assumed() {
-        assert_eq!(assumed(None), FormerBug::ALL);
-        assert_eq!(assumed(Some(Later::Brought)), FormerBug::ALL, "that a change comes as well is not seen by that");
-        assert_eq!(assumed(Some(Later::Followed)), FormerBug::ALL[1..]);
-        let text = text(KarmadaVersion::DEFAULT, &assumed(None));
+    fn what_is_assumed_is_told_with_its_version() {
+        let text = text(KarmadaVersion::DEFAULT);
         assert!(text.starts_with("assumed, not seen: Karmada on the hub is v1.15.6 or later"), "{text}");
         assert!(["6924", "6600", "7208", "7038"].iter().all(|issue| text.contains(issue)), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Whether Karmada hears of what comes to the hub, or changes there, after it has taken up who needs it.
+//! Whether Karmada hears of what comes to the hub after it has taken up who needs it.
 //!
 //! Karmada before 1.15.3 heard of the first of several companions of one kind alone: it compared a change with the record
 //! of what a binding depends on, and went no further than the first name of the same kind (its issue 6924, mended by 6931).
@@ -24,8 +24,6 @@ const LONGEST_NAME: usize = 242;
 pub enum Later {
     /// Karmada brings it.
     Brought,
-    /// It has changed since, by nobody's claim, and Karmada brings that too.
-    Followed,
     /// Karmada does not bring it yet.
     Awaited,
     /// Karmada had its time and does not bring it.
@@ -42,12 +40,14 @@ impl Later {
 /// A companion on the hub, and its binding as far as it has one.
 pub type Known = (Arc<CompanionFacts>, Option<Arc<BindingFacts>>);
 
-/// What the deployment shows whose binding is `binding`, by name `parent`; nothing where no companion came late.
+/// What the deployment shows whose binding is `binding`, by name `parent`; nothing where no companion came late, nor where
+/// it could not be brought for another reason: its binding cannot go, or no cluster answers by `is_ready` that lacks it.
 /// `timeout` is how long Karmada may take.
 pub fn of(
     parent: &str,
     binding: &BindingFacts,
     known: impl Fn(&DataRef) -> Option<Known>,
+    is_ready: impl Fn(&str) -> bool,
     timeout: Duration,
     now: Timestamp,
 ) -> Option<Later> {
@@ -59,15 +59,20 @@ pub fn of(
         let (companion, attached) = known(data_ref).filter(|(companion, _)| !companion.terminating)?;
         // Whatever is written to the binding afterwards would have Karmada look at all of them once more.
         let created = companion.created.filter(|created| *created > taken_up)?;
-        let brought = attached.filter(|of| !residue::is_needed(of, parent, Some(&binding.clusters)));
-        let Some(attached) = brought else {
-            let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
-            return Some(if age > timeout { Later::Missed } else { Later::Awaited });
-        };
-        let claimed = companion.is_claimed() || attached.policy.is_some() || attached.cluster_policy.is_some();
-        let changed = companion.changed.is_some_and(|changed| changed > created);
-        let follows = attached.follows.as_deref() == Some(&*companion.version);
-        Some(if changed && follows && !claimed { Later::Followed } else { Later::Brought })
+        if attached.as_ref().is_some_and(|of| of.terminating) {
+            return None;
+        }
+        let lacks =
+            |clusters: &[String]| attached.as_ref().is_none_or(|of| residue::is_needed(of, parent, Some(clusters)));
+        if !lacks(&binding.clusters) {
+            return Some(Later::Brought);
+        }
+        let ready: Vec<String> = binding.clusters.iter().filter(|cluster| is_ready(cluster)).cloned().collect();
+        if ready.is_empty() || !lacks(&ready) {
+            return None;
+        }
+        let age = Duration::try_from(now.duration_since(created)).unwrap_or_default();
+        Some(if age > timeout { Later::Missed } else { Later::Awaited })
     });
     seen.max()
 }
@@ -95,19 +100,14 @@ mod tests {
         }
     }
 
-    fn companion(created: i64, changed: i64) -> CompanionFacts {
-        CompanionFacts {
-            created: Some(at(created)),
-            changed: Some(at(changed)),
-            version: "7".into(),
-            ..CompanionFacts::default()
-        }
+    fn companion(created: i64) -> CompanionFacts {
+        CompanionFacts { created: Some(at(created)), ..CompanionFacts::default() }
     }
 
-    fn attached(clusters: &[&str], follows: &str) -> BindingFacts {
+    fn attached(clusters: &[&str]) -> BindingFacts {
         let clusters = clusters.iter().map(|name| TargetCluster { name: (*name).into() }).collect();
         let required_by = vec![BindingSnapshot { name: "web".into(), clusters }];
-        BindingFacts { required_by, follows: Some(follows.into()), ..BindingFacts::default() }
+        BindingFacts { required_by, ..BindingFacts::default() }
     }
 
     /// What is seen at second `now`, when the ConfigMap of this name is as given and all else has long been there.
@@ -116,18 +116,18 @@ mod tests {
             Some(if data_ref.name == name {
                 (Arc::new(companion_.clone()), of.cloned().map(Arc::new))
             } else {
-                (Arc::new(companion(0, 0)), Some(Arc::new(attached(&["cell-dfw"], "7"))))
+                (Arc::new(companion(0)), Some(Arc::new(attached(&["cell-dfw"]))))
             })
         };
-        super::of("web", &parent(), known, TIMEOUT, at(now))
+        super::of("web", &parent(), known, |_| true, TIMEOUT, at(now))
     }
 
     #[test]
     fn a_second_one_that_comes_late_shows_whether_karmada_hears_of_it() {
-        let there = attached(&["cell-dfw"], "7");
-        let (late, elsewhere) = (companion(20, 20), attached(&["cell-ord"], "7"));
+        let there = attached(&["cell-dfw"]);
+        let (late, elsewhere) = (companion(20), attached(&["cell-ord"]));
         let cases = [
-            ("it was there before: the binding itself had it brought", "two", companion(5, 5), Some(&there), 99, None),
+            ("it was there before: the binding itself had it brought", "two", companion(5), Some(&there), 99, None),
             ("it is brought", "two", late.clone(), Some(&there), 99, Some(Later::Brought)),
             ("the first of its kind is always heard of", "one", late.clone(), None, 99, None),
             ("so is one of another kind", "key", late.clone(), None, 99, None),
@@ -140,22 +140,26 @@ mod tests {
         }
     }
 
+    /// Found by reading: one companion that could not go, or one cluster that was away, stood for all of Karmada.
     #[test]
-    fn one_that_changed_since_shows_it_where_no_policy_claims_it() {
-        let changed = companion(20, 30);
-        let claimed = CompanionFacts { policy: Some("city-dfw".into()), ..changed.clone() };
-        let for_all = CompanionFacts { cluster_policy: Some("wide".into()), ..changed.clone() };
-        let (there, behind) = (attached(&["cell-dfw"], "7"), attached(&["cell-dfw"], "6"));
-        let by_claim = BindingFacts { policy: Some("city-dfw".into()), ..there.clone() };
-        for (what, companion, attached, expected) in [
-            ("it is followed", &changed, &there, Later::Followed),
-            ("it has not changed", &companion(20, 20), &there, Later::Brought),
-            ("the change is not there, or made no difference", &changed, &behind, Later::Brought),
-            ("a policy brings the change", &claimed, &there, Later::Brought),
-            ("one of the whole hub does", &for_all, &there, Later::Brought),
-            ("and has claimed the binding", &changed, &by_claim, Later::Brought),
+    fn what_cannot_be_brought_for_another_reason_shows_nothing() {
+        let going = BindingFacts { terminating: true, ..attached(&[]) };
+        assert_eq!(see("two", &companion(20), Some(&going), 99), None);
+        let on_both = BindingFacts { clusters: vec!["cell-dfw".into(), "cell-ord".into()], ..parent() };
+        let of = |brought_to: &[&str], ready: &[&str]| {
+            let late = |data_ref: &DataRef| {
+                let clusters = if data_ref.name == "two" { brought_to } else { &["cell-dfw", "cell-ord"] };
+                Some((Arc::new(companion(20)), Some(Arc::new(attached(clusters)))))
+            };
+            super::of("web", &on_both, late, |cluster| ready.contains(&cluster), TIMEOUT, at(99))
+        };
+        for (what, brought_to, ready, expected) in [
+            ("it lacks where nobody answers", &["cell-dfw"][..], &["cell-dfw"][..], None),
+            ("nobody answers at all", &[], &[], None),
+            ("it lacks where somebody answers", &["cell-dfw"], &["cell-dfw", "cell-ord"], Some(Later::Missed)),
+            ("it lacks nowhere", &["cell-dfw", "cell-ord"], &[], Some(Later::Brought)),
         ] {
-            assert_eq!(see("two", companion, Some(attached), 99), Some(expected), "{what}");
+            assert_eq!(of(brought_to, ready), expected, "{what}");
         }
     }
 
@@ -172,11 +176,15 @@ mod tests {
         for (what, change) in cases {
             let mut binding = parent();
             change(&mut binding);
-            let known = |_: &DataRef| Some((Arc::new(companion(20, 20)), None));
-            assert_eq!(super::of("web", &binding, known, TIMEOUT, at(99)), None, "{what}");
+            let known = |_: &DataRef| Some((Arc::new(companion(20)), None));
+            assert_eq!(super::of("web", &binding, known, |_| true, TIMEOUT, at(99)), None, "{what}");
         }
-        assert_eq!(super::of("web", &parent(), |_| None, TIMEOUT, at(99)), None, "no companion, nothing to bring");
-        let going = CompanionFacts { terminating: true, ..companion(20, 20) };
+        assert_eq!(
+            super::of("web", &parent(), |_| None, |_| true, TIMEOUT, at(99)),
+            None,
+            "no companion, nothing to bring"
+        );
+        let going = CompanionFacts { terminating: true, ..companion(20) };
         assert_eq!(see("two", &going, None, 99), None);
     }
 }

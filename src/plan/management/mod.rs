@@ -20,6 +20,7 @@ mod hostile_tests;
 pub mod karmada_version;
 pub mod labels;
 pub mod later;
+pub mod losses;
 pub mod migration;
 pub mod moves;
 pub mod orphan;

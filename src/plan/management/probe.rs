@@ -359,7 +359,10 @@ fn look(state: &mut State, observed: &Observed) -> Probe {
     match (&mut state.elected, &state.nobody) {
         (Some(elected), _) if elected.asker == observed.own.policy => {
             elected.unanswered_for = observed.own.asks.then(|| elected.unanswered_for.unwrap_or_default());
-            Probe::Here { unanswered_for: elected.unanswered_for.unwrap_or_default(), reported, misses_later }
+            // Where only what has come a moment ago is awaited, an answer may be there: it shows soon, one way or the other.
+            let awaited = state.later == Some(Later::Awaited) && observed.own.answered >= state.required;
+            let unanswered_for = elected.unanswered_for.filter(|_| !awaited).unwrap_or_default();
+            Probe::Here { unanswered_for, reported, misses_later }
         }
         (None, Some(nobody)) if nobody.reporter == observed.own.policy => {
             Probe::Nobody { waited_for: nobody.waited_for, reported: nobody.reported }

@@ -137,7 +137,6 @@ fn no_answer_counts_while_karmada_misses_what_comes_later() {
     for (what, later, passes) in [
         ("nothing came later", None, true),
         ("it is brought", Some(Later::Brought), true),
-        ("its change as well", Some(Later::Followed), true),
         ("it is not brought yet", Some(Later::Awaited), false),
         ("it is not brought at all", Some(Later::Missed), false),
     ] {
@@ -148,6 +147,15 @@ fn no_answer_counts_while_karmada_misses_what_comes_later() {
         // Whoever asks sees its own answer at once, which counts as little.
         let (state, _) = look(state, ready.clone(), None);
         assert_eq!(state.has_passed(), passes, "{what}");
+    }
+    // While it is awaited, nobody is told that Karmada brings nothing at all.
+    let asks = Candidate { asks: true, ..ready.clone() };
+    for (awaited, counts) in [(Later::Awaited, false), (Later::Missed, true)] {
+        let candidates = [asks.clone(), with("ns-2", Some(awaited))];
+        let (state, _) = see(State::default(), &candidates);
+        let (_, probe) = look(later(state, 40), asks.clone(), None);
+        let Probe::Here { unanswered_for, .. } = probe else { panic!("{probe:?}") };
+        assert_eq!(unanswered_for > Duration::ZERO, counts, "{awaited:?}");
     }
     // Upgraded, or brought by hand: it goes on by itself.
     let (state, _) = see(State::default(), &[ready.clone(), with("ns-2", Some(Later::Missed))]);

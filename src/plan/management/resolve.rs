@@ -198,6 +198,9 @@ pub struct View {
     pub sources: BTreeMap<DataRef, Source>,
     /// The companions, as far as there are any, of what it refers to, was promised, or has on the hub.
     pub companions: BTreeMap<DataRef, SharedCompanion>,
+    /// Whether deletions wait in the project: what is missing there may be back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deletions_wait: bool,
 }
 
 /// What is to be said of a deployment's data, on the project and on the hub.
@@ -230,6 +233,10 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     let kept: Vec<DataRef> = promised
         .iter()
         .filter(|data_ref| holds(data_ref) && (refers(data_ref) || is_rolling(deployment)))
+        .filter(|data_ref| {
+            let source = view.sources.get(data_ref).unwrap_or(&Source::Unknown);
+            !lets_go(deployment, data_ref, source, view.deletions_wait)
+        })
         .cloned()
         .collect();
     let mut data = Data { refers: !references.is_empty(), ..Data::default() };
@@ -271,6 +278,19 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
         }
     }
     data
+}
+
+/// Whether a deployment with these references does without a source: it may be missing, and it is.
+pub fn does_without(references: &[Reference], data_ref: &DataRef, source: &Source) -> bool {
+    *source == Source::Absent && references.iter().any(|of| of.data_ref == *data_ref && of.optional)
+}
+
+/// Whether a deployment lets go of what was copied of a source that it does without, or whoever deletes the source would not
+/// take back what it holds. Not while Instances of an older template run, which may need it; and not while `deletions_wait`
+/// in its project, for the source may be back.
+pub fn lets_go(deployment: &WorkloadDeployment, data_ref: &DataRef, source: &Source, deletions_wait: bool) -> bool {
+    let references = || references(&deployment.spec.template.spec);
+    !deletions_wait && !is_rolling(deployment) && does_without(&references(), data_ref, source)
 }
 
 /// Whether a deployment of this namespace that has these references wants a companion of each to be made now.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::api::compute::WorkloadDeploymentStatus;
 use crate::plan::management::facts::CompanionFacts;
 
 fn deployment(references: &serde_json::Value, annotations: &serde_json::Value) -> WorkloadDeployment {
@@ -78,6 +79,7 @@ struct World {
     sources: BTreeMap<DataRef, Source>,
     /// Companions that the deployment uses, and whether they are fresh.
     companions: BTreeMap<DataRef, bool>,
+    deletions_wait: bool,
 }
 
 fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
@@ -85,7 +87,15 @@ fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
     let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
     let companion = |fresh: bool| SharedCompanion::of(&facts, "shop/wd", fresh.then_some("c"));
     let companions = world.companions.iter().map(|(data_ref, fresh)| (data_ref.clone(), companion(*fresh))).collect();
-    data(deployment, &View { limits: Limits::default(), sources: world.sources.clone(), companions })
+    data(
+        deployment,
+        &View {
+            limits: Limits::default(),
+            sources: world.sources.clone(),
+            companions,
+            deletions_wait: world.deletions_wait,
+        },
+    )
 }
 
 fn texts(data_refs: Option<&Vec<DataRef>>) -> Vec<String> {
@@ -97,7 +107,7 @@ fn the_promise_is_made_when_every_companion_is_in_place_and_kept_while_it_is_nee
     let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
     let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
     let fresh = deployment(&refs, &json!({}));
-    let mut world = World { sources: BTreeMap::new(), companions: BTreeMap::new() };
+    let mut world = World { sources: BTreeMap::new(), companions: BTreeMap::new(), deletions_wait: false };
     assert_eq!(decide(&world, &fresh).trouble.unwrap().reason, "Resolving");
     world.sources = [(a.clone(), present(1)), (b.clone(), present(1))].into();
     world.companions = [(a.clone(), true)].into();
@@ -131,7 +141,9 @@ fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
         let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, "shop/wd", Some("c")) };
         let (sources, companions) =
             ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
-        data(&of, &View { limits: Limits::default(), sources, companions }).trouble.map(|trouble| trouble.message)
+        data(&of, &View { limits: Limits::default(), sources, companions, deletions_wait: false })
+            .trouble
+            .map(|trouble| trouble.message)
     };
     let told = said("another").unwrap();
     assert!(
@@ -144,21 +156,24 @@ fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
 #[test]
 fn what_a_tenant_writes_into_the_annotation_is_believed_only_where_the_companion_says_the_same() {
     let forged = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/of-somebody-else"]"# });
-    let world = World { sources: BTreeMap::new(), companions: BTreeMap::new() };
+    let world = World { sources: BTreeMap::new(), companions: BTreeMap::new(), deletions_wait: false };
     assert_eq!(decide(&world, &deployment(&json!([]), &forged)).expected, None);
+}
+
+/// Of a deployment of two Instances at generation 2.
+fn status(observed: i64, updated: i32) -> Option<WorkloadDeploymentStatus> {
+    let status = json!({ "replicas": 2, "updatedReplicas": updated, "observedGeneration": observed });
+    serde_json::from_value(status).unwrap()
 }
 
 #[test]
 fn data_of_the_old_template_stays_until_its_instances_are_replaced() {
     let old = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/old"]"# });
     let mut deployment = deployment(&json!([]), &old);
-    let world = World { sources: BTreeMap::new(), companions: [(DataRef::secret("old"), true)].into() };
-    let status = |observed: i64, updated: i32| {
-        serde_json::from_value(json!({ "replicas": 2, "updatedReplicas": updated, "observedGeneration": observed }))
-            .unwrap()
-    };
+    let companions = [(DataRef::secret("old"), true)].into();
+    let world = World { sources: BTreeMap::new(), companions, deletions_wait: false };
     for (observed, updated, kept) in [(1, 2, true), (2, 1, true), (2, 2, false)] {
-        deployment.status = Some(status(observed, updated));
+        deployment.status = status(observed, updated);
         assert_eq!(decide(&world, &deployment).expected.is_some(), kept, "{observed} {updated}");
     }
     deployment.status = None;
@@ -180,4 +195,49 @@ fn more_references_than_may_be_are_refused_with_a_reason_of_their_own() {
     let Resolution::Refused(refusal) = look(MAX_REFERENCES + 1) else { panic!("too many") };
     assert_eq!(refusal.reason, Reason::TooManySources);
     assert!(refusal.message.contains("257") && refusal.message.contains("256"), "{}", refusal.message);
+}
+
+/// Found by reading: an optional Secret that was deleted, to take back what it held, stayed on every cell.
+#[test]
+fn an_optional_source_that_is_deleted_is_promised_no_more() {
+    let both = r#"["ConfigMap/a","Secret/b"]"#;
+    let (a, b) = (DataRef::config_map("a"), DataRef::secret("b"));
+    let refs = json!([{ "configMapRef": { "name": "a" } }, { "secretRef": { "name": "b", "optional": true } }]);
+    let mut promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: both }));
+    promised.status = status(2, 2);
+    let mut world = World {
+        sources: [(a.clone(), present(1)), (b.clone(), Source::Absent)].into(),
+        companions: [(a.clone(), true), (b.clone(), true)].into(),
+        deletions_wait: false,
+    };
+    let without = decide(&world, &promised);
+    assert_eq!(texts(without.expected.as_ref()), ["ConfigMap/a"]);
+    assert_eq!((texts(Some(&without.skipped)), without.trouble), (vec!["Secret/b".to_owned()], None));
+    // Also while another one is read anew.
+    world.sources.insert(a, Source::Unknown);
+    assert_eq!(texts(decide(&world, &promised).expected.as_ref()), ["ConfigMap/a"]);
+    for doubtful in [Source::Unknown, Source::Unauthorized("forbidden".into())] {
+        world.sources.insert(b.clone(), doubtful.clone());
+        assert!(texts(decide(&world, &promised).expected.as_ref()).contains(&"Secret/b".to_owned()), "{doubtful:?}");
+    }
+}
+
+/// Found by reading: a template that makes a Secret optional took it from what still ran by the one before, which had it
+/// required; and a project that was restored without it from all that ran.
+#[test]
+fn an_optional_source_is_kept_for_what_still_runs_and_while_it_may_be_back() {
+    let b = DataRef::secret("b");
+    let refs = json!([{ "secretRef": { "name": "b", "optional": true } }]);
+    let mut promised = deployment(&refs, &json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# }));
+    for (what, observed, updated, deletions_wait, kept) in [
+        ("the cell has not seen the template", 1, 2, false, true),
+        ("one runs by the old template", 2, 1, false, true),
+        ("all run by the new one", 2, 2, false, false),
+        ("many are missing there", 2, 2, true, true),
+    ] {
+        promised.status = status(observed, updated);
+        let (sources, companions) = ([(b.clone(), Source::Absent)].into(), [(b.clone(), true)].into());
+        let expected = decide(&World { sources, companions, deletions_wait }, &promised).expected;
+        assert_eq!(texts(expected.as_ref()).len(), usize::from(kept), "{what}");
+    }
 }

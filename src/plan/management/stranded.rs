@@ -56,20 +56,27 @@ pub enum Mirrored {
 pub struct Content {
     /// Copies of deployments.
     pub copies: Vec<(Object, ObjectVersion)>,
-    /// How many copies there are, with those on their way out.
+    /// How many such copies there are, with those on their way out.
     pub copies_left: usize,
     /// Companions, but those of which nobody has ever said that he uses them.
     pub companions: Vec<(Object, ObjectVersion)>,
     /// What cells wrote back.
     pub instances: Vec<(Object, ObjectVersion)>,
-    /// City policies: they go when the last copy of their city has, by their own plan.
+    /// City policies of ours that stand: they go when the last copy of their city has, by their own plan.
     pub policies: usize,
 }
 
 impl Content {
-    /// Whether nothing of ours is left.
+    /// Whether nothing is left that anything can be done about: what is on its way out goes by itself or not at all.
     pub fn is_empty(&self) -> bool {
-        *self == Self::default()
+        self.removable().next().is_none() && self.policies == 0
+    }
+
+    /// What is to be deleted. Cells take back what they wrote once the copies are gone; of what is there without copies, no
+    /// cell knows any more.
+    fn removable(&self) -> impl Iterator<Item = &(Object, ObjectVersion)> {
+        let instances = self.instances.iter().filter(|_| self.copies_left == 0);
+        self.copies.iter().chain(&self.companions).chain(instances)
     }
 }
 
@@ -291,13 +298,12 @@ fn remove(observed: &Observed, present: &Present, proof: Action) -> Decided {
     Plan::writes(vec![proof, delete]).with([Signal::Removed])
 }
 
-/// Removes what the namespace holds. Cells take back what they wrote once the copies are gone; of what is there without
-/// copies, no cell knows any more. A policy that went before its last copy would leave that on the cell (fact 13).
+/// Removes what the namespace holds. A policy that went before its last copy would leave that on the cell (fact 13).
 fn empty(observed: &Observed, proof: Action) -> Decided {
-    let Content { copies, copies_left, companions, instances, .. } = &observed.content;
-    let instances = instances.iter().filter(|_| *copies_left == 0);
-    let removed = copies.iter().chain(companions).chain(instances);
-    let deletes = removed.map(|(object, version)| Action::Hub(Write::delete_version(object.clone(), version.clone())));
+    let deletes = observed
+        .content
+        .removable()
+        .map(|(object, version)| Action::Hub(Write::delete_version(object.clone(), version.clone())));
     let deletes: Vec<Action> = deletes.collect();
     let proof = (!deletes.is_empty()).then_some(proof);
     Plan::writes(proof.into_iter().chain(deletes).collect()).with([Signal::Emptied])

@@ -201,6 +201,15 @@ fn what_a_namespace_that_is_gone_left_goes_after_a_live_read_of_its_uid() {
     let policies = Observed { content: Content { policies: 1, ..Content::default() }, ..left() };
     let decided_on = decided(&found(policies, |_| {}));
     assert!(decided_on.steps.is_empty() && decided_on.signals.contains(&Signal::Emptied), "{decided_on:?}");
+    // What is on its way out goes by itself: found by reading, a copy that could not go was reported removed by each sweep, and
+    // took the place of others.
+    let stuck = Content { copies_left: 1, instances: vec![held("instance")], ..Content::default() };
+    let mut other = Observed { content: stuck.clone(), keeper: keeper("m", "new"), ..left() };
+    other.facts.stranded_since = Some(long_ago());
+    for observed in [Observed { content: stuck, ..left() }, other] {
+        let decided_on = decided(&found(observed, |_| {}));
+        assert!(decided_on.steps.is_empty() && decided_on.signals.is_empty(), "{decided_on:?}");
+    }
     // In another control plane the same, after the grace.
     let mut other = Observed { keeper: keeper("m", "new"), ..left() };
     other.facts.stranded_since = Some(long_ago());

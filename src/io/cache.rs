@@ -1,4 +1,4 @@
-//! Objects as they come in from a control plane, and what takes them in.
+//! What every cache behind a watch is to its watch, and what passes between them.
 
 use std::{fmt, sync::Arc};
 
@@ -65,10 +65,34 @@ pub struct Change<'a, V> {
     pub new: Option<&'a Arc<V>>,
 }
 
+/// What a complete list has changed beside the objects in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// Whether it is older than what was seen before: the server has been given another history.
+    pub another_history: bool,
+    /// How many objects were known before.
+    pub known: usize,
+    /// Those of them that it does not have.
+    pub missing: Vec<ObjectKey>,
+}
+
+/// How far a cache is with a complete list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taking {
+    /// It is about to take it over: what is missing in the list is in the cache still.
+    Begins,
+    /// It has taken it over.
+    Over,
+}
+
 /// Where a watch puts what it brings.
 pub trait Cache<V>: Send + Sync {
     /// Whether anything is kept of the object with this key; what is not, is dropped at once.
     fn wants(&self, key: &ObjectKey) -> bool;
+    /// Whether there is an object with this key, as far as is known.
+    fn contains(&self, key: &ObjectKey) -> bool;
+    /// What a complete list at `version` will change beside the objects in it.
+    fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed;
     /// A complete list at `version`.
     fn replace(&self, objects: Vec<Incoming<V>>, version: u64);
     /// The watch delivered this object.

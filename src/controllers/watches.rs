@@ -1,0 +1,128 @@
+//! The watches of one control plane: what all of them share, and how each is started.
+
+use std::sync::Arc;
+
+use kube::core::DeserializeGuard;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    io::{
+        apply::api_resource,
+        clients::ControlPlane,
+        feed::Feed,
+        health::Health,
+        store::{Cache, IndexValue, Listed, ObjectKey, Store, Taking},
+        watch::{Metadata, WHOLE_PAGE_SIZE, Watch, Watched},
+    },
+    metrics::Metrics,
+    plan::{Kind, Known, Plane},
+    timing::Timing,
+};
+
+/// Whether an object that was missing is there again.
+pub(super) type IsThere = Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
+
+/// Whom the watches of a control plane tell what each complete list of a kind changes.
+pub(super) type OnListed = Arc<dyn Fn(&str, &Listed, Taking, IsThere) + Send + Sync>;
+
+/// What all watches of one control plane share.
+pub(super) struct Watches<'a, P> {
+    pub(super) plane: &'a ControlPlane<P>,
+    pub(super) health: &'a Health,
+    pub(super) metrics: &'a Metrics,
+    pub(super) timing: Timing,
+    pub(super) stop: &'a CancellationToken,
+    /// Whether this control plane is one tenant's among many.
+    pub(super) tenant: bool,
+    pub(super) on_fresh: Arc<dyn Fn() + Send + Sync>,
+    /// Nobody, where nothing is deleted because something else is missing.
+    pub(super) on_listed: Option<OnListed>,
+}
+
+impl<P: Plane> Watches<'_, P> {
+    /// Watches every object of a kind that we write, under `selector`; answers to our writes feed the same store.
+    pub(super) fn written<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V, impl IndexValue>>)
+    where
+        K: Known + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        self.objects(selector, keep, store);
+        self.plane.feed(K::KIND, Arc::new(Feed { keep, store: store.clone() }));
+    }
+
+    /// Watches every object of a kind under `selector`.
+    pub(super) fn objects<K, V>(&self, selector: &str, keep: fn(K) -> V, store: &Arc<Store<V, impl IndexValue>>)
+    where
+        K: kube::Resource<DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned
+            + Send
+            + Sync
+            + 'static,
+        V: Send + Sync + 'static,
+    {
+        self.start::<DeserializeGuard<K>, V>(selector, keep, store);
+    }
+
+    pub(super) fn start<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V, impl IndexValue>>)
+    where
+        W: Watched<DynamicType = ()>,
+        W::Object: Send,
+        V: Send + Sync + 'static,
+    {
+        self.start_into::<W, V>((), selector, WHOLE_PAGE_SIZE, keep, store.clone());
+    }
+
+    /// Watches the metadata of every object of a kind under `selector`, `page` of them at a time.
+    pub(super) fn metadata<V>(
+        &self,
+        kind: Kind,
+        selector: &str,
+        page: u32,
+        keep: fn(Metadata) -> V,
+        cache: Arc<dyn Cache<V>>,
+    ) where
+        V: Send + Sync + 'static,
+    {
+        self.start_into::<Metadata, V>(api_resource(kind), selector, page, keep, cache);
+    }
+
+    fn start_into<W, V>(
+        &self,
+        kind: W::DynamicType,
+        selector: &str,
+        page: u32,
+        keep: fn(W::Object) -> V,
+        cache: Arc<dyn Cache<V>>,
+    ) where
+        W: Watched,
+        W::Object: Send,
+        V: Send + Sync + 'static,
+    {
+        let (on_listed, of) = (self.on_listed.clone(), cache.clone());
+        let on_listed = move |kind: &str, listed: &Listed, taking: Taking| {
+            let of = of.clone();
+            if let Some(on_listed) = &on_listed {
+                on_listed(kind, listed, taking, Box::new(move |key| of.contains(key)));
+            }
+        };
+        let watch = Watch::<W, V> {
+            kind,
+            connection: self.plane.connection().clone(),
+            place: self.plane.name().to_owned(),
+            plane: P::NAME,
+            selector: selector.to_owned(),
+            keep,
+            cache,
+            on_fresh: self.on_fresh.clone(),
+            on_listed: Arc::new(on_listed),
+            page,
+            tenant: self.tenant,
+            health: self.health.clone(),
+            metrics: self.metrics.clone(),
+            timing: self.timing,
+        };
+        watch.start(self.stop.clone());
+    }
+}

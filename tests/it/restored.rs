@@ -1,0 +1,102 @@
+//! A project's etcd is restored from an old backup while the manager runs: what was made since is missing, and its copies
+//! stay until it is back, or somebody says that it is right.
+
+use std::collections::BTreeMap;
+
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Wish, alone},
+    deployment, eventually,
+    example_app::SWEEPS,
+    list, merge, never,
+};
+use kube::ResourceExt;
+use serde_json::json;
+use tokio::time::Instant;
+
+/// As many as are missed.
+const DEPLOYMENTS: usize = 12;
+
+/// The copies on the hub, with their uids.
+async fn copies(world: &World, hub: &str) -> BTreeMap<String, String> {
+    let all = list(&world.hub, "WorkloadDeployment", hub).await;
+    all.into_iter().map(|copy| (copy.name_any(), copy.uid().unwrap())).collect()
+}
+
+async fn deploy(world: &World, ns: &str) {
+    for n in 0..DEPLOYMENTS {
+        apply(&world.project, deployment(ns, &format!("late-{n}"), "dfw")).await;
+    }
+}
+
+/// Waits until this is told in the project, with one of its latest Events.
+async fn told(world: &World, reason: &str, count: usize) -> String {
+    eventually(&format!("{reason} is told {count} times"), || async {
+        let events = list(&world.project, "Event", "default").await;
+        let told = events.iter().filter(|event| event.data["reason"] == reason);
+        let mut notes: Vec<(String, String)> = told
+            .map(|event| (event.data["eventTime"].to_string(), event.data["note"].as_str().unwrap_or_default().into()))
+            .collect();
+        notes.sort();
+        if notes.len() < count { Err(format!("{notes:?}")) } else { Ok(notes.pop().unwrap().1) }
+    })
+    .await
+}
+
+async fn paused(world: &World) -> bool {
+    let text = world.operators[0].metrics().await.unwrap();
+    text.lines().any(|line| line.starts_with("compute_deletions_paused{plane=\"project\"} 1"))
+}
+
+#[test]
+fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("restored").await;
+        let backup = world.bed.back_up_project().await.unwrap();
+        deploy(&world, &ns).await;
+        eventually("all are on the hub", || async {
+            let copies = copies(&world, &hub).await.len();
+            if copies == DEPLOYMENTS { Ok(()) } else { Err(copies.to_string()) }
+        })
+        .await;
+        let before = copies(&world, &hub).await;
+
+        let began = Instant::now();
+        world.bed.restore_project(&backup).await.unwrap();
+        let note = told(&world, "DeletionsPaused", 1).await;
+        eprintln!("told {:?} after the restore began: {note}", began.elapsed());
+        assert!(note.contains(&format!("{DEPLOYMENTS} of {DEPLOYMENTS} workloaddeployments")), "{note}");
+        eventually("it is counted", || async { if paused(&world).await { Ok(()) } else { Err("no".to_owned()) } })
+            .await;
+        never("a copy is deleted", || async {
+            let now = copies(&world, &hub).await;
+            (now != before).then_some(now)
+        })
+        .await;
+
+        // Somebody puts them back: what runs of them is as it was.
+        deploy(&world, &ns).await;
+        told(&world, "DeletionsResumed", 1).await;
+        never("a copy is made anew", || async {
+            let now = copies(&world, &hub).await;
+            (now != before).then_some(now)
+        })
+        .await;
+
+        // Once more, and this time it is right.
+        world.bed.restore_project(&backup).await.unwrap();
+        let note = told(&world, "DeletionsPaused", 1).await;
+        let (_, token) = note.rsplit_once('=').unwrap();
+        assert_eq!(copies(&world, &hub).await, before);
+        let confirm = json!({ "metadata": { "annotations": { "compute.datumapis.com/confirm-missing": token } } });
+        merge(&world.project, "Namespace", "", "kube-system", confirm).await;
+        let began = Instant::now();
+        eventually("they are gone from the hub", || async {
+            let left = copies(&world, &hub).await.len();
+            if left == 0 { Ok(()) } else { Err(left.to_string()) }
+        })
+        .await;
+        eprintln!("gone {:?} after it was confirmed", began.elapsed());
+    });
+}
