@@ -78,3 +78,20 @@ fn what_is_refused_is_offered_ever_more_rarely() {
     let pauses = [1, 2, 3, 6, 7, 1000].map(|times| offer_pause(times, retry).as_secs());
     assert_eq!(pauses, [10, 20, 40, 300, 300, 300]);
 }
+
+/// Found by reading: the copy of an optional source went by what a cache said of the source.
+#[test]
+fn who_does_without_a_source_gives_up_its_copy_after_a_live_read_of_the_source() {
+    let of = |container: Value| {
+        let mut wd = deployment("a");
+        let sandbox = json!({ "containers": [{ "name": "c", "image": "i", "envFrom": container }] });
+        wd.spec.template.spec.runtime.sandbox = serde_json::from_value(sandbox).unwrap();
+        let case = Case { users: vec![], others: vec![wd], companion: Some(facts(&["a"])), ..Case::default() };
+        format!("{:?}", case.steps())
+    };
+    let without = of(json!([{ "secretRef": { "name": "db", "optional": true } }]));
+    let read = without.find("ConfirmAbsent").unwrap();
+    assert!(without.contains("ConfirmUnchanged") && read < without.find("Delete").unwrap(), "{without}");
+    let unused = of(json!([]));
+    assert!(!unused.contains("ConfirmAbsent") && unused.contains("Delete"), "{unused}");
+}

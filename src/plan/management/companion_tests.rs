@@ -246,23 +246,6 @@ fn whoever_has_gone_gives_up_his_claim_after_a_live_read_and_the_last_takes_it_a
     assert_eq!(left(vec![(going, true)], &["a"], vec![], vec![]), "[]");
 }
 
-/// Found by reading: the copy of an optional source went by what a cache said of the source.
-#[test]
-fn who_does_without_a_source_gives_up_its_copy_after_a_live_read_of_the_source() {
-    let of = |container: Value| {
-        let mut wd = deployment("a");
-        let sandbox = json!({ "containers": [{ "name": "c", "image": "i", "envFrom": container }] });
-        wd.spec.template.spec.runtime.sandbox = serde_json::from_value(sandbox).unwrap();
-        let case = Case { users: vec![], others: vec![wd], companion: Some(facts(&["a"])), ..Case::default() };
-        format!("{:?}", case.steps())
-    };
-    let without = of(json!([{ "secretRef": { "name": "db", "optional": true } }]));
-    let read = without.find("ConfirmAbsent").unwrap();
-    assert!(without.contains("ConfirmUnchanged") && read < without.find("Delete").unwrap(), "{without}");
-    let unused = of(json!([]));
-    assert!(!unused.contains("ConfirmAbsent") && unused.contains("Delete"), "{unused}");
-}
-
 #[test]
 fn of_a_user_in_another_namespace_the_name_decides_in_the_companions_own() {
     let companion = CompanionFacts { users: Some(["default/x".to_owned()].into()), ..facts(&[]) };

@@ -205,8 +205,9 @@ impl Walls {
             resident.push(resident_kib(pid));
         }
         eprintln!("admission, KiB resident after each round of malformed, oversized and slow clients: {resident:?}");
-        let (first, last) = (resident[0], resident[ROUNDS - 1]);
-        assert!(last <= first + GROWTH_KIB, "{resident:?}");
+        // What is kept of clients grows with every round; what the allocator has not given back yet comes and goes.
+        let last = resident[ROUNDS / 2..].iter().min().unwrap();
+        assert!(*last <= resident[0] + GROWTH_KIB, "{resident:?}");
     }
 
     /// Puts everything back as it was.
