@@ -209,10 +209,6 @@ mod tests {
         controllers::management::{ManagementControllers, Options},
         io::store::Incoming,
         metrics::Metrics,
-        plan::management::{
-            karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep,
-        },
-        timing::Timing,
     };
 
     /// Found by reading: it was logged once, and not tried again before its Project changed.
@@ -221,7 +217,8 @@ mod tests {
         let config = || kube::Config::new("http://127.0.0.1:9".parse().unwrap());
         let (health, stop) = (Health::default(), CancellationToken::new());
         let hub = Connection::new(config()).unwrap();
-        let watches = ManagementControllers::start(hub, options(), &health, &Metrics::default(), &stop).watches;
+        let watches =
+            ManagementControllers::start(hub, Options::of_tests(), &health, &Metrics::default(), &stop).watches;
         let projects = Arc::new(Store::new(|_, _: &ProjectFacts| Vec::<String>::new()));
         let plane = ControlPlane::new("discovery", Connection::new(config()).unwrap());
         watches.projects.discover(Discovered { plane, kind: Kind::Project, projects: projects.clone() });
@@ -250,18 +247,5 @@ mod tests {
         tokio::time::sleep(RETRY_LONGEST).await;
         assert!(!reported() && engagements.retried().is_empty(), "{:?}", health.noted());
         stop.cancel();
-    }
-
-    fn options() -> Options {
-        Options {
-            networks: false,
-            limits: Limits::default(),
-            repair: repair::Limits::default(),
-            propagation: Propagation::Dependencies,
-            city_guard: false,
-            karmada: KarmadaVersion::DEFAULT,
-            sweep: Sweep::default(),
-            timing: Timing::default(),
-        }
     }
 }

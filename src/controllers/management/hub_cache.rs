@@ -256,3 +256,7 @@ impl HubCache {
         self.bindings.is_live() && self.clusters.is_live() && self.policies.is_live() && self.copies.is_live()
     }
 }
+
+#[cfg(test)]
+#[path = "hub_cache_tests.rs"]
+mod tests;

@@ -95,6 +95,23 @@ pub struct Options {
     pub timing: Timing,
 }
 
+#[cfg(test)]
+impl Options {
+    /// As without a config file, and without the guard.
+    fn of_tests() -> Self {
+        Self {
+            networks: false,
+            limits: Limits::default(),
+            repair: repair::Limits::default(),
+            propagation: Propagation::Dependencies,
+            city_guard: false,
+            karmada: KarmadaVersion::DEFAULT,
+            sweep: Sweep::default(),
+            timing: Timing::default(),
+        }
+    }
+}
+
 /// What the controllers share. Each is given the parts that it uses, and no others.
 #[derive(Clone)]
 struct Parts {

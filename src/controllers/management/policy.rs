@@ -148,25 +148,12 @@ mod tests {
         api::meta::label,
         controllers::management::{Options, Parts},
         io::{clients::Connection, store::Incoming},
-        plan::{
-            NamespaceFacts,
-            management::{karmada_version::KarmadaVersion, repair, resolve::Limits, sweep::Sweep},
-        },
+        plan::NamespaceFacts,
     };
 
     fn parts() -> Parts {
-        let options = Options {
-            networks: false,
-            limits: Limits::default(),
-            repair: repair::Limits::default(),
-            propagation: Propagation::Dependencies,
-            city_guard: false,
-            karmada: KarmadaVersion::DEFAULT,
-            sweep: Sweep::default(),
-            timing: Timing::default(),
-        };
         let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
-        Parts::new(hub, options, Metrics::default())
+        Parts::new(hub, Options::of_tests(), Metrics::default())
     }
 
     /// Found by reading: one of the Go operator's that could not be read counted as none, and a new one was forced in its

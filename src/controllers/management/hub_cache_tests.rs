@@ -1,0 +1,91 @@
+use serde_json::json;
+
+use super::*;
+use crate::io::{clients::Connection, store::Incoming};
+
+fn hub() -> HubCache {
+    let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+    HubCache::new(ControlPlane::new("hub", hub))
+}
+
+fn instance(name: &str, asking: Option<&str>) -> Instance {
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": name, "namespace": "ns-1", "uid": name, "resourceVersion": "2",
+            "annotations": asking.map(|cell| json!({ annotation::CLAIMED_BY_CELL: cell })),
+            "ownerReferences": [{
+                "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "name": "web", "uid": "w",
+                "controller": true,
+            }],
+        },
+        "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] },
+    }))
+    .unwrap()
+}
+
+#[tokio::test]
+async fn what_a_cell_asks_for_is_found_by_its_deployment_and_with_all_others() {
+    let hub = hub();
+    for of in [instance("web-0", Some("cell")), instance("web-1", None)] {
+        hub.instances.observe(Incoming::new(&of, Some(of.clone())));
+    }
+    let names = |index: &Index| -> Vec<String> {
+        hub.instances.by_index(index).iter().map(|instance| instance.name_any()).collect()
+    };
+    assert_eq!(names(&Index::Asked), ["web-0"]);
+    assert_eq!(names(&Index::AskedOf("ns-1".into(), "web".into())), ["web-0"]);
+    assert!(names(&Index::AskedOf("ns-1".into(), "api".into())).is_empty());
+}
+
+#[tokio::test]
+async fn who_uses_what_is_said_where_policies_claim_and_of_no_other_namespace() {
+    let copy = |name: &str, leaving: bool| {
+        let mut copy: WorkloadDeployment = serde_json::from_value(json!({
+            "metadata": {
+                "name": name, "namespace": "ns-1", "uid": name, "resourceVersion": "1",
+                "labels": { "topology.datum.net/city-code": "dfw" },
+                "annotations": { annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/db"]"# },
+            },
+            "spec": {
+                "workloadRef": { "name": name, "uid": "u" }, "placementName": "p", "cityCode": "dfw",
+                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+                "scaleSettings": { "minReplicas": 1 },
+            },
+        }))
+        .unwrap();
+        if leaving {
+            copy.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
+        }
+        Incoming::new(&copy.clone(), Some(PackedDeployment::of(copy)))
+    };
+    let policy = |propagate: bool| {
+        let selectors = if propagate { json!([]) } else { json!([{ "apiVersion": "v1", "kind": "Secret" }]) };
+        let policy: PropagationPolicy = serde_json::from_value(json!({
+            "metadata": { "name": "city-dfw", "namespace": "ns-1", "uid": "p", "resourceVersion": if propagate { "3" } else { "2" } },
+            "spec": { "resourceSelectors": selectors, "propagateDeps": propagate, "placement": {} },
+        }))
+        .unwrap();
+        Incoming::new(&policy, Some(policy.clone()))
+    };
+    let hub = hub();
+    assert!(hub.claimed("ns-1", Propagation::Selectors).is_none(), "nobody knows yet");
+    hub.namespaces.replace(Vec::new(), 1);
+    hub.copies.replace(vec![copy("web", false), copy("old", true)], 1);
+    for kind in SourceKind::ALL {
+        hub.companions(kind).replace(Vec::new(), 1);
+    }
+    hub.policies.replace(vec![policy(false)], 2);
+    let workloads = |namespace: &str, propagation| {
+        let used = hub.claimed(namespace, propagation)?;
+        Some(used.into_iter().map(|of| of.workload).collect::<Vec<_>>())
+    };
+    assert_eq!(
+        workloads("ns-1", Propagation::Dependencies),
+        Some(vec!["web".to_owned()]),
+        "one that goes uses nothing"
+    );
+    assert_eq!(workloads("ns-2", Propagation::Dependencies), None, "no policy claims there");
+    hub.policies.observe(policy(true));
+    assert_eq!(workloads("ns-1", Propagation::Dependencies), None, "everything follows its users");
+    assert_eq!(workloads("ns-1", Propagation::Selectors), Some(vec!["web".to_owned()]));
+}
