@@ -4,7 +4,8 @@ use serde_json::{Value, json};
 
 use super::{
     field::ErrorKind::{Duplicate, Forbidden, Invalid, NotFound, NotSupported, Required, TooLong, TooMany},
-    workload_tests::{KEY, check, containers, machine},
+    samples::{KEY, containers, machine},
+    workload_tests::check,
 };
 use crate::{api::meta::annotation, plan::references::MAX_REFERENCES};
 

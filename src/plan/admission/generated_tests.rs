@@ -5,13 +5,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
-use proptest::{prelude::*, sample::select, strategy::ValueTree};
-use serde_json::{Value, json};
+use proptest::{prelude::*, strategy::ValueTree};
 
-use super::{
-    Bound, field,
-    workload_tests::{containers, machine, set},
-};
+use super::{Bound, field, samples};
 use crate::{
     api::{
         compute::Workload,
@@ -28,73 +24,9 @@ use crate::{
 
 const CITIES: [&str; 3] = ["dfw", "ord", "san-jose"];
 
-/// Fields that somebody may have got wrong, each with what he may have written there.
-const FIELDS: [&str; 17] = [
-    "metadata.name",
-    "metadata.namespace",
-    "spec.placements.0.name",
-    "spec.placements.0.cityCodes",
-    "spec.placements.1",
-    "spec.placements.0.scaleSettings",
-    "spec.template.metadata.labels",
-    "spec.template.metadata.annotations",
-    "spec.template.spec.networkInterfaces.0.network.name",
-    "spec.template.spec.networkInterfaces.0.network.namespace",
-    "spec.template.spec.runtime.resources.instanceType",
-    "spec.template.spec.runtime.sandbox.containers.0.image",
-    "spec.template.spec.runtime.sandbox.containers.0.env.0.valueFrom.secretKeyRef.name",
-    "spec.template.spec.runtime.sandbox.imagePullSecrets",
-    "spec.template.spec.volumes.0.configMap.name",
-    "spec.template.spec.volumes.0.name",
-    "spec.template.spec.volumes.1.disk.template.spec.resources",
-];
-
-fn text() -> impl Strategy<Value = String> {
-    let long = (1_usize..300).prop_map(|length| "x".repeat(length));
-    let good = [
-        "web",
-        "default",
-        "dfw",
-        "DFW",
-        "shop",
-        "a-b",
-        "a.b",
-        "10Gi",
-        "settings",
-        "San Jose",
-        "datumcloud/d1-standard-2",
-    ];
-    prop_oneof![3 => select(good.to_vec()).prop_map(str::to_owned), 1 => ".{0,12}", 1 => long]
-}
-
-fn value() -> impl Strategy<Value = Value> {
-    let placement = (text(), prop::collection::vec(text(), 0..3), -2..1003_i32, prop::option::of(-2..5_i32)).prop_map(
-        |(name, cities, min, max)| {
-            json!({ "name": name, "cityCodes": cities, "scaleSettings": { "minReplicas": min, "maxReplicas": max } })
-        },
-    );
-    prop_oneof![
-        4 => text().prop_map(Value::from),
-        1 => Just(Value::Null),
-        1 => prop::collection::vec(text(), 0..4).prop_map(Value::from),
-        1 => prop::collection::vec(text(), 0..3).prop_map(|names| names.into_iter().map(|name| json!({ "name": name })).collect()),
-        1 => prop::collection::btree_map(text(), text(), 0..3).prop_map(|map| json!(map)),
-        1 => (-1..1002_i32).prop_map(|replicas| json!({ "minReplicas": replicas })),
-        1 => text().prop_map(|amount| json!({ "requests": { "storage": amount } })),
-        2 => placement,
-    ]
-}
-
-/// Workloads that an API server would have read: a few fields are other than they should be.
+/// Those that an API server would have read.
 fn workload() -> impl Strategy<Value = Option<Workload>> {
-    let edits = prop::collection::vec((select(FIELDS.to_vec()), value()), 0..4);
-    (any::<bool>(), edits).prop_map(|(is_machine, edits)| {
-        let base = if is_machine { machine() } else { containers() };
-        let edited = edits.into_iter().filter(|(path, _)| {
-            !is_machine || !path.contains("sandbox") && !path.contains("configMap") && !path.contains("volumes.1")
-        });
-        serde_json::from_value(edited.fold(base, |workload, (path, value)| set(workload, path, value))).ok()
-    })
+    samples::workload().prop_map(|workload| serde_json::from_value(workload).ok())
 }
 
 fn config() -> ProptestConfig {

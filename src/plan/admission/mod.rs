@@ -85,4 +85,6 @@ mod data_tests;
 #[cfg(test)]
 mod generated_tests;
 #[cfg(test)]
+mod samples;
+#[cfg(test)]
 mod workload_tests;

@@ -2,64 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{field::ErrorKind, *};
-
-pub(super) const KEY: &str = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1vmw8eC7iFsS1rKzBBkOuXrhWPDNlD1cHLWS7lHEYf";
-
-/// A Workload of containers that nothing is wrong with.
-pub(super) fn containers() -> Value {
-    json!({
-        "metadata": { "name": "web", "namespace": "shop" },
-        "spec": {
-            "template": {
-                "metadata": { "labels": { "app": "web" }, "annotations": { "example.com/note": "any text" } },
-                "spec": {
-                    "runtime": { "resources": { "instanceType": "datumcloud/d1-standard-2" }, "sandbox": {
-                        "containers": [{
-                            "name": "web", "image": "docker.io/library/nginx:1",
-                            "env": [{ "name": "P", "valueFrom": { "secretKeyRef": { "name": "db", "key": "p" } } }],
-                            "envFrom": [{ "prefix": "S_", "configMapRef": { "name": "settings" } }],
-                            "volumeAttachments": [
-                                { "name": "files", "mountPath": "/files" },
-                                { "name": "data", "mountPath": "/data" },
-                            ],
-                            "ports": [{ "name": "http", "port": 80 }],
-                        }],
-                        "imagePullSecrets": [{ "name": "registry" }],
-                    } },
-                    "networkInterfaces": [{ "network": { "name": "default" } }],
-                    "volumes": [
-                        { "name": "files", "configMap": { "name": "files", "defaultMode": 0o644,
-                            "items": [{ "key": "a", "path": "a/b", "mode": 0o600 }] } },
-                        { "name": "data", "disk": { "template": { "spec": {
-                            "type": "pd-standard", "resources": { "requests": { "storage": "10Gi" } },
-                            "populator": { "filesystem": { "type": "ext4" } } } } } },
-                    ],
-                },
-            },
-            "placements": [{ "name": "main", "cityCodes": ["DFW"], "scaleSettings": {
-                "minReplicas": 2, "maxReplicas": 3,
-                "metrics": [{ "resource": { "name": "cpu", "target": { "averageUtilization": 80 } } }],
-            } }],
-        },
-    })
-}
-
-/// A virtual machine that nothing is wrong with.
-pub(super) fn machine() -> Value {
-    let mut workload = containers();
-    let template = &mut workload["spec"]["template"];
-    template["metadata"]["annotations"] = json!({ annotation::SSH_KEYS: format!("me:{KEY}\n\nyou:{KEY} you@home\n") });
-    template["spec"]["runtime"] = json!({
-        "resources": { "instanceType": "datumcloud/d1-standard-2" },
-        "virtualMachine": { "volumeAttachments": [{ "name": "boot" }], "ports": [{ "name": "ssh", "port": 22 }] },
-    });
-    template["spec"]["volumes"] = json!([
-        { "name": "boot", "disk": { "template": { "spec": { "type": "pd-standard",
-            "populator": { "image": { "name": "datumcloud/ubuntu-2204-lts" } } } } } },
-    ]);
-    workload
-}
+use super::{
+    field::ErrorKind,
+    samples::{KEY, containers, machine, set},
+    *,
+};
 
 use crate::api::meta::annotation;
 
@@ -69,25 +16,6 @@ fn parse(value: Value) -> Workload {
 
 fn bound() -> Bound {
     Bound::Known(["dfw", "ord"].map(|city| CityCode::parse(city).unwrap()).into())
-}
-
-/// `path` in dots, with numbers for items; `null` takes away.
-pub(super) fn set(mut workload: Value, path: &str, value: Value) -> Value {
-    let mut at = &mut workload;
-    for part in path.split('.') {
-        at = match part.parse::<usize>() {
-            Ok(index) => {
-                let list = at.as_array_mut().unwrap();
-                if index == list.len() {
-                    list.push(Value::Null);
-                }
-                &mut list[index]
-            }
-            Err(_) => &mut at[part],
-        };
-    }
-    *at = value;
-    workload
 }
 
 /// Where something is written, what, and the errors that follow.

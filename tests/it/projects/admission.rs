@@ -93,7 +93,8 @@ impl Walls {
             "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "ada" },
             "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ada" }],
         });
-        for object in [role, binding] {
+        let [all_role, all_binding] = generated::rights("bob", NS);
+        for object in [role, binding, all_role, all_binding] {
             testbed::manifests::apply(&self.alpha, &object.to_string()).await.unwrap();
         }
     }
@@ -121,9 +122,13 @@ impl Walls {
 
     /// The tenant, as Milo says who she is, or without.
     async fn ada(&self, project: Option<&str>) -> Client {
+        self.tenant("ada", project).await
+    }
+
+    async fn tenant(&self, name: &'static str, project: Option<&str>) -> Client {
         let file = Kubeconfig::read_from(self.world.bed.project.kubeconfig(&User::Admin)).unwrap();
         let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-        config.headers.push((HeaderName::from_static("impersonate-user"), HeaderValue::from_static("ada")));
+        config.headers.push((HeaderName::from_static("impersonate-user"), HeaderValue::from_static(name)));
         if let Some(project) = project {
             config.headers.push((HeaderName::from_static(PARENT_NAME), HeaderValue::from_str(project).unwrap()));
         }
@@ -318,6 +323,7 @@ fn nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out() {
         let elsewhere = json!({ "metadata": { "annotations": { "compute.datumapis.com/federation-namespace": "ns-other" } } });
         assert!(patch(&with, "WorkloadDeployment", &deployment, elsewhere).await.is_err());
         patch(&with, "WorkloadDeployment", &deployment, json!({ "metadata": { "annotations": { "note": "x" } } })).await.unwrap();
+        generated::judged_alike(&walls.tenant("bob", Some("alpha")).await, &walls.alpha, NS).await;
         let test = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
         rights::shown(&walls.world, walls.world.since(), test);
         walls.fell().await;

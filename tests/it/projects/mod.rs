@@ -1,8 +1,10 @@
 //! Many projects behind one manager: engaged and let go as they come and go, none at the mercy of another.
 //! On one bed with a stand-in for Milo, the tests one after the other: each changes what all see.
 mod admission;
+mod generated;
 mod leaving;
 mod load;
+mod twins;
 
 use std::time::Duration;
 

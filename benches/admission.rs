@@ -1,0 +1,208 @@
+//! How long an admission request takes that needs twenty reviews of access, against one such review by itself.
+//!
+//! `cargo bench --bench admission [-- <requests>]` (300 unless said otherwise), ten requests a second, on real API servers.
+//! In the same run, one after the other within each tenth of a second: one review, the same twenty at once as anybody could
+//! ask them, the webhook asked directly as an API server asks it, and a Workload created (dry run) through both.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+
+use std::{path::Path, time::Duration};
+
+use common::{NAMESPACE, create, namespace};
+use futures::future::join_all;
+use kube::{
+    Api, Client, Config,
+    api::{ApiResource, DynamicObject, GroupVersionKind, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use testbed::{Options, Testbed, control_plane::free_port, operator::Operator, pki::User};
+use tokio::time::{Instant, interval};
+
+const REFERENCES: usize = 20;
+const REVIEW: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+const WEBHOOK: &str = "/validate-compute-datumapis-com-v1alpha-workload";
+
+#[tokio::main]
+async fn main() {
+    let requests = std::env::args().skip(1).find_map(|arg| arg.parse::<usize>().ok()).unwrap_or(300);
+    let options = Options { cells: Vec::new(), provider: false, ..Options::default() };
+    let bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
+    let admin = bed.project.client().await.unwrap();
+    create(&admin, namespace(NAMESPACE)).await;
+    rights(&admin).await;
+    let port = free_port().unwrap();
+    let mut manager = manager(&bed, port);
+    manager.wait_ready().await.unwrap();
+    common::wait("admission is ready", || async { manager.probe("/readyz/admission").await.unwrap().0 == 200 }).await;
+    configure(&bed, &admin, port).await;
+
+    let operator = client(&bed, &User::Operator, None).await;
+    let webhook = client(&bed, &User::Operator, Some(&format!("https://127.0.0.1:{port}"))).await;
+    let tenant = tenant(&bed).await;
+    let workloads: Api<DynamicObject> = Api::namespaced_with(tenant, NAMESPACE, &resource());
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    let of_one = review(0);
+    let (mut one, mut twenty, mut asked, mut created) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut ticks = interval(Duration::from_millis(100));
+    for n in 0..requests + 10 {
+        ticks.tick().await;
+        let began = Instant::now();
+        post(&operator, REVIEW, &of_one).await;
+        let first = began.elapsed();
+        let began = Instant::now();
+        join_all((0..REFERENCES).map(|n| async { post(&operator, REVIEW, &review(n)).await }).collect::<Vec<_>>())
+            .await;
+        let all = began.elapsed();
+        let began = Instant::now();
+        let answer = post(&webhook, WEBHOOK, &question()).await;
+        assert_eq!(answer["response"]["allowed"], true, "{answer}");
+        let direct = began.elapsed();
+        let began = Instant::now();
+        workloads.create(&dry, &serde_json::from_value(workload()).unwrap()).await.unwrap();
+        // The first ones make their connections.
+        if n >= 10 {
+            for (times, time) in
+                [(&mut one, first), (&mut twenty, all), (&mut asked, direct), (&mut created, began.elapsed())]
+            {
+                times.push(time);
+            }
+        }
+    }
+    println!("{:<58} {:>9} {:>9} {:>9}", format!("{requests} requests, ten a second"), "median", "p99", "of one");
+    let base = quantile(&mut one, 99);
+    for (what, times) in [
+        ("one review by itself", &mut one),
+        ("twenty reviews at once", &mut twenty),
+        ("the webhook, asked directly, with twenty references", &mut asked),
+        ("a Workload through API server and webhook", &mut created),
+    ] {
+        let (median, p99) = (quantile(times, 50), quantile(times, 99));
+        let ratio = p99.as_secs_f64() / base.as_secs_f64();
+        let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
+        println!("{what:<58} {:>9} {:>9} {ratio:>8.1}x", ms(median), ms(p99));
+    }
+}
+
+/// The manager with its webhooks on this port, under a certificate of the testbed.
+fn manager(bed: &Testbed, port: u16) -> Operator {
+    let certificates = bed.dir().join("admission");
+    std::fs::create_dir(&certificates).unwrap();
+    for (from, to) in [("server.key", "tls.key"), ("server.crt", "tls.crt")] {
+        std::fs::copy(bed.dir().join(from), certificates.join(to)).unwrap();
+    }
+    let config =
+        format!("webhookServer:\n  host: 127.0.0.1\n  port: {port}\n  tls:\n    certDir: {}\n", certificates.display());
+    let kubeconfig = |flag: &str, plane: &testbed::control_plane::ControlPlane| {
+        format!("--{flag}={}", plane.kubeconfig(&User::Operator).display())
+    };
+    let (project, hub) = (kubeconfig("kubeconfig", &bed.project), kubeconfig("federation-kubeconfig", &bed.hub));
+    let flags = ["--enable-management-controllers=true", "--zap-log-level=info", &project, &hub];
+    let binary = Path::new(env!("CARGO_BIN_EXE_compute-operator"));
+    Operator::with_config(bed.dir(), binary, "operator-management", &config, &flags).unwrap()
+}
+
+/// What the tenant may do: everything with Workloads, and read each ConfigMap.
+async fn rights(admin: &Client) {
+    let rule = |group: &str, resource: &str, verb: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": [verb] });
+    let all = "rbac.authorization.k8s.io";
+    for object in [
+        json!({
+            "apiVersion": format!("{all}/v1"), "kind": "Role", "metadata": { "name": "ada", "namespace": NAMESPACE },
+            "rules": [
+                rule("compute.datumapis.com", "workloads", "*"), rule("", "configmaps", "get"),
+                rule("networking.datumapis.com", "networks", "use"),
+            ],
+        }),
+        json!({
+            "apiVersion": format!("{all}/v1"), "kind": "RoleBinding", "metadata": { "name": "ada", "namespace": NAMESPACE },
+            "roleRef": { "apiGroup": all, "kind": "Role", "name": "ada" },
+            "subjects": [{ "apiGroup": all, "kind": "User", "name": "ada" }],
+        }),
+    ] {
+        testbed::manifests::apply(admin, &object.to_string()).await.unwrap();
+    }
+}
+
+/// The configuration of `config/`, with the address of this machine.
+async fn configure(bed: &Testbed, admin: &Client, port: u16) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/base/webhook/validating.yaml");
+    let mut configuration = testbed::manifests::documents(&std::fs::read_to_string(file).unwrap()).unwrap().remove(0);
+    let authority = base64::Engine::encode(
+        &base64::engine::general_purpose::STANDARD,
+        std::fs::read(bed.dir().join("ca.crt")).unwrap(),
+    );
+    for webhook in configuration["webhooks"].as_array_mut().unwrap() {
+        let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap().to_owned();
+        webhook["clientConfig"] = json!({ "url": format!("https://127.0.0.1:{port}{path}"), "caBundle": authority });
+    }
+    testbed::manifests::apply(admin, &configuration.to_string()).await.unwrap();
+}
+
+async fn client(bed: &Testbed, user: &User, url: Option<&str>) -> Client {
+    let mut config = config(bed, user).await;
+    if let Some(url) = url {
+        config.cluster_url = url.parse().unwrap();
+    }
+    Client::try_from(config).unwrap()
+}
+
+async fn tenant(bed: &Testbed) -> Client {
+    let mut config = config(bed, &User::Admin).await;
+    let header = |text| http::HeaderValue::from_static(text);
+    config.headers.push((http::HeaderName::from_static("impersonate-user"), header("ada")));
+    Client::try_from(config).unwrap()
+}
+
+async fn config(bed: &Testbed, user: &User) -> Config {
+    let file = Kubeconfig::read_from(bed.project.kubeconfig(user)).unwrap();
+    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap()
+}
+
+async fn post(client: &Client, path: &str, body: &Value) -> Value {
+    let request = http::Request::post(path).header("content-type", "application/json");
+    client.request(request.body(body.to_string().into_bytes()).unwrap()).await.unwrap()
+}
+
+fn review(n: usize) -> Value {
+    json!({ "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": {
+        "user": "ada", "groups": ["system:authenticated"],
+        "resourceAttributes": { "verb": "get", "resource": "configmaps", "namespace": NAMESPACE, "name": format!("settings-{n}") },
+    } })
+}
+
+fn question() -> Value {
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+        "uid": "00000000-0000-0000-0000-000000000001", "operation": "CREATE", "namespace": NAMESPACE,
+        "kind": { "group": "compute.datumapis.com", "version": "v1alpha", "kind": "Workload" },
+        "userInfo": { "username": "ada", "groups": ["system:authenticated"] }, "object": workload(),
+    } })
+}
+
+fn workload() -> Value {
+    let of = |n| json!({ "configMapRef": { "name": format!("settings-{n}") } });
+    let references: Vec<Value> = (0..REFERENCES).map(of).collect();
+    json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload",
+        "metadata": { "generateName": "web-", "namespace": NAMESPACE },
+        "spec": {
+            "template": { "spec": {
+                "runtime": { "resources": { "instanceType": "datumcloud/d1-standard-2" }, "sandbox": { "containers": [
+                    { "name": "web", "image": "docker.io/library/nginx:1", "envFrom": references },
+                ] } },
+                "networkInterfaces": [{ "network": { "name": "default" } }],
+            } },
+            "placements": [{ "name": "p", "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } }],
+        },
+    })
+}
+
+fn resource() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("compute.datumapis.com", "v1alpha", "Workload"))
+}
+
+fn quantile(times: &mut [Duration], percent: usize) -> Duration {
+    times.sort();
+    times[(times.len() * percent / 100).min(times.len() - 1)]
+}

@@ -1,0 +1,96 @@
+//! Generated Workloads, as a tenant sends them to a project's API server that asks the webhooks.
+
+use http::Request;
+use kube::ResourceExt;
+use proptest::{
+    strategy::{Strategy, ValueTree},
+    test_runner::TestRunner,
+};
+
+use super::*;
+
+#[path = "../../../src/plan/admission/samples.rs"]
+mod samples;
+
+/// How many are sent, and how many of those that pass are made.
+const SENT: usize = 200;
+const MADE: usize = 12;
+
+/// A tenant may read and use everything in a namespace: what is refused, the rules refuse.
+pub fn rights(name: &str, namespace: &str) -> [Value; 2] {
+    let group = "rbac.authorization.k8s.io";
+    let api_version = format!("{group}/v1");
+    let metadata = json!({ "name": name, "namespace": namespace });
+    [
+        json!({
+            "apiVersion": api_version, "kind": "Role", "metadata": metadata,
+            "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }],
+        }),
+        json!({
+            "apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": { "apiGroup": group, "kind": "Role", "name": name },
+            "subjects": [{ "apiGroup": group, "kind": "User", "name": name }],
+        }),
+    ]
+}
+
+/// Each is taken or refused in words, none is an error of the webhooks; and of those that are taken, the operator makes
+/// what they ask for.
+pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
+    let mut runner = TestRunner::deterministic();
+    let (mut taken, mut refused) = (Vec::new(), 0);
+    let began = tokio::time::Instant::now();
+    for n in 0..SENT {
+        let mut workload = samples::workload().new_tree(&mut runner).unwrap().current();
+        workload["apiVersion"] = json!("compute.datumapis.com/v1alpha");
+        workload["kind"] = json!("Workload");
+        // Another namespace than that of the address never comes as far as the webhooks.
+        workload["metadata"]["namespace"] = json!(namespace);
+        let (code, body) = send(tenant, namespace, "?dryRun=All", &workload).await;
+        match code {
+            201 => taken.push((n, workload)),
+            // The definition's rules, or ours: one of both names the fields.
+            400 | 422 => {
+                let message = body["message"].as_str().unwrap();
+                assert!(message.len() < 1 << 20 && !message.is_empty(), "{body}");
+                refused += 1;
+            }
+            _ => panic!("{code} {body} for {workload}"),
+        }
+    }
+    eprintln!("generated Workloads: {} taken, {refused} refused, in {:?}", taken.len(), began.elapsed());
+    assert!(taken.len() > SENT / 10 && refused > SENT / 10, "{} taken, {refused} refused", taken.len());
+
+    let few = |workload: &Value| {
+        let placements = workload["spec"]["placements"].as_array().unwrap();
+        placements.iter().all(|placement| placement["scaleSettings"]["minReplicas"].as_i64().unwrap_or(0) < 4)
+    };
+    let mut made = Vec::new();
+    for (n, mut workload) in taken.into_iter().filter(|(_, workload)| few(workload)).take(MADE) {
+        workload["metadata"]["name"] = json!(format!("generated-{n}"));
+        let (code, body) = send(tenant, namespace, "", &workload).await;
+        assert_eq!(code, 201, "{body}");
+        made.push(body);
+    }
+    for workload in made {
+        let uid = workload["metadata"]["uid"].as_str().unwrap();
+        let placements = workload["spec"]["placements"].as_array().unwrap();
+        let cities: usize = placements.iter().map(|placement| placement["cityCodes"].as_array().unwrap().len()).sum();
+        eventually("every deployment that it asks for is made", || async {
+            let all = list(admin, "WorkloadDeployment", namespace).await;
+            let of_it = all.iter().filter(|wd| wd.owner_references().iter().any(|owner| owner.uid == uid)).count();
+            if of_it == cities { Ok(()) } else { Err(format!("{of_it} of {cities} for {workload}")) }
+        })
+        .await;
+    }
+}
+
+/// Status code and body of the answer to a creation.
+async fn send(client: &Client, namespace: &str, query: &str, workload: &Value) -> (u16, Value) {
+    let path = format!("/apis/compute.datumapis.com/v1alpha/namespaces/{namespace}/workloads{query}");
+    let request = Request::post(path).header("content-type", "application/json");
+    let answer = client.send(request.body(workload.to_string().into_bytes().into()).unwrap()).await.unwrap();
+    let code = answer.status().as_u16();
+    let body = answer.into_body().collect_bytes().await.unwrap();
+    (code, serde_json::from_slice(&body).unwrap())
+}
