@@ -52,8 +52,11 @@ async fn main() {
         post(&operator, REVIEW, &of_one).await;
         let first = began.elapsed();
         let began = Instant::now();
-        join_all((0..REFERENCES).map(|n| async { post(&operator, REVIEW, &review(n)).await }).collect::<Vec<_>>())
-            .await;
+        join_all((0..REFERENCES).map(|n| {
+            let operator = operator.clone();
+            async move { post(&operator, REVIEW, &review(n)).await }
+        }))
+        .await;
         let all = began.elapsed();
         let began = Instant::now();
         let answer = post(&webhook, WEBHOOK, &question()).await;
