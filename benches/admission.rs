@@ -7,9 +7,9 @@
 
 mod common;
 
-use std::{path::Path, time::Duration};
+use std::time::Duration;
 
-use common::{NAMESPACE, create, namespace};
+use common::{NAMESPACE, create, manager, namespace};
 use futures::future::join_all;
 use kube::{
     Api, Client, Config,
@@ -17,7 +17,11 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
-use testbed::{Options, Testbed, control_plane::free_port, operator::Operator, pki::User};
+use testbed::{
+    Options, Testbed,
+    admission::{Webhooks, role, rule},
+    pki::User,
+};
 use tokio::time::{Instant, interval};
 
 const REFERENCES: usize = 20;
@@ -28,19 +32,19 @@ const WEBHOOK: &str = "/validate-compute-datumapis-com-v1alpha-workload";
 async fn main() {
     let requests = std::env::args().skip(1).find_map(|arg| arg.parse::<usize>().ok()).unwrap_or(300);
     let options = Options { cells: Vec::new(), provider: false, ..Options::default() };
-    let bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
+    let mut bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
     let admin = bed.project.client().await.unwrap();
     create(&admin, namespace(NAMESPACE)).await;
     rights(&admin).await;
-    let port = free_port().unwrap();
-    let mut manager = manager(&bed, port);
-    manager.wait_ready().await.unwrap();
+    let webhooks = Webhooks::new(&bed).unwrap();
+    bed.options_mut().management = webhooks.config();
+    let manager = manager(&bed).await;
     common::wait("admission is ready", || async { manager.probe("/readyz/admission").await.unwrap().0 == 200 }).await;
-    configure(&bed, &admin, port).await;
+    webhooks.ask_from(&admin).await.unwrap();
 
     let operator = client(&bed, &User::Operator, None).await;
-    let webhook = client(&bed, &User::Operator, Some(&format!("https://127.0.0.1:{port}"))).await;
-    let tenant = tenant(&bed).await;
+    let webhook = client(&bed, &User::Operator, Some(&format!("https://127.0.0.1:{}", webhooks.port()))).await;
+    let tenant = client(&bed, &User::Tenant, None).await;
     let workloads: Api<DynamicObject> = Api::namespaced_with(tenant, NAMESPACE, &resource());
     let dry = PostParams { dry_run: true, ..PostParams::default() };
     let of_one = review(0);
@@ -88,59 +92,16 @@ async fn main() {
     }
 }
 
-/// The manager with its webhooks on this port, under a certificate of the testbed.
-fn manager(bed: &Testbed, port: u16) -> Operator {
-    let certificates = bed.dir().join("admission");
-    std::fs::create_dir(&certificates).unwrap();
-    for (from, to) in [("server.key", "tls.key"), ("server.crt", "tls.crt")] {
-        std::fs::copy(bed.dir().join(from), certificates.join(to)).unwrap();
-    }
-    let config =
-        format!("webhookServer:\n  host: 127.0.0.1\n  port: {port}\n  tls:\n    certDir: {}\n", certificates.display());
-    let kubeconfig = |flag: &str, plane: &testbed::control_plane::ControlPlane| {
-        format!("--{flag}={}", plane.kubeconfig(&User::Operator).display())
-    };
-    let (project, hub) = (kubeconfig("kubeconfig", &bed.project), kubeconfig("federation-kubeconfig", &bed.hub));
-    let flags = ["--enable-management-controllers=true", "--zap-log-level=info", &project, &hub];
-    let binary = Path::new(env!("CARGO_BIN_EXE_compute-operator"));
-    Operator::with_config(bed.dir(), binary, "operator-management", &config, &flags).unwrap()
-}
-
 /// What the tenant may do: everything with Workloads, and read each ConfigMap.
 async fn rights(admin: &Client) {
-    let rule = |group: &str, resource: &str, verb: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": [verb] });
-    let all = "rbac.authorization.k8s.io";
-    for object in [
-        json!({
-            "apiVersion": format!("{all}/v1"), "kind": "Role", "metadata": { "name": "ada", "namespace": NAMESPACE },
-            "rules": [
-                rule("compute.datumapis.com", "workloads", "*"), rule("", "configmaps", "get"),
-                rule("networking.datumapis.com", "networks", "use"),
-            ],
-        }),
-        json!({
-            "apiVersion": format!("{all}/v1"), "kind": "RoleBinding", "metadata": { "name": "ada", "namespace": NAMESPACE },
-            "roleRef": { "apiGroup": all, "kind": "Role", "name": "ada" },
-            "subjects": [{ "apiGroup": all, "kind": "User", "name": "ada" }],
-        }),
-    ] {
-        testbed::manifests::apply(admin, &object.to_string()).await.unwrap();
+    let rules = json!([
+        rule("compute.datumapis.com", &["workloads"], &["*"], &[]),
+        rule("networking.datumapis.com", &["networks"], &["use"], &[]),
+        rule("", &["configmaps"], &["get"], &[]),
+    ]);
+    for object in role(&User::Tenant.name(), NAMESPACE, &rules) {
+        testbed::manifests::apply_value(admin, object).await.unwrap();
     }
-}
-
-/// The configuration of `config/`, with the address of this machine.
-async fn configure(bed: &Testbed, admin: &Client, port: u16) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/base/webhook/validating.yaml");
-    let mut configuration = testbed::manifests::documents(&std::fs::read_to_string(file).unwrap()).unwrap().remove(0);
-    let authority = base64::Engine::encode(
-        &base64::engine::general_purpose::STANDARD,
-        std::fs::read(bed.dir().join("ca.crt")).unwrap(),
-    );
-    for webhook in configuration["webhooks"].as_array_mut().unwrap() {
-        let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap().to_owned();
-        webhook["clientConfig"] = json!({ "url": format!("https://127.0.0.1:{port}{path}"), "caBundle": authority });
-    }
-    testbed::manifests::apply(admin, &configuration.to_string()).await.unwrap();
 }
 
 async fn client(bed: &Testbed, user: &User, url: Option<&str>) -> Client {
@@ -148,13 +109,6 @@ async fn client(bed: &Testbed, user: &User, url: Option<&str>) -> Client {
     if let Some(url) = url {
         config.cluster_url = url.parse().unwrap();
     }
-    Client::try_from(config).unwrap()
-}
-
-async fn tenant(bed: &Testbed) -> Client {
-    let mut config = config(bed, &User::Admin).await;
-    let header = |text| http::HeaderValue::from_static(text);
-    config.headers.push((http::HeaderName::from_static("impersonate-user"), header("ada")));
     Client::try_from(config).unwrap()
 }
 

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Parser;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use kube::Client;
@@ -20,8 +20,15 @@ use tokio::time::Instant;
 pub use self::story::Step;
 use self::view::{Seen, View};
 use crate::{
-    Options, Testbed, binaries, control_plane::ControlPlane, karmada::Flavour, manifests, neighbours::grant,
-    operator::Operator, pki::User,
+    Options, Testbed,
+    admission::{Webhooks, role, rule},
+    binaries,
+    control_plane::ControlPlane,
+    karmada::Flavour,
+    manifests,
+    neighbours::grant,
+    operator::Operator,
+    pki::User,
 };
 
 const NAMESPACE: &str = "demo";
@@ -72,8 +79,10 @@ pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBu
         projects: TENANTS.map(|(project, _, _)| project.to_owned()).into(),
         ..Options::default()
     };
-    let bed = Testbed::start(options, &progress).await?;
-    progress("starting the operator: management, and one for each cell");
+    let mut bed = Testbed::start(options, &progress).await?;
+    progress("starting the operator: management with its admission webhooks, and one for each cell");
+    let webhooks = Webhooks::new(&bed)?;
+    bed.options_mut().management = webhooks.config();
     let mut operators = vec![Operator::management(&bed, &binary, "operator-management", &["--leader-elect=true"])?];
     for city in bed.cells.keys() {
         operators.push(Operator::cell(&bed, &binary, city, &["--leader-elect=true"])?);
@@ -84,16 +93,15 @@ pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBu
     let view = View::new(&bed).await?;
     for (project, _, budget) in TENANTS {
         prepare(&view.projects[project], budget).await?;
+        webhooks.ask_from(&view.projects[project]).await?;
     }
-    progress(
-        "applying config/samples/workload.yaml in project shop: a ConfigMap, a Secret, and a Workload that uses both,",
-    );
-    progress("with two instances in each of dfw and ord");
+    progress("as tenant ada, applying config/samples/workload.yaml in project shop: a ConfigMap, a Secret, and a");
+    progress("Workload that uses both, with two instances in each of dfw and ord");
     progress("applying a smaller one in project lab: one instance in dfw");
     let applied = Instant::now();
     for (project, name, _) in TENANTS {
         for object in sample(name)? {
-            manifests::apply_value(&view.projects[project], object).await?;
+            manifests::apply_value(&view.tenants[project], object).await?;
         }
     }
     let mut screen = Screen { live: std::io::stdout().is_terminal() && !args.json, applied, ..Screen::default() };
@@ -125,11 +133,12 @@ pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBu
         }
         return Ok(outcome);
     }
-    invite(&bed);
+    invite(&bed)?;
     std::future::pending().await
 }
 
-/// What a tenant has before the first Workload: a namespace, a network in it, and a budget.
+/// What a tenant has before the first Workload: a namespace, a network in it, a budget, and rights; and a Secret that she may
+/// not read.
 async fn prepare(project: &Client, budget: i64) -> Result<()> {
     let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
     manifests::apply_value(project, namespace).await?;
@@ -139,6 +148,22 @@ async fn prepare(project: &Client, budget: i64) -> Result<()> {
     });
     manifests::apply_value(project, network).await?;
     manifests::apply_value(project, grant(NAMESPACE, budget)).await?;
+    let (all, read) = (["*"], ["get", "list", "watch"]);
+    let rules = json!([
+        rule("compute.datumapis.com", &["workloads"], &all, &[]),
+        rule("compute.datumapis.com", &["workloaddeployments", "instances"], &read, &[]),
+        rule("quota.miloapis.com", &["resourceclaims"], &read, &[]),
+        rule("networking.datumapis.com", &["networks"], &["get", "list", "use"], &["default"]),
+        rule("", &["configmaps"], &all, &[]),
+        rule("", &["secrets"], &["create"], &[]),
+        rule("", &["secrets"], &["get", "update", "patch", "delete"], &["hello", "token"]),
+    ]);
+    for object in role(&User::Tenant.name(), NAMESPACE, &rules) {
+        manifests::apply_value(project, object).await?;
+    }
+    let payroll =
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "payroll", "namespace": NAMESPACE } });
+    manifests::apply_value(project, payroll).await?;
     Ok(())
 }
 
@@ -258,12 +283,14 @@ fn report(outcome: &Outcome, karmada: &Flavour, as_json: bool) -> Result<()> {
     Ok(())
 }
 
-fn invite(bed: &Testbed) {
+fn invite(bed: &Testbed) -> Result<()> {
     let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     println!("\nIt stays up until Ctrl-C. Kubeconfigs:\n");
-    println!("  project shop  {}", of(&bed.project));
-    for (name, project) in &bed.others {
-        println!("  project {name:<5} {}", of(project));
+    let milo = bed.milo.as_ref().context("there is no way to the projects")?;
+    let as_tenant =
+        |project: &str| Ok::<_, anyhow::Error>(milo.project_kubeconfig(project, &User::Tenant)?.display().to_string());
+    for (project, _, _) in TENANTS {
+        println!("  project {project:<5} {} (as ada, its tenant)", as_tenant(project)?);
     }
     println!("  hub           {}", of(&bed.hub));
     for (city, cell) in &bed.cells {
@@ -273,7 +300,7 @@ fn invite(bed: &Testbed) {
     if built.is_file() {
         println!("\n  kubectl, if you have none: {}", built.display());
     }
-    let (shop, workload) = (of(&bed.project), TENANTS[0].1);
+    let (shop, workload) = (as_tenant(TENANTS[0].0)?, TENANTS[0].1);
     println!(
         "\nFour things to try:
 
@@ -283,11 +310,9 @@ fn invite(bed: &Testbed) {
        -p '[{{\"op\":\"replace\",\"path\":\"/spec/placements/0/scaleSettings/minReplicas\",\"value\":3}}]'
      kubectl --kubeconfig {shop} -n {NAMESPACE} get instances --watch
 
-  2. Ask for a city that this project has not, and read why nothing comes of it:
+  2. Ask for a city that this project has not, and read why it is refused, and which it has:
      kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
        -p '[{{\"op\":\"add\",\"path\":\"/spec/placements/0/cityCodes/-\",\"value\":\"lhr\"}}]'
-     kubectl --kubeconfig {shop} -n {NAMESPACE} get workload {workload} \\
-       -o jsonpath='{{.status.placements[0].conditions[0].message}}'
 
   3. Refer to a Secret that does not exist, read what the tenant then reads (and what runs, runs on), and create it:
      kubectl --kubeconfig {shop} -n {NAMESPACE} patch workload {workload} --type=json \\
@@ -304,4 +329,5 @@ fn invite(bed: &Testbed) {
 ",
         of(&bed.hub)
     );
+    Ok(())
 }

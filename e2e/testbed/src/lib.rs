@@ -2,6 +2,7 @@
 //! controller manager for a project, a hub and each cell; Karmada, real or a stand-in; a stand-in for the provider that
 //! runs Instances, for network services, quota and Milo's way to the projects. It serves the tests, the demo and the benchmarks, and is usable by kubectl.
 
+pub mod admission;
 pub mod audit;
 pub mod backup;
 pub mod bed;

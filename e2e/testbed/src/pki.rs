@@ -18,6 +18,8 @@ pub enum User {
     Quota,
     /// The cell of this city, on the hub.
     Cell(String),
+    /// A tenant, with the rights that a test or the demo gives her in a project.
+    Tenant,
 }
 
 impl User {
@@ -28,6 +30,7 @@ impl User {
             Self::Operator => "operator-token".into(),
             Self::Quota => "quota-token".into(),
             Self::Cell(city) => format!("cell-{city}-token").into(),
+            Self::Tenant => "tenant-token".into(),
         }
     }
 
@@ -38,6 +41,7 @@ impl User {
             Self::Operator => "system:serviceaccount:compute-system:compute-manager".into(),
             Self::Quota => "system:serviceaccount:compute-system:compute-quota".into(),
             Self::Cell(city) => format!("system:serviceaccount:compute-system:compute-cell-{city}").into(),
+            Self::Tenant => "ada".into(),
         }
     }
 
@@ -48,20 +52,28 @@ impl User {
             Self::Operator => ".operator".into(),
             Self::Quota => ".quota".into(),
             Self::Cell(city) => format!(".cell-{city}"),
+            Self::Tenant => ".tenant".into(),
         }
     }
 
     /// Everybody whom a testbed with cells in these cities knows.
     fn all(cities: &[String]) -> Vec<Self> {
         let cells = cities.iter().cloned().map(Self::Cell);
-        [Self::Admin, Self::Operator, Self::Quota].into_iter().chain(cells).collect()
+        [Self::Admin, Self::Tenant, Self::Operator, Self::Quota].into_iter().chain(cells).collect()
+    }
+
+    /// Its groups, beside that of all who are known.
+    pub(crate) fn groups(&self) -> &'static [&'static str] {
+        match self {
+            Self::Admin => &["system:masters"],
+            Self::Tenant => &["tenants"],
+            _ => &["system:serviceaccounts", "system:serviceaccounts:compute-system"],
+        }
     }
 
     /// Its line in a file of tokens.
     fn line(&self, uid: usize) -> String {
-        const GROUPS: &str = "system:serviceaccounts,system:serviceaccounts:compute-system";
-        let groups = if *self == Self::Admin { "system:masters" } else { GROUPS };
-        format!("{},{},{uid},\"{groups}\"\n", self.token(), self.name())
+        format!("{},{},{uid},\"{}\"\n", self.token(), self.name(), self.groups().join(","))
     }
 }
 
@@ -88,7 +100,8 @@ pub fn make(dir: &Path, cities: &[String]) -> Result<()> {
     let users = User::all(cities);
     let lines: String = users.iter().enumerate().map(|(n, user)| user.line(n)).collect();
     fs::write(dir.join("tokens.csv"), lines)?;
-    let ours: Vec<_> = users.iter().filter(|user| **user != User::Admin).map(User::name).collect();
+    let ours: Vec<_> =
+        users.iter().filter(|user| !matches!(user, User::Admin | User::Tenant)).map(User::name).collect();
     fs::write(
         dir.join("audit.yaml"),
         json!({
@@ -105,11 +118,16 @@ pub fn make(dir: &Path, cities: &[String]) -> Result<()> {
 
 /// Writes the kubeconfig of `user` for the API server `name` on `port`, and returns where.
 pub fn kubeconfig(dir: &Path, name: &str, port: u16, user: &User) -> Result<std::path::PathBuf> {
+    kubeconfig_of(dir, name, &format!("https://127.0.0.1:{port}"), user)
+}
+
+/// The same for an API server at this address.
+pub fn kubeconfig_of(dir: &Path, name: &str, address: &str, user: &User) -> Result<std::path::PathBuf> {
     let path = dir.join(format!("{name}{}.kubeconfig", user.suffix()));
     let ca = STANDARD.encode(fs::read(dir.join("ca.crt"))?);
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": name,
-        "clusters": [{ "name": name, "cluster": { "server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": ca } }],
+        "clusters": [{ "name": name, "cluster": { "server": address, "certificate-authority-data": ca } }],
         "users": [{ "name": user.name(), "user": { "token": user.token() } }],
         "contexts": [{ "name": name, "context": { "cluster": name, "user": user.name() } }],
     });

@@ -41,6 +41,19 @@ pub(crate) async fn pass_through(plane: &ControlPlane) -> Result<Client> {
     Ok(Client::try_from(config)?)
 }
 
+/// A client that an API server believes when it says who asks.
+pub(crate) async fn front_proxy(plane: &ControlPlane, dir: &Path) -> Result<Client> {
+    let file = Kubeconfig::read_from(plane.kubeconfig(&User::Admin))?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.auth_info = kube::config::AuthInfo {
+        client_certificate: Some(dir.join("front-proxy.crt").display().to_string()),
+        client_key: Some(dir.join("front-proxy.key").display().to_string()),
+        ..kube::config::AuthInfo::default()
+    };
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
 /// The testbed's server certificate.
 pub(crate) fn tls(dir: &Path) -> Result<TlsAcceptor> {
     let chain = CertificateDer::pem_file_iter(dir.join("server.crt"))?.collect::<Result<Vec<_>, _>>()?;

@@ -1,14 +1,16 @@
 //! The admission webhooks as a project's own API server asks them, under the configuration of `config/`.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use base64::{Engine, engine::general_purpose::STANDARD};
 use http::{HeaderName, HeaderValue};
 use kube::{
     Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use testbed::{control_plane::free_port, operator::Operator, pki::User};
+use testbed::{
+    admission::{Webhooks, role, rule},
+    pki::User,
+};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -24,7 +26,7 @@ use tokio_rustls::{
 };
 
 use super::*;
-use crate::common::{binary, path, rights};
+use crate::common::rights;
 
 const NS: &str = "walled";
 const PARENT_NAME: &str = "impersonate-extra-iam.miloapis.com%2fparent-name";
@@ -40,76 +42,42 @@ const POWER: &str = "compute.datumapis.com/expected-referenced-data";
 struct Walls {
     world: Lent<World>,
     alpha: Client,
-    certificates: PathBuf,
-    port: u16,
+    webhooks: Webhooks,
 }
 
 impl Walls {
     async fn raise(mut world: Lent<World>) -> Self {
         let alpha = client(&world, "alpha").await;
-        let certificates = world.bed.dir().join("admission");
-        let _ = std::fs::create_dir(&certificates);
-        let port = free_port().unwrap();
-        let mut walls = {
-            world.operators[0].process.kill();
-            let (dir, file) = (world.bed.dir(), world.bed.milo.as_ref().unwrap().kubeconfig(&User::Operator));
-            put(dir, &certificates, "server");
-            let config = format!(
-                "{PERIODS}discovery:\n  mode: milo\n  discoveryKubeconfigPath: {0}\n  projectKubeconfigPath: {0}\n\
-                 webhookServer:\n  host: 127.0.0.1\n  port: {port}\n  tls:\n    certDir: {1}\n",
-                file.display(),
-                certificates.display()
-            );
-            let project = format!("--kubeconfig={}", world.bed.project.kubeconfig(&User::Operator).display());
-            let hub = format!("--federation-kubeconfig={}", world.bed.hub.kubeconfig(&User::Operator).display());
-            let flags = ["--enable-management-controllers=true", &project, &hub];
-            world.operators[0] = Operator::with_config(dir, binary(), "operator-management", &config, &flags).unwrap();
-            Self { world, alpha, certificates, port }
-        };
-        walls.world.operators[0].wait_ready().await.unwrap();
+        let webhooks = Webhooks::new(&world.bed).unwrap();
+        world.bed.options_mut().management = format!("{PERIODS}{}", webhooks.config());
+        world.restart_manager(&[]).await;
+        let walls = Self { world, alpha, webhooks };
         walls.world.namespace_in(&walls.alpha, NS).await;
         walls.rights().await;
-        walls.configure(port).await;
+        walls.configure().await;
         walls
     }
 
     /// What the tenant `ada` may do in her project: everything with Workloads, and read one Secret.
     async fn rights(&self) {
-        let may = |group: &str, resource: &str, verbs: &[&str], names: &[&str]| json!({ "apiGroups": [group], "resources": [resource], "verbs": verbs, "resourceNames": names });
         let all = ["get", "create", "update", "patch", "delete"];
-        let role = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": { "name": "ada", "namespace": NS },
-            "rules": [
-                may("compute.datumapis.com", "workloads", &all, &[]),
-                may("compute.datumapis.com", "workloaddeployments", &all, &[]),
-                may("networking.datumapis.com", "networks", &["use"], &["default"]),
-                may("", "secrets", &["get"], &["tls"]),
-                // Each a review of its own.
-                may("", "configmaps", &["get"], &[]),
-            ],
-        });
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": { "name": "ada", "namespace": NS },
-            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "ada" },
-            "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "ada" }],
-        });
-        let [all_role, all_binding] = generated::rights("bob", NS);
-        for object in [role, binding, all_role, all_binding] {
-            testbed::manifests::apply(&self.alpha, &object.to_string()).await.unwrap();
+        let rules = json!([
+            rule("compute.datumapis.com", &["workloads", "workloaddeployments"], &all, &[]),
+            rule("networking.datumapis.com", &["networks"], &["use"], &["default"]),
+            rule("", &["secrets"], &["get"], &["tls"]),
+            // Each a review of its own.
+            rule("", &["configmaps"], &["get"], &[]),
+        ]);
+        // Of him all that is refused, the rules refuse.
+        let everything = json!([rule("*", &["*"], &["*"], &[])]);
+        for object in role("ada", NS, &rules).into_iter().chain(role("bob", NS, &everything)) {
+            testbed::manifests::apply_value(&self.alpha, object).await.unwrap();
         }
     }
 
-    /// The configuration of `config/`, on a port of this machine, and in force.
-    async fn configure(&self, port: u16) {
-        let text = std::fs::read_to_string(path("config/base/webhook/validating.yaml")).unwrap();
-        let mut configuration = testbed::manifests::documents(&text).unwrap().remove(0);
-        let authority = STANDARD.encode(std::fs::read(self.world.bed.dir().join("ca.crt")).unwrap());
-        for webhook in configuration["webhooks"].as_array_mut().unwrap() {
-            let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap().to_owned();
-            webhook["clientConfig"] =
-                json!({ "url": format!("https://127.0.0.1:{port}{path}"), "caBundle": authority });
-        }
-        testbed::manifests::apply(&self.alpha, &configuration.to_string()).await.unwrap();
+    /// The configuration of `config/`, in force.
+    async fn configure(&self) {
+        self.webhooks.ask_from(&self.alpha).await.unwrap();
         let ada = self.ada(Some("alpha")).await;
         eventually("the webhooks are asked", || async {
             match create(&ada, workload_of("tls", &["nowhere"])).await {
@@ -197,7 +165,7 @@ impl Walls {
             let attempts = (0..AT_A_TIME).map(|n| {
                 let (tls, said) = (tls.clone(), said[n % said.len()].as_bytes());
                 async move {
-                    let stream = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+                    let stream = TcpStream::connect(("127.0.0.1", self.webhooks.port())).await.unwrap();
                     let Ok(mut stream) = tls.connect(ServerName::try_from("localhost").unwrap(), stream).await else {
                         return;
                     };
@@ -217,15 +185,8 @@ impl Walls {
 
     /// Puts everything back as it was.
     async fn fell(mut self) {
-        let all = kube::api::ApiResource {
-            group: "admissionregistration.k8s.io".into(),
-            version: "v1".into(),
-            api_version: "admissionregistration.k8s.io/v1".into(),
-            kind: "ValidatingWebhookConfiguration".into(),
-            plural: "validatingwebhookconfigurations".into(),
-        };
-        let configurations = kube::Api::<kube::api::DynamicObject>::all_with(self.alpha.clone(), &all);
-        configurations.delete("compute-validating", &DeleteParams::default()).await.unwrap();
+        self.webhooks.leave(&self.alpha).await.unwrap();
+        PERIODS.clone_into(&mut self.world.bed.options_mut().management);
         empty(&self.alpha, NS).await;
         self.world.restart_manager(&[]).await;
     }
@@ -236,15 +197,6 @@ fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
-}
-
-/// Puts one of the testbed's certificates where the operator reads its own.
-fn put(bed: &std::path::Path, to: &std::path::Path, name: &str) {
-    for (ending, file) in [("key", "tls.key"), ("crt", "tls.crt")] {
-        let beside = to.join(format!("{file}.new"));
-        std::fs::copy(bed.join(format!("{name}.{ending}")), &beside).unwrap();
-        std::fs::rename(beside, to.join(file)).unwrap();
-    }
 }
 
 fn template_of(secret: &str) -> Value {
@@ -338,14 +290,13 @@ fn neither_a_hub_that_is_away_nor_a_new_certificate_refuses_anybody() {
         // Another project's outage is nobody else's.
         walls.world.bed.milo.as_ref().unwrap().set("beta", Reach::Silent);
         walls.world.bed.hub.stop_api_server();
-        let dir = walls.world.bed.dir().to_path_buf();
         let began = Instant::now();
         let (mut made, mut turns) = (0, 0);
         while made < 60 {
             if made % 20 == 10 && turns == made / 20 {
                 // Both are signed for this machine; which one is served cannot be told from the outside, and need not be.
                 turns += 1;
-                put(&dir, &walls.certificates, if turns % 2 == 1 { "front-proxy" } else { "server" });
+                walls.webhooks.serve_under(if turns % 2 == 1 { "front-proxy" } else { "server" }).unwrap();
             }
             let name = create(&ada, workload_of("tls", &["dfw"])).await.unwrap();
             let scaled = json!({ "spec": { "placements": [

@@ -16,24 +16,6 @@ mod samples;
 const SENT: usize = 200;
 const MADE: usize = 12;
 
-/// A tenant may read and use everything in a namespace: what is refused, the rules refuse.
-pub fn rights(name: &str, namespace: &str) -> [Value; 2] {
-    let group = "rbac.authorization.k8s.io";
-    let api_version = format!("{group}/v1");
-    let metadata = json!({ "name": name, "namespace": namespace });
-    [
-        json!({
-            "apiVersion": api_version, "kind": "Role", "metadata": metadata,
-            "rules": [{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] }],
-        }),
-        json!({
-            "apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
-            "roleRef": { "apiGroup": group, "kind": "Role", "name": name },
-            "subjects": [{ "apiGroup": group, "kind": "User", "name": name }],
-        }),
-    ]
-}
-
 /// Each is taken or refused in words, none is an error of the webhooks; and of those that are taken, the operator makes
 /// what they ask for.
 pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {

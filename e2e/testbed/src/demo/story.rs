@@ -10,6 +10,8 @@ use kube::{
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use crate::manifests;
+
 use super::{
     NAMESPACE, PATIENCE,
     view::{View, condition, list},
@@ -25,6 +27,8 @@ const CITY_LABEL: &str = "topology.datum.net/city-code";
 pub enum Step {
     /// The tenant changes the Secret that both cities use.
     SecretRotated,
+    /// The tenant refers to a Secret that she may not read.
+    SecretRefused,
     /// Somebody takes the city's label off its Cluster.
     LabelLost,
     /// Somebody removes the binding by which the city has the deployment.
@@ -33,12 +37,13 @@ pub enum Step {
 
 impl Step {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 3] = [Self::SecretRotated, Self::LabelLost, Self::BindingLost];
+    pub const ALL: [Self; 4] = [Self::SecretRotated, Self::SecretRefused, Self::LabelLost, Self::BindingLost];
 
     /// Its name in the result.
     pub fn name(self) -> &'static str {
         match self {
             Self::SecretRotated => "secretRotated",
+            Self::SecretRefused => "secretRefused",
             Self::LabelLost => "labelLost",
             Self::BindingLost => "bindingLost",
         }
@@ -48,6 +53,7 @@ impl Step {
     pub fn happens(self) -> &'static str {
         match self {
             Self::SecretRotated => "the tenant changes Secret hello in project shop",
+            Self::SecretRefused => "the tenant refers to Secret payroll, which she may not read, in a Workload",
             Self::LabelLost => "somebody takes the label of dfw off its Cluster",
             Self::BindingLost => "somebody deletes the ResourceBinding of hello-edge-dfw on the hub",
         }
@@ -57,6 +63,7 @@ impl Step {
     pub fn ended(self) -> &'static str {
         match self {
             Self::SecretRotated => "both cities have the new value, and no Instance was restarted",
+            Self::SecretRefused => "refused where she wrote its name (Forbidden), and nothing came of it",
             Self::LabelLost => {
                 "told on the deployment (CityLabelLost), and all that runs in dfw runs on; the label is put back"
             }
@@ -70,6 +77,7 @@ impl Step {
         let began = Instant::now();
         match self {
             Self::SecretRotated => rotate(view).await?,
+            Self::SecretRefused => refer_to_foreign_secret(view).await?,
             Self::LabelLost => lose_label(view).await?,
             Self::BindingLost => lose_binding(view).await?,
         }
@@ -93,7 +101,7 @@ async fn instances(view: &View) -> Result<BTreeMap<String, Option<String>>> {
 async fn rotate(view: &View) -> Result<()> {
     let wanted = json!({ "password": "Y2hhbmdlZA==" });
     let patch = json!({ "stringData": { "password": "changed" } });
-    merge(&view.projects["shop"], ("", "v1", "Secret"), NAMESPACE, "hello", patch).await?;
+    merge(&view.tenants["shop"], ("", "v1", "Secret"), NAMESPACE, "hello", patch).await?;
     let hub = hub_namespace(view).await?;
     until("both cities have the new value", async || {
         for cell in view.cells.values() {
@@ -105,6 +113,33 @@ async fn rotate(view: &View) -> Result<()> {
         Ok(true)
     })
     .await
+}
+
+async fn refer_to_foreign_secret(view: &View) -> Result<()> {
+    let mut curious = super::sample("curious")?.into_iter().find(|object| object["kind"] == "Workload");
+    let workload = curious.as_mut().context("the sample has no Workload")?;
+    let container = &mut workload["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0];
+    container["envFrom"] = json!([{ "secretRef": { "name": "payroll" } }]);
+    // Soon after the start an API server may not know yet that it has to ask.
+    until("the Workload is refused", async || {
+        match manifests::apply_value(&view.tenants["shop"], workload.clone()).await {
+            Ok(_) => {
+                let workloads =
+                    api(&view.projects["shop"], ("compute.datumapis.com", "v1alpha", "Workload"), NAMESPACE);
+                workloads.delete("curious", &DeleteParams::background()).await?;
+                Ok(false)
+            }
+            Err(error) => {
+                let words = format!("{error:#}");
+                ensure!(words.contains("Forbidden: permission to get Secret \"payroll\" denied"), "{words}");
+                Ok(true)
+            }
+        }
+    })
+    .await?;
+    let made = list(&view.projects["shop"], "Workload").await?;
+    ensure!(made.iter().all(|workload| workload.name_any() != "curious"), "it was made all the same");
+    Ok(())
 }
 
 async fn lose_label(view: &View) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
@@ -10,11 +10,13 @@ use kube::{
 use serde_json::{Value, json};
 
 use super::TENANTS;
-use crate::Testbed;
+use crate::{Testbed, control_plane::client, pki::User};
 
 /// What the demo looks at.
 pub struct View {
     pub projects: BTreeMap<String, Client>,
+    /// The same projects, as their tenant reaches them.
+    pub tenants: BTreeMap<String, Client>,
     pub hub: Client,
     pub cells: BTreeMap<String, Client>,
 }
@@ -40,7 +42,12 @@ impl View {
         for (name, project) in &bed.others {
             projects.insert(name.clone(), project.client().await?);
         }
-        Ok(Self { projects, hub: bed.hub.client().await?, cells })
+        let milo = bed.milo.as_ref().context("there is no way to the projects")?;
+        let mut tenants = BTreeMap::new();
+        for name in projects.keys() {
+            tenants.insert(name.clone(), client(&milo.project_kubeconfig(name, &User::Tenant)?).await?);
+        }
+        Ok(Self { projects, tenants, hub: bed.hub.client().await?, cells })
     }
 
     /// One row per stage and city: object, where, what it says.

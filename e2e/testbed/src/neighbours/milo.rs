@@ -1,4 +1,5 @@
-//! Milo's way to the projects: one host that serves each project's control plane under a path of its own.
+//! Milo's way to the projects: one host that serves each project's control plane under a path of its own, and says with each
+//! request which project it is about, in the user's `extra`.
 
 use std::{
     collections::BTreeMap,
@@ -8,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use http::{Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header::AUTHORIZATION};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use kube::Client;
@@ -20,7 +21,7 @@ use super::Worker;
 use crate::{
     control_plane::ControlPlane,
     pki::{self, User},
-    proxy::{Answer, accept, pass_on, pass_through, tls},
+    proxy::{Answer, accept, front_proxy, pass_on, pass_through, tls},
 };
 
 /// What becomes of requests for a project.
@@ -44,7 +45,14 @@ pub struct Milo {
     _worker: Worker,
     table: Arc<Table>,
     dir: std::path::PathBuf,
+    port: u16,
 }
+
+const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
+
+/// What an API server is told of a user beside the name: what the request is about.
+const EXTRA: [&str; 2] =
+    ["x-remote-extra-iam.miloapis.com%2fparent-name", "x-remote-extra-iam.miloapis.com%2fparent-type"];
 
 struct Project {
     client: Client,
@@ -77,11 +85,17 @@ impl Milo {
             pki::kubeconfig(dir, "milo", port, &user)?;
         }
         let tls = tls(dir)?;
-        let served = table.clone();
+        let served = (table.clone(), Arc::<[User]>::from([User::Admin, User::Tenant, User::Operator, User::Quota]));
         let worker = Worker::start(async move {
             accept(listener, tls, move |connection, request| serve(served.clone(), connection, request)).await;
         });
-        Ok(Self { _worker: worker, table, dir: dir.into() })
+        Ok(Self { _worker: worker, table, dir: dir.into(), port })
+    }
+
+    /// A kubeconfig of a project's control plane, by way of this host.
+    pub fn project_kubeconfig(&self, project: &str, user: &User) -> Result<std::path::PathBuf> {
+        let address = format!("https://127.0.0.1:{}{PROJECTS}{project}/control-plane", self.port);
+        pki::kubeconfig_of(&self.dir, &format!("milo-{project}"), &address, user)
     }
 
     /// A kubeconfig of the host.
@@ -91,7 +105,7 @@ impl Milo {
 
     /// Serves this control plane under this project's path.
     pub async fn add(&self, project: &str, plane: &ControlPlane) -> Result<()> {
-        let client = pass_through(plane).await?;
+        let client = front_proxy(plane, &self.dir).await?;
         let mut projects = self.table.projects.lock().unwrap_or_else(PoisonError::into_inner);
         projects.insert(project.into(), Project { client, reach: Reach::Served, connections: Vec::new() });
         Ok(())
@@ -109,11 +123,10 @@ impl Milo {
 
 /// Answers one request; `connection` ends the connection that it came over.
 async fn serve(
-    table: Arc<Table>,
+    (table, users): (Arc<Table>, Arc<[User]>),
     connection: CancellationToken,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Response<Answer>> {
-    const PROJECTS: &str = "/apis/resourcemanager.miloapis.com/v1alpha1/projects/";
     let text = request.uri().path_and_query().map(ToString::to_string).unwrap_or_default();
     let named = text.strip_prefix(PROJECTS).and_then(|rest| rest.split_once("/control-plane"));
     let Some((name, path)) = named else {
@@ -133,8 +146,30 @@ async fn serve(
         Some((_, Reach::Away)) => Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", name)),
         Some((_, Reach::Forbidden)) => Ok(refusal(StatusCode::FORBIDDEN, "Forbidden", name)),
         Some((_, Reach::Silent)) => std::future::pending().await,
-        Some((client, Reach::Served)) => pass_on(&client, request, path).await,
+        Some((client, Reach::Served)) => {
+            introduce(request.headers_mut(), &users, name)?;
+            pass_on(&client, request, path).await
+        }
     }
+}
+
+/// Says who asks, and about which project: the API server believes it of this host. Who is not known stays so.
+fn introduce(headers: &mut HeaderMap, users: &[User], project: &str) -> Result<()> {
+    let claimed: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
+    for name in claimed {
+        headers.remove(name);
+    }
+    let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
+    let Some(user) = users.iter().find(|user| token == Some(&*user.token())) else { return Ok(()) };
+    headers.remove(AUTHORIZATION);
+    headers.insert("x-remote-user", HeaderValue::from_str(&user.name())?);
+    for group in user.groups() {
+        headers.append("x-remote-group", HeaderValue::from_static(group));
+    }
+    for (name, value) in EXTRA.into_iter().zip([project, "Project"]) {
+        headers.insert(name, HeaderValue::from_str(value)?);
+    }
+    Ok(())
 }
 
 fn refusal(code: StatusCode, reason: &str, project: &str) -> Response<Answer> {
