@@ -102,7 +102,7 @@ impl ControlPlane {
             api_server: None,
             controllers: None,
         };
-        for user in [User::Admin, User::Operator] {
+        for user in [User::Admin, User::Tenant, User::Operator] {
             pki::kubeconfig(dir, name, this.port, &user)?;
         }
         Ok(this)
