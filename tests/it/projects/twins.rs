@@ -173,7 +173,11 @@ async fn said(world: &World) {
         assert!(![GOOD, HOSTILE].iter().any(|mark| mark.is_in(&metrics)), "{metrics}");
         let log = fs::read_to_string(operator.process.log()).unwrap();
         let values = [GOOD, HOSTILE].map(|mark| STANDARD.encode(mark.0));
-        assert!(!values.iter().any(|value| log.contains(value)), "values of Secrets in {:?}", operator.process.log());
+        assert!(
+            !values.iter().any(|value| log.contains(value)),
+            "values of Secrets in {}",
+            operator.process.log().display()
+        );
         let both = log.lines().find(|line| GOOD.is_in(line) && HOSTILE.is_in(line));
         assert!(both.is_none(), "{both:?}");
     }
