@@ -9,7 +9,7 @@ use crate::{
     admin,
     admission::{self, Claimed, Planes},
     api::names::ProjectName,
-    config::{Config, Discovery, Webhook},
+    config::{self, Config, Discovery, Serving, Webhook},
     controllers::{
         cell::{self, CellControllers},
         management::{self, ManagementControllers},
@@ -61,8 +61,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     if let Some(at) = config.health {
         admin::serve_health(at, health.clone(), admission_health.clone(), stop.clone()).map_err(Failure::Config)?;
     }
-    if let Some(at) = config.metrics {
-        admin::serve_metrics(at, metrics.clone(), stop.clone()).map_err(Failure::Config)?;
+    if let Some(server) = &config.metrics {
+        serve_metrics(server, local.clone(), &metrics, &health, &stop).map_err(Failure::Config)?;
     }
     // On every replica, whoever leads, and before anything that may wait.
     let claimed = Claimed::default();
@@ -124,6 +124,21 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     if kept || stop.is_cancelled() { Ok(()) } else { Err(Failure::LeadershipLost) }
 }
 
+fn serve_metrics(
+    server: &config::Metrics,
+    local: Connection,
+    metrics: &Metrics,
+    health: &Health,
+    stop: &CancellationToken,
+) -> Result<(), String> {
+    match &server.serving {
+        Serving::Plain => admin::serve_metrics(server.at, metrics.clone(), stop.clone()),
+        Serving::Secure(files) => {
+            admin::serve_metrics_securely(server.at, files.clone(), local, metrics.clone(), health, stop.clone())
+        }
+    }
+}
+
 async fn start_admission(
     config: &Config,
     webhook: &Webhook,
@@ -136,15 +151,8 @@ async fn start_admission(
         Discovery::Single => Planes::single(local),
         Discovery::Milo { projects, internal, .. } => Planes::milo(Projects::new(load(projects).await?, *internal)),
     };
-    let settings = admission::Settings {
-        at: webhook.at,
-        files: admission::Files {
-            certificate: webhook.certificate.clone(),
-            key: webhook.key.clone(),
-            client_ca: webhook.client_ca.clone(),
-        },
-        resolvers: webhook.resolvers.clone(),
-    };
+    let settings =
+        admission::Settings { at: webhook.at, files: webhook.files.clone(), resolvers: webhook.resolvers.clone() };
     admission::start(settings, planes, claimed, health, stop.clone()).await.map_err(Failure::Config)
 }
 
@@ -166,6 +174,7 @@ async fn start_management(
 ) -> Result<ManagementControllers, Failure> {
     let options = management::Options {
         networks: config.networks,
+        beside_cell: config.cell && config.discovery == Discovery::Single,
         limits: config.limits,
         propagation: config.propagation,
         city_guard: config.city_guard,

@@ -5,8 +5,7 @@
 
 mod planes;
 mod review;
-mod server;
-mod tls;
+mod room;
 
 use std::{
     collections::BTreeSet,
@@ -29,20 +28,25 @@ use serde_json::Value;
 use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
 
+pub use self::planes::Planes;
 use self::{
     planes::Plane,
     review::Request,
-    server::{Room, refuse},
-    tls::Certificate,
+    room::{Room, refuse},
 };
-pub use self::{planes::Planes, tls::Files};
 pub use crate::api::names::webhook::{MUTATE_WORKLOAD, VALIDATE_DEPLOYMENT, VALIDATE_WORKLOAD};
 use crate::{
     api::{
         compute::{Workload, WorkloadDeployment},
         names::ProjectName,
     },
-    io::{Class, health::Health, listen::listen},
+    io::{
+        Class,
+        certificate::{Certificate, Files},
+        health::Health,
+        listen::listen,
+        serve::{self, Limits},
+    },
     plan::admission::{
         deployment::Identities,
         request::{Facts, Needs, Subject, Verdict},
@@ -118,10 +122,10 @@ pub async fn start(
     tracing::info!(what = "admission webhooks", at = %listener.local_addr().unwrap_or(at), "serving");
     let certificate = Certificate::default();
     // Readiness waits for it from now on, not from whenever its task first runs.
-    let entry = health.watch(tls::WHAT.into());
+    let entry = health.watch("serving certificate".into());
     tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
     let webhooks = Arc::new(Webhooks { planes, claimed, resolvers, room: Room::default() });
-    Ok(tokio::spawn(server::serve(listener, certificate, router(webhooks), server::Limits::default(), stop)))
+    Ok(tokio::spawn(serve::serve("admission", listener, certificate, router(webhooks), Limits::default(), stop)))
 }
 
 fn router(webhooks: Arc<Webhooks>) -> Router {

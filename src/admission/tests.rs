@@ -322,7 +322,7 @@ async fn what_is_no_question_is_answered_or_cut() {
         (&post, format!("{json}Content-Length: 2\r\n\r\n{{}}"), 400),
         (&post, "Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{}".to_owned(), 415),
         (&post, "Content-Length: 2\r\n\r\n{}".to_owned(), 415),
-        (&post, format!("{json}Content-Length: {}\r\n\r\n{{", server::MAX_BODY + 1), 413),
+        (&post, format!("{json}Content-Length: {}\r\n\r\n{{", room::MAX_BODY + 1), 413),
         (&post, format!("{json}Transfer-Encoding: chunked\r\n\r\nzz\r\n"), 400),
         (&format!("GET {VALIDATE_WORKLOAD}"), "\r\n".to_owned(), 405),
         ("POST /elsewhere", format!("{json}Content-Length: 2\r\n\r\n{{}}"), 404),

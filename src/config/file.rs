@@ -2,14 +2,16 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::{Ipv6Addr, SocketAddr},
     path::{Path, PathBuf},
     time::Duration,
 };
 
 use serde::Deserialize;
 
-use super::{Invalid, Webhook, flags};
+use super::{
+    Invalid, Metrics, Webhook,
+    serving::{MetricsServer, WebhookServer},
+};
 use crate::{
     plan::management::{karmada_version::KarmadaVersion, repair, resolve::Limits, sweep::Sweep},
     timing::Timing,
@@ -22,7 +24,7 @@ const MAX_OBJECT: u64 = 1 << 20;
 #[derive(Debug, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools)] // switches of the contract, each its own
 pub(super) struct File {
-    pub(super) metrics: Option<SocketAddr>,
+    pub(super) metrics: Option<Metrics>,
     pub(super) milo: bool,
     pub(super) internal: bool,
     pub(super) discovery_kubeconfig: Option<PathBuf>,
@@ -119,51 +121,6 @@ struct Karmada {
     minimum_version: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct MetricsServer {
-    secure_serving: bool,
-    bind_address: String,
-    tls: Option<serde_json::Value>,
-}
-
-impl Default for MetricsServer {
-    fn default() -> Self {
-        Self { secure_serving: true, bind_address: "0".into(), tls: None }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct WebhookServer {
-    host: String,
-    port: u16,
-    tls: ServingFiles,
-    #[serde(rename = "clientCAName")]
-    client_ca_name: String,
-}
-
-impl Default for WebhookServer {
-    fn default() -> Self {
-        Self { host: String::new(), port: 9443, tls: ServingFiles::default(), client_ca_name: String::new() }
-    }
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct ServingFiles {
-    secret_ref: Option<serde_json::Value>,
-    cert_dir: String,
-    cert_name: String,
-    key_name: String,
-}
-
-impl Default for ServingFiles {
-    fn default() -> Self {
-        Self { secret_ref: None, cert_dir: String::new(), cert_name: "tls.crt".into(), key_name: "tls.key".into() }
-    }
-}
-
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct Discovery {
@@ -233,14 +190,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         );
     }
     let limits = limits(&file.referenced_data)?;
-    let metrics =
-        flags::bind_address("metricsServer.bindAddress", &file.metrics_server.bind_address).map_err(|e| e.0)?;
-    if metrics.is_some() && file.metrics_server.secure_serving {
-        return Err("metricsServer.secureServing: this version serves plain HTTP; set it to false and guard the port with a NetworkPolicy".into());
-    }
-    if file.metrics_server.tls.is_some() {
-        return Err("metricsServer.tls: this version serves plain HTTP; leave it out".into());
-    }
+    let metrics = file.metrics_server.checked()?;
     let names = [("clusterName", &discovery.cluster_name)].into_iter();
     let former = discovery.former_cluster_names.iter().map(|name| ("formerClusterNames", name));
     for (key, name) in names.chain(former) {
@@ -268,7 +218,11 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         sweep: sweep(&file.cleanup)?,
         repair: repairs(&file.repair),
         timing: Timing::with(&file.timing)?,
-        webhook: file.webhook_server.as_ref().map(|given| webhook(given, &file.referenced_data)).transpose()?,
+        webhook: file
+            .webhook_server
+            .as_ref()
+            .map(|given| given.checked(&file.referenced_data.resolver_usernames))
+            .transpose()?,
         warnings: warnings(file),
     })
 }
@@ -290,41 +244,6 @@ fn warnings(file: &WorkloadOperator) -> Vec<String> {
         );
     }
     warnings
-}
-
-/// How the webhooks are served.
-fn webhook(given: &WebhookServer, data: &ReferencedData) -> Result<Webhook, String> {
-    if given.tls.secret_ref.is_some() {
-        return Err(
-            "webhookServer.tls.secretRef: the certificate is read from files; mount the Secret and give certDir".into(),
-        );
-    }
-    for (key, name) in [
-        ("tls.certName", &given.tls.cert_name),
-        ("tls.keyName", &given.tls.key_name),
-        ("clientCAName", &given.client_ca_name),
-    ] {
-        if name.contains('/') || name.is_empty() && key != "clientCAName" {
-            return Err(format!("webhookServer.{key} {name:?}: want the name of a file in certDir"));
-        }
-    }
-    let host = match given.host.as_str() {
-        "" => Ipv6Addr::UNSPECIFIED.into(),
-        text => {
-            text.parse().map_err(|_| format!("webhookServer.host {text:?}: want an IP address, or nothing for all"))?
-        }
-    };
-    let dir = match given.tls.cert_dir.as_str() {
-        "" => std::env::temp_dir().join("k8s-webhook-server").join("serving-certs"),
-        dir => PathBuf::from(dir),
-    };
-    Ok(Webhook {
-        at: SocketAddr::new(host, given.port),
-        certificate: dir.join(&given.tls.cert_name),
-        key: dir.join(&given.tls.key_name),
-        client_ca: (!given.client_ca_name.is_empty()).then(|| dir.join(&given.client_ca_name)),
-        resolvers: data.resolver_usernames.iter().cloned().collect(),
-    })
 }
 
 fn sweep(given: &Cleanup) -> Result<Sweep, String> {

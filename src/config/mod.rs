@@ -2,13 +2,14 @@
 
 mod file;
 mod flags;
+mod serving;
 
 use std::{collections::BTreeSet, fmt, net::SocketAddr, path::PathBuf};
 
 pub use flags::{Command, Flags, LogFormat, Migration};
 
 use crate::{
-    io::clients::Source,
+    io::{certificate::Files, clients::Source},
     plan::{
         cell::claim::Names,
         management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
@@ -57,8 +58,8 @@ pub struct Config {
     pub leader_election: Option<String>,
     /// Where `/healthz` and `/readyz` are served.
     pub health: Option<SocketAddr>,
-    /// Where `/metrics` is served.
-    pub metrics: Option<SocketAddr>,
+    /// How `/metrics` is served; not at all when absent.
+    pub metrics: Option<Metrics>,
     /// How the admission webhooks are served; not at all when absent.
     pub webhook: Option<Webhook>,
     /// What was given and has no effect, a line each, to be logged at the start.
@@ -96,17 +97,31 @@ pub struct Quota {
     pub names: Names,
 }
 
+/// How `/metrics` is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where.
+    pub at: SocketAddr,
+    /// To whom, and how.
+    pub serving: Serving,
+}
+
+/// How something is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Serving {
+    /// To everybody, as plain HTTP.
+    Plain,
+    /// To whom the API server allows it, over TLS: with a certificate from files, or with one made at the start.
+    Secure(Option<Files>),
+}
+
 /// How the admission webhooks are served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Webhook {
     /// Where.
     pub at: SocketAddr,
-    /// File of the serving certificate, in PEM.
-    pub certificate: PathBuf,
-    /// File of its private key, in PEM.
-    pub key: PathBuf,
-    /// File of the authorities whose clients alone may connect, in PEM.
-    pub client_ca: Option<PathBuf>,
+    /// With which certificate.
+    pub files: Files,
     /// Names that may write `expected-referenced-data` beside this operator's own.
     pub resolvers: BTreeSet<String>,
 }

@@ -66,7 +66,14 @@ fn the_file_is_strict() {
     assert!(cell("").is_ok() && cell("# nothing\n").is_ok(), "empty means defaults");
     let good =
         format!("{HEAD}metricsServer:\n  secureServing: false\n  bindAddress: :8443\ndiscovery:\n  mode: single\n");
-    assert_eq!(cell(&good).unwrap().metrics, Some("[::]:8443".parse().unwrap()));
+    let metrics = |text: &str| cell(&format!("{HEAD}metricsServer:\n{text}")).unwrap().metrics;
+    let served = |serving| Some(Metrics { at: "[::]:8443".parse().unwrap(), serving });
+    assert_eq!(cell(&good).unwrap().metrics, served(Serving::Plain));
+    assert_eq!(metrics("  bindAddress: :8443\n"), served(Serving::Secure(None)), "plain only when asked for");
+    let files = Files { certificate: "/c/tls.crt".into(), key: "/c/k".into(), client_ca: None };
+    let tls = "  bindAddress: :8443\n  tls: { certDir: /c, keyName: k }\n";
+    assert_eq!(metrics(tls), served(Serving::Secure(Some(files))));
+    assert_eq!(metrics("  tls: {}\n"), None, "nowhere unless it says where");
     for (text, words) in [
         ("metricServer: {}\n", "metricServer"),
         ("discovery:\n  mode: single\n  mode: milo\n", "mode"),
@@ -84,7 +91,9 @@ fn the_file_is_strict() {
         ("webhookServer:\n  ports: 1\n", "ports"),
         ("referencedData:\n  perObjectLimitBytes: 2000000\n", "no API server takes"),
         ("referencedData:\n  aggregateLimitBytes: 1\n", "less than what one object may have"),
-        ("metricsServer:\n  bindAddress: :8443\n", "secureServing"),
+        ("metricsServer:\n  secureServing: false\n  tls: {}\n", "no effect with secureServing: false"),
+        ("metricsServer:\n  tls: { secretRef: {} }\n", "metricsServer.tls.secretRef"),
+        ("metricsServer:\n  tls: { keyName: a/b }\n", "metricsServer.tls.keyName"),
         ("metricsServer:\n  secureServing: maybe\n", "line"),
     ] {
         let error = cell(&format!("{HEAD}{text}")).unwrap_err();

@@ -134,7 +134,7 @@ fn metadata(answer: &str) -> Option<DynamicObject> {
 }
 
 /// The error without the server's words, of which nobody can say what they repeat; the fields it names are kept.
-fn scrubbed(error: Error) -> Error {
+pub(super) fn scrubbed(error: Error) -> Error {
     match error {
         Error::Api { call, source } => {
             let source = match *source {

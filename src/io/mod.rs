@@ -1,7 +1,9 @@
-//! Everything that talks to an API server: clients, watches and their caches, writes, the work queue, the Lease.
+//! Everything that talks to an API server: clients, watches and their caches, writes, the work queue, the Lease. And sockets
+//! to serve on, with TLS.
 
 pub mod apply;
 mod cache;
+pub mod certificate;
 pub mod clients;
 pub mod clock;
 mod confidential;
@@ -14,6 +16,7 @@ pub mod packed;
 pub mod pool;
 pub mod queue;
 pub mod reviews;
+pub mod serve;
 pub mod sources;
 pub mod store;
 pub mod watch;

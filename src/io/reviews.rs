@@ -4,19 +4,20 @@ use std::{collections::BTreeMap, fmt::Debug, time::Duration};
 
 use http::{Method, Request};
 use kube::{
-    Api, Resource,
+    Api, Client, Resource,
     api::{DynamicObject, ListParams, ObjectMeta},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Error, apply::api_resource, clients::Connection, deadline, watch::PAGE_SIZE};
+use super::{Error, apply::api_resource, clients::Connection, confidential::scrubbed, deadline, watch::PAGE_SIZE};
 use crate::plan::Kind;
 
 /// Longest wait for one answer.
 const TIMEOUT: Duration = Duration::from_secs(7);
 
 const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const TOKEN: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
 /// The name under which an API server knows us. `plane` is for people.
@@ -39,6 +40,19 @@ pub async fn own_name(connection: &Connection, plane: &str) -> Result<String, Er
 /// When it says nothing.
 pub async fn access(connection: &Connection, plane: &str, review: &Value) -> Result<Value, Error> {
     post(connection, ACCESS, review, || format!("create subjectaccessreview in {plane}")).await
+}
+
+/// What an API server says to a TokenReview of this token, which it repeats: over a connection for what is confidential.
+///
+/// # Errors
+/// When it says nothing.
+pub async fn token(connection: &Connection, plane: &str, token: &str) -> Result<Value, Error> {
+    let question = json!({
+        "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token },
+    });
+    let what = || format!("create tokenreview in {plane}");
+    let client = connection.confidential().map_err(|source| Error::Api { call: what(), source: Box::new(source) })?;
+    send(connection, &client, TOKEN, &question, what).await.map_err(scrubbed)
 }
 
 /// The uid of every object of a kind in a namespace, by name; of each page nothing else is kept.
@@ -88,7 +102,16 @@ where
 }
 
 async fn post(connection: &Connection, path: &str, body: &Value, what: impl Fn() -> String) -> Result<Value, Error> {
-    let client = connection.client();
+    send(connection, &connection.client(), path, body, what).await
+}
+
+async fn send(
+    connection: &Connection,
+    client: &Client,
+    path: &str,
+    body: &Value,
+    what: impl Fn() -> String,
+) -> Result<Value, Error> {
     let request = Request::builder()
         .method(Method::POST)
         .uri(path)

@@ -212,7 +212,9 @@ pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
         "Project" => ("resourcemanager.miloapis.com", "v1alpha1"),
         "Event" => ("events.k8s.io", "v1"),
         "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
-        "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => ("admissionregistration.k8s.io", "v1"),
+        "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" | "ValidatingWebhookConfiguration" => {
+            ("admissionregistration.k8s.io", "v1")
+        }
         "ClusterRole" => ("rbac.authorization.k8s.io", "v1"),
         "ResourceInterpreterCustomization" => ("config.karmada.io", "v1alpha1"),
         _ => ("", "v1"),

@@ -20,10 +20,12 @@ pub enum Role {
     Cell,
     /// Cells in a project.
     Quota,
+    /// Whoever serves metrics, in the cluster that it runs in.
+    Metrics,
 }
 
 impl Role {
-    pub const ALL: [Self; 5] = [Self::Project, Self::Hub, Self::CellOnHub, Self::Cell, Self::Quota];
+    pub const ALL: [Self; 6] = [Self::Project, Self::Hub, Self::CellOnHub, Self::Cell, Self::Quota, Self::Metrics];
 
     fn file(self) -> &'static str {
         match self {
@@ -32,6 +34,7 @@ impl Role {
             Self::CellOnHub => "config/base/downstream-rbac/cell_role.yaml",
             Self::Cell => "config/components/cell_rbac/role.yaml",
             Self::Quota => "config/components/quota_rbac/role.yaml",
+            Self::Metrics => "config/components/prometheus/rbac.yaml",
         }
     }
 
@@ -41,13 +44,14 @@ impl Role {
             Self::Project | Self::Quota => vec![&world.bed.project],
             Self::Hub | Self::CellOnHub => vec![&world.bed.hub],
             Self::Cell => world.bed.cells.values().collect(),
+            Self::Metrics => [&world.bed.project].into_iter().chain(world.bed.cells.values()).collect(),
         }
     }
 
     /// Whether this is who has it.
     fn is_of(self, user: &str) -> bool {
         match self {
-            Self::Project | Self::Hub | Self::Cell => user == User::Operator.name(),
+            Self::Project | Self::Hub | Self::Cell | Self::Metrics => user == User::Operator.name(),
             Self::CellOnHub => user.starts_with(&*User::Cell(String::new()).name()),
             Self::Quota => user == User::Quota.name(),
         }
@@ -101,7 +105,9 @@ pub const UNLOGGED: [(Role, &str); 4] = [
 ];
 
 /// Rights that are used seldom, and the test whose audit log shows it.
-pub const SELDOM: [(Role, &str, &str); 9] = [
+pub const SELDOM: [(Role, &str, &str); 11] = [
+    (Role::Metrics, "authentication.k8s.io/tokenreviews create", METRICS),
+    (Role::Metrics, "authorization.k8s.io/subjectaccessreviews create", METRICS),
     (Role::Project, "compute.datumapis.com/instances get", TAKEOVER),
     (Role::Project, "events.k8s.io/events create", TAKEOVER),
     (Role::Project, "resourcemanager.miloapis.com/projects get", LEAVING),
@@ -117,6 +123,7 @@ pub const SELDOM: [(Role, &str, &str); 9] = [
     ),
 ];
 const TAKEOVER: &str = "what_the_go_operator_wrote_runs_on_and_follows";
+const METRICS: &str = "metrics_are_for_whom_the_api_server_allows_them";
 const LEAVING: &str = "what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace";
 const ADMISSION: &str = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
 

@@ -26,7 +26,10 @@ fn every_suite_passes_on_the_testbed() {
     RUNTIME.block_on(async {
         let world = alone(Wish { provider: false, ..Wish::default() }).await;
         if let Some(program) = testbed::chainsaw::find() {
-            assert!(testbed::chainsaw::run(program, &world.bed, &[]).await.unwrap(), "see what chainsaw says above");
+            assert!(
+                testbed::chainsaw::run(program, &world.bed, &world.operators, &[]).await.unwrap(),
+                "see what chainsaw says above"
+            );
             return;
         }
         let mut suites: Vec<_> = fs::read_dir(path("e2e/suites")).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -49,10 +49,10 @@ fn copy(from: &Path, to: &Path) {
 }
 
 /// A folder that goes with the test.
-struct Folder(PathBuf);
+pub struct Folder(pub PathBuf);
 
 impl Folder {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let path = std::env::temp_dir().join(format!("image-{:016x}", fastrand::u64(..)));
         fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -66,8 +66,35 @@ impl Drop for Folder {
 }
 
 /// A program of this name that the steps find instead of the real one.
-fn program(dir: &Path, name: &str, script: &str) {
+pub fn program(dir: &Path, name: &str, script: &str) {
     executable(&dir.join(name), &format!("#!/bin/sh\n{script}\n"));
+}
+
+/// Takes every step of the build stage in `source`; programs in `bin` are found first.
+pub fn build_stage(source: &Path, bin: &Path, variables: &[(&str, String)]) {
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    let ignored = fs::read_to_string(root().join(".dockerignore")).unwrap();
+    for (word, rest) in stages().remove(0) {
+        match word.as_str() {
+            "COPY" => {
+                let mut paths: Vec<&str> = rest.split_whitespace().collect();
+                let to = paths.pop().unwrap();
+                for from in &paths {
+                    assert!(!ignored.lines().any(|line| line == *from), "{from} is left out of the context");
+                    let into = if to.ends_with('/') { source.join(to).join(from) } else { source.join(to) };
+                    copy(&root().join(from), &into);
+                }
+            }
+            "RUN" => {
+                let mut command = Command::new("sh");
+                command.args(["-ec", &rest]).current_dir(source).env("PATH", &path);
+                let out = command.envs(variables.iter().map(|(name, value)| (name, value))).output().unwrap();
+                assert!(out.status.success(), "RUN {rest}: {}", String::from_utf8_lossy(&out.stderr));
+            }
+            "FROM" | "WORKDIR" | "ENV" | "ARG" => {}
+            other => panic!("{other}: teach this test what it does"),
+        }
+    }
 }
 
 /// Takes every step of the build stage in a folder that holds what each COPY has brought so far, and nothing else. Where
@@ -90,28 +117,7 @@ fn cargo_accepts_what_each_copy_of_the_image_brings() {
             log.display()
         ),
     );
-    let path = format!("{}:{}", bin.0.display(), std::env::var("PATH").unwrap());
-    let ignored = fs::read_to_string(root().join(".dockerignore")).unwrap();
-    for (word, rest) in stages().remove(0) {
-        match word.as_str() {
-            "COPY" => {
-                let mut paths: Vec<&str> = rest.split_whitespace().collect();
-                let to = paths.pop().unwrap();
-                for from in &paths {
-                    assert!(!ignored.lines().any(|line| line == *from), "{from} is left out of the context");
-                    let into = if to.ends_with('/') { source.0.join(to).join(from) } else { source.0.join(to) };
-                    copy(&root().join(from), &into);
-                }
-            }
-            "RUN" => {
-                let out = Command::new("sh").args(["-ec", &rest]).current_dir(&source.0).env("PATH", &path).output();
-                let out = out.unwrap();
-                assert!(out.status.success(), "RUN {rest}: {}", String::from_utf8_lossy(&out.stderr));
-            }
-            "FROM" | "WORKDIR" | "ENV" | "ARG" => {}
-            other => panic!("{other}: teach this test what it does"),
-        }
-    }
+    build_stage(&source.0, &bin.0, &[]);
     let built = fs::read_to_string(log).unwrap();
     assert_eq!(built.lines().count(), 2, "dependencies in a layer of their own, then the operator:\n{built}");
     for line in built.lines() {
@@ -127,7 +133,7 @@ fn cargo_accepts_what_each_copy_of_the_image_brings() {
 }
 
 /// What the last stage holds, by path.
-fn last_stage() -> BTreeMap<String, String> {
+pub fn last_stage() -> BTreeMap<String, String> {
     let stage = stages().pop().unwrap();
     assert_eq!(stage[0], ("FROM".into(), "scratch".into()));
     let copies = stage.iter().filter(|(word, _)| word == "COPY");

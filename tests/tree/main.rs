@@ -3,6 +3,7 @@
 
 mod admission;
 mod image;
+mod image_runs;
 mod kind;
 mod manifests;
 mod monitoring;

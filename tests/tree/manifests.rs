@@ -27,14 +27,12 @@ pub fn rendered(overlay: &str) -> String {
 
 /// The YAML of a folder with a kustomization.
 pub fn kustomize(dir: &Path) -> String {
-    let kubectl = testbed::binaries::find(&|text| eprintln!("testbed: {text}")).unwrap().join("kubectl");
-    let out = Command::new(kubectl).arg("kustomize").arg(dir).output().unwrap();
-    assert!(out.status.success(), "{}: {}", dir.display(), String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).unwrap()
+    testbed::manifests::kustomize(dir).unwrap()
 }
 
 /// Components that no overlay has, since not every cluster can take them; each with an overlay that it goes with.
-pub const OPTIONAL: [(&str, &str); 4] = [
+pub const OPTIONAL: [(&str, &str); 5] = [
+    ("csi-metrics-cert", "single-project"),
     ("networking", "cell"),
     ("service-monitor", "single-project"),
     ("alerts", "single-project"),
@@ -174,7 +172,7 @@ fn metrics_are_served_where_there_is_a_service_for_them_and_guarded_there() {
         let container = &pod["spec"]["containers"][0];
         let ports = container["ports"].as_array().unwrap();
         let target = ports.iter().find(|p| p["name"] == port["targetPort"]).unwrap()["containerPort"].as_u64().unwrap();
-        assert_eq!(config.metrics.map(|at| u64::from(at.port())), Some(target), "{overlay}");
+        assert_eq!(config.metrics.map(|served| u64::from(served.at.port())), Some(target), "{overlay}");
         for policy in [
             service["spec"]["selector"].clone(),
             of_kind(&objects, "NetworkPolicy")[0]["spec"]["podSelector"]["matchLabels"].clone(),
@@ -185,7 +183,10 @@ fn metrics_are_served_where_there_is_a_service_for_them_and_guarded_there() {
         }
         let allowed = of_kind(&objects, "NetworkPolicy")[0]["spec"]["ingress"].as_array().unwrap();
         let rule = allowed.iter().find(|rule| rule["ports"][0]["port"] == target).unwrap();
-        assert!(rule["from"][0]["namespaceSelector"].is_object(), "{overlay}: plain HTTP is not for everybody");
+        assert!(
+            rule["from"][0]["namespaceSelector"].is_object(),
+            "{overlay}: connections to metrics are not for everybody"
+        );
     }
 }
 

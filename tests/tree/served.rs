@@ -20,19 +20,19 @@ use super::{
 };
 
 /// An API server that knows the kinds of our neighbours, of Karmada and of the Prometheus operator.
-struct Server {
+pub struct Server {
     // Dropped in this order.
-    plane: ControlPlane,
+    pub plane: ControlPlane,
     _etcd: Etcd,
     bin: PathBuf,
-    dir: PathBuf,
+    pub dir: PathBuf,
 }
 
 impl Server {
-    async fn start() -> Self {
+    pub async fn start() -> Self {
         let bin = binaries::find(&|text| eprintln!("testbed: {text}")).unwrap();
         // The testbed clears away what a run leaves behind, by the name of its process.
-        let dir = binaries::cache().join(format!("run-{}-tree", std::process::id()));
+        let dir = binaries::cache().join(format!("run-{}-tree{:04x}", std::process::id(), fastrand::u16(..)));
         fs::create_dir_all(&dir).unwrap();
         pki::make(&dir, &[]).unwrap();
         let etcd = Etcd::start(&dir, &bin).unwrap();

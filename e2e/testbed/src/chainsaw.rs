@@ -1,10 +1,14 @@
 //! chainsaw, the program that runs the suites of `e2e/suites`, where somebody has installed it.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result};
 
-use crate::{bed::Testbed, binaries, control_plane::ControlPlane, pki::User};
+use crate::{bed::Testbed, binaries, control_plane::ControlPlane, operator::Operator, pki::User};
 
 /// What `CHAINSAW` names, or what is called so on the `PATH`; none when it does not run.
 pub fn find() -> Option<PathBuf> {
@@ -13,8 +17,8 @@ pub fn find() -> Option<PathBuf> {
     runs.then_some(program)
 }
 
-/// Runs all suites on a testbed that has the operator on it; `more` are arguments for chainsaw. Whether they pass.
-pub async fn run(program: PathBuf, bed: &Testbed, more: &[String]) -> Result<bool> {
+/// Runs all suites on a testbed that has these operators on it; `more` are arguments for chainsaw. Whether they pass.
+pub async fn run(program: PathBuf, bed: &Testbed, operators: &[Operator], more: &[String]) -> Result<bool> {
     let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     let mut command = tokio::process::Command::new(program);
     command
@@ -23,10 +27,49 @@ pub async fn run(program: PathBuf, bed: &Testbed, more: &[String]) -> Result<boo
         .env("KUBECONFIG", of(&bed.project))
         .arg(format!("--cluster=downstream={}", of(&bed.hub)))
         .args(bed.cells.iter().map(|(city, cell)| format!("--cluster=pop-{city}={}", of(cell))))
+        // Which `e2e/manager` stops and starts.
+        .env("TESTBED_MANAGERS", managers(operators))
         .kill_on_drop(true);
     // The suites' scripts call kubectl.
     let bin = binaries::find(&|_| ())?;
     let path = std::env::var("PATH").unwrap_or_default();
     let status = command.env("PATH", format!("{}:{path}", bin.display())).args(more).status().await;
     Ok(status.context("cannot run chainsaw")?.success())
+}
+
+/// `name=pid` of each.
+fn managers(operators: &[Operator]) -> String {
+    let named = operators.iter().map(|operator| format!("{}={}", operator.process.name(), operator.process.pid()));
+    named.collect::<Vec<_>>().join(" ")
+}
+
+/// Writes what every control plane holds of ours and of Karmada's, without what Secrets contain, and what everybody has
+/// logged, into `dir`.
+pub fn dump(bed: &Testbed, dir: &Path) -> Result<()> {
+    const OURS: &str = "workloads,workloaddeployments,instances,namespaces,events.events.k8s.io";
+    const OF_HUB: &str =
+        "workloaddeployments,instances,namespaces,events.events.k8s.io,propagationpolicies,resourcebindings,clusters";
+    let _ = fs::remove_dir_all(dir);
+    fs::create_dir_all(dir)?;
+    let kubectl = binaries::find(&|_| ())?.join("kubectl");
+    for plane in [&bed.project, &bed.hub].into_iter().chain(bed.cells.values()) {
+        let kinds = if plane.name() == bed.hub.name() { OF_HUB } else { OURS };
+        let companions = "configmaps,secrets --selector compute.datumapis.com/referenced-data=true --output name";
+        for (what, args) in [("objects", format!("{kinds} --output yaml")), ("companions", companions.to_owned())] {
+            let mut command = Command::new(&kubectl);
+            command.arg(format!("--kubeconfig={}", plane.kubeconfig(&User::Admin).display()));
+            let out = command.args(["get", "--all-namespaces"]).args(args.split(' ')).output()?;
+            fs::write(dir.join(format!("{}-{what}.txt", plane.name())), [out.stdout, out.stderr].concat())?;
+        }
+    }
+    for log in fs::read_dir(bed.dir())?.flatten().map(|entry| entry.path()) {
+        let name = log.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if log.extension().is_some_and(|end| end == "log")
+            && !name.starts_with("audit-")
+            && !name.starts_with("apiserver-")
+        {
+            fs::copy(&log, dir.join(name))?;
+        }
+    }
+    Ok(())
 }

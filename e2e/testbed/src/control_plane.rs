@@ -156,6 +156,8 @@ impl ControlPlane {
             .arg(format!("--service-account-signing-key-file={}", file("sa.key")))
             .args([
                 "--service-account-issuer=https://kubernetes.default.svc",
+                // The second is the one that tokens of `config/` are for.
+                "--api-audiences=https://kubernetes.default.svc,https://karmada-apiserver.karmada-system.svc.cluster.local:5443",
                 "--service-cluster-ip-range=10.96.0.0/16",
             ])
             .arg(format!("--proxy-client-cert-file={}", file("front-proxy.crt")))

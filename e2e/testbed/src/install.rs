@@ -64,6 +64,9 @@ impl Role {
             Self::Cell => more.extend([of_testbed("neighbours")].into_iter().chain(component("cell_rbac"))),
         }
         let lease = "config/components/leader_election/role.yaml".to_owned();
+        if matches!(self, Self::Project | Self::Cell) {
+            more.extend(["rbac", "reader"].map(|file| format!("config/components/prometheus/{file}.yaml")));
+        }
         own.into_iter().chain(more).chain([lease]).map(|file| root.join(file)).collect()
     }
 }

@@ -1,11 +1,25 @@
-//! Applies YAML to an API server.
+//! Renders YAML, and applies it to an API server.
 
-use anyhow::{Context, Result};
+use std::{path::Path, process::Command};
+
+use anyhow::{Context, Result, bail};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams},
 };
 use serde_json::Value;
+
+use crate::binaries;
+
+/// The YAML of a folder with a kustomization, by kubectl's kustomize.
+pub fn kustomize(dir: &Path) -> Result<String> {
+    let kubectl = binaries::find(&|text| eprintln!("testbed: {text}"))?.join("kubectl");
+    let out = Command::new(kubectl).arg("kustomize").arg(dir).output()?;
+    if !out.status.success() {
+        bail!("{}: {}", dir.display(), String::from_utf8_lossy(&out.stderr));
+    }
+    Ok(String::from_utf8(out.stdout)?)
+}
 
 /// Applies every document of `text`.
 pub async fn apply(client: &Client, text: &str) -> Result<()> {

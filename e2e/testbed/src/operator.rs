@@ -130,12 +130,10 @@ impl Operator {
     pub fn with_config(dir: &Path, binary: &Path, name: &str, config: &str, args: &[&str]) -> Result<Self> {
         let (health, metrics) = (free_port()?, free_port()?);
         let file = dir.join(format!("{name}.yaml"));
-        std::fs::write(
-            &file,
-            format!(
-                "apiVersion: apiserver.config.datumapis.com/v1alpha1\nkind: WorkloadOperator\nmetricsServer:\n  secureServing: false\n  bindAddress: 127.0.0.1:{metrics}\n{config}"
-            ),
-        )?;
+        let head = "apiVersion: apiserver.config.datumapis.com/v1alpha1\nkind: WorkloadOperator";
+        let plain = format!("metricsServer:\n  secureServing: false\n  bindAddress: 127.0.0.1:{metrics}\n");
+        let plain = if config.contains("metricsServer:") { String::new() } else { plain };
+        std::fs::write(&file, format!("{head}\n{plain}{config}"))?;
         let mut command = Command::new(binary);
         command
             .arg(format!("--server-config={}", file.display()))

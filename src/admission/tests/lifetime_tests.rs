@@ -89,16 +89,16 @@ async fn without_a_name_of_our_own_nothing_is_served() {
 }
 
 /// A server of nothing, on which connections may be quiet for so long.
-async fn quiet_server(bed: &Bed, limits: server::Limits) -> SocketAddr {
-    let (health, certificate) = (Health::default(), tls::Certificate::default());
+async fn quiet_server(bed: &Bed, limits: Limits) -> SocketAddr {
+    let (health, certificate) = (Health::default(), Certificate::default());
     let files = Files { certificate: bed.dir.join("tls.crt"), key: bed.dir.join("tls.key"), client_ca: None };
-    tokio::spawn(certificate.clone().keep(files, health.watch(tls::WHAT.into()), bed.stop.clone()));
+    tokio::spawn(certificate.clone().keep(files, health.watch("serving certificate".into()), bed.stop.clone()));
     while !health.waiting().is_empty() {
         tokio::task::yield_now().await;
     }
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
-    tokio::spawn(server::serve(listener, certificate, Router::new(), limits, bed.stop.clone()));
+    tokio::spawn(serve::serve("admission", listener, certificate, Router::new(), limits, bed.stop.clone()));
     at
 }
 
@@ -115,7 +115,7 @@ async fn a_quiet_connection_is_cut_and_one_in_use_is_not() {
     let request = b"GET /elsewhere HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
     // Nothing is asked, or never to the end of the head.
-    let at = quiet_server(&bed, server::Limits { first: SHORT, next: LONG }).await;
+    let at = quiet_server(&bed, Limits { first: SHORT, next: LONG, ..Limits::default() }).await;
     for said in [&b""[..], b"GET /else"] {
         let mut stream = connect(at, roots()).await.unwrap();
         stream.write_all(said).await.unwrap();
@@ -131,7 +131,7 @@ async fn a_quiet_connection_is_cut_and_one_in_use_is_not() {
     }
 
     // But not for ever.
-    let at = quiet_server(&bed, server::Limits { first: LONG, next: SHORT }).await;
+    let at = quiet_server(&bed, Limits { first: LONG, next: SHORT, ..Limits::default() }).await;
     let mut stream = connect(at, roots()).await.unwrap();
     stream.write_all(request).await.unwrap();
     assert!(one_answer(&mut stream).await.starts_with("HTTP/1.1 404"));

@@ -79,6 +79,8 @@ const COMPANION_WORKERS: usize = 8;
 pub struct Options {
     /// Whether Workloads wait until their Networks exist.
     pub networks: bool,
+    /// Whether the one project's cluster is a cell as well: copies that Karmada brings lie beside their originals.
+    pub beside_cell: bool,
     /// How much of a tenant's data may be copied.
     pub limits: Limits,
     /// How companions are brought to the cells.
@@ -101,6 +103,7 @@ impl Options {
     fn of_tests() -> Self {
         Self {
             networks: false,
+            beside_cell: false,
             limits: Limits::default(),
             repair: repair::Limits::default(),
             propagation: Propagation::Dependencies,
@@ -155,9 +158,21 @@ impl Parts {
 
     fn watches(&self, health: &Health, stop: &CancellationToken) -> ManagementWatches {
         let Self { options, metrics, hub, projects, blocked, losses, triggers, .. } = self.clone();
-        let Options { networks, timing, .. } = options;
+        let Options { networks, beside_cell, timing, .. } = options;
         let (health, stop) = (health.clone(), stop.clone());
-        ManagementWatches { hub, projects, triggers, blocked, losses, networks, health, metrics, timing, stop }
+        ManagementWatches {
+            hub,
+            projects,
+            triggers,
+            blocked,
+            losses,
+            networks,
+            beside_cell,
+            health,
+            metrics,
+            timing,
+            stop,
+        }
     }
 
     fn workload(&self) -> WorkloadController {

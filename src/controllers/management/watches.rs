@@ -53,6 +53,8 @@ pub(super) struct ManagementWatches {
     pub(super) losses: Arc<Losses>,
     /// Whether the Networks of projects are watched.
     pub(super) networks: bool,
+    /// Whether the project's cluster is a cell as well.
+    pub(super) beside_cell: bool,
     pub(super) health: Health,
     pub(super) metrics: Metrics,
     pub(super) timing: Timing,
@@ -109,7 +111,9 @@ impl ManagementWatches {
         let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
         let watches = self.watches(&project.plane, &project.stop, Scope::Project(name.clone()), on_fresh);
         watches.written::<Workload, _>("", |w| w, &project.workloads);
-        watches.written::<WorkloadDeployment, _>("", PackedDeployment::of, &project.deployments);
+        // What Karmada brought for the cell of the same cluster is not the project's to federate once more.
+        let originals = if self.beside_cell { format!("!{}", label::UPSTREAM_NAMESPACE) } else { String::new() };
+        watches.written::<WorkloadDeployment, _>(&originals, PackedDeployment::of, &project.deployments);
         watches.objects::<LocationBinding, _>("", |binding| binding.spec.city(), &project.locations);
         watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
         let projections = label::UPSTREAM_CLUSTER;

@@ -203,7 +203,8 @@ async fn serve(wanted: &Wanted) -> Result<()> {
     let work = async {
         let dir = Some(binaries::cache().join("up"));
         let bed = Testbed::start(wanted.options(dir), &progress).await?;
-        let _operators = if wanted.operator { start_operators(&bed, &progress).await? } else { Vec::new() };
+        let _operators =
+            if wanted.operator { start_operators(&bed, &progress, &["--leader-elect"]).await? } else { Vec::new() };
         let whole = env_file().with_extension("new");
         fs::write(&whole, bed.env())?;
         fs::rename(&whole, env_file())?;
@@ -220,12 +221,12 @@ async fn serve(wanted: &Wanted) -> Result<()> {
     ended
 }
 
-async fn start_operators(bed: &Testbed, progress: &dyn Fn(&str)) -> Result<Vec<Operator>> {
+async fn start_operators(bed: &Testbed, progress: &dyn Fn(&str), flags: &[&str]) -> Result<Vec<Operator>> {
     let binary = operator::build(progress)?;
     progress("starting the operator");
-    let mut operators = vec![Operator::management(bed, &binary, "operator-management", &["--leader-elect"])?];
+    let mut operators = vec![Operator::management(bed, &binary, "operator-management", flags)?];
     for city in bed.cells.keys() {
-        operators.push(Operator::cell(bed, &binary, city, &["--leader-elect"])?);
+        operators.push(Operator::cell(bed, &binary, city, flags)?);
     }
     for operator in &mut operators {
         operator.wait_ready().await?;
@@ -280,7 +281,13 @@ async fn e2e(mut wanted: Wanted, more: &[String]) -> Result<ExitCode> {
     wanted.operator = true;
     wanted.no_provider = true; // the suites are written for clusters that have none
     let bed = Testbed::start(wanted.options(None), &progress).await?;
-    let _operators = start_operators(&bed, &progress).await?;
-    let passed = chainsaw::run(program, &bed, more).await?;
+    // Without a Lease: a manager that a suite freezes for longer than it holds one would end when it is thawed.
+    let operators = start_operators(&bed, &progress, &[]).await?;
+    let passed = chainsaw::run(program, &bed, &operators, more).await?;
+    if !passed {
+        let dir = binaries::cache().join("e2e-failed");
+        chainsaw::dump(&bed, &dir)?;
+        progress(&format!("what was there is in {}", dir.display()));
+    }
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

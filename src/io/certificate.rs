@@ -15,13 +15,10 @@ use tokio_rustls::rustls::{
 };
 use tokio_util::sync::CancellationToken;
 
-use crate::io::health::Entry;
+use super::health::Entry;
 
 /// How often the files are compared with what was read. They are small, and kubelet swaps them as a whole.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-
-/// What readiness calls it.
-pub(super) const WHAT: &str = "serving certificate";
 
 /// Where the certificate is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,17 +33,30 @@ pub struct Files {
 
 /// The certificate to serve with, which may change at any time.
 #[derive(Clone, Default)]
-pub(super) struct Certificate(Arc<RwLock<Option<Arc<ServerConfig>>>>);
+pub struct Certificate(Arc<RwLock<Option<Arc<ServerConfig>>>>);
 
 impl Certificate {
+    /// One made now, for which nobody vouches: it hides what is sent from whoever listens, and not from whoever answers in
+    /// our place.
+    ///
+    /// # Errors
+    /// One line when it cannot be made.
+    pub fn self_signed(names: &[&str]) -> Result<Self, String> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let made = rcgen::generate_simple_self_signed(names).map_err(|e| format!("cannot make a certificate: {e}"))?;
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(str::to_owned)?;
+        let config = served_with(vec![made.cert.der().clone()], key, None)?;
+        Ok(Self(Arc::new(RwLock::new(Some(Arc::new(config))))))
+    }
+
     /// What new connections are served with; nothing while no certificate could be read.
-    pub(super) fn current(&self) -> Option<Arc<ServerConfig>> {
+    pub fn current(&self) -> Option<Arc<ServerConfig>> {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reads the files, and again whenever they change, until `stop`. A change that cannot be served with leaves the last
     /// certificate in use.
-    pub(super) async fn keep(self, files: Files, entry: Entry, stop: CancellationToken) {
+    pub async fn keep(self, files: Files, entry: Entry, stop: CancellationToken) {
         let mut last = None;
         loop {
             self.look(&files, &mut last, &entry);
@@ -58,6 +68,7 @@ impl Certificate {
     }
 
     fn look(&self, files: &Files, last: &mut Option<Content>, entry: &Entry) {
+        entry.trying();
         let read = Content::read(files);
         if read.as_ref().ok() == last.as_ref() && last.is_some() {
             return;
@@ -78,7 +89,7 @@ impl Certificate {
             }
             Err(why) => {
                 if entry.failed(&why) {
-                    tracing::warn!(why, "no serving certificate: admission refuses every connection");
+                    tracing::warn!(why, "no serving certificate: every connection is refused");
                 }
             }
         }
@@ -107,26 +118,35 @@ impl Content {
     fn config(&self) -> Result<ServerConfig, String> {
         let chain = certificates(&self.certificate).map_err(|()| "the certificate is no PEM".to_owned())?;
         let key = PrivateKeyDer::from_pem_slice(&self.key).map_err(|_| "the private key is no PEM".to_owned())?;
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider.clone())
-            .with_safe_default_protocol_versions()
-            .map_err(|e| e.to_string())?;
-        let builder = match &self.client_ca {
-            None => builder.with_no_client_auth(),
-            Some(text) => {
-                let mut roots = RootCertStore::empty();
-                for root in certificates(text).map_err(|()| "the clients' authority is no PEM".to_owned())? {
-                    roots.add(root).map_err(|e| format!("the clients' authority: {e}"))?;
-                }
-                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                builder.with_client_cert_verifier(verifier.map_err(|e| format!("the clients' authority: {e}"))?)
-            }
-        };
-        // It says so when the key is another certificate's.
-        let mut config = builder.with_single_cert(chain, key).map_err(|e| format!("the certificate: {e}"))?;
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(config)
+        served_with(chain, key, self.client_ca.as_deref())
     }
+}
+
+/// A server's side of TLS; with authorities, for their clients alone.
+fn served_with(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    client_ca: Option<&[u8]>,
+) -> Result<ServerConfig, String> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?;
+    let builder = match client_ca {
+        None => builder.with_no_client_auth(),
+        Some(text) => {
+            let mut roots = RootCertStore::empty();
+            for root in certificates(text).map_err(|()| "the clients' authority is no PEM".to_owned())? {
+                roots.add(root).map_err(|e| format!("the clients' authority: {e}"))?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|e| format!("the clients' authority: {e}"))?)
+        }
+    };
+    // It says so when the key is another certificate's.
+    let mut config = builder.with_single_cert(chain, key).map_err(|e| format!("the certificate: {e}"))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
 }
 
 fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, ()> {
@@ -151,7 +171,7 @@ mod tests {
         fs::create_dir(&dir).unwrap();
         let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca: None };
         let (health, served) = (Health::default(), Certificate::default());
-        let entry = health.watch(WHAT.into());
+        let entry = health.watch("serving certificate".into());
         let mut last = None;
         let mut look = || {
             served.look(&files, &mut last, &entry);

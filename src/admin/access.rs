@@ -1,0 +1,234 @@
+//! Who may read the metrics: the API server at home is asked whose a token is, and whether he may.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use axum::http::{HeaderMap, header};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use tokio::sync::Semaphore;
+
+use crate::io::{Error, clients::Connection, reviews};
+
+/// How long it is not asked again whether somebody may who may.
+const ALLOWED_FOR: Duration = Duration::from_mins(1);
+/// The same of somebody who may not: a right that is given is to count soon.
+const REFUSED_FOR: Duration = Duration::from_secs(10);
+/// How long somebody may who might, while nobody can be asked: metrics are wanted most when a server is away.
+const ALLOWED_UNASKED_FOR: Duration = Duration::from_mins(10);
+/// Tokens of which an answer is kept; the oldest answer goes first.
+const MAX_KNOWN: usize = 256;
+/// Tokens that are asked about at a time.
+const MAX_ASKED: usize = 4;
+/// Longest token that is asked about, in bytes.
+const MAX_TOKEN: usize = 16 << 10;
+/// How the API server calls itself in what is logged.
+const PLANE: &str = "the control plane at home";
+
+/// Whether a caller may read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// He may.
+    Allowed,
+    /// Nobody knows who he is.
+    Unauthenticated,
+    /// He is known, and may not.
+    Forbidden,
+    /// The API server does not say.
+    Unknown,
+}
+
+/// An answer, and when it came.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    verdict: Verdict,
+    at: Instant,
+}
+
+impl Known {
+    /// What still counts of it without asking again.
+    fn now(self, now: Instant) -> Option<Verdict> {
+        let lifetime = if self.verdict == Verdict::Allowed { ALLOWED_FOR } else { REFUSED_FOR };
+        (now.saturating_duration_since(self.at) < lifetime).then_some(self.verdict)
+    }
+
+    /// What counts of it while nobody answers.
+    fn unasked(self, now: Instant) -> Option<Verdict> {
+        let recent = now.saturating_duration_since(self.at) < ALLOWED_UNASKED_FOR;
+        (recent && self.verdict == Verdict::Allowed).then_some(self.verdict)
+    }
+}
+
+/// Digest of a token: the token itself is kept nowhere.
+type Caller = [u8; 32];
+
+/// Asks, and remembers for a short while.
+pub(super) struct Access {
+    connection: Connection,
+    known: Mutex<HashMap<Caller, Known>>,
+    asked: Semaphore,
+    /// Whether the last question got no answer, which is logged once.
+    failing: AtomicBool,
+}
+
+impl Access {
+    /// By this API server.
+    pub(super) fn new(connection: Connection) -> Self {
+        Self { connection, known: Mutex::default(), asked: Semaphore::new(MAX_ASKED), failing: AtomicBool::new(false) }
+    }
+
+    /// Whether whoever sent these headers may read what is at `path`.
+    pub(super) async fn of(&self, headers: &HeaderMap, path: &str) -> Verdict {
+        let Some(token) = bearer(headers) else { return Verdict::Unauthenticated };
+        let caller: Caller = Sha256::digest(token).into();
+        if let Some(verdict) = self.known(&caller).and_then(|known| known.now(Instant::now())) {
+            return verdict;
+        }
+        // The semaphore is never closed.
+        let _turn = self.asked.acquire().await;
+        // Somebody with the same token may have asked meanwhile.
+        let known = self.known(&caller);
+        if let Some(verdict) = known.and_then(|known| known.now(Instant::now())) {
+            return verdict;
+        }
+        match self.ask(token, path).await {
+            Ok(verdict) => {
+                if self.failing.swap(false, Ordering::Relaxed) {
+                    tracing::info!("who may read metrics is answered again");
+                }
+                self.learn(caller, verdict);
+                verdict
+            }
+            Err(error) => {
+                if !self.failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "who may read metrics is not answered");
+                }
+                known.and_then(|known| known.unasked(Instant::now())).unwrap_or(Verdict::Unknown)
+            }
+        }
+    }
+
+    async fn ask(&self, token: &str, path: &str) -> Result<Verdict, Error> {
+        let review = reviews::token(&self.connection, PLANE, token).await?;
+        let Some(user) = user(&review) else { return Ok(Verdict::Unauthenticated) };
+        let answer = reviews::access(&self.connection, PLANE, &question(user, path)).await?;
+        // Only a plain yes is a yes.
+        let status = &answer["status"];
+        let allowed = status["allowed"] == true && status["denied"] != true;
+        Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden })
+    }
+
+    fn known(&self, caller: &Caller) -> Option<Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).get(caller).copied()
+    }
+
+    fn learn(&self, caller: Caller, verdict: Verdict) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= MAX_KNOWN && !known.contains_key(&caller) {
+            // Guesses must not drive out whoever may read.
+            let oldest = known.iter().min_by_key(|(_, known)| (known.verdict == Verdict::Allowed, known.at));
+            if let Some(oldest) = oldest.map(|(caller, _)| *caller) {
+                known.remove(&oldest);
+            }
+        }
+        known.insert(caller, Known { verdict, at: Instant::now() });
+    }
+}
+
+/// The token of a request, of a size that tokens have.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    let token = token.trim();
+    let fits = !token.is_empty() && token.len() <= MAX_TOKEN;
+    (scheme.eq_ignore_ascii_case("bearer") && fits).then_some(token)
+}
+
+/// Whose the token is, in the answer to a TokenReview.
+fn user(review: &Value) -> Option<&Value> {
+    let status = &review["status"];
+    let named = status["user"]["username"].as_str().is_some_and(|name| !name.is_empty());
+    (status["authenticated"] == true && named).then_some(&status["user"])
+}
+
+/// The SubjectAccessReview that asks whether he may read what is at `path`.
+fn question(user: &Value, path: &str) -> Value {
+    json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": user["username"], "uid": user["uid"], "groups": user["groups"], "extra": user["extra"],
+            "nonResourceAttributes": { "path": path, "verb": "get" },
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(value: &str) -> HeaderMap {
+        [(header::AUTHORIZATION, value.parse().unwrap())].into_iter().collect()
+    }
+
+    #[test]
+    fn a_token_is_what_stands_after_bearer() {
+        assert_eq!(bearer(&headers("Bearer abc")), Some("abc"));
+        assert_eq!(bearer(&headers("bearer abc")), Some("abc"));
+        let long = format!("Bearer {}", "x".repeat(MAX_TOKEN + 1));
+        for other in ["", "abc", "Bearer ", "Bearer", "Basic abc", &long] {
+            assert_eq!(bearer(&headers(other)), None, "{other:.20}");
+        }
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
+
+    #[test]
+    fn an_answer_counts_for_a_while_and_a_yes_for_longer_while_nobody_answers() {
+        let at = Instant::now();
+        for (verdict, after, now, unasked) in [
+            (Verdict::Allowed, 59, true, true),
+            (Verdict::Allowed, 61, false, true),
+            (Verdict::Allowed, 601, false, false),
+            (Verdict::Forbidden, 9, true, false),
+            (Verdict::Forbidden, 11, false, false),
+            (Verdict::Unauthenticated, 11, false, false),
+        ] {
+            let (known, later) = (Known { verdict, at }, at + Duration::from_secs(after));
+            assert_eq!(known.now(later), now.then_some(verdict), "{verdict:?} after {after} s");
+            assert_eq!(known.unasked(later), unasked.then_some(verdict), "{verdict:?} after {after} s, unanswered");
+        }
+    }
+
+    #[test]
+    fn only_a_plain_answer_names_somebody() {
+        let ada = json!({ "username": "ada", "groups": ["g"] });
+        assert_eq!(user(&json!({ "status": { "authenticated": true, "user": ada } })), Some(&ada));
+        for status in [
+            json!({ "authenticated": false, "user": ada }),
+            json!({ "user": ada }),
+            json!({ "authenticated": true }),
+            json!({ "authenticated": true, "user": { "username": "" } }),
+            json!({ "authenticated": "true", "user": ada }),
+        ] {
+            assert_eq!(user(&json!({ "status": status })), None, "{status}");
+        }
+    }
+
+    #[tokio::test]
+    async fn guesses_drive_out_nobody_who_may_read() {
+        let access = Access::new(Connection::new(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap());
+        access.learn([255; 32], Verdict::Allowed);
+        for guess in 0..2 * MAX_KNOWN {
+            let mut caller = [0; 32];
+            caller[..8].copy_from_slice(&guess.to_le_bytes());
+            access.learn(caller, Verdict::Unauthenticated);
+        }
+        assert_eq!(access.known.lock().unwrap().len(), MAX_KNOWN);
+        assert!(access.known(&[255; 32]).is_some());
+    }
+}

@@ -1,0 +1,147 @@
+//! `/healthz`, `/readyz` and `/metrics`.
+
+mod access;
+
+use std::{net::SocketAddr, sync::Arc, time::Instant};
+
+use axum::{
+    Router,
+    extract::State,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use tokio_util::sync::CancellationToken;
+
+use self::access::{Access, Verdict};
+use crate::{
+    io::{
+        certificate::{Certificate, Files},
+        clients::Connection,
+        health::Health,
+        listen::listen,
+        serve::{self, Limits},
+    },
+    metrics::Metrics,
+};
+
+/// Where metrics are.
+const METRICS: &str = "/metrics";
+
+/// Names of a certificate that is made at the start: of the Service of `config/`.
+const NAMES: [&str; 3] =
+    ["compute-metrics.compute-system.svc", "compute-metrics.compute-system.svc.cluster.local", "localhost"];
+
+/// Scrapers are few.
+const CONNECTIONS: usize = 32;
+
+/// Serves `/healthz` and `/readyz` until `stop`; at `[::]`, for IPv4 as well. With admission webhooks also
+/// `/readyz/admission`, which asks for what they need and nothing else.
+///
+/// # Errors
+/// One line when the address cannot be had.
+pub fn serve_health(
+    at: SocketAddr,
+    health: Health,
+    admission: Option<Health>,
+    stop: CancellationToken,
+) -> Result<(), String> {
+    let mut router = Router::new().route("/healthz", get(healthz)).route("/readyz", get(readyz)).with_state(health);
+    if let Some(admission) = admission {
+        router = router.merge(Router::new().route("/readyz/admission", get(readyz)).with_state(admission));
+    }
+    serve("health probes", at, router, stop)
+}
+
+/// Serves `/metrics` to everybody, as plain HTTP, until `stop`; at `[::]`, for IPv4 as well.
+///
+/// # Errors
+/// One line when the address cannot be had.
+pub fn serve_metrics(at: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<(), String> {
+    let router = Router::new().route(METRICS, get(text)).with_state(metrics);
+    serve("metrics", at, router, stop)
+}
+
+/// Serves `/metrics` over TLS to whom the API server at `home` allows it, until `stop`.
+///
+/// The certificate is read from `files`, and again when they change; without files it is one made now. While none can be
+/// read, every connection is refused, which `/readyz` tells without being kept from readiness by it.
+///
+/// # Errors
+/// One line when the address cannot be had, or no certificate made.
+pub fn serve_metrics_securely(
+    at: SocketAddr,
+    files: Option<Files>,
+    home: Connection,
+    metrics: Metrics,
+    health: &Health,
+    stop: CancellationToken,
+) -> Result<(), String> {
+    let listener = listen(at).map_err(|e| format!("cannot serve metrics on {at}: {e}"))?;
+    tracing::info!(what = "metrics", at = %listener.local_addr().unwrap_or(at), tls = true, "serving");
+    let certificate = match files {
+        None => Certificate::self_signed(&NAMES)?,
+        Some(files) => {
+            let certificate = Certificate::default();
+            let entry = health.tenant_watch("certificate of metrics".into());
+            tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
+            certificate
+        }
+    };
+    let state = Arc::new((metrics, Access::new(home)));
+    let router = Router::new().route(METRICS, get(guarded)).with_state(state);
+    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
+    tokio::spawn(serve::serve("metrics", listener, certificate, router, limits, stop));
+    Ok(())
+}
+
+async fn guarded(State(state): State<Arc<(Metrics, Access)>>, headers: HeaderMap) -> Response {
+    let (metrics, access) = &*state;
+    match access.of(&headers, METRICS).await {
+        Verdict::Allowed => text(State(metrics.clone())).await.into_response(),
+        Verdict::Unauthenticated => {
+            (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], "no token of anybody here\n")
+                .into_response()
+        }
+        Verdict::Forbidden => (StatusCode::FORBIDDEN, "no right to get /metrics\n").into_response(),
+        Verdict::Unknown => {
+            (StatusCode::SERVICE_UNAVAILABLE, "the API server does not say who may read this\n").into_response()
+        }
+    }
+}
+
+fn serve(what: &'static str, at: SocketAddr, router: Router, stop: CancellationToken) -> Result<(), String> {
+    let listener = listen(at).map_err(|e| format!("cannot serve {what} on {at}: {e}"))?;
+    tracing::info!(what, at = %listener.local_addr().unwrap_or(at), "serving");
+    tokio::spawn(async move {
+        let stopped = stop.cancelled_owned();
+        if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stopped).await {
+            tracing::error!(what, %error, "server ended");
+        }
+    });
+    Ok(())
+}
+
+/// Alive while every watch goes on trying. A server that is away is no reason to be restarted.
+async fn healthz(State(health): State<Health>) -> (StatusCode, String) {
+    verdict(&health.dead(Instant::now()), "stopped")
+}
+
+/// Ready while every watch works; those of single tenants among many are named when they do not, and no more.
+async fn readyz(State(health): State<Health>) -> (StatusCode, String) {
+    let (code, text) = verdict(&health.waiting(), "waiting for");
+    let notes = health.noted().into_iter().map(|note| format!("but {note}\n"));
+    (code, notes.fold(text, |text, note| text + &note))
+}
+
+fn verdict(problems: &[String], word: &str) -> (StatusCode, String) {
+    if problems.is_empty() {
+        return (StatusCode::OK, "ok\n".into());
+    }
+    let lines: Vec<String> = problems.iter().map(|problem| format!("{word} {problem}")).collect();
+    (StatusCode::SERVICE_UNAVAILABLE, lines.join("\n") + "\n")
+}
+
+async fn text(State(metrics): State<Metrics>) -> ([(&'static str, &'static str); 1], String) {
+    ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.text())
+}

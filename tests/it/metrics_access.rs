@@ -1,0 +1,222 @@
+//! Metrics over TLS: who may read them, and a certificate that changes while they are read.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use testbed::{audit::Audit, control_plane::free_port, manifests, operator::Operator, pki::User};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
+use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
+
+use crate::common::{
+    RUNTIME, World,
+    beds::{Wish, alone},
+    binary, eventually, rights,
+};
+
+const NS: &str = "compute-system";
+const TEST: &str = "metrics_are_for_whom_the_api_server_allows_them";
+
+/// Whose certificates a scraper believes.
+pub enum Trust<'a> {
+    /// It does not look.
+    Nobody,
+    /// Those of the authority in this file.
+    Authority(&'a Path),
+}
+
+fn scraper(port: u16, token: &str, trust: &Trust<'_>) -> Client {
+    let mut config = Config::new(format!("https://localhost:{port}").parse().unwrap());
+    if !token.is_empty() {
+        config.auth_info.token = Some(token.to_owned().into());
+    }
+    match trust {
+        Trust::Nobody => config.accept_invalid_certs = true,
+        Trust::Authority(file) => {
+            let roots = CertificateDer::pem_file_iter(file).unwrap();
+            config.root_cert = Some(roots.map(|root| root.unwrap().to_vec()).collect());
+        }
+    }
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
+async fn get(client: &Client) -> Result<String, u16> {
+    let request = http::Request::get("/metrics").body(kube::client::Body::empty()).unwrap();
+    let answer = client.send(request).await.unwrap_or_else(|e| panic!("no answer: {e:?}"));
+    let code = answer.status().as_u16();
+    let body = axum::body::to_bytes(axum::body::Body::new(answer.into_body()), 16 << 20).await.unwrap();
+    if code == 200 { Ok(String::from_utf8(body.to_vec()).unwrap()) } else { Err(code) }
+}
+
+/// The metrics text, or the status code that came instead.
+pub async fn scrape(port: u16, token: &str, trust: &Trust<'_>) -> Result<String, u16> {
+    get(&scraper(port, token, trust)).await
+}
+
+/// The bed's manager with metrics over TLS on this port.
+async fn secured(world: &mut World, tls: &str) -> u16 {
+    let port = free_port().unwrap();
+    let config = format!("metricsServer:\n  bindAddress: 127.0.0.1:{port}\n{tls}");
+    let project = format!("--kubeconfig={}", world.bed.project.kubeconfig(&User::Operator).display());
+    let hub = format!("--federation-kubeconfig={}", world.bed.hub.kubeconfig(&User::Operator).display());
+    let flags = ["--enable-management-controllers=true", &project, &hub];
+    world.operators[0].process.kill();
+    world.operators[0] =
+        Operator::with_config(world.bed.dir(), binary(), "operator-management", &config, &flags).unwrap();
+    world.operators[0].wait_ready().await.unwrap();
+    port
+}
+
+/// A ServiceAccount's token; with the right to read metrics, or without.
+async fn account(world: &World, name: &str) -> String {
+    let object = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": NS } });
+    manifests::apply_value(&world.project, object).await.unwrap();
+    let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "audiences": [] } });
+    let request = http::Request::post(format!("/api/v1/namespaces/{NS}/serviceaccounts/{name}/token"));
+    let request = request.header("content-type", "application/json").body(body.to_string().into_bytes()).unwrap();
+    let made: Value = world.project.request(request).await.unwrap();
+    made["status"]["token"].as_str().unwrap().to_owned()
+}
+
+async fn allow(world: &World, name: &str) {
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": name },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "compute-metrics-reader" },
+        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": NS }],
+    });
+    manifests::apply_value(&world.project, binding).await.unwrap();
+}
+
+/// What a plain request to a port gets.
+async fn plain(port: u16) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn metrics_are_for_whom_the_api_server_allows_them() {
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish::default()).await;
+        let since = world.since();
+        let port = secured(&mut world, "").await;
+        let (reader, other) = (account(&world, "reader").await, account(&world, "other").await);
+        allow(&world, "reader").await;
+        eventually("the reader's role counts", || async {
+            scrape(port, &reader, &Trust::Nobody).await.map_err(|code| code.to_string())
+        })
+        .await;
+        for (token, code) in [("", 401), ("no.body.s", 401), (&*User::Operator.token(), 403), (&*other, 403)] {
+            assert_eq!(scrape(port, token, &Trust::Nobody).await.map(drop), Err(code), "{token:.10}");
+        }
+        let answer = plain(port).await;
+        assert!(!answer.contains("200") && !answer.contains("compute_"), "plain where nobody asked for it: {answer}");
+        let own = world.operators[1].metrics().await.unwrap();
+        assert!(own.contains("leader_election_master_status"), "and plain where somebody did");
+        rights::shown(&world, since, TEST);
+
+        // Scraped often, asked seldom.
+        let mark = Audit::mark(&world.bed.project);
+        let client = scraper(port, &reader, &Trust::Nobody);
+        for _ in 0..100 {
+            get(&client).await.unwrap();
+        }
+        let asked = mark.requests().unwrap().into_iter().filter(|request| request.resource == "tokenreviews").count();
+        assert!(asked <= 1, "{asked} questions for 100 scrapes");
+
+        // A right that is given counts soon.
+        allow(&world, "other").await;
+        eventually("the other one may as well", || async {
+            scrape(port, &other, &Trust::Nobody).await.map_err(|code| code.to_string())
+        })
+        .await;
+
+        // While nobody can be asked, whoever was allowed may go on, and nobody else begins.
+        world.bed.project.stop_api_server();
+        assert!(scrape(port, &reader, &Trust::Nobody).await.is_ok());
+        assert_eq!(scrape(port, "some.body.new", &Trust::Nobody).await.map(drop), Err(503));
+        world.bed.project.start_api_server().unwrap();
+        world.bed.project.wait_ready().await.unwrap();
+        for name in ["reader", "other"] {
+            crate::common::delete(&world.project, "ServiceAccount", NS, name).await;
+        }
+        let log = std::fs::read_to_string(world.operators[0].process.log()).unwrap();
+        for token in [&reader, &other] {
+            assert!(!log.contains(token.as_str()), "a token shows in the log");
+        }
+    });
+}
+
+/// Puts a certificate of the bed in place, as a kubelet does.
+fn put(from: &Path, to: &Path, name: &str) {
+    for (file, end) in [("tls.key", "key"), ("tls.crt", "crt")] {
+        let beside = to.join(format!("{file}.new"));
+        std::fs::copy(from.join(format!("{name}.{end}")), &beside).unwrap();
+        std::fs::rename(beside, to.join(file)).unwrap();
+    }
+}
+
+#[test]
+fn a_certificate_that_changes_costs_no_scrape() {
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish::default()).await;
+        let dir = world.bed.dir().to_path_buf();
+        let certificates = dir.join("metrics-cert");
+        std::fs::create_dir_all(&certificates).unwrap();
+        put(&dir, &certificates, "server");
+        let port = secured(&mut world, &format!("  tls: {{ certDir: {} }}\n", certificates.display())).await;
+        let token = account(&world, "scraper").await;
+        allow(&world, "scraper").await;
+        let authority = dir.join("ca.crt");
+        eventually("the scraper's role counts", || async {
+            scrape(port, &token, &Trust::Authority(&authority)).await.map_err(|code| code.to_string())
+        })
+        .await;
+        let (done, scrapes) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let load: Vec<_> = (0..4)
+            .map(|nth| {
+                let (done, scrapes, token, authority) =
+                    (done.clone(), scrapes.clone(), token.clone(), authority.clone());
+                tokio::spawn(async move {
+                    // Two keep their connection, two make one for each.
+                    let mut client = scraper(port, &token, &Trust::Authority(&authority));
+                    while !done.load(Ordering::Relaxed) {
+                        assert!(get(&client).await.is_ok());
+                        scrapes.fetch_add(1, Ordering::Relaxed);
+                        if nth % 2 == 0 {
+                            client = scraper(port, &token, &Trust::Authority(&authority));
+                        }
+                    }
+                })
+            })
+            .collect();
+        let read = "serving certificate read";
+        for (turn, name) in ["front-proxy", "server", "front-proxy"].into_iter().enumerate() {
+            let before = scrapes.load(Ordering::Relaxed);
+            put(&dir, &certificates, name);
+            eventually("the new certificate is read, and scrapes go on", || async {
+                let log = std::fs::read_to_string(world.operators[0].process.log()).unwrap();
+                let (times, more) = (log.matches(read).count(), scrapes.load(Ordering::Relaxed) - before);
+                if times >= turn + 2 && more > 20 { Ok(()) } else { Err(format!("read {times} times, {more} scrapes")) }
+            })
+            .await;
+        }
+        done.store(true, Ordering::Relaxed);
+        for task in load {
+            tokio::time::timeout(Duration::from_mins(1), task).await.unwrap().unwrap();
+        }
+    });
+}

@@ -1,0 +1,381 @@
+//! Every overlay of `config/`, started: applied to API servers as it is rendered, its binary run with its flags, variables
+//! and files, as the user it makes, with the rights it gives and no others; and the example of `config/samples` federates.
+
+mod pod;
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    fs,
+    time::Duration,
+};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use http::{HeaderName, HeaderValue};
+use jiff::Timestamp;
+use kube::{
+    Client, Config, ResourceExt,
+    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use testbed::{
+    Options, Testbed,
+    audit::Audit,
+    bed::{announce, bind_location},
+    control_plane::ControlPlane,
+    manifests,
+    neighbours::grant,
+    operator::Operator,
+    pki::User,
+};
+
+use self::pod::{NS, Node, Pod, token};
+use super::metrics_access::{Trust, scrape};
+use crate::common::{RUNTIME, apply, bed, binary, delete, eventually, get, list, path, try_apply, workload};
+
+/// Where the manifests look for the hub, and its port.
+const HUB: &str = "https://karmada-apiserver.karmada-system.svc.cluster.local:5443";
+/// Where those of projects look for the webhooks.
+const WEBHOOKS: &str = "https://compute-webhook.compute-system.svc.cluster.local";
+/// A project that Milo knows.
+const PROJECT: &str = "alpha";
+const PARENT_NAME: &str = "impersonate-extra-iam.miloapis.com%2fparent-name";
+
+/// The planes, and which overlays have been applied.
+struct Stage {
+    bed: Testbed,
+    applied: RefCell<BTreeSet<String>>,
+    /// Since when whoever works has the rights that he is to have.
+    since: Cell<Timestamp>,
+}
+
+impl Stage {
+    async fn raise() -> Self {
+        let bed = bed(Options { quota: true, ..Options::default() }).await;
+        Self { bed, applied: RefCell::default(), since: Cell::new(Timestamp::now()) }
+    }
+
+    /// Applies an overlay as it is rendered, but for what `edit` changes.
+    async fn apply(&self, plane: &ControlPlane, overlay: &str, edit: impl FnOnce(String) -> String) {
+        let folder = match overlay.strip_prefix("kind/") {
+            Some(name) => path("e2e/kind/overlays").join(name),
+            None => path("config/overlays").join(overlay),
+        };
+        let text = edit(manifests::kustomize(&folder).unwrap());
+        manifests::apply(&plane.client().await.unwrap(), &text).await.unwrap();
+        self.applied.borrow_mut().insert(overlay.to_owned());
+        self.since.set(Timestamp::now());
+    }
+}
+
+/// Takes away every right that `config/` gives, and what runs.
+async fn strip(plane: &ControlPlane) {
+    let client = plane.client().await.unwrap();
+    let rbac = "rbac.authorization.k8s.io";
+    for (group, kind) in [
+        ("apps", "Deployment"),
+        (rbac, "ClusterRole"),
+        (rbac, "ClusterRoleBinding"),
+        (rbac, "Role"),
+        (rbac, "RoleBinding"),
+    ] {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+        for object in all.list(&ListParams::default()).await.unwrap() {
+            if !object.name_any().starts_with("compute") {
+                continue;
+            }
+            let here = object.namespace().map(|ns| Api::namespaced_with(client.clone(), &ns, &resource));
+            here.unwrap_or(all.clone()).delete(&object.name_any(), &kube::api::DeleteParams::default()).await.unwrap();
+        }
+    }
+}
+
+/// A Secret that a platform supplies.
+async fn supply(plane: &ControlPlane, name: &str, values: &[(&str, &str)]) {
+    let data: serde_json::Map<String, Value> =
+        values.iter().map(|(key, value)| ((*key).to_owned(), STANDARD.encode(value).into())).collect();
+    let secret =
+        json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name, "namespace": NS }, "data": data });
+    apply(&plane.client().await.unwrap(), secret).await;
+}
+
+/// A kubeconfig like this one with another token.
+fn with_token(file: &std::path::Path, token: &str) -> String {
+    let mut config: Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    config["users"][0]["user"] = json!({ "token": token });
+    config.to_string()
+}
+
+impl Stage {
+    /// The pods of a plane; tokens for an audience are for the hub, and made there for whoever is trusted there.
+    async fn start(&self, plane: &ControlPlane, name: &str, issuer: &ControlPlane) -> Vec<Pod> {
+        let addresses = vec![(HUB.to_owned(), format!("https://127.0.0.1:{}", self.bed.hub.port()))];
+        let mut pods = Node { dir: self.bed.dir(), plane, issuer, addresses }.start(name).await;
+        for pod in &mut pods {
+            assert_eq!(pod.process.exit_code(), None);
+        }
+        self.is_scraped(plane, &pods).await;
+        pods
+    }
+
+    /// Metrics are for a ServiceAccount that is bound to the overlay's role, and for nobody else.
+    async fn is_scraped(&self, plane: &ControlPlane, pods: &[Pod]) {
+        let client = plane.client().await.unwrap();
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": "prometheus" },
+            "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "compute-metrics-reader" },
+            "subjects": [{ "kind": "ServiceAccount", "name": "prometheus", "namespace": NS }],
+        });
+        let account = |name: &str| json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": NS } });
+        for object in [account("prometheus"), account("passer-by"), binding] {
+            manifests::apply_value(&client, object).await.unwrap();
+        }
+        let (scraper, other) = (token(plane, "prometheus", None).await, token(plane, "passer-by", None).await);
+        for pod in pods {
+            let port = pod.ports[&8443];
+            assert_eq!(scrape(port, &other, &Trust::Nobody).await.unwrap_err(), 403);
+            let told = scrape(port, &scraper, &Trust::Nobody).await.unwrap();
+            assert!(told.contains("leader_election_master_status"), "{told}");
+        }
+    }
+
+    /// The example, until all of it runs and until nothing of it is left.
+    async fn federates(&self, plane: &ControlPlane, tenant: &Client, namespace: &str, pods: &[&[Pod]]) {
+        let admin = plane.client().await.unwrap();
+        let ns = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+        let hub = format!("ns-{}", apply(&admin, ns).await.uid().unwrap());
+        apply(&admin, grant(namespace, 100)).await;
+        let text = fs::read_to_string(path("config/samples/workload.yaml")).unwrap();
+        for mut object in manifests::documents(&text).unwrap() {
+            object["metadata"]["namespace"] = json!(namespace);
+            apply(tenant, object).await;
+        }
+        let logs = || pods.iter().copied().flatten().map(|pod| pod.process.tail()).collect::<Vec<_>>().join("\n");
+        eventually(&format!("{namespace}: the example runs"), || async {
+            let workload = get(&admin, "Workload", namespace, "hello").await.ok_or("no workload")?;
+            let ready = workload.data["status"]["readyReplicas"] == 4;
+            if ready { Ok(()) } else { Err(format!("{}{}", workload.data["status"], logs())) }
+        })
+        .await;
+        delete(&admin, "Workload", namespace, "hello").await;
+        eventually(&format!("{namespace}: nothing is left"), || async {
+            let mut left = Vec::new();
+            let cells = self.bed.cells.values().map(|cell| (cell, &hub));
+            for (plane, ns) in [(plane, &namespace.to_owned()), (&self.bed.hub, &hub)].into_iter().chain(cells) {
+                let client = plane.client().await.unwrap();
+                for kind in ["WorkloadDeployment", "Instance"] {
+                    let of = list(&client, kind, ns).await;
+                    left.extend(of.iter().map(|one| format!("{} {kind} {}", plane.name(), one.name_any())));
+                }
+                if *ns == hub {
+                    let companions = list(&client, "Secret", ns).await.len();
+                    left.extend((companions > 0).then(|| format!("{} {companions} Secrets", plane.name())));
+                }
+            }
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}{}", logs())) }
+        })
+        .await;
+        self.nobody_lacked_a_right();
+    }
+
+    fn nobody_lacked_a_right(&self) {
+        for plane in [&self.bed.project, &self.bed.hub].into_iter().chain(self.bed.cells.values()) {
+            let lacked: Vec<_> =
+                Audit::uses(plane, self.since.get()).unwrap().into_iter().filter(|one| !one.had).collect();
+            assert!(lacked.is_empty(), "{}: {lacked:?}", plane.name());
+        }
+    }
+}
+
+/// Asks them to end, as a kubelet does, with the time that the manifests give.
+async fn end(pods: Vec<Pod>) {
+    for mut pod in pods {
+        assert_eq!(pod.process.stop(Duration::from_secs(10)).await, 0, "{}", pod.process.tail());
+    }
+}
+
+/// As it is rendered.
+fn as_it_is(text: String) -> String {
+    text
+}
+
+impl Stage {
+    /// The hub's overlay, and each cell's user there.
+    async fn hub(&self, overlay: &str) {
+        let hub = &self.bed.hub;
+        self.apply(hub, overlay, as_it_is).await;
+        for (city, cell) in &self.bed.cells {
+            let own = get(&cell.client().await.unwrap(), "Namespace", "", "kube-system").await.unwrap().uid().unwrap();
+            let named = |text: String| text.replace("name-of-cell", city).replace("uid-of-cell", &own);
+            self.apply(hub, "hub-cell", named).await;
+            let file =
+                with_token(&hub.kubeconfig(&User::Admin), &token(hub, &format!("compute-cell-{city}"), None).await);
+            supply(cell, "compute-cell-federation-kubeconfig", &[("kubeconfig", &file)]).await;
+        }
+    }
+
+    /// The cells by this overlay, one manager each.
+    async fn cells(&self, overlay: &str) -> Vec<Vec<Pod>> {
+        let mut all = Vec::new();
+        for (city, cell) in &self.bed.cells {
+            strip(cell).await;
+            self.apply(cell, overlay, as_it_is).await;
+            all.push(self.start(cell, &format!("{}-{city}", overlay.replace('/', "-")), cell).await);
+        }
+        all
+    }
+
+    /// One project, and cells with quota in it.
+    async fn single_project(&self) -> Vec<Vec<Pod>> {
+        let (project, milo) = (&self.bed.project, self.bed.milo.as_ref().unwrap());
+        strip(&self.bed.hub).await;
+        self.hub("hub").await;
+        strip(project).await;
+        self.apply(project, "single-project", as_it_is).await;
+        let quota = with_token(&milo.kubeconfig(&User::Admin), &token(project, "compute-quota", None).await);
+        for cell in self.bed.cells.values() {
+            supply(cell, "compute-quota-credentials", &[("kubeconfig", &quota)]).await;
+        }
+        let cells = self.cells("cell").await;
+        let management = self.start(project, "single-project", &self.bed.hub).await;
+        let tenant = project.client().await.unwrap();
+        self.federates(project, &tenant, "of-one-project", &[&management, &cells[0], &cells[1]]).await;
+        end(management).await;
+        cells
+    }
+
+    /// Every project that Milo knows, beside cells of the Go operator's, and with admission.
+    async fn management_plane(&self, cells: Vec<Vec<Pod>>) {
+        let (project, milo) = (&self.bed.project, self.bed.milo.as_ref().unwrap());
+        let admin = project.client().await.unwrap();
+        milo.add(PROJECT, project).await.unwrap();
+        announce(&admin, PROJECT).await.unwrap();
+        let kinds = fs::read_to_string(path("e2e/testbed/crds/milo.yaml")).unwrap();
+        manifests::apply(&admin, &kinds).await.unwrap();
+        apply(&admin, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "milo-system" } })).await;
+        for (kind, name) in [("policies", "grantcreationpolicies"), ("registrations", "resourceregistrations")] {
+            eventually(kind, || async {
+                let served = format!("/apis/quota.miloapis.com/v1alpha1/{name}");
+                let request = http::Request::get(served).body(Vec::new()).unwrap();
+                admin.request_text(request).await.map(drop).map_err(|e| e.to_string())
+            })
+            .await;
+        }
+        self.apply(project, "milo", as_it_is).await;
+        self.hub("hub-with-go-cells").await;
+        self.apply(project, "management-plane", as_it_is).await;
+        let credentials = with_token(&milo.kubeconfig(&User::Admin), &token(project, "compute-manager", None).await);
+        supply(project, "compute-milo-credentials", &[("kubeconfig", &credentials)]).await;
+        let management = self.start(project, "management-plane", &self.bed.hub).await;
+        self.federates(project, &admin, "of-milo", &[&management, &cells[0], &cells[1]]).await;
+        end(management).await;
+
+        self.apply(project, "management-plane-admission", as_it_is).await;
+        let management = self.start(project, "management-plane-admission", &self.bed.hub).await;
+        assert_eq!(management.len(), 2, "while none serves, nobody writes");
+        let authority = STANDARD.encode(fs::read(self.bed.dir().join("ca.crt")).unwrap());
+        let port = management[0].ports[&9443];
+        let reached = |text: String| {
+            let text = text.replace(WEBHOOKS, &format!("https://127.0.0.1:{port}"));
+            // The authority is the platform's to add.
+            text.replace("clientConfig:\n", &format!("clientConfig:\n    caBundle: {authority}\n"))
+        };
+        self.apply(project, "project-webhooks", reached).await;
+        let tenant = tenant_of(project, PROJECT).await;
+        eventually("the webhooks are asked", || async {
+            let object = workload("default", "wrong", &["nowhere"], 1);
+            match try_apply(&tenant, object).await {
+                Err(refused) if refused.to_string().contains("kb.io") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        self.federates(project, &tenant, "of-milo-admitted", &[&management, &cells[0], &cells[1]]).await;
+        delete(&admin, "ValidatingWebhookConfiguration", "", "compute-validating").await;
+        for pods in cells.into_iter().chain([management]) {
+            end(pods).await;
+        }
+    }
+
+    /// What `e2e/kind` makes of the overlays; then the project moves in with a cell, first by its overlay, then with a
+    /// manager outside of the cluster.
+    async fn on_kind_and_alone(&self) {
+        let (project, hub) = (&self.bed.project, &self.bed.hub);
+        let dfw = self.bed.cell("dfw").unwrap();
+        strip(project).await;
+        self.apply(project, "kind/management", as_it_is).await;
+        let authority = fs::read_to_string(self.bed.dir().join("ca.crt")).unwrap();
+        let of_hub = token(hub, "compute-manager", None).await;
+        supply(project, "compute-hub-credentials", &[("ca.crt", &authority), ("token", &of_hub)]).await;
+        let mut cells = self.cells("kind/cell").await;
+        let management = self.start(project, "kind-management", hub).await;
+        let admin = project.client().await.unwrap();
+        self.federates(project, &admin, "on-kind", &[&management, &cells[0], &cells[1]]).await;
+        end(management).await;
+        end(cells.remove(0)).await;
+
+        self.apply(hub, "hub-single-cluster", as_it_is).await;
+        strip(dfw).await;
+        self.apply(dfw, "single-cluster", as_it_is).await;
+        let admin = dfw.client().await.unwrap();
+        for city in ["dfw", "ord"] {
+            bind_location(&admin, city).await.unwrap();
+        }
+        let both = self.start(dfw, "single-cluster", hub).await;
+        assert_eq!(both.len(), 2);
+        self.federates(dfw, &admin, "of-one-cluster", &[&both, &cells[0]]).await;
+        end(both).await;
+
+        strip(dfw).await;
+        self.apply(dfw, "dev", as_it_is).await;
+        let own = with_token(&dfw.kubeconfig(&User::Admin), &token(dfw, "compute-manager", None).await);
+        let there = with_token(&hub.kubeconfig(&User::Admin), &token(hub, "compute-manager", None).await);
+        let (at, hub_at) = (self.bed.dir().join("dev.kubeconfig"), self.bed.dir().join("dev-hub.kubeconfig"));
+        fs::write(&at, own).unwrap();
+        fs::write(&hub_at, there).unwrap();
+        let dev = Operator::with_flags(
+            self.bed.dir(),
+            binary(),
+            "dev",
+            &[
+                &format!("--kubeconfig={}", at.display()),
+                &format!("--federation-kubeconfig={}", hub_at.display()),
+                "--enable-management-controllers",
+                "--enable-cell-controllers",
+            ],
+        );
+        let mut dev = dev.unwrap();
+        dev.wait_ready().await.unwrap();
+        self.federates(dfw, &admin, "of-dev", &[&cells[0]]).await;
+        assert_eq!(dev.process.stop(Duration::from_secs(10)).await, 0);
+        end(cells.remove(0)).await;
+    }
+}
+
+/// A tenant of a project of Milo's, who may do everything there.
+async fn tenant_of(plane: &ControlPlane, project: &str) -> Client {
+    let file = Kubeconfig::read_from(plane.kubeconfig(&User::Admin)).unwrap();
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    for (name, value) in [("impersonate-user", "ada"), ("impersonate-group", "system:masters"), (PARENT_NAME, project)]
+    {
+        config.headers.push((HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
+    }
+    Client::try_from(config).unwrap()
+}
+
+#[test]
+fn every_overlay_runs_with_its_own_rights_and_federates_the_example() {
+    RUNTIME.block_on(async {
+        let stage = Stage::raise().await;
+        let cells = stage.single_project().await;
+        stage.management_plane(cells).await;
+        stage.on_kind_and_alone().await;
+        let mut wanted: BTreeSet<String> = ["kind/management", "kind/cell"].map(str::to_owned).into();
+        for entry in fs::read_dir(path("config/overlays")).unwrap() {
+            wanted.insert(entry.unwrap().file_name().into_string().unwrap());
+        }
+        assert_eq!(*stage.applied.borrow(), wanted, "an overlay that nobody starts is one that nobody knows to work");
+    });
+}

@@ -1,0 +1,100 @@
+//! The image's binary, built as the image builds it and run as a container runs it: in a root of its own that holds what the
+//! last stage holds, by a user who may nothing. Takes minutes: `IMAGE=1 cargo test --test tree image_runs`.
+//!
+//! Two things differ from the image: it is linked with this machine's libc, statically, where the image has musl; and the bundle
+//! of authorities is one that knows the server which is asked.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command};
+
+use serde_json::Value;
+use testbed::pki::User;
+
+use super::{
+    image::{Folder, build_stage, last_stage, program},
+    root,
+    served::Server,
+    skipping::skipped,
+};
+
+/// Largest binary, in bytes: an image is to be there within seconds of a node's loss.
+const MOST: u64 = 20 << 20;
+/// Who runs it, as in the image.
+const USER: &str = "65532";
+const BUNDLE: &str = "etc/ssl/certs/ca-certificates.crt";
+
+/// The target that this compiler builds for.
+fn host() -> String {
+    let out = Command::new("rustc").arg("-vV").output().unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    text.lines().find_map(|line| line.strip_prefix("host: ")).unwrap().to_owned()
+}
+
+/// Runs the binary in a root, as a user without rights who is root in a namespace of his own, which chroot asks for.
+fn run(root: &Path, args: &[&str]) -> (bool, String) {
+    let out = Command::new("setpriv")
+        .args(["--reuid", USER, "--regid", USER, "--clear-groups", "unshare", "--map-root-user", "chroot"])
+        .arg(root)
+        .arg("/compute-operator")
+        .args(args)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
+    (out.status.success(), said)
+}
+
+#[tokio::test]
+async fn the_image_runs_alone_and_believes_its_bundle() {
+    if std::env::var_os("IMAGE").is_none() {
+        skipped("the image's release build takes minutes; IMAGE=1 has it made and run");
+        return;
+    }
+    let (source, bin, held) = (Folder::new(), Folder::new(), Folder::new());
+    program(&bin.0, "apk", "");
+    let (host, target) = (host(), root().join("target/image"));
+    // Without a target that is named, macros would be linked like the binary, which they cannot be.
+    let variables = [
+        ("CARGO_BUILD_TARGET", host.clone()),
+        ("CARGO_TARGET_DIR", target.display().to_string()),
+        ("RUSTFLAGS", "-C target-feature=+crt-static".to_owned()),
+    ];
+    build_stage(&source.0, &bin.0, &variables);
+    let built = target.join(&host).join("release/compute-operator");
+    let size = fs::metadata(&built).unwrap().len();
+    eprintln!("the binary has {} KiB", size >> 10);
+    assert!(size < MOST, "{size} bytes");
+
+    // The root, readable for everybody and writable for nobody.
+    for (to, from) in last_stage() {
+        let file = held.0.join(to.trim_start_matches('/'));
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        match from.rsplit('/').next().unwrap() {
+            "compute-operator" => drop(fs::copy(&built, file).unwrap()),
+            "ca-certificates.crt" => fs::write(file, "").unwrap(),
+            other => panic!("{other}: teach this test what the last stage holds"),
+        }
+    }
+    fs::set_permissions(&held.0, fs::Permissions::from_mode(0o755)).unwrap();
+    let (good, said) = run(&held.0, &["--help"]);
+    assert!(good && said.contains("--federation-kubeconfig"), "{said}");
+
+    // A server whose kubeconfig names no authority, mounted as a volume is.
+    let server = Server::start().await;
+    for file in fs::read_dir(root().join("crds")).unwrap() {
+        let text = fs::read_to_string(file.unwrap().path()).unwrap();
+        testbed::manifests::apply(&server.plane.client().await.unwrap(), &text).await.unwrap();
+    }
+    let text = fs::read_to_string(server.plane.kubeconfig(&User::Admin)).unwrap();
+    let mut config: Value = serde_json::from_str(&text).unwrap();
+    config["clusters"][0]["cluster"].as_object_mut().unwrap().remove("certificate-authority-data");
+    fs::write(held.0.join("kubeconfig"), config.to_string()).unwrap();
+    fs::set_permissions(held.0.join("kubeconfig"), fs::Permissions::from_mode(0o644)).unwrap();
+    let status = ["migration", "status", "--federation-kubeconfig=/kubeconfig"];
+    let (good, said) = run(&held.0, &status);
+    assert!(!good && said.to_lowercase().contains("certificate"), "an authority that it does not know: {said}");
+    fs::copy(server.dir.join("ca.crt"), held.0.join(BUNDLE)).unwrap();
+    let (good, said) = run(&held.0, &status);
+    assert!(good, "{said}");
+    eprintln!("{said}");
+}
