@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     delivery::{Delivery, Karmada, Repair},
     facts::SharedCompanion,
-    repair::{self, Decision, LastDelivery, Loss, Repairs},
+    repair::{self, Absence, Decision, LastDelivery, Loss, Repairs},
     unheard,
 };
 use crate::{
@@ -145,7 +145,7 @@ impl<'a> State<'a> {
 
 impl<'a> PendingRepair<'a> {
     fn of(case: &Case<'a>, elapsed: Duration, last_delivery: Option<&LastDelivery>) -> Option<Self> {
-        let Some(Delivery::Blocked { cause, repair: Some(what), .. }) = case.finding else { return None };
+        let Some(Delivery::Blocked { cause, repair: Some(what), silent, .. }) = case.finding else { return None };
         let copy = case.copy?;
         let created = match what {
             Repair::Copy => copy.metadata.creation_timestamp.as_ref().map(|created| created.0),
@@ -155,7 +155,12 @@ impl<'a> PendingRepair<'a> {
         let clusters = binding.map_or(&[][..], |binding| &binding.clusters);
         let before =
             Loss { deployment: case.deployment, copy, created, clusters, cause }.had_been_delivered(last_delivery);
-        let decision = repair::decide(before, elapsed, case.repairs, case.timing, case.spread());
-        Some(Self { what, decision, cause: repair::reported(cause, before, case.repairs) })
+        let absence = match (silent, before) {
+            (false, _) => Absence::LookedAt,
+            (true, true) => Absence::Lost,
+            (true, false) => Absence::NeverDelivered,
+        };
+        let decision = repair::decide(absence, elapsed, case.repairs, case.timing, case.spread());
+        Some(Self { what, decision, cause: repair::reported(cause, absence, case.repairs) })
     }
 }

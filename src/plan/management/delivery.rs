@@ -102,6 +102,11 @@ impl Gap {
         Self { cause: Verdict::no(reason, text), silent: false, repair: None }
     }
 
+    /// Karmada says so, and does not look again by itself when what it found then is mended: the copy makes it look.
+    pub(super) fn looked_at(reason: Reason, text: String) -> Self {
+        Self { cause: Verdict::no(reason, text), silent: false, repair: Some(Repair::Copy) }
+    }
+
     /// Nothing says anything; perhaps it was lost.
     pub(super) fn silent(reason: Reason, text: String, repair: Option<Repair>) -> Self {
         Self { cause: Verdict::no(reason, text), silent: true, repair }

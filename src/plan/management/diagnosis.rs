@@ -139,7 +139,7 @@ fn diagnose_dependencies(
         let gap = if evidence.behind {
             Gap::silent(Reason::DependenciesNotPropagated, text, None)
         } else {
-            Gap::stated(Reason::DependenciesNotPropagated, text)
+            Gap::looked_at(Reason::DependenciesNotPropagated, text)
         };
         return gap.of_data();
     }
@@ -166,7 +166,7 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
                 "{at} is not taken up by Karmada's dependency distributor: enable the feature gate PropagateDeps of \
                  karmada-controller-manager, and see that the ResourceInterpreterCustomization workloaddeployment of \
                  config/components/federation is there; what waits already is taken up when \
-                 karmada-controller-manager starts anew, or the copy changes"
+                 karmada-controller-manager starts anew, or when the operator has it looked at again after a while"
             ));
         }
         None => &[][..],
@@ -176,8 +176,8 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
     (!unknown.is_empty()).then(|| {
         format!(
             "{at} does not list {}: the ResourceInterpreterCustomization workloaddeployment is missing, or its \
-             dependencyInterpretation fails; apply config/components/federation to the hub, and have Karmada look again: \
-             it does when karmada-controller-manager starts anew, or the copy changes",
+             dependencyInterpretation fails; apply config/components/federation to the hub. Karmada looks again when \
+             karmada-controller-manager starts anew, or when the operator has it look after a while",
             resolve::list(&unknown)
         )
     })

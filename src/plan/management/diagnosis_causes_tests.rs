@@ -11,13 +11,16 @@ fn are_reported(cases: &[Cause]) {
         let mut world = world();
         change(&mut world);
         let Delivery::Blocked { cause, data, silent, repair, .. } = look(&world) else { panic!("{name}") };
+        // What Karmada has looked at once it looks at again when the copy changes.
+        let looked_at = name.starts_with("feature off") || name.starts_with("script missing");
         let cured = match name {
             "binding lost (49)" | "work lost (55)" => Some(Repair::Copy),
+            _ if looked_at => Some(Repair::Copy),
             "attached binding lost (50)" => Some(Repair::Companion(DataRef::secret("db"))),
             _ => None,
         };
         assert_eq!(repair, cured, "{name}");
-        let of_karmada = repair.is_some() || ["policy lost", "sent elsewhere only"].contains(&name);
+        let of_karmada = repair.is_some() && !looked_at || ["policy lost", "sent elsewhere only"].contains(&name);
         assert_eq!(silent, of_karmada, "{name}");
         assert_eq!((cause.reason.as_str(), data), (reason, of_data), "{name}: {}", cause.message);
         for word in words {

@@ -93,14 +93,27 @@ pub struct Decision {
     pub next: Duration,
 }
 
+/// Why something is not where it is to be, as far as that matters to its repair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// It had been delivered.
+    Lost,
+    /// It never was, and Karmada says nothing of it.
+    NeverDelivered,
+    /// Karmada has looked, and found that there is nothing to bring or nobody who could tell it. It does not look again by
+    /// itself, whatever is mended meanwhile (fact 38).
+    LookedAt,
+}
+
 /// Decides whether something is repaired that has been missing for `elapsed`, longer than the grace. `spread` is
 /// between 0.5 and 1, another one for each deployment, so that not all of them look at once.
-pub fn decide(delivered_before: bool, elapsed: Duration, repairs: &Repairs, timing: &Timing, spread: f64) -> Decision {
+pub fn decide(absence: Absence, elapsed: Duration, repairs: &Repairs, timing: &Timing, spread: f64) -> Decision {
     let look = look_again(elapsed, timing, spread);
     let wait = |next| Decision { now: false, next };
-    if !delivered_before {
+    if absence != Absence::Lost {
         let patience = timing.never_delivered_repair + repairs.lag;
-        if elapsed < patience || !repairs.is_karmada_at_work(timing) || repairs.are_many() {
+        let overwhelmed = !repairs.is_karmada_at_work(timing) || repairs.are_many();
+        if elapsed < patience || absence == Absence::NeverDelivered && overwhelmed {
             return wait(look);
         }
     }
@@ -215,9 +228,9 @@ fn is_all_or_many(more: &str) -> bool {
 }
 
 /// The cause in full: whether it was ever different, and whether many lack the same.
-pub fn reported(cause: &Verdict, delivered_before: bool, repairs: &Repairs) -> Verdict {
+pub fn reported(cause: &Verdict, absence: Absence, repairs: &Repairs) -> Verdict {
     let mut full = cause.clone();
-    if !delivered_before {
+    if absence == Absence::NeverDelivered {
         full.message.push_str(NEVER_DELIVERED_TEXT);
     }
     if repairs.are_many() {

@@ -1,6 +1,9 @@
 use serde_json::json;
 
-use super::*;
+use super::{
+    Absence::{LookedAt, Lost, NeverDelivered},
+    *,
+};
 
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -16,41 +19,65 @@ fn busy() -> Repairs {
 #[test]
 fn what_is_repaired_when() {
     let (soon, long) = (seconds(6), seconds(601));
-    let cases: [(&str, bool, Duration, Repairs, bool); 13] = [
-        ("taken away", true, soon, busy(), true),
-        ("taken away while Karmada does nothing", true, soon, Repairs { karmada_wrote: None, ..busy() }, true),
-        ("never there, and new", false, soon, busy(), false),
-        ("never there, for long", false, long, busy(), true),
-        ("never there for long, and Karmada is slow", false, long, Repairs { lag: seconds(60), ..busy() }, false),
+    let cases: [(&str, Absence, Duration, Repairs, bool); 19] = [
+        ("taken away", Lost, soon, busy(), true),
+        ("taken away while Karmada does nothing", Lost, soon, Repairs { karmada_wrote: None, ..busy() }, true),
+        ("never there, and new", NeverDelivered, soon, busy(), false),
+        ("never there, for long", NeverDelivered, long, busy(), true),
+        (
+            "never there for long, and Karmada is slow",
+            NeverDelivered,
+            long,
+            Repairs { lag: seconds(60), ..busy() },
+            false,
+        ),
         (
             "never there for long, and nobody has seen Karmada",
-            false,
+            NeverDelivered,
             long,
             Repairs { karmada_wrote: None, ..busy() },
             false,
         ),
         (
             "never there for long, and Karmada has stopped",
-            false,
+            NeverDelivered,
             long,
             Repairs { karmada_wrote: Some(seconds(301)), ..busy() },
             false,
         ),
-        ("never there for long, as many others", false, long, Repairs { others: 100, ..busy() }, false),
-        ("taken away as many others, none tried yet", true, soon, Repairs { others: 100, ..busy() }, true),
+        ("never there for long, as many others", NeverDelivered, long, Repairs { others: 100, ..busy() }, false),
+        ("taken away as many others, none tried yet", Lost, soon, Repairs { others: 100, ..busy() }, true),
         (
             "taken away as many others, one is tried",
-            true,
+            Lost,
             soon,
             Repairs { others: 100, trial: seconds(2), ..busy() },
             false,
         ),
-        ("as a few others, one is tried", true, soon, Repairs { others: 99, trial: seconds(2), ..busy() }, true),
-        ("repaired in vain a moment ago", true, soon, Repairs { again_in: seconds(2), ..busy() }, false),
-        ("the budget is spent", true, soon, Repairs { affordable_in: seconds(2), ..busy() }, false),
+        ("as a few others, one is tried", Lost, soon, Repairs { others: 99, trial: seconds(2), ..busy() }, true),
+        ("looked at, and new", LookedAt, soon, busy(), false),
+        ("looked at long ago", LookedAt, long, busy(), true),
+        (
+            "looked at long ago, and nobody has seen Karmada",
+            LookedAt,
+            long,
+            Repairs { karmada_wrote: None, ..busy() },
+            true,
+        ),
+        ("looked at long ago, and Karmada is slow", LookedAt, long, Repairs { lag: seconds(60), ..busy() }, false),
+        ("looked at long ago as many others, none tried yet", LookedAt, long, Repairs { others: 100, ..busy() }, true),
+        (
+            "looked at long ago as many others, one is tried",
+            LookedAt,
+            long,
+            Repairs { others: 100, trial: seconds(2), ..busy() },
+            false,
+        ),
+        ("repaired in vain a moment ago", Lost, soon, Repairs { again_in: seconds(2), ..busy() }, false),
+        ("the budget is spent", Lost, soon, Repairs { affordable_in: seconds(2), ..busy() }, false),
     ];
-    for (name, before, elapsed, repairs, now) in cases {
-        let decision = decide(before, elapsed, &repairs, &Timing::default(), 0.75);
+    for (name, absence, elapsed, repairs, now) in cases {
+        let decision = decide(absence, elapsed, &repairs, &Timing::default(), 0.75);
         assert_eq!(decision.now, now, "{name}");
         assert!(decision.next >= seconds(2), "{name}: {:?}", decision.next);
     }
@@ -151,11 +178,13 @@ fn only_what_had_been_delivered_counts_as_lost() {
 #[test]
 fn what_is_said_changes_with_the_scale_alone() {
     let cause = Verdict::no(Reason::BindingMissing, "no binding");
-    let said = |others| reported(&cause, false, &Repairs { others, ..Repairs::default() }).message;
+    let said = |others| reported(&cause, Absence::NeverDelivered, &Repairs { others, ..Repairs::default() }).message;
     assert_eq!(said(3), format!("no binding{NEVER_DELIVERED_TEXT}"));
     assert_eq!(said(20), said(100));
     assert!(said(101).ends_with("more than 100 others lack the same, repairs are held back"), "{}", said(101));
     assert_eq!(said(101), said(1_000));
     assert_ne!(said(1_000), said(1_001));
-    assert_eq!(reported(&cause, true, &Repairs::default()), cause);
+    for absence in [Absence::Lost, Absence::LookedAt] {
+        assert_eq!(reported(&cause, absence, &Repairs::default()), cause);
+    }
 }

@@ -55,10 +55,9 @@ impl Federation {
                 continue;
             }
             match self.distribute(&parent).await {
-                Ok(Some(distributed)) => {
+                Ok(distributed) => {
                     self.distributed.insert(uid, distributed);
                 }
-                Ok(None) => {}
                 Err(error) => failures.note(Err(error)),
             }
         }
@@ -66,23 +65,28 @@ impl Federation {
         failures.result()
     }
 
-    /// What was distributed; nothing while there is no script to ask.
-    async fn distribute(&self, parent: &DynamicObject) -> Result<Option<Distributed>> {
+    /// What was distributed.
+    async fn distribute(&self, parent: &DynamicObject) -> Result<Distributed> {
         let mut distributed = Distributed { generation: parent.metadata.generation, ..Distributed::default() };
         if parent.data["spec"]["propagateDeps"] != true {
             self.detach_all(parent).await?;
             self.hub.release("ResourceBinding", parent, DEPENDENCIES_FINALIZER).await?;
-            return Ok(Some(distributed));
+            return Ok(distributed);
         }
         let resource = &parent.data["spec"]["resource"];
         let text = |field: &str| resource[field].as_str().unwrap_or_default();
         let namespace = parent.namespace().unwrap_or_default();
         let Some(template) = self.hub.get(text("kind"), &namespace, text("name")) else {
-            return Ok(Some(distributed));
+            return Ok(distributed);
         };
         let dependencies = match self.interpret(Operation::Dependencies, text("kind"), &template, None) {
-            // Without a script nothing is known, and nothing is done: what was brought stays (fact 38).
-            Answer::NoScript => return Ok(None),
+            // Without a script nothing is known, and nothing is done: what was brought stays. When there is one again, nobody
+            // looks at it for that (fact 38).
+            Answer::NoScript => {
+                distributed.dependencies = recorded(parent);
+                distributed.versions = self.heard(&distributed.dependencies);
+                return Ok(distributed);
+            }
             Answer::Raised(why) => anyhow::bail!("the dependency script raises: {why}"),
             Answer::Said(said) => sorted(&said),
         };
@@ -117,7 +121,7 @@ impl Federation {
         }
         outcome?;
         distributed.dependencies = dependencies;
-        Ok(Some(distributed))
+        Ok(distributed)
     }
 
     /// The Event that tells of a dependency that could not be brought.
@@ -240,6 +244,12 @@ fn is_of(entry: &Value, parent: &DynamicObject) -> bool {
 
 fn depended_by(parent: &DynamicObject) -> String {
     format!("{DEPENDED_BY}{}", hash(&super::bindings::of(parent)))
+}
+
+/// What a parent's binding has on record.
+fn recorded(parent: &DynamicObject) -> Vec<Value> {
+    let text = parent.annotations().get(DEPENDENCIES);
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
 #[cfg(test)]
