@@ -178,6 +178,8 @@ pub mod condition {
     pub const QUOTA_GRANTED: &str = "QuotaGranted";
     /// WorkloadDeployment and Instance: companions are in place.
     pub const REFERENCED_DATA_READY: &str = "ReferencedDataReady";
+    /// Instance of a cell: why it is not on the hub; absent when it is.
+    pub const WRITTEN_BACK: &str = "WrittenBack";
     /// WorkloadDeployment of a project: its cell has what the hub was given.
     pub const FEDERATED: &str = "Federated";
 }

@@ -110,6 +110,8 @@ reasons! {
     Ready: Success, rank 0, stays;
     /// The cell has what the hub was given.
     Propagated: Success, rank 0, stays;
+    /// Instance of a cell: the hub cannot be told of it yet.
+    NotWrittenBack: Progress, rank 0, stays;
     /// Nothing looked at yet.
     Pending: Progress, rank 0, stays;
     /// Instance: gates are left.
@@ -168,6 +170,8 @@ reasons! {
     QuotaProjectIDUnresolvable: Quota, rank 3, stays;
     /// Quota looked away for so long that nobody can have set a budget.
     QuotaNoBudget: Quota, rank 3, stays;
+    /// Another cell holds the ResourceClaim that an Instance is to have.
+    QuotaClaimHeld: Quota, rank 3, stays;
     /// Instance: quota is not granted yet.
     PendingQuota: Quota, rank 3, stays;
     /// Instance, of the Go operator: quota is not granted.
@@ -256,6 +260,8 @@ reasons! {
     FieldsTakenOver: Event, rank 0, stays;
     /// Event: an Instance that has no place among those of its deployment is deleted.
     StrayInstance: Event, rank 0, stays;
+    /// The claim of a cell that is no member any more is deleted, and its successor may make its own.
+    ClaimFreed: Event, rank 0, stays;
     /// Event: no deployment can show whether Karmada brings dependencies, so that policies of the Go operator wait.
     MigrationWaits: Event, rank 0, stays;
 }

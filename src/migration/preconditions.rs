@@ -1,16 +1,19 @@
 //! What a hub shows of the way from the Go operator and back, beside its policies: whether definitions have to be compared
 //! first, and whom the way back would restart.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{CustomResourceExt, ResourceExt, api::ListParams};
 use serde_json::Value;
 
 use crate::{
-    api::compute::{Instance, Workload, WorkloadDeployment},
+    api::{
+        compute::{Instance, InstanceSpec, InstanceTemplateSpec, Workload, WorkloadDeployment},
+        meta::label,
+    },
     io::{Class, Error, clients::Connection, list},
-    plan::hash::is_own_hash,
+    plan::hash::{digest, is_own_hash},
 };
 
 /// How many are named of many.
@@ -37,13 +40,37 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
         done => done?,
     }
     let mut hashed: BTreeSet<String> = BTreeSet::new();
+    let mut templates: BTreeMap<String, InstanceTemplateSpec> = BTreeMap::new();
+    let keep = |deployment: WorkloadDeployment| {
+        if deployment.spec.template != deployment.spec.template.without_later_fields() {
+            let key = format!("{}/{}", deployment.namespace().unwrap_or_default(), deployment.name_any());
+            templates.insert(key, deployment.spec.template);
+        }
+    };
+    list::objects(&client, "hub", ListParams::default(), keep).await?;
+    let mut lacking: BTreeSet<String> = BTreeSet::new();
     let remember = |instance: Instance| {
+        let named = instance.labels().get(label::WORKLOAD_DEPLOYMENT_NAME);
+        let key = named.map(|name| format!("{}/{name}", instance.namespace().unwrap_or_default()));
+        if key.and_then(|key| templates.get(&key)).is_some_and(|template| lacks_later_fields(&instance, template)) {
+            lacking.insert(format!("{}/{}", instance.namespace().unwrap_or_default(), instance.name_any()));
+        }
         if instance.spec.controller.as_ref().is_some_and(|controller| is_own_hash(&controller.template_hash)) {
             hashed.insert(format!("{}/{}", instance.namespace().unwrap_or_default(), instance.name_any()));
         }
     };
     list::objects(&client, "hub", ListParams::default(), remember).await?;
-    Ok(format!("{lines}{}", restarted(&hashed)))
+    Ok(format!("{lines}{}{}", completed(&lacking), restarted(&hashed)))
+}
+
+/// Whether an Instance is what its template makes but for fields that only later definitions have: its cell's has dropped
+/// them.
+fn lacks_later_fields(instance: &Instance, template: &InstanceTemplateSpec) -> bool {
+    let of = |spec: &InstanceSpec| {
+        digest(&serde_json::json!(InstanceSpec { controller: None, location: None, ..spec.clone() }))
+    };
+    let (live, without) = (of(&instance.spec), of(&template.without_later_fields().spec));
+    live == without && live != of(&template.spec)
 }
 
 /// What is to be done about a definition on the hub before ours is applied over it, or before this operator starts.
@@ -89,6 +116,20 @@ fn walk(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
         walk(below, &path, found);
         found.insert(path);
     }
+}
+
+/// Who is made anew once its cell's definitions know what its template asks for.
+fn completed(instances: &BTreeSet<String>) -> String {
+    if instances.is_empty() {
+        return String::new();
+    }
+    let names: Vec<&str> = instances.iter().map(String::as_str).collect();
+    format!(
+        "{} Instance(s) run without fields that their templates have and their cells' definitions dropped; with config/base/crd \
+         applied to the cell they are made anew, one at a time for each deployment: {}\n",
+        names.len(),
+        shown(&names)
+    )
 }
 
 /// Who is made anew on the way back.
@@ -145,6 +186,38 @@ mod tests {
         });
         let said = compared(&older, &own).unwrap();
         assert!(said.ends_with("apply config/base/crd first: status.suspended\n"), "{said}");
+    }
+
+    #[test]
+    fn instances_whose_cell_has_dropped_later_fields_are_found_and_no_others() {
+        let template = |class: Option<&str>, image: &str| -> InstanceTemplateSpec {
+            serde_json::from_value(json!({ "spec": {
+                "runtime": {
+                    "class": class, "resources": { "instanceType": "t" },
+                    "sandbox": { "containers": [{ "name": "c", "image": image }] },
+                },
+                "networkInterfaces": [{ "network": { "name": "n" } }],
+            } }))
+            .unwrap()
+        };
+        let made_from = |template: &InstanceTemplateSpec| -> Instance {
+            let mut spec = json!(template.spec);
+            spec["location"] = json!({ "name": "dfw-1" });
+            spec["controller"] = json!({ "templateHash": "5b7c" });
+            serde_json::from_value(json!({ "metadata": { "name": "web-0" }, "spec": spec })).unwrap()
+        };
+        let asked = template(Some("fast"), "i:1");
+        for (what, instance, expected) in [
+            ("it has been dropped", made_from(&template(None, "i:1")), true),
+            ("it has it", made_from(&asked), false),
+            ("it is made anew anyway", made_from(&template(None, "i:0")), false),
+        ] {
+            assert_eq!(lacks_later_fields(&instance, &asked), expected, "{what}");
+        }
+        assert!(!lacks_later_fields(&made_from(&template(None, "i:1")), &template(None, "i:1")), "nothing to drop");
+        let said = completed(&["ns-1/web-0".to_owned()].into());
+        assert!(said.starts_with("1 Instance(s) run without fields") && said.ends_with(": ns-1/web-0\n"), "{said}");
+        assert_eq!(completed(&BTreeSet::new()), "");
     }
 
     #[test]

@@ -65,7 +65,12 @@ pub fn is_binding_of_companion(policy: Option<&str>, attached: bool, parents: Op
 /// Whether we made this Instance in a project: it says where it comes from, and a deployment owns it without control.
 pub fn is_projection(instance: &Instance) -> bool {
     let owned = |owner: &OwnerReference| owner.kind == "WorkloadDeployment" && owner.controller != Some(true);
-    instance.labels().contains_key(label::UPSTREAM_CLUSTER) && instance.owner_references().iter().any(owned)
+    is_copy(instance) && instance.owner_references().iter().any(owned)
+}
+
+/// Whether an Instance shows another one: it says of itself which project that belongs to.
+pub fn is_copy(instance: &Instance) -> bool {
+    instance.labels().contains_key(label::UPSTREAM_CLUSTER)
 }
 
 /// Whose an object is that cells make outside of themselves, as one cell sees it.

@@ -81,8 +81,13 @@ impl Cut {
 /// After how many writes a manager dies, in one place each, and never in the last. With `CUTS=all` that is after each
 /// single write; else after every fifth, beginning anywhere, so that runs take turns.
 pub fn budgets(most: u64) -> Vec<u64> {
+    budgets_by(most, 5)
+}
+
+/// The same with steps of another size.
+pub fn budgets_by(most: u64, step: u64) -> Vec<u64> {
     let all = std::env::var("CUTS").is_ok_and(|cuts| cuts == "all");
-    let (first, step) = if all { (1, 1) } else { (fastrand::u64(1..=5), 5) };
+    let (first, step) = if all { (1, 1) } else { (fastrand::u64(1..=step), usize::try_from(step).unwrap()) };
     (first..=most).step_by(step).chain([u64::MAX]).collect()
 }
 

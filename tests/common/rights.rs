@@ -105,15 +105,21 @@ pub const UNLOGGED: [(Role, &str); 4] = [
 ];
 
 /// Rights that are used seldom, and the test whose audit log shows it.
-pub const SELDOM: [(Role, &str, &str); 11] = [
+pub const SELDOM: [(Role, &str, &str); 17] = [
     (Role::Metrics, "authentication.k8s.io/tokenreviews create", METRICS),
     (Role::Metrics, "authorization.k8s.io/subjectaccessreviews create", METRICS),
+    (Role::Project, "compute.datumapis.com/workloads get", TAKEOVER),
     (Role::Project, "compute.datumapis.com/instances get", TAKEOVER),
     (Role::Project, "events.k8s.io/events create", TAKEOVER),
+    (Role::Cell, "compute.datumapis.com/workloaddeployments get", TAKEOVER),
+    (Role::Cell, "compute.datumapis.com/workloaddeployments patch", TAKEOVER),
     (Role::Project, "resourcemanager.miloapis.com/projects get", LEAVING),
     (Role::Project, "resourcemanager.miloapis.com/projects list", LEAVING),
     (Role::Project, "resourcemanager.miloapis.com/projects watch", LEAVING),
     (Role::Project, "authorization.k8s.io/subjectaccessreviews create", ADMISSION),
+    (Role::Project, "quota.miloapis.com/resourceclaims get", DEAD),
+    (Role::Project, "quota.miloapis.com/resourceclaims delete", DEAD),
+    (Role::CellOnHub, "/namespaces get", BY_HAND),
     (Role::Hub, "/namespaces delete", LEAVING),
     (Role::Hub, "/namespaces get", LEAVING),
     (
@@ -122,21 +128,21 @@ pub const SELDOM: [(Role, &str, &str); 11] = [
         "no_cell_writes_what_another_holds_and_management_hands_it_over",
     ),
 ];
-const TAKEOVER: &str = "what_the_go_operator_wrote_runs_on_and_follows";
 const METRICS: &str = "metrics_are_for_whom_the_api_server_allows_them";
+const TAKEOVER: &str = "a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_follows";
+const DEAD: &str = "a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting";
+const BY_HAND: &str = "an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is";
 const LEAVING: &str = "what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace";
 const ADMISSION: &str = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
 
 /// Rights of which no test's audit log is asked, and what they are for.
-pub const UNASKED: [(Role, &str, &str); 10] = [
+pub const UNASKED: [(Role, &str, &str); 8] = [
     (Role::Project, "/namespaces get", "to prove that one is gone"),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes get", "discovery.internalServiceDiscovery"),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes list", "discovery.internalServiceDiscovery"),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes watch", "discovery.internalServiceDiscovery"),
     (Role::Hub, "events.k8s.io/events create", "what is found on the hub and has no place in a project"),
     (Role::Hub, "work.karmada.io/resourcebindings patch", "what a claim of the Go operator's leaves on real Karmada"),
-    (Role::Cell, "compute.datumapis.com/workloaddeployments get", "a status of the Go operator's, before it passes"),
-    (Role::Cell, "compute.datumapis.com/workloaddeployments patch", "a finalizer of the Go operator's"),
     (Role::Cell, "events.k8s.io/events create", "a claim that is left behind"),
     (Role::Cell, "networking.datumapis.com/networkbindings delete", "a network that a template names no more"),
 ];

@@ -353,6 +353,7 @@ impl World {
                 namespace_labels: labels.clone(),
                 cell: CLUSTER.into(),
                 copy: copy.map(Shared::from),
+                hub: write_back::OnHub::Unread,
                 rival: write_back::Rival::Unread,
                 timing: Timing::default(),
             };

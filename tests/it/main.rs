@@ -20,6 +20,7 @@ mod disruption;
 mod drains;
 mod external_edits;
 mod federation;
+mod go_era;
 mod karmada_contract;
 mod karmada_upgrade;
 mod later_companions;

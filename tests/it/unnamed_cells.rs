@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Lent, Wish, alone},
-    binary, delete, eventually, get, list, ready, workload,
+    binary, condition, delete, eventually, get, list, ready, rights, workload,
 };
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -148,5 +148,53 @@ fn cells_without_names_leave_each_others_claims_alone() {
         .await;
         let ended = once(&ns, "delete", &[&all[..], &["web-p-dfw-2", "web-p-ord-2"]].concat());
         assert_eq!(calls(&mark), ended);
+    });
+}
+
+#[test]
+fn a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish { networks_and_quota: true, ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("dead").await;
+        let labels = |uid: &str, cluster: &str| {
+            json!({
+                "compute.datumapis.com/source-cluster": cluster, "compute.datumapis.com/instance-namespace": hub, UID: uid,
+            })
+        };
+        // One of a cell that the city has left and that is no member any more; one of a member, which may still run it.
+        let member = cell_uid(&world.ord).await;
+        apply(&world.project, claim(&ns, "instance-web-p-dfw-0", &labels("gone-for-good", "cell-former"))).await;
+        apply(&world.project, claim(&ns, "instance-held-p-dfw-0", &labels(&member, "cell-ord"))).await;
+        let mark = Audit::mark(&world.bed.project);
+        for name in ["web", "held"] {
+            apply(&world.project, workload(&ns, name, &["dfw"], 1)).await;
+        }
+        ready(&world, &ns, "web", 1).await;
+        eventually("it is told", || async {
+            let events = list(&world.project, "Event", &ns).await;
+            let told = events.iter().filter(|event| event.data["reason"] == "ClaimFreed").count();
+            if told == 1 { Ok(()) } else { Err(format!("{told} events")) }
+        })
+        .await;
+        let freed = get(&world.project, "ResourceClaim", &ns, "instance-web-p-dfw-0").await.unwrap();
+        assert_eq!(freed.labels()[UID], cell_uid(&world.dfw).await);
+        // The first attempt of each is refused, as the name is taken; from then on the claim is read.
+        let mut wanted = once(&ns, "create", &["web-p-dfw-0", "held-p-dfw-0"]);
+        wanted.extend(once(&ns, "delete", &["web-p-dfw-0"]));
+        *wanted.get_mut(&(ns.clone(), "instance-web-p-dfw-0".into(), "create".into())).unwrap() += 1;
+        eventually("the other waits, and says for whom", || async {
+            let shown = get(&world.project, "Instance", &ns, "held-p-dfw-0").await.ok_or("not shown")?;
+            let said = condition(&shown, "QuotaGranted");
+            let right = said["reason"] == "QuotaClaimHeld" && said["message"].to_string().contains("cell-ord");
+            if right { Ok(()) } else { Err(said.to_string()) }
+        })
+        .await;
+        let mut made = calls(&mark);
+        made.retain(|(namespace, ..), _| *namespace == ns);
+        // The claims that this test has made itself are patches.
+        assert_eq!(made, wanted, "each once");
+        rights::shown(&world, world.since(), "a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting");
+        delete(&world.project, "ResourceClaim", &ns, "instance-held-p-dfw-0").await;
+        ready(&world, &ns, "held", 1).await;
     });
 }

@@ -40,8 +40,12 @@ fn listed() -> BTreeSet<(String, String)> {
     let mut listed = BTreeSet::new();
     for row in section.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let (group, name) = match cells[1].strip_suffix(", of the core group") {
+            Some(name) => ("", name),
+            None => ("compute.datumapis.com", cells[1]),
+        };
         for verb in cells[2].split(", ") {
-            listed.insert((format!("compute.datumapis.com/{}", cells[1].trim_matches('`')), verb.to_owned()));
+            listed.insert((format!("{group}/{}", name.trim_matches('`')), verb.to_owned()));
         }
     }
     listed

@@ -137,9 +137,14 @@ pub struct Gate {
 impl Gate {
     /// A gate in front of `plane`. Leases pass without counting.
     pub async fn start(dir: &Path, plane: &ControlPlane, budget: &Arc<Budget>) -> Result<Self> {
+        Self::start_for(&User::Operator, dir, plane, budget).await
+    }
+
+    /// The same for another user.
+    pub async fn start_for(user: &User, dir: &Path, plane: &ControlPlane, budget: &Arc<Budget>) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
-        let kubeconfig = pki::kubeconfig(dir, &format!("gate-{}", plane.name()), port, &User::Operator)?;
+        let kubeconfig = pki::kubeconfig(dir, &format!("gate-{}", plane.name()), port, user)?;
         let (tls, client, budget) = (proxy::tls(dir)?, proxy::pass_through(plane).await?, budget.clone());
         let hold = Arc::new(Hold::default());
         let stops = hold.clone();
@@ -155,7 +160,7 @@ impl Gate {
         &self.hold
     }
 
-    /// The operator's way through it.
+    /// That user's way through it.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
     }

@@ -12,6 +12,7 @@ pub mod control_plane;
 pub mod dashboard;
 pub mod demo;
 pub mod gate;
+pub mod go_era;
 mod install;
 pub mod karmada;
 pub mod manifests;

@@ -112,7 +112,7 @@ impl Operator {
         let gate = format!("--feature-gates=NetworkingIntegration={}", bed.options().networks.is_some());
         // What is given explicitly comes last, and wins.
         let given = |flag: &str| args.iter().any(|arg| arg.starts_with(flag));
-        let mut all = vec![kubeconfig.as_str()];
+        let mut all: Vec<&str> = (!given("--kubeconfig")).then_some(kubeconfig.as_str()).into_iter().collect();
         // Every snapshot and plan in words costs time that nobody has who does not read them.
         all.extend((!bed.is_kept() && !given("--zap-log-level")).then_some("--zap-log-level=info"));
         all.extend((!given("--federation-kubeconfig")).then_some(hub.as_str()));

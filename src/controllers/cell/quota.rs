@@ -98,8 +98,9 @@ impl QuotaController {
     async fn ensure(&self, key: &QuotaKey, mut observed: Observed, backend: &Backend, now: Now) -> Result<Next, Error> {
         let namespace = observed.address.as_ref().map(|address| address.namespace.clone()).unwrap_or_default();
         let place = ObjectKey::new(&namespace, &names::resource_claim_name(&observed.instance.name_any()));
-        // While the watch works, it knows. While it does not, each look is a call of its own.
-        observed.watched = backend.claims.is_live();
+        // While the watch works, it knows, but for another's claim, which it does not show. Else each look is a call of its
+        // own: a read, and no attempt to make what is there.
+        observed.watched = backend.claims.is_live() && !quota::is_held_elsewhere(&observed.instance);
         let mut seen = if observed.watched {
             Ok(backend.claims.get(&place).map(Shared::from))
         } else {

@@ -2,9 +2,15 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Namespace;
+use kube::ResourceExt;
+
 use super::{caches::Caches, scope::Scope};
 use crate::{
-    api::{compute::Instance, meta::label},
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        meta::label,
+    },
     controllers::{Reconciler, carry_out, record},
     io::{
         Class, Error,
@@ -16,7 +22,7 @@ use crate::{
     metrics::Metrics,
     plan::{
         Cell, Hub, Next, Object, Plan, Shared, Step,
-        cell::write_back::{self, Observed, Rival, Signal},
+        cell::write_back::{self, Observed, OnHub, Rival, Signal},
     },
     timing::Timing,
 };
@@ -56,11 +62,16 @@ impl Reconciler for WriteBackController {
     ///    knows who it is.
     /// 2. Plan: the next write that brings the copy nearer to the Instance.
     /// 3. Write, behind the live reads that the plan demands.
+    ///    Where the cell does not say whose the Instance is, the hub is read, and it is planned once more.
     /// 4. Where a new copy finds another in its place, read that one, and decide who gives way.
     async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let Some(mut observed) = self.observe(key) else { return Ok(Next::Await) };
         let hub = &self.copies.hub;
-        let plan = decide(key, &observed, now);
+        let mut plan = decide(key, &observed, now);
+        if plan.signals.contains(&Signal::Asks) {
+            observed.hub = self.ask(&observed).await?;
+            plan = decide(key, &observed, now);
+        }
         let done = carry_out(&self.caches.plane, hub, &plan, &self.metrics).await;
         match done.map_err(Error::from) {
             // Nobody on the hub would own the copy: a deployment on its way out, or a hub that was built anew.
@@ -85,6 +96,19 @@ fn decide(key: &ObjectKey, observed: &Observed, now: Now) -> Plan<Step<Cell, Hub
 }
 
 impl WriteBackController {
+    /// Whose an Instance is, by the hub's own word.
+    async fn ask(&self, observed: &Observed) -> Result<OnHub, Error> {
+        let (hub, namespace) = (&self.copies.hub, &observed.object.namespace);
+        let found = hub.read_metadata(&Object::named::<Namespace>("", namespace)).await?;
+        let named = observed.instance.as_deref().and_then(|i| i.labels().get(label::WORKLOAD_DEPLOYMENT_NAME));
+        let deployment = match named {
+            Some(name) => hub.read_metadata(&Object::named::<WorkloadDeployment>(namespace, name)).await?,
+            None => None,
+        };
+        let labels = found.map(|namespace| namespace.labels.unwrap_or_default());
+        Ok(OnHub::Read { labels, deployment: deployment.and_then(|deployment| deployment.uid) })
+    }
+
     /// What is known of one Instance and its copy; nothing while any of it is unknown. A cache that has been filled
     /// enqueues every key again, and so does the cell's uid.
     fn observe(&self, key: &ObjectKey) -> Option<Observed> {
@@ -102,6 +126,7 @@ impl WriteBackController {
             namespace_labels: caches.labels_of(&key.namespace),
             cell: cell.clone(),
             copy: copies.get(key).map(Shared::from),
+            hub: OnHub::Unread,
             rival: Rival::Unread,
             timing: self.timing,
         })

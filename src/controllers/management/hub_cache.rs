@@ -27,6 +27,7 @@ use crate::{
         admission::sharing::InUse,
         management::{
             cluster::ClusterFacts,
+            dead_claim,
             facts::{self, BindingFacts, CompanionFacts, Phase},
             guard,
             migration::{self, Consumer},
@@ -88,7 +89,8 @@ impl HubCache {
                 city.into_iter().chain(migrating).chain([namespace_index(&key.namespace)]).collect()
             })),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
-                let asked = ownership::asking_cell(instance).is_some();
+                // What waits until a Cluster or a binding says more.
+                let asked = ownership::asking_cell(instance).is_some() || dead_claim::is_waiting(instance);
                 let owner = ownership::controller_of(instance).filter(|_| asked);
                 let of_owner = owner.map(|owner| Index::AskedOf(key.namespace.to_string(), owner.name.clone()));
                 let asks = of_owner.into_iter().chain(asked.then_some(Index::Asked));
@@ -142,6 +144,14 @@ impl HubCache {
         let binding = self.binding_of(&namespace, &owner.name).filter(|binding| !binding.terminating)?;
         let [cluster] = &binding.clusters[..] else { return None };
         self.clusters.get(&ObjectKey::new("", cluster))?.cell.clone()
+    }
+
+    /// Uids of the cells that are members; absent while they are not known, or where one has none.
+    pub(super) fn members(&self) -> Option<BTreeSet<String>> {
+        let names = self.clusters.keys();
+        let known = self.knows_karmada() && !self.clusters.has_unreadable("");
+        let cells = names.iter().map(|name| self.clusters.get(name)?.cell.clone());
+        if known { cells.collect() } else { None }
     }
 
     /// Whether everything is known that federation reads of the hub.

@@ -9,13 +9,14 @@ use super::{
     queues::InstanceKey, registry::ProjectRegistry, triggers::Triggers,
 };
 use crate::{
-    api::{compute::Instance, names},
+    api::{compute::Instance, names, neighbours::ResourceClaim},
     controllers::{End, Reconciler, carry_out, record, send},
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Hub, Next, Plan, Project, Shared, Step,
         management::{
+            dead_claim,
             projection::{self, Misplaced, Observed, Origin, Quarantine},
             quarantine::Report,
         },
@@ -59,14 +60,41 @@ impl Reconciler for Projector {
         for misplaced in &plan.signals {
             next = next.or_sooner(self.quarantine(&misplaced.instance, misplaced.why, now).await?);
         }
-        match self.write(&project, &observed, &plan).await? {
-            Some(refused) => Ok(next.or_sooner(self.quarantine(&refused.instance, refused.why, now).await?)),
-            None => Ok(next),
+        if let Some(refused) = self.write(&project, &observed, &plan).await? {
+            next = next.or_sooner(self.quarantine(&refused.instance, refused.why, now).await?);
         }
+        self.free_claim(key, &project, observed, now).await?;
+        Ok(next)
     }
 }
 
 impl Projector {
+    /// Frees the claim of a cell that is gone, where the Instance shown here waits for it. It is read only while it does.
+    async fn free_claim(
+        &self,
+        key: &InstanceKey,
+        project: &ProjectCache,
+        observed: Observed,
+        now: Now,
+    ) -> Result<(), Error> {
+        let Some(source) = observed.source.filter(|source| dead_claim::is_waiting(source)) else { return Ok(()) };
+        let name = names::resource_claim_name(&observed.name);
+        let claim = project.plane.read::<ResourceClaim>(&observed.namespace, &name).await?;
+        let observed = dead_claim::Observed {
+            source,
+            deployment: observed.deployment,
+            bound: observed.bound,
+            members: self.hub.members(),
+            claim: claim.map(Shared::from),
+        };
+        let plan = dead_claim::plan(&observed, now.time);
+        record(Self::NAME, key, &observed, now, &plan);
+        for write in &plan.steps {
+            send(&project.plane, write, &self.metrics).await?;
+        }
+        Ok(())
+    }
+
     /// A hub Instance that names no project of ours.
     async fn unresolved(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let Some(instance) = self.hub.instances.get(key) else { return Ok(Next::Await) };

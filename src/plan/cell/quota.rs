@@ -158,7 +158,8 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         Claim::Present(claim) if is_anothers(cell, claim, instance) => {
             let by = cell.describe_other(claim);
             next = Next::After(poll(instance, now));
-            steps.extend(reported(pending(format!("ResourceClaim {name} is still held by {by}"))));
+            let held = format!("ResourceClaim {name} is still held by {by}");
+            steps.extend(reported(unknown(Reason::QuotaClaimHeld, held)));
         }
         Claim::Present(claim) if claim.metadata.deletion_timestamp.is_some() => {
             steps.extend(reported(pending(format!("ResourceClaim {name} is being replaced"))));
@@ -218,6 +219,12 @@ fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {
 fn is_pending(instance: &Instance) -> bool {
     let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     find(conditions, condition::QUOTA_GRANTED).is_some_and(|c| c.reason == Reason::PendingEvaluation)
+}
+
+/// Whether the Instance says that another has the claim that it is to have.
+pub fn is_held_elsewhere(instance: &Instance) -> bool {
+    let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    find(conditions, condition::QUOTA_GRANTED).is_some_and(|c| c.reason == Reason::QuotaClaimHeld)
 }
 
 fn unknown(reason: Reason, message: String) -> Verdict {

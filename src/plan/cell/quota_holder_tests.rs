@@ -35,7 +35,8 @@ fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance
         let of = || labelled(cluster, uid, namespace);
         let decision = decide(&living, of(), 1);
         let (reason, calls) = reported(&decision);
-        assert_eq!((reason.as_str(), &calls), ("Unknown PendingEvaluation", &vec![]), "{name}: nothing is touched");
+        let wanted = if held { "Unknown PendingEvaluation" } else { "Unknown QuotaClaimHeld" };
+        assert_eq!((reason.as_str(), &calls), (wanted, &vec![]), "{name}: nothing is touched");
         let polls = decision.next == Next::After(Duration::from_secs(1));
         assert_eq!(!polls, held, "{name}: no watch of ours shows the release of another's");
         let wanted = if given_up { release } else { "patch Instance" };
@@ -75,7 +76,7 @@ fn a_claim_of_gos_that_was_there_before_the_instance_is_that_of_the_former_cell(
             }
         };
         let decision = decide(&instance(made), of(at(0)), older_by + 1);
-        let wanted = if ours { "True QuotaAvailable" } else { "Unknown PendingEvaluation" };
+        let wanted = if ours { "True QuotaAvailable" } else { "Unknown QuotaClaimHeld" };
         assert_eq!(reported(&decision), (wanted.to_owned(), vec![]), "{name}");
         assert!(ours || decision.next != Next::Await, "{name}: it is looked at again");
         let leaving = instance(|i| {

@@ -13,10 +13,13 @@ use serde_json::json;
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
-        meta::{GROUP, VERSION, annotation, label, manager},
+        meta::{GROUP, VERSION, annotation, condition, label, manager},
+        names::HubNamespace,
+        reason::Reason,
     },
     plan::{
         Cell, Hub, Next, Object, Plan, Shared, Step, Write,
+        condition::{Verdict, find},
         instance_copy::{self, Copy},
         ownership::{self, Holder},
     },
@@ -34,6 +37,9 @@ pub(in crate::plan) const DEMANDED: [&str; 7] = [
     label::PLACEMENT_NAME,
 ];
 
+/// What a hub namespace says of the project that it mirrors a namespace of.
+const PROJECT: [&str; 2] = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE];
+
 /// Everything that is known about one Instance and its copy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
@@ -49,10 +55,28 @@ pub struct Observed {
     pub cell: String,
     /// The copy, when this cell wrote it.
     pub copy: Option<Shared<Instance>>,
+    /// What a live read of the hub has found of its project and its owner, where the cell does not say.
+    #[serde(default)]
+    pub hub: OnHub,
     /// Whether another copy is where a new one is to be.
     pub rival: Rival,
     /// How long to wait for what.
     pub timing: Timing,
+}
+
+/// Who an Instance is for the hub, by the hub's own word.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub enum OnHub {
+    /// Nobody has looked.
+    #[default]
+    Unread,
+    /// A live read has just found this.
+    Read {
+        /// Labels of the hub namespace; absent when there is none.
+        labels: Option<BTreeMap<String, String>>,
+        /// Uid of the deployment that the Instance names; absent when there is none.
+        deployment: Option<String>,
+    },
 }
 
 /// Another copy in the place of one that is to be made.
@@ -71,21 +95,34 @@ pub enum Rival {
 pub enum Signal {
     /// The writes make a new copy. When they find another in its place, that is to be read, and judged by one more look.
     Creates,
+    /// The cell does not say whose the Instance is: its namespace and its deployment on the hub are to be read.
+    Asks,
 }
 
-/// Decides the writes for one Instance's copy; nothing of it depends on the time.
-pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> {
+/// Decides the writes for one Instance's copy.
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal> {
     let object = &observed.object;
     let copy = observed.copy.as_deref();
-    let Some(desired) = desired(observed) else {
+    let Some(instance) = observed.instance.as_deref() else {
         // Only an Instance that is gone takes its copy along; one that cannot be judged keeps what it has.
-        let leftover = copy.filter(|_| observed.instance.is_none());
-        let Some(delete) = leftover.and_then(Write::delete) else {
-            return Plan::nothing();
-        };
+        let Some(delete) = copy.and_then(Write::delete) else { return Plan::nothing() };
         let confirm = Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name));
         return Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)]);
     };
+    let desired = match desired(observed, instance) {
+        Ok(desired) => desired,
+        Err(lack) => return waits(observed, instance, lack, now),
+    };
+    let plan = write(observed, &desired);
+    // It is written back, or about to be: nothing is in its way any more.
+    let quiet = is_said(instance).then(|| Write::status(manager::WRITE_BACK, &json!({ "conditions": [] }), instance));
+    let steps = quiet.flatten().map(Step::Local).into_iter().chain(plan.steps).collect();
+    Plan { steps, ..plan }
+}
+
+/// The writes for a copy of which all is known that it is to say.
+fn write(observed: &Observed, desired: &Desired<'_>) -> Plan<Step<Cell, Hub>, Signal> {
+    let (object, copy) = (&observed.object, observed.copy.as_deref());
     let Some(write) = instance_copy::ensure(&desired.copy, copy) else { return Plan::nothing() };
     if copy.is_some() {
         return Plan::writes(vec![Step::Remote(write)]);
@@ -95,7 +132,7 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Hub>, Signal> 
         Rival::Unread => {}
         Rival::Absent => return Plan::until(Vec::new(), Next::After(recreate)),
         Rival::Present(other) => {
-            return match contest(observed, &desired, other) {
+            return match contest(observed, desired, other) {
                 Some(write) => Plan::until(vec![Step::Remote(write)], Next::After(recreate)),
                 // What is handed over to us is brought by the watch of our own.
                 None => Plan::until(Vec::new(), Next::After(contested)),
@@ -138,29 +175,85 @@ struct Desired<'a> {
     hub_uid: String,
 }
 
-/// The copy to have; `None` while something it must say is not known, or nobody on the hub would own it.
-fn desired(observed: &Observed) -> Option<Desired<'_>> {
-    let (instance, deployment) = (observed.instance.as_deref()?, observed.deployment.as_deref()?);
-    if DEMANDED.iter().any(|key| instance.labels().get(*key).is_none_or(String::is_empty)) {
-        return None; // the deployment's controller puts them back, and their event enqueues the Instance again
+/// What keeps an Instance from being written back.
+enum Lack {
+    /// Nothing that anybody needs to be told.
+    Nothing,
+    /// The cell does not say it, and the hub has not been asked.
+    Unread,
+    /// This, in words.
+    Said(String),
+}
+
+/// Whether the Instance says that it is not written back.
+fn is_said(instance: &Instance) -> bool {
+    let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    find(conditions, condition::WRITTEN_BACK).is_some()
+}
+
+/// Says on the Instance why it is not on the hub, and looks again before long: nothing of the hub's is watched here.
+fn waits(observed: &Observed, instance: &Instance, lack: Lack, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal> {
+    match lack {
+        Lack::Nothing => Plan::nothing(),
+        Lack::Unread => Plan::nothing().with([Signal::Asks]),
+        Lack::Said(why) => {
+            let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+            let verdict = Verdict::no(Reason::NotWrittenBack, why);
+            let said = verdict.into_condition(old, condition::WRITTEN_BACK, instance.metadata.generation, now);
+            let write = Write::status(manager::WRITE_BACK, &json!({ "conditions": [said] }), instance);
+            let next = Next::After(observed.timing.write_back_contested);
+            Plan::until(write.map(Step::Local).into_iter().collect(), next)
+        }
     }
-    let upstream = |key: &'static str| {
-        observed.namespace_labels.get(key).filter(|value| !value.is_empty()).map(|value| (key, value.clone()))
-    };
-    let hub_uid = deployment.annotations().get(annotation::TEMPLATE_UID)?.clone();
-    let labels = BTreeMap::from([
-        upstream(label::UPSTREAM_CLUSTER)?,
-        upstream(label::UPSTREAM_NAMESPACE)?,
-        (label::CELL_UID, observed.cell.clone()),
-    ]);
+}
+
+/// The copy to have; else what it lacks. Whose it is, and which deployment owns it, the hub decides. Karmada brings both to
+/// the cell, as labels of the namespace and as an annotation of the deployment; where it has not, the hub is asked.
+fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired<'a>, Lack> {
+    let namespace = &observed.object.namespace;
+    // A copy or a projection, where a cell is also a hub or a project.
+    if HubNamespace::parse(namespace).is_none() || ownership::is_copy(instance) {
+        return Err(Lack::Nothing);
+    }
+    let deployment = observed.deployment.as_deref();
+    let is_leaving = instance.metadata.deletion_timestamp.is_some();
+    let lack = |why: String| if is_leaving || observed.copy.is_some() { Lack::Nothing } else { Lack::Said(why) };
+    if let Some(key) = DEMANDED.iter().find(|key| instance.labels().get(**key).is_none_or(String::is_empty)) {
+        // The deployment's controller puts them back, and their event enqueues the Instance again.
+        let own = "the Instance has no label";
+        return Err(if deployment.is_some() { Lack::Nothing } else { lack(format!("{own} {key}")) });
+    }
+    let name = &instance.labels()[label::WORKLOAD_DEPLOYMENT_NAME];
+    let brought = deployment.and_then(|deployment| deployment.annotations().get(annotation::TEMPLATE_UID));
+    let copied = observed.copy.as_deref();
+    let once = copied.and_then(ownership::controller_of).filter(|owner| owner.name == *name).map(|owner| &owner.uid);
+    let given = |labels: &BTreeMap<String, String>, key| labels.get(key).filter(|value| !value.is_empty()).cloned();
+    let on_cell = |key| given(&observed.namespace_labels, key).or_else(|| given(copied?.labels(), key));
+    let (mut identity, mut hub_uid) = (PROJECT.map(on_cell), brought.or(once).cloned());
+    if identity.contains(&None) || hub_uid.is_none() {
+        match &observed.hub {
+            OnHub::Unread if is_leaving || copied.is_some() => return Err(Lack::Nothing),
+            OnHub::Unread => return Err(Lack::Unread),
+            OnHub::Read { labels: None, .. } => return Err(lack(format!("the hub has no namespace {namespace}"))),
+            OnHub::Read { labels: Some(labels), deployment } => {
+                if let Some(key) = PROJECT.into_iter().find(|key| given(labels, key).is_none()) {
+                    return Err(lack(format!("the hub namespace {namespace} has no label {key}")));
+                }
+                identity = PROJECT.map(|key| given(labels, key));
+                hub_uid = hub_uid.or_else(|| deployment.clone());
+            }
+        }
+    }
+    let absent = || lack(format!("the hub has no WorkloadDeployment {namespace}/{name}, which is to own it"));
+    let hub_uid = hub_uid.ok_or_else(absent)?;
+    let mut labels: BTreeMap<&'static str, String> = BTreeMap::from([(label::CELL_UID, observed.cell.clone())]);
+    labels.extend(PROJECT.into_iter().zip(identity).filter_map(|(key, value)| Some((key, value?))));
     let owner = json!([{
         "apiVersion": format!("{GROUP}/{VERSION}"), "kind": "WorkloadDeployment",
-        "name": deployment.name_any(), "uid": hub_uid, "controller": true, "blockOwnerDeletion": true,
+        "name": name, "uid": hub_uid, "controller": true, "blockOwnerDeletion": true,
     }]);
-    debug_assert!(ownership::is_controlled_by(instance, deployment));
-    let copy =
-        Copy { source: instance, namespace: &observed.object.namespace, labels, owner, manager: manager::WRITE_BACK };
-    Some(Desired { copy, deployment: deployment.name_any(), hub_uid })
+    let copy = Copy { source: instance, namespace, labels, owner, manager: manager::WRITE_BACK };
+    Ok(Desired { copy, deployment: name.clone(), hub_uid })
 }
 
 #[cfg(test)]

@@ -2,15 +2,17 @@ use super::*;
 use crate::plan::{Op, recorded::recorded};
 use serde_json::Value;
 
+const NS: &str = "ns-0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b11";
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
     let mut labels: BTreeMap<&str, &str> = DEMANDED.iter().map(|key| (*key, "x")).collect();
+    labels.insert(label::WORKLOAD_DEPLOYMENT_NAME, "wd");
     labels.insert("app", "web");
     let mut object = json!({
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
         "metadata": {
-            "name": "wd-0", "namespace": "ns-1", "uid": "i", "resourceVersion": "5", "labels": labels,
+            "name": "wd-0", "namespace": NS, "uid": "i", "resourceVersion": "5", "labels": labels,
             "creationTimestamp": "2026-01-01T00:00:10Z",
             "ownerReferences": [{ "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "name": "wd", "uid": "d1", "controller": true }],
         },
@@ -23,7 +25,7 @@ fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
 fn deployment() -> WorkloadDeployment {
     serde_json::from_value(json!({
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
-        "metadata": { "name": "wd", "namespace": "ns-1", "uid": "d1", "annotations": { "resourcetemplate.karmada.io/uid": "h1" } },
+        "metadata": { "name": "wd", "namespace": NS, "uid": "d1", "annotations": { "resourcetemplate.karmada.io/uid": "h1" } },
         "spec": {
             "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "DFW",
             "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
@@ -38,23 +40,31 @@ struct Seen {
     deployment: Option<WorkloadDeployment>,
     labels: BTreeMap<String, String>,
     copy: Option<Instance>,
+    hub: OnHub,
 }
 
 impl Seen {
     fn new() -> Self {
         let labels = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "default")];
         let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
-        Self { instance: Some(instance(|_| ())), deployment: Some(deployment()), labels, copy: None }
+        Self {
+            instance: Some(instance(|_| ())),
+            deployment: Some(deployment()),
+            labels,
+            copy: None,
+            hub: OnHub::Unread,
+        }
     }
 
     fn with<T>(&self, act: impl FnOnce(&Observed) -> T) -> T {
         act(&Observed {
-            object: Object::named::<Instance>("ns-1", "wd-0"),
+            object: Object::named::<Instance>(NS, "wd-0"),
             instance: self.instance.clone().map(Shared::from),
             deployment: self.deployment.clone().map(Shared::from),
             namespace_labels: self.labels.clone(),
             cell: "cell-a".into(),
             copy: self.copy.clone().map(Shared::from),
+            hub: self.hub.clone(),
             rival: Rival::Unread,
             timing: Timing::default(),
         })
@@ -96,25 +106,98 @@ fn a_copy_is_made_only_where_its_owner_is_and_nothing_else_stands() {
 }
 
 #[test]
-fn what_cannot_be_said_in_full_is_not_said() {
+fn what_the_cell_does_not_say_the_hub_is_asked_for_and_what_nobody_says_is_told() {
     type Edit = fn(&mut Seen);
-    let cases: [(&str, Edit); 5] = [
-        ("a label is missing", |s| {
-            s.instance = Some(instance(|o| o["metadata"]["labels"][label::CITY_CODE] = json!("")));
-        }),
-        ("no project", |s| drop(s.labels.remove(label::UPSTREAM_CLUSTER))),
-        ("no namespace", |s| drop(s.labels.insert(label::UPSTREAM_NAMESPACE.into(), String::new()))),
-        ("no deployment", |s| s.deployment = None),
-        ("not from the hub", |s| s.deployment.as_mut().unwrap().metadata.annotations = None),
+    let on_hub = |labels: Option<&[(&str, &str)]>, deployment: Option<&str>| OnHub::Read {
+        labels: labels.map(|labels| labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()),
+        deployment: deployment.map(str::to_owned),
+    };
+    let labels = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "default")];
+    let cases: [(&str, Edit, OnHub, Option<&str>); 7] = [
+        ("an Instance made by hand", |s| s.deployment = None, on_hub(Some(&labels), Some("h1")), None),
+        ("labels that have not arrived", |s| s.labels.clear(), on_hub(Some(&labels), Some("h2")), None),
+        (
+            "not from the hub",
+            |s| s.deployment.as_mut().unwrap().metadata.annotations = None,
+            on_hub(Some(&labels), Some("h1")),
+            None,
+        ),
+        ("no owner", |s| s.deployment = None, on_hub(Some(&labels), None), Some("no WorkloadDeployment")),
+        ("no namespace", |s| s.deployment = None, on_hub(None, None), Some("no namespace")),
+        ("no project", |s| s.labels.clear(), on_hub(Some(&labels[1..]), Some("h1")), Some(label::UPSTREAM_CLUSTER)),
+        (
+            "no place in the project",
+            |s| drop(s.labels.insert(label::UPSTREAM_NAMESPACE.into(), String::new())),
+            on_hub(Some(&labels[..1]), Some("h1")),
+            Some(label::UPSTREAM_NAMESPACE),
+        ),
     ];
-    for (name, edit) in cases {
+    for (name, edit, hub, lack) in cases {
         let mut seen = Seen::new();
         let copy = seen.written();
         edit(&mut seen);
-        assert!(seen.steps().is_empty(), "{name}");
+        let asked = seen.with(|observed| plan(observed, NOW));
+        assert!(asked.steps.is_empty() && asked.signals == [Signal::Asks], "{name}: {asked:?}");
+        seen.hub = hub;
+        let decided = seen.with(|observed| plan(observed, NOW));
+        match (lack, &decided.steps[..]) {
+            (None, [.., Step::Remote(write)]) => {
+                let Op::Apply { body, .. } = &write.op else { panic!("{name}: {write:?}") };
+                assert_eq!(body["metadata"]["labels"][label::UPSTREAM_CLUSTER], "cluster-shop", "{name}");
+                assert_eq!(
+                    body["metadata"]["ownerReferences"][0]["uid"], "h1",
+                    "{name}: what Karmada brought comes first"
+                );
+            }
+            (Some(lack), [Step::Local(write)]) => {
+                let Op::Apply { body, status: true, .. } = &write.op else { panic!("{name}: {write:?}") };
+                let said = &body["status"]["conditions"][0];
+                assert_eq!((&said["type"], &said["reason"]), (&json!("WrittenBack"), &json!("NotWrittenBack")));
+                assert!(said["message"].as_str().unwrap().contains(lack), "{name}: {said}");
+                assert_eq!(decided.next, Next::After(Timing::default().write_back_contested), "{name}");
+            }
+            other => panic!("{name}: {other:?}"),
+        }
+        seen.hub = OnHub::Unread;
         seen.copy = Some(copy);
-        assert!(seen.steps().is_empty(), "{name}: and what was said stays");
+        let stands = seen.with(|observed| plan(observed, NOW));
+        assert!(stands.steps.is_empty() && stands.signals.is_empty(), "{name}: what was said stays, {stands:?}");
     }
+}
+
+#[test]
+fn what_is_no_instance_of_a_cell_and_what_others_mend_or_take_away_is_left_alone() {
+    type Edit = fn(&mut Seen);
+    let cases: [(&str, Edit); 4] = [
+        ("a label that the deployment's controller puts back", |s| {
+            s.instance = Some(instance(|o| o["metadata"]["labels"][label::CITY_CODE] = json!("")));
+        }),
+        ("a projection", |s| {
+            s.instance = Some(instance(|o| o["metadata"]["labels"][label::UPSTREAM_CLUSTER] = json!("cluster-shop")));
+        }),
+        ("on its way out", |s| {
+            s.deployment = None;
+            s.instance = Some(instance(|o| o["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z")));
+        }),
+        ("on its way out, without a label", |s| {
+            s.deployment = None;
+            s.instance = Some(instance(|o| {
+                o["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                o["metadata"]["labels"][label::CITY_CODE] = json!("");
+            }));
+        }),
+    ];
+    for (name, edit) in cases {
+        let mut seen = Seen::new();
+        edit(&mut seen);
+        let decided = seen.with(|observed| plan(observed, NOW));
+        assert!(decided.steps.is_empty() && decided.signals.is_empty(), "{name}: {decided:?}");
+    }
+    let mut bare = Seen::new();
+    bare.deployment = None;
+    bare.instance = Some(instance(|o| o["metadata"]["labels"][label::CITY_CODE] = json!("")));
+    let said = bare.with(|observed| format!("{:?}", plan(observed, NOW).steps));
+    assert!(said.contains(label::CITY_CODE), "nobody puts it back, and it is named: {said}");
 }
 
 #[test]

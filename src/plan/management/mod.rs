@@ -6,6 +6,7 @@ mod budget;
 pub mod city;
 pub mod cluster;
 pub mod companion;
+pub mod dead_claim;
 mod delivery;
 pub mod diagnosis;
 pub mod engagement;

@@ -1,6 +1,7 @@
 //! Cells in full, on real API servers: networks and quota, each reason of theirs appearing and disappearing.
 //! On the shared bed; each test has namespaces, and where it needs them a city and a project, of its own.
 
+mod by_hand;
 mod networks;
 mod quota;
 

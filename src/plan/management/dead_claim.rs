@@ -1,0 +1,153 @@
+//! The quota claim of a cell that is no member any more, which its successor waits for.
+//!
+//! A cell gives its claims up itself, and nobody else may while it could still run what they pay for. One that is gone for
+//! good cannot, and the claim that the city's new cell is to make has the same name. Management alone sees both: which
+//! cell has the deployment now, by Karmada's binding, and that no Cluster is the one that made the claim.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        meta::{condition, label},
+        neighbours::ResourceClaim,
+        reason::Reason,
+    },
+    plan::{
+        Plan, Project, Shared, Write,
+        condition::find,
+        event::{self, Note, Severity},
+        ownership,
+    },
+};
+
+/// Everything that is known of a claim that keeps an Instance waiting.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Observed {
+    /// The hub's copy of the Instance that waits.
+    pub source: Shared<Instance>,
+    /// The project's deployment of it, which is told.
+    pub deployment: Option<Shared<WorkloadDeployment>>,
+    /// Uid of the cell that Karmada has bound the deployment to; absent while it is not known.
+    pub bound: Option<String>,
+    /// Uids of all Clusters of the hub; absent where one has none.
+    pub members: Option<BTreeSet<String>>,
+    /// The claim, as a live read has just found it.
+    pub claim: Option<Shared<ResourceClaim>>,
+}
+
+/// Whether the cell says of an Instance that another's claim is in its way.
+pub fn is_waiting(source: &Instance) -> bool {
+    let conditions = source.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    find(conditions, condition::QUOTA_GRANTED).is_some_and(|said| said.reason == Reason::QuotaClaimHeld)
+}
+
+/// Deletes the claim, when it is proved that nobody can give it up any more: the Instance that waits is of the cell that the
+/// deployment is bound to, and the claim of one that no Cluster is.
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
+    let Observed { source, deployment, bound, members, claim } = observed;
+    let (Some(claim), Some(bound), Some(members)) = (claim, bound, members) else { return Plan::nothing() };
+    let is_for_it = claim.labels().get(label::INSTANCE_NAMESPACE) == source.namespace().as_ref();
+    let waits = is_waiting(source) && ownership::cell_of(&**source) == Some(bound) && members.contains(bound);
+    let Some(former) = ownership::cell_of(&**claim).filter(|_| waits && is_for_it) else { return Plan::nothing() };
+    if members.contains(former) {
+        return Plan::nothing();
+    }
+    let Some(delete) = Write::delete(&**claim) else { return Plan::nothing() };
+    let text = format!(
+        "ResourceClaim {} was held by the cell with the uid {former}, which no Cluster is any more, and was deleted: the \
+         cell that runs Instance {} now makes its own",
+        claim.name_any(),
+        source.name_any()
+    );
+    let note = Note { severity: Severity::Normal, reason: Reason::ClaimFreed, action: "FreeingClaim", text: &text };
+    let told = deployment.as_deref().map(|deployment| event::on(deployment, "instance-projector", &note, now));
+    Plan::writes(vec![match told {
+        Some(told) => delete.telling(told),
+        None => delete,
+    }])
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::plan::Op;
+
+    fn observed(edit: impl FnOnce(&mut Value, &mut Value)) -> Observed {
+        let mut source = json!({
+            "metadata": { "name": "web-0", "namespace": "ns-1", "uid": "i", "labels": { label::CELL_UID: "new" } },
+            "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] },
+            "status": { "conditions": [{
+                "type": "QuotaGranted", "status": "Unknown", "reason": "QuotaClaimHeld", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }] },
+        });
+        let mut claim = json!({
+            "metadata": {
+                "name": "instance-web-0", "namespace": "shop", "uid": "c", "resourceVersion": "7",
+                "labels": { label::CELL_UID: "old", label::INSTANCE_NAMESPACE: "ns-1" },
+            },
+            "spec": { "consumerRef": { "kind": "Project", "name": "x" }, "requests": [] },
+        });
+        edit(&mut source, &mut claim);
+        Observed {
+            source: Shared::from(serde_json::from_value::<Instance>(source).unwrap()),
+            deployment: None,
+            bound: Some("new".into()),
+            members: Some(["new".to_owned(), "third".to_owned()].into()),
+            claim: Some(Shared::from(serde_json::from_value::<ResourceClaim>(claim).unwrap())),
+        }
+    }
+
+    fn frees(observed: &Observed) -> bool {
+        let steps = plan(observed, Timestamp::UNIX_EPOCH).steps;
+        for write in &steps {
+            let exact =
+                matches!(&write.op, Op::Delete { uid, resource_version } if uid == "c" && resource_version == "7");
+            assert!(exact, "exactly the one that was judged: {write:?}");
+        }
+        !steps.is_empty()
+    }
+
+    #[test]
+    fn only_the_claim_of_a_cell_that_is_provably_gone_is_freed() {
+        type Edit = fn(&mut Value, &mut Value);
+        assert!(frees(&observed(|_, _| ())));
+        let cases: [(&str, Edit); 6] = [
+            ("nobody waits", |source, _| source["status"]["conditions"][0]["reason"] = json!("PendingEvaluation")),
+            ("who waits is not the cell it is bound to", |source, _| {
+                source["metadata"]["labels"][label::CELL_UID] = json!("third");
+            }),
+            ("the holder is a member", |_, claim| claim["metadata"]["labels"][label::CELL_UID] = json!("third")),
+            ("the waiting cell's own", |_, claim| claim["metadata"]["labels"][label::CELL_UID] = json!("new")),
+            ("the Go operator's, of whom nobody knows", |_, claim| {
+                claim["metadata"]["labels"][label::CELL_UID] = Value::Null;
+            }),
+            ("for another namespace", |_, claim| {
+                claim["metadata"]["labels"][label::INSTANCE_NAMESPACE] = json!("ns-2");
+            }),
+        ];
+        for (what, edit) in cases {
+            let edit = |source: &mut Value, claim: &mut Value| {
+                edit(source, claim);
+                claim["metadata"]["labels"].as_object_mut().unwrap().retain(|_, value| !value.is_null());
+            };
+            assert!(!frees(&observed(edit)), "{what}");
+        }
+        let unknown = |edit: fn(&mut Observed)| {
+            let mut observed = observed(|_, _| ());
+            edit(&mut observed);
+            frees(&observed)
+        };
+        assert!(!unknown(|o| o.members = None), "a Cluster without an id may be anybody");
+        assert!(!unknown(|o| o.bound = None), "where it is bound is not known");
+        assert!(!unknown(|o| o.claim = None), "it is gone");
+        assert!(!unknown(|o| o.members = Some(["third".to_owned()].into())), "whoever waits is a member itself");
+    }
+}

@@ -1,0 +1,70 @@
+//! Instances that no deployment of the cell has made.
+
+use super::*;
+use crate::common::rights;
+
+/// An Instance with every label that says whose it is but those of the hub.
+fn by_hand(hub: &str) -> Value {
+    let key = |name: &str| format!("compute.datumapis.com/{name}");
+    let mut labels = serde_json::Map::new();
+    for (name, value) in [
+        ("workload-uid", "w"),
+        ("workload-deployment-uid", "d"),
+        ("workload-deployment-name", "wd"),
+        ("workload-name", "web"),
+        ("instance-index", "0"),
+        ("city-code", "dfw"),
+        ("placement-name", "p"),
+    ] {
+        labels.insert(key(name), json!(value));
+    }
+    json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+        "metadata": { "name": "by-hand", "namespace": hub, "labels": labels },
+        "spec": template("docker.io/library/nginx:1")["spec"],
+    })
+}
+
+#[test]
+fn an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is() {
+    RUNTIME.block_on(async {
+        let cell = "timing:\n  writeBackContestedSeconds: 1\n".to_owned();
+        let world = alone(Wish { cell, ..Wish::default() }).await;
+        // A namespace of a project with two labels, as its first WorkloadDeployment has them made.
+        let (ns, hub) = world.namespace("by-hand").await;
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } });
+        for client in [&world.hub, &world.dfw] {
+            apply(client, namespace.clone()).await;
+        }
+        apply(&world.dfw, by_hand(&hub)).await;
+        let why = async |expected: &str| {
+            eventually(&format!("it says {expected}"), || async {
+                let instance = get(&world.dfw, "Instance", &hub, "by-hand").await.ok_or("gone")?;
+                let said = condition(&instance, "WrittenBack");
+                let right = said["status"] == "False" && said["message"].to_string().contains(expected);
+                if right { Ok(()) } else { Err(said.to_string()) }
+            })
+            .await;
+        };
+        why("has no label meta.datumapis.com/upstream-cluster-name").await;
+        let labels = json!({ "metadata": { "labels": {
+            "meta.datumapis.com/upstream-cluster-name": "cluster-single", "meta.datumapis.com/upstream-namespace": ns,
+        } } });
+        merge(&world.hub, "Namespace", "", &hub, labels).await;
+        why("has no WorkloadDeployment").await;
+        assert!(get(&world.hub, "Instance", &hub, "by-hand").await.is_none(), "nobody would own it");
+        let owner = apply(&world.hub, crate::common::deployment(&hub, "wd", "dfw")).await;
+        eventually("it is written back, and says no more of it", || async {
+            let copy = get(&world.hub, "Instance", &hub, "by-hand").await.ok_or("not yet")?;
+            assert_eq!(copy.labels()["meta.datumapis.com/upstream-cluster-name"], "cluster-single");
+            assert_eq!(copy.owner_references()[0].uid, owner.uid().unwrap());
+            let instance = get(&world.dfw, "Instance", &hub, "by-hand").await.ok_or("gone")?;
+            let left = [condition(&instance, "WrittenBack"), condition(&copy, "WrittenBack")];
+            if left.iter().all(Value::is_null) { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        rights::shown(&world, world.since(), "an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is");
+        delete(&world.hub, "WorkloadDeployment", &hub, "wd").await;
+        delete(&world.dfw, "Instance", &hub, "by-hand").await;
+    });
+}
