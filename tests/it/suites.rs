@@ -27,7 +27,7 @@ fn every_suite_passes_on_the_testbed() {
         let world = alone(Wish { provider: false, ..Wish::default() }).await;
         if let Some(program) = testbed::chainsaw::find() {
             assert!(
-                testbed::chainsaw::run(program, &world.bed, &world.operators, &[]).await.unwrap(),
+                testbed::chainsaw::run(program, &world.bed, &world.operators, false, &[]).await.unwrap(),
                 "see what chainsaw says above"
             );
             return;

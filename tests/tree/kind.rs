@@ -184,7 +184,7 @@ fn run_dumps_when_a_suite_fails_and_down_takes_all_away() {
     assert!(out.status.success() && calls.len() == 1, "{calls:?}");
     assert_eq!(
         calls[0],
-        "chainsaw test e2e/suites --config e2e/chainsaw-config.yaml --parallel 1 --cluster=downstream=karmada.yaml \
+        "chainsaw test e2e/suites --config e2e/chainsaw-config.yaml --parallel 1 --selector=environment!=gated --cluster=downstream=karmada.yaml \
          --cluster=pop-dfw=pop-dfw.yaml --cluster=pop-ord=pop-ord.yaml"
     );
     let (out, calls) = stage.run("run", 1);
@@ -220,7 +220,15 @@ fn the_linter_accepts_every_script() {
         );
         return;
     }
-    let scripts = [".ci/run", ".ci/bundle", "e2e/kind/settings.sh", "e2e/kind/up", "e2e/kind/run", "e2e/kind/down"];
+    let scripts = [
+        ".ci/run",
+        ".ci/bundle",
+        "e2e/kind/settings.sh",
+        "e2e/kind/up",
+        "e2e/kind/run",
+        "e2e/kind/down",
+        "e2e/manager",
+    ];
     let out = Command::new(program).arg("--external-sources").args(scripts).current_dir(root()).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
 }

@@ -17,13 +17,21 @@ pub fn find() -> Option<PathBuf> {
     runs.then_some(program)
 }
 
-/// Runs all suites on a testbed that has these operators on it; `more` are arguments for chainsaw. Whether they pass.
-pub async fn run(program: PathBuf, bed: &Testbed, operators: &[Operator], more: &[String]) -> Result<bool> {
+/// Runs the suites on a testbed that has these operators on it, those for a `gated` one or those for any other; `more` are
+/// arguments for chainsaw. Whether they pass.
+pub async fn run(
+    program: PathBuf,
+    bed: &Testbed,
+    operators: &[Operator],
+    gated: bool,
+    more: &[String],
+) -> Result<bool> {
     let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     let mut command = tokio::process::Command::new(program);
     command
         .current_dir(binaries::root())
         .args(["test", "e2e/suites", "--config", "e2e/chainsaw-config.yaml", "--parallel", "1"])
+        .arg(format!("--selector=environment{}gated", if gated { "=" } else { "!=" }))
         .env("KUBECONFIG", of(&bed.project))
         .arg(format!("--cluster=downstream={}", of(&bed.hub)))
         .args(bed.cells.iter().map(|(city, cell)| format!("--cluster=pop-{city}={}", of(cell))))

@@ -13,7 +13,9 @@ use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand};
 use rustix::process::Signal;
 use testbed::{
-    Options, Testbed, binaries, chainsaw, dashboard,
+    Options, Testbed,
+    admission::Webhooks,
+    binaries, chainsaw, dashboard,
     karmada::Flavour,
     operator::{self, Operator},
     process::{is_alive, signal},
@@ -41,6 +43,9 @@ enum Verb {
     E2e {
         #[command(flatten)]
         wanted: Wanted,
+        /// Those alone whose cells wait for networks and quota and whose project asks the webhooks, on such a testbed
+        #[arg(long)]
+        gated: bool,
         /// Arguments for chainsaw, such as `--include-test-regex NAME`
         #[arg(last = true)]
         chainsaw: Vec<String>,
@@ -125,7 +130,7 @@ async fn main() -> ExitCode {
         Verb::Board => fs::write(binaries::root().join(dashboard::FILE), dashboard::text()).map_err(Into::into),
         Verb::Sbom => supply::bill_of_materials().map(|bill| println!("{bill:#}")),
         Verb::Serve(wanted) => serve(&wanted).await,
-        Verb::E2e { wanted, chainsaw } => return e2e(wanted, &chainsaw).await.unwrap_or_else(complain),
+        Verb::E2e { wanted, gated, chainsaw } => return e2e(wanted, gated, &chainsaw).await.unwrap_or_else(complain),
     };
     ended.map_or_else(complain, |()| ExitCode::SUCCESS)
 }
@@ -270,7 +275,7 @@ fn status() -> ExitCode {
     }
 }
 
-async fn e2e(mut wanted: Wanted, more: &[String]) -> Result<ExitCode> {
+async fn e2e(mut wanted: Wanted, gated: bool, more: &[String]) -> Result<ExitCode> {
     let Some(program) = chainsaw::find() else {
         bail!(
             "chainsaw is not on the PATH: install it (https://kyverno.github.io/chainsaw), set CHAINSAW to where it is, or run `cargo test --test it suites`, which needs none"
@@ -280,10 +285,17 @@ async fn e2e(mut wanted: Wanted, more: &[String]) -> Result<ExitCode> {
     let progress = |text: &str| println!("[{:5.1}s] {text}", began.elapsed().as_secs_f64());
     wanted.operator = true;
     wanted.no_provider = true; // the suites are written for clusters that have none
-    let bed = Testbed::start(wanted.options(None), &progress).await?;
+    wanted.networks |= gated;
+    wanted.quota |= gated;
+    let mut bed = Testbed::start(wanted.options(None), &progress).await?;
+    let webhooks = if gated { Some(Webhooks::new(&bed)?) } else { None };
+    bed.options_mut().management.extend(webhooks.iter().map(Webhooks::config));
     // Without a Lease: a manager that a suite freezes for longer than it holds one would end when it is thawed.
     let operators = start_operators(&bed, &progress, &[]).await?;
-    let passed = chainsaw::run(program, &bed, &operators, more).await?;
+    if let Some(webhooks) = &webhooks {
+        webhooks.ask_from(&bed.project.client().await?).await?;
+    }
+    let passed = chainsaw::run(program, &bed, &operators, gated, more).await?;
     if !passed {
         let dir = binaries::cache().join("e2e-failed");
         chainsaw::dump(&bed, &dir)?;
