@@ -50,6 +50,8 @@ periods! {
     /// How long a deployment must be blocked on its way to the cell before that is reported: bindings, schedules and
     /// copies take their moment.
     delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
+    /// How long a deletion may wait for the hub, or for what holds the copy there, before it is told by whom it is held.
+    deletion_patience, "deletionPatienceSeconds", Duration::from_mins(2);
     /// How long a cluster must have been away before nobody knows any more whether what is there is ready.
     cluster_silence, "clusterSilenceSeconds", Duration::from_mins(2);
     /// How long what somebody else writes into a spec or a status that is ours stays his, when he does so again and again.
@@ -96,6 +98,9 @@ periods! {
     write_back_contested, "writeBackContestedSeconds", Duration::from_secs(30);
     /// How long deletions wait at most where many known objects are missing after a list.
     loss_patience, "lossPatienceSeconds", Duration::from_mins(10);
+    /// How long Karmada may take to remove the Work of what is deleted before that is told; it does so within a second where
+    /// the cluster answers.
+    work_removal, "workRemovalSeconds", Duration::from_mins(1);
     /// How long the server keeps one watch call open.
     watch_lifetime, "watchLifetimeSeconds", Duration::from_secs(40);
     /// A watch call that has delivered nothing for this long outlived its end: the connection is dead.
@@ -129,6 +134,7 @@ mod tests {
     fn production_waits_this_long() {
         let Timing {
             delivery_grace,
+            deletion_patience,
             cluster_silence,
             takeover_pause,
             repair_backoff_base,
@@ -151,6 +157,7 @@ mod tests {
             write_back_recreate,
             write_back_contested,
             loss_patience,
+            work_removal,
             watch_lifetime,
             watch_silence,
             watch_proof,
@@ -162,6 +169,7 @@ mod tests {
         } = Timing::default();
         for (period, milliseconds) in [
             (delivery_grace, 5_000),
+            (deletion_patience, 120_000),
             (cluster_silence, 120_000),
             (takeover_pause, 60_000),
             (repair_backoff_base, 5_000),
@@ -184,6 +192,7 @@ mod tests {
             (write_back_recreate, 200),
             (write_back_contested, 30_000),
             (loss_patience, 600_000),
+            (work_removal, 60_000),
             (watch_lifetime, 40_000),
             (watch_silence, 45_000),
             (watch_proof, 1_000),

@@ -86,6 +86,10 @@ pub mod annotation {
     pub const POLICY_NAME: &str = "propagationpolicy.karmada.io/name";
     /// Beside it: the policy's namespace.
     pub const POLICY_NAMESPACE: &str = "propagationpolicy.karmada.io/namespace";
+    /// On a Work: the namespace of the binding that it was made of.
+    pub const WORK_BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
+    /// Beside it: the binding's name.
+    pub const WORK_BINDING_NAME: &str = "resourcebinding.karmada.io/name";
     /// On what a ClusterPropagationPolicy has claimed, and on its binding: that policy (fact 67).
     pub const CLUSTER_POLICY_NAME: &str = "clusterpropagationpolicy.karmada.io/name";
     /// On a write-back that another cell holds: uid of the cell that runs the Instance now and asks for its copy. Management

@@ -269,6 +269,11 @@ impl Template {
     }
 }
 
+/// The cluster whose Works Karmada keeps in this namespace of the hub (fact 3); nothing of any other namespace.
+pub fn cluster_of_works(namespace: &str) -> Option<&str> {
+    namespace.strip_prefix("karmada-es-").filter(|cluster| !cluster.is_empty())
+}
+
 /// Paths under which API servers ask the admission webhooks (contract, section 6).
 pub mod webhook {
     /// Judges Workloads.

@@ -210,12 +210,24 @@ reasons! {
     NotApplied: Delivery, rank 6, stays;
     /// Karmada made no binding, or somebody removed it.
     BindingMissing: Delivery, rank 6, stays;
+    /// Instance: the cell that runs it does not hold its copy on the hub, and does not get it yet.
+    HandOverWaits: Delivery, rank 6, stays;
     /// Somebody has suspended what Karmada does with it.
     PropagationSuspended: Delivery, rank 6, stays;
     /// A policy that is not ours sends it elsewhere.
     ClaimedByAnotherPolicy: Delivery, rank 6, stays;
     /// The deployment is on its way without its data.
     DependenciesNotPropagated: Delivery, rank 6, stays;
+    /// The hub does not answer, or does not show what it holds: what becomes of the deployment is not known.
+    HubUnavailable: Delivery, rank 6, stays;
+    /// The hub does not take what is to be written there.
+    HubRefused: Delivery, rank 6, stays;
+    /// The deployment's namespace on the hub is on its way out.
+    HubNamespaceTerminating: Delivery, rank 6, stays;
+    /// The deployment's copy on the hub is to go and cannot.
+    HubCopyHeld: Delivery, rank 6, stays;
+    /// Many known objects are missing, and nothing is deleted until it is clear why.
+    DeletionsPaused: Delivery, rank 6, stays;
     /// Placement: none of its cities is bound in the project.
     NoMatchingLocations: Placement, rank 6, stays;
     /// Placement and Workload: something in the spec cannot be carried out; the message says what and how to mend it.
@@ -224,6 +236,8 @@ reasons! {
     DeploymentNameTaken: Placement, rank 8, stays;
     /// Placement and Workload: the operator may not write a deployment.
     DeploymentForbidden: Placement, rank 8, stays;
+    /// Workload: it is being deleted, and its deployments do not go.
+    DeletionWaits: Placement, rank 8, stays;
     /// Workload: autoscaling is asked for, which this operator does not do.
     AutoscalingNotServed: Placement, rank 0, stays;
     /// Event: a ResourceClaim was left behind.
@@ -238,8 +252,10 @@ reasons! {
     AwaitingCompanions: Event, rank 0, stays;
     /// Event: a hub namespace belongs to a project that does not exist.
     Stranded: Event, rank 0, stays;
-    /// Event: many known objects are missing, and nothing is deleted until it is clear why.
-    DeletionsPaused: Event, rank 0, stays;
+    /// Event: the operator cannot read an object, or what it has noted on it, and leaves it as it is.
+    Unreadable: Event, rank 0, stays;
+    /// Event: Karmada still keeps on a cluster what is deleted on the hub.
+    LeftOnCluster: Event, rank 0, stays;
     /// Event: what was held back is deleted again.
     DeletionsResumed: Event, rank 0, stays;
     /// Event: a city did not arrive where a drain sent it, and is brought back.

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use serde::{Deserialize, Serialize};
 
 /// Longest name of a source: Karmada's binding of it is `<name>-configmap`, which must be a name as well.
-pub const MAX_SOURCE_NAME: usize = 253 - "-configmap".len();
+pub const MAX_SOURCE_NAME: usize = 242;
 
 /// What can be referred to. A kind is added here, in what reads references (`plan::references`), in the roles and in the
 /// script that teaches Karmada about dependencies; a test compares the latter two with [`Self::ALL`].

@@ -13,6 +13,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::Value;
+use tokio::sync::watch;
 
 use crate::{
     api::names::ProjectName,
@@ -43,6 +44,8 @@ pub struct Connection {
     current: Arc<RwLock<(Client, Instant)>>,
     /// The client of payloads, while one is under way.
     confidential: Arc<Mutex<Weak<Client>>>,
+    /// How often the server was found to have been given another history.
+    histories: Arc<watch::Sender<u64>>,
 }
 
 impl Connection {
@@ -56,7 +59,19 @@ impl Connection {
             config: Arc::new(config),
             current: Arc::new(RwLock::new((client, Instant::now()))),
             confidential: Arc::default(),
+            histories: Arc::new(watch::Sender::new(0)),
         })
+    }
+
+    /// Somebody has found that the server was given another history (an etcd restored from a backup). Every watch lists
+    /// again: of those whose kind was written to since, none could find it by itself.
+    pub fn another_history(&self) {
+        self.histories.send_modify(|count| *count += 1);
+    }
+
+    /// Tells of other histories that are found from now on.
+    pub fn histories(&self) -> watch::Receiver<u64> {
+        self.histories.subscribe()
     }
 
     /// A client for calls that carry payloads of ConfigMaps and Secrets.

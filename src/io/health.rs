@@ -20,9 +20,22 @@ struct State {
     id: u64,
     /// Whether readiness waits for it only until it has been tried once.
     tenant: bool,
+    /// The control plane that is watched.
+    place: String,
     synced: bool,
     problem: Option<String>,
+    /// Since when there has been a problem without an end.
+    failing_since: Option<Instant>,
     tried: Instant,
+}
+
+/// A control plane of which some watch fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failing {
+    /// For how long one has failed.
+    pub lasted: Duration,
+    /// Which, and why, for people.
+    pub problem: String,
 }
 
 /// One watch's entry in [`Health`]; it leaves with the watch.
@@ -35,19 +48,36 @@ pub struct Entry {
 impl Health {
     /// Registers a watch; `what` is unique and for people, such as `workloads in project single`.
     pub fn watch(&self, what: String) -> Entry {
-        self.register(what, false)
+        self.register(what, String::new(), false)
     }
 
     /// Registers a watch of one tenant among many: that it fails is reported, but keeps nobody else from being ready.
     pub fn tenant_watch(&self, what: String) -> Entry {
-        self.register(what, true)
+        self.register(what, String::new(), true)
     }
 
-    fn register(&self, what: String, tenant: bool) -> Entry {
+    /// Registers the watch of a resource in a control plane, so that [`Self::failing`] finds it.
+    pub fn watch_in(&self, resource: &str, place: &str, tenant: bool) -> Entry {
+        self.register(format!("{resource} in {place}"), place.to_owned(), tenant)
+    }
+
+    fn register(&self, what: String, place: String, tenant: bool) -> Entry {
         let id = fastrand::u64(..);
-        let state = State { id, tenant, synced: false, problem: None, tried: Instant::now() };
+        let (synced, problem, failing_since) = (false, None, None);
+        let state = State { id, tenant, place, synced, problem, failing_since, tried: Instant::now() };
         self.lock().insert(what.clone(), state);
         Entry { health: self.clone(), what, id }
+    }
+
+    /// The watch of this control plane that has failed for longest; nothing while none fails.
+    pub fn failing(&self, place: &str, now: Instant) -> Option<Failing> {
+        let all = self.lock();
+        let of_place = all.iter().filter(|(_, state)| state.place == place);
+        let failing = of_place.filter_map(|(what, state)| Some((state.failing_since?, what, state.problem.as_ref()?)));
+        failing.min().map(|(since, what, problem)| Failing {
+            lasted: now.saturating_duration_since(since),
+            problem: format!("{what}: {problem}"),
+        })
     }
 
     /// What readiness waits for, one line each; empty when ready.
@@ -92,12 +122,15 @@ impl Entry {
 
     /// The server answered as it should.
     pub fn fine(&self) {
-        self.update(|state| (state.problem, state.tried) = (None, Instant::now()));
+        self.update(|state| (state.problem, state.failing_since, state.tried) = (None, None, Instant::now()));
     }
 
     /// The cache is complete.
     pub fn synced(&self) {
-        self.update(|state| (state.problem, state.synced, state.tried) = (None, true, Instant::now()));
+        self.update(|state| {
+            (state.problem, state.failing_since) = (None, None);
+            (state.synced, state.tried) = (true, Instant::now());
+        });
     }
 
     /// The server did not answer as it should. Returns whether this is news.
@@ -106,6 +139,7 @@ impl Entry {
         self.update(|state| {
             news = state.problem.as_deref() != Some(problem);
             state.problem = Some(problem.to_owned());
+            state.failing_since.get_or_insert_with(Instant::now);
         });
         news
     }
@@ -143,6 +177,26 @@ mod tests {
         assert_eq!(health.waiting(), ["a: unreachable"]);
         drop(a);
         assert!(health.waiting().is_empty());
+    }
+
+    #[test]
+    fn a_control_plane_fails_from_the_first_failure_of_a_watch_to_its_end() {
+        let health = Health::default();
+        let (a, b) = (health.watch_in("a", "hub", false), health.watch_in("b", "hub", false));
+        let other = health.watch_in("a", "project x", true);
+        other.failed("unreachable");
+        assert_eq!(health.failing("hub", Instant::now()), None);
+        b.failed("refused");
+        let later = Instant::now() + Duration::from_secs(5);
+        a.failed("refused");
+        b.failed("no answer");
+        let failing = health.failing("hub", later).unwrap();
+        assert_eq!(failing.problem, "b in hub: no answer");
+        assert!(failing.lasted >= Duration::from_secs(5), "{failing:?}");
+        b.fine();
+        assert_eq!(health.failing("hub", later).unwrap().problem, "a in hub: refused");
+        a.synced();
+        assert_eq!(health.failing("hub", later), None);
     }
 
     #[test]

@@ -221,6 +221,11 @@ impl<V, I: IndexValue> Store<V, I> {
         self.read().unreadable.contains(key)
     }
 
+    /// Every object that is there but could not be read.
+    pub fn unreadable(&self) -> Vec<ObjectKey> {
+        self.read().unreadable.iter().cloned().collect()
+    }
+
     /// Names of the objects of this namespace that are there but could not be read.
     pub fn unreadable_in(&self, namespace: &str) -> Vec<Arc<str>> {
         let inner = self.read();

@@ -118,8 +118,7 @@ where
 {
     /// Starts the watch; it ends with `stop`.
     pub fn start(self, stop: CancellationToken) {
-        let what = format!("{} in {}", W::plural(&self.kind), self.place);
-        let entry = if self.tenant { self.health.tenant_watch(what) } else { self.health.watch(what) };
+        let entry = self.health.watch_in(&W::plural(&self.kind), &self.place, self.tenant);
         tokio::spawn(async move {
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -130,8 +129,18 @@ where
 
     async fn run(&self, entry: &Entry) {
         let mut failures = 0;
+        let mut histories = self.connection.histories();
         loop {
+            let known = *histories.borrow_and_update();
             let listed = self.list(entry).await;
+            let listed = listed.map(|(version, another_history)| {
+                // Those that have been told already list again as it is.
+                if another_history && *histories.borrow() == known {
+                    self.connection.another_history();
+                    histories.mark_unchanged();
+                }
+                version
+            });
             // That a list succeeds proves no watch: patience ends with one that works.
             let Some(mut version) = self.settle(entry, listed, &mut failures).await else { continue };
             entry.synced();
@@ -151,7 +160,7 @@ where
                     }
                 }
                 let opened = Instant::now();
-                let ended = match self.follow(entry, &mut version, &mut failures).await {
+                let ended = match self.follow(entry, &mut version, &mut failures, &mut histories).await {
                     Ok(End::Expired) => {
                         // The server no longer knows our version: list again, at once unless the list is as young as that.
                         failures += u32::from(opened.elapsed() <= self.timing.watch_proof);
@@ -212,7 +221,8 @@ where
         }
     }
 
-    async fn list(&self, entry: &Entry) -> Result<u64, Error> {
+    /// Answers with the version of the list, and whether it is of another history than what was known.
+    async fn list(&self, entry: &Entry) -> Result<(u64, bool), Error> {
         let mut params = ListParams::default().labels(&self.selector).limit(self.page);
         let mut objects = Vec::new();
         loop {
@@ -229,7 +239,7 @@ where
                 self.report(&listed);
                 self.cache.replace(objects, version);
                 (self.on_listed)(&W::plural(&self.kind), &listed, Taking::Over);
-                return Ok(version);
+                return Ok((version, listed.another_history));
             }
         }
     }
@@ -251,7 +261,13 @@ where
         (self.on_listed)(&kind, listed, Taking::Begins);
     }
 
-    async fn follow(&self, entry: &Entry, version: &mut u64, failures: &mut u32) -> Result<End, Error> {
+    async fn follow(
+        &self,
+        entry: &Entry,
+        version: &mut u64,
+        failures: &mut u32,
+        histories: &mut tokio::sync::watch::Receiver<u64>,
+    ) -> Result<End, Error> {
         entry.trying();
         let seconds = u32::try_from(self.timing.watch_lifetime.as_secs())
             .unwrap_or(40)
@@ -280,9 +296,13 @@ where
         entry.fine();
         self.cache.set_live(true);
         loop {
-            let Some(event) =
-                next(&mut stream, self.timing.watch_silence).await.map_err(|error| self.error_of(error))?
-            else {
+            let event = tokio::select! {
+                biased;
+                // Another watch of this server has found it; the sender lives as long as the connection.
+                _ = histories.changed() => return Ok(End::Expired),
+                event = next(&mut stream, self.timing.watch_silence) => event.map_err(|error| self.error_of(error))?,
+            };
+            let Some(event) = event else {
                 return Ok(if Instant::now() < ends { End::Cut } else { End::Closed });
             };
             match event {

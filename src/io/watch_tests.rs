@@ -30,6 +30,9 @@ const EXPIRED_EVENT: (&str, &str) = (
     r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#,
 );
 
+/// A watch on which nothing comes.
+const QUIET: (&str, &str) = ("200 OK", "quiet");
+
 /// How often an API server was asked for a list, and for a watch.
 #[derive(Default)]
 struct Asked {
@@ -61,6 +64,11 @@ async fn server(
                     asked.lists.fetch_add(1, Ordering::SeqCst);
                     if asked.restored.load(Ordering::SeqCst) { LISTED } else { list }
                 };
+                if body == QUIET.1 {
+                    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
+                    let _ = stream.write_all(head.as_bytes()).await;
+                    return std::future::pending().await;
+                }
                 let head = format!(
                     "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
                     body.len()
@@ -163,5 +171,22 @@ async fn a_server_that_is_at_an_older_version_is_listed_anew() {
     until("it is listed", || store.contains(&late)).await;
     asked.restored.store(true, Ordering::SeqCst);
     until("it is listed anew", || !store.contains(&late)).await;
+    stop.cancel();
+}
+
+/// Found by reading: of kinds that were written to since a restore, no watch noticed it by its version.
+#[tokio::test]
+async fn what_one_watch_finds_of_another_history_has_all_of_its_server_listed_again() {
+    let (asked, health) = (Arc::new(Asked::default()), Health::default());
+    let stop = CancellationToken::new();
+    let connection = server(asked.clone(), LISTED_LATER, QUIET).await;
+    for _ in 0..2 {
+        watch(connection.clone(), store(), &health).start(stop.clone());
+    }
+    until("both watch", || asked.watches.load(Ordering::SeqCst) == 2).await;
+    assert_eq!(asked.lists.load(Ordering::SeqCst), 2);
+    connection.another_history();
+    until("both have listed again, and watch", || asked.watches.load(Ordering::SeqCst) == 4).await;
+    assert_eq!(asked.lists.load(Ordering::SeqCst), 4, "once each");
     stop.cancel();
 }

@@ -116,6 +116,9 @@ families! {
         "compute_federation_karmada_assumed",
         "1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone";
     reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
+    left_on_clusters: Family<ClusterLabel, Gauge>,
+        "compute_federation_left_on_clusters", "Works that Karmada keeps for a cluster of what is deleted on the hub";
+    works_removed: Counter, "compute_federation_works_removed", "Works removed that Karmada had forgotten";
     deletions_paused: Family<PlaneLabel, Gauge>,
         "compute_deletions_paused",
         "Control planes on which deletions wait because many known objects are missing";
@@ -137,6 +140,12 @@ pub(super) struct Controller {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct AssumedLabel {
     pub(super) bug: &'static str,
+}
+
+/// As many as there are Clusters on the hub.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ClusterLabel {
+    pub(super) cluster: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

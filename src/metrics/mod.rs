@@ -11,8 +11,8 @@ use prometheus_client::{
 };
 
 use self::families::{
-    AssumedLabel, BlockedReason, Controller, Families, Namespace, PhaseLabel, PlaneLabel, Queue, Reason, ReasonChange,
-    Reconcile, ReconcileError, State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
+    AssumedLabel, BlockedReason, ClusterLabel, Controller, Families, Namespace, PhaseLabel, PlaneLabel, Queue, Reason,
+    ReasonChange, Reconcile, ReconcileError, State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
 };
 
 /// A worker that has something to do, as long as this lives.
@@ -223,6 +223,17 @@ impl Metrics {
     /// A binding without its companion was removed.
     pub fn reaped(&self) {
         self.0.reaped.inc();
+    }
+
+    /// Karmada keeps so many Works for this cluster of what is deleted on the hub.
+    pub fn left_on_cluster(&self, cluster: &str, works: usize) {
+        let label = ClusterLabel { cluster: cluster.into() };
+        self.0.left_on_clusters.get_or_create(&label).set(i64::try_from(works).unwrap_or(i64::MAX));
+    }
+
+    /// A Work that Karmada had forgotten was removed.
+    pub fn work_removed(&self) {
+        self.0.works_removed.inc();
     }
 
     /// On so many control planes of this kind deletions wait.

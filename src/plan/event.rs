@@ -2,10 +2,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use kube::ResourceExt;
 use serde_json::json;
 
-use super::{Known, Object, Write};
+use super::{Known, Object, ObjectVersion, Write};
 use crate::api::{meta, reason::Reason};
 
 /// Longest note that the API takes, in bytes.
@@ -37,8 +36,18 @@ pub struct Note<'a> {
 
 /// An Event on `live`. Losing it is no error: whoever sends it goes on.
 pub fn on<P, K: Known>(live: &K, controller: &str, note: &Note<'_>, now: Timestamp) -> Write<P> {
-    let object = Object::of(live);
-    let (api_version, kind, _) = K::KIND.gvk();
+    about(&Object::of(live), &ObjectVersion::of(live.meta()), controller, note, now)
+}
+
+/// An Event on an object of which no more is known than its version.
+pub fn about<P>(
+    object: &Object,
+    version: &ObjectVersion,
+    controller: &str,
+    note: &Note<'_>,
+    now: Timestamp,
+) -> Write<P> {
+    let (api_version, kind, _) = object.kind.gvk();
     // Events of cluster-scoped objects live in `default`, by the custom of Kubernetes.
     let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
     let stem: String = object.name.chars().take(MAX_NAME).collect();
@@ -51,7 +60,7 @@ pub fn on<P, K: Known>(live: &K, controller: &str, note: &Note<'_>, now: Timesta
         "reportingInstance": meta::MANAGED_BY,
         "regarding": {
             "apiVersion": api_version, "kind": kind, "namespace": object.namespace, "name": object.name,
-            "uid": live.uid(), "resourceVersion": live.resource_version(),
+            "uid": version.uid, "resourceVersion": version.resource_version,
         },
     });
     Write::create(meta::MANAGED_BY, Object::named::<Event>(namespace, &name), body)

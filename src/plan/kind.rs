@@ -74,6 +74,8 @@ pub enum Kind {
     ResourceBinding,
     /// `cluster.karmada.io/v1alpha1` Cluster; only ever spoken of in Events
     Cluster,
+    /// `work.karmada.io/v1alpha1` Work; only ever removed where Karmada has forgotten it
+    Work,
     /// `resourcemanager.miloapis.com/v1alpha1` Project; only ever looked for
     Project,
     /// `infrastructure.miloapis.com/v1alpha1` ProjectControlPlane; only ever looked for
@@ -95,6 +97,7 @@ impl Kind {
             Self::Event => ("events.k8s.io/v1", "Event", "events"),
             Self::Referenced(kind) => ("v1", kind.as_str(), kind.plural()),
             Self::ResourceBinding => ("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings"),
+            Self::Work => ("work.karmada.io/v1alpha1", "Work", "works"),
             Self::Cluster => ("cluster.karmada.io/v1alpha1", "Cluster", "clusters"),
             Self::Project => ("resourcemanager.miloapis.com/v1alpha1", "Project", "projects"),
             Self::ProjectControlPlane => {

@@ -17,7 +17,7 @@ pub struct Refusal<'a> {
     pub name: &'a str,
     /// The group and the plural of the kind.
     pub kind: (&'a str, &'a str),
-    /// `CREATE` or `DELETE`.
+    /// `CREATE`, `DELETE`, or `*`.
     pub operation: &'a str,
     /// What is let through, in CEL.
     pub unless: &'a str,

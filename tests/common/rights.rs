@@ -105,7 +105,7 @@ pub const UNLOGGED: [(Role, &str); 4] = [
 ];
 
 /// Rights that are used seldom, and the test whose audit log shows it.
-pub const SELDOM: [(Role, &str, &str); 17] = [
+pub const SELDOM: [(Role, &str, &str); 18] = [
     (Role::Metrics, "authentication.k8s.io/tokenreviews create", METRICS),
     (Role::Metrics, "authorization.k8s.io/subjectaccessreviews create", METRICS),
     (Role::Project, "compute.datumapis.com/workloads get", TAKEOVER),
@@ -121,6 +121,11 @@ pub const SELDOM: [(Role, &str, &str); 17] = [
     (Role::Project, "quota.miloapis.com/resourceclaims delete", DEAD),
     (Role::CellOnHub, "/namespaces get", BY_HAND),
     (Role::Hub, "/namespaces delete", LEAVING),
+    (
+        Role::Hub,
+        "work.karmada.io/works delete",
+        "what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes",
+    ),
     (Role::Hub, "/namespaces get", LEAVING),
     (
         Role::Hub,
@@ -136,11 +141,12 @@ const LEAVING: &str = "what_a_vanished_project_leaves_on_the_hub_is_reported_and
 const ADMISSION: &str = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
 
 /// Rights of which no test's audit log is asked, and what they are for.
-pub const UNASKED: [(Role, &str, &str); 8] = [
+pub const UNASKED: [(Role, &str, &str); 9] = [
     (Role::Project, "/namespaces get", "to prove that one is gone"),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes get", "discovery.internalServiceDiscovery"),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes list", "discovery.internalServiceDiscovery"),
     (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes watch", "discovery.internalServiceDiscovery"),
+    (Role::Hub, "policy.karmada.io/propagationpolicies get", "to say why one cannot be read"),
     (Role::Hub, "events.k8s.io/events create", "what is found on the hub and has no place in a project"),
     (Role::Hub, "work.karmada.io/resourcebindings patch", "what a claim of the Go operator's leaves on real Karmada"),
     (Role::Cell, "events.k8s.io/events create", "a claim that is left behind"),

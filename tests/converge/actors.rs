@@ -66,6 +66,7 @@ impl World {
             bound: seen.bound.clone(),
             namespace_uid: Some("n1".into()),
             networks: None,
+            unreadable: Vec::new(),
             timing: Timing::default(),
         };
         let mut refused = Vec::new();
@@ -119,6 +120,8 @@ impl World {
                 deployment: deployment.into(),
                 karmada: None,
                 blocked: None,
+                outage: None,
+                namespace_words: None,
                 repairs: Repairs::default(),
                 timing: Timing::default(),
             };
@@ -373,6 +376,7 @@ impl World {
             let projection: Option<Instance> = seen.project.get(Kind::Instance, NS, &name);
             let observed = projection::Observed {
                 bound: None,
+                unbound: None,
                 namespace: NS.into(),
                 name,
                 facts: Some(facts.clone()),
@@ -388,12 +392,8 @@ impl World {
 
 /// Books a write; false when the actor has died or was refused.
 fn spend(left: &mut usize, changes: &mut usize, done: Result<bool, Refused>) -> bool {
-    match done {
-        Ok(news) => {
-            *changes += usize::from(news);
-            *left = left.saturating_sub(usize::from(news));
-            *left > 0
-        }
-        Err(_) => false,
-    }
+    let Ok(news) = done else { return false };
+    *changes += usize::from(news);
+    *left = left.saturating_sub(usize::from(news));
+    *left > 0
 }

@@ -1,7 +1,10 @@
 //! Cells that die, and hubs and quota that go away: nothing restarts, nothing is claimed twice, nothing is left behind.
 //! With networks and quota, each on a bed of its own.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use crate::common::{
     RUNTIME, World, api, apply,
@@ -274,5 +277,97 @@ fn when_a_cell_is_away_for_long_the_tenant_is_told_that_nobody_knows() {
         all_say(&world, &what[..1], &ns, "True", "StableInstanceFound").await;
         all_say(&world, &what[2..3], &ns, "True", "AvailablePlacementFound").await;
         all_say(&world, &what[3..], &ns, "True", "Available").await;
+    });
+}
+
+/// What `Federated` says of a deployment, once it gives this reason.
+async fn federated(world: &World, ns: &str, name: &str, reason: &str) -> Value {
+    eventually(&format!("{name} says {reason}"), || async {
+        let wd = get(&world.project, "WorkloadDeployment", ns, name).await.ok_or("gone")?;
+        let said = condition(&wd, "Federated");
+        if said["reason"] == reason { Ok(said) } else { Err(said.to_string()) }
+    })
+    .await
+}
+
+/// Status writes and Events in the project, by the object that they are about.
+fn told(audit: &Audit) -> BTreeMap<String, usize> {
+    let mut writes = BTreeMap::new();
+    for request in audit.requests().unwrap().into_iter().filter(|r| !["get", "list"].contains(&&*r.verb)) {
+        let about = if request.resource == "events" { "Event of " } else { "status of " };
+        if request.resource == "events" || request.resource == "workloaddeployments/status" {
+            let name = request.name.split('.').next().unwrap_or_default();
+            *writes.entry(format!("{about}{name}")).or_default() += 1;
+        }
+    }
+    writes
+}
+
+#[test]
+fn a_hub_that_goes_away_and_comes_back_loses_nothing_and_is_told() {
+    RUNTIME.block_on(async {
+        let management = "timing:\n  deliveryGraceSeconds: 1\n".to_owned();
+        let mut world = alone(Wish { management, ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("hub-away").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(&world, &ns, "web", 1).await;
+        federated(&world, &ns, "web-p-dfw", "Propagated").await;
+        let kept = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().uid();
+        let audit = Audit::mark(&world.bed.project);
+        world.bed.hub.stop_api_server();
+        let away = tokio::time::Instant::now();
+        apply(&world.project, deployment(&ns, "new", "dfw")).await;
+        for (name, last_known) in [("web-p-dfw", true), ("new", false)] {
+            let said = federated(&world, &ns, name, "HubUnavailable").await;
+            let text = said["message"].as_str().unwrap();
+            assert_eq!(said["status"], "Unknown", "{said}");
+            assert!(text.contains("in hub: ") && text.contains("; last known: cell-dfw has") == last_known, "{text}");
+        }
+        assert!(away.elapsed() < promised(Duration::from_secs(20)), "{:?}", away.elapsed());
+        eventually("its Workload says so, and is not told as down", || async {
+            let object = get(&world.project, "Workload", &ns, "web").await.ok_or("gone")?;
+            let said = condition(&object, "Available");
+            assert_eq!(said["status"], "True", "{said}");
+            let says = said["message"].as_str().is_some_and(|text| text.contains("the hub does not answer"));
+            if says && object.data["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(said.to_string()) }
+        })
+        .await;
+        crate::common::never("more is said of it", || async {
+            let writes = told(&audit);
+            writes.values().any(|count| *count > 1).then_some(writes)
+        })
+        .await;
+        let all = ["Event of new", "Event of web-p-dfw", "status of new", "status of web-p-dfw"];
+        eventually("each has one Event and one status", || async {
+            let writes: Vec<String> = told(&audit).into_keys().collect();
+            if writes == all { Ok(()) } else { Err(format!("{writes:?}")) }
+        })
+        .await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
+        eventually("readiness names the hub", || async {
+            match world.operators[0].probe("/readyz").await {
+                Ok((503, body)) if body.contains("in hub") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        assert_eq!(world.operators[0].probe("/healthz").await.unwrap().0, 200, "being restarted would help nobody");
+        // One that was started meanwhile knows nothing of the hub, and says so of what is new.
+        world.operators[0].process.kill();
+        world.operators[0] = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
+        apply(&world.project, deployment(&ns, "newer", "dfw")).await;
+        federated(&world, &ns, "newer", "HubUnavailable").await;
+        delete(&world.project, "WorkloadDeployment", &ns, "new").await;
+        world.bed.hub.start_api_server().unwrap();
+        world.bed.hub.wait_ready().await.unwrap();
+        ready(&world, &ns, "web", 2).await;
+        for name in ["web-p-dfw", "newer"] {
+            federated(&world, &ns, name, "Propagated").await;
+        }
+        assert_eq!(get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap().uid(), kept);
+        delete(&world.project, "Workload", &ns, "web").await;
+        delete(&world.project, "WorkloadDeployment", &ns, "newer").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+        world.operators[0].wait_ready().await.unwrap();
     });
 }

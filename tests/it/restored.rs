@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Wish, alone},
-    deployment, eventually,
+    condition, delete, deployment, eventually,
     example_app::SWEEPS,
-    list, merge, never,
+    get, list, merge, never,
 };
 use kube::ResourceExt;
 use serde_json::json;
@@ -67,6 +67,7 @@ fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
         let note = told(&world, "DeletionsPaused", 1).await;
         eprintln!("told {:?} after the restore began: {note}", began.elapsed());
         assert!(note.contains(&format!("{DEPLOYMENTS} of {DEPLOYMENTS} workloaddeployments")), "{note}");
+        assert!(note.contains(&format!("{ns}/late-0 among them")), "{note}");
         eventually("it is counted", || async { if paused(&world).await { Ok(()) } else { Err("no".to_owned()) } })
             .await;
         never("a copy is deleted", || async {
@@ -88,6 +89,20 @@ fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
         world.bed.restore_project(&backup).await.unwrap();
         told(&world, "DeletionsPaused", 1).await;
         assert_eq!(copies(&world, &hub).await, before);
+        // Whoever deletes something meanwhile reads why it does not go.
+        apply(&world.project, deployment(&ns, "late-0", "dfw")).await;
+        eventually("its finalizer is there", || async {
+            let wd = get(&world.project, "WorkloadDeployment", &ns, "late-0").await.ok_or("none")?;
+            if wd.finalizers().is_empty() { Err("not yet".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        delete(&world.project, "WorkloadDeployment", &ns, "late-0").await;
+        eventually("the one that is deleted says so", || async {
+            let wd = get(&world.project, "WorkloadDeployment", &ns, "late-0").await.ok_or("gone")?;
+            let said = condition(&wd, "Federated");
+            if said["reason"] == "DeletionsPaused" { Ok(()) } else { Err(said.to_string()) }
+        })
+        .await;
         let began = Instant::now();
         eventually("they are gone from the hub", || async {
             // Where a list that comes later lacks more, that is told anew, and wants to be confirmed as well.

@@ -37,13 +37,15 @@ fn snapshots_are_plain_data() {
 
 /// Where a controller may read the clock: the loop around every reconcile, those that tick, and where an
 /// event is noted that no loop announces.
-const CLOCKS: [&str; 7] = [
+const CLOCKS: [&str; 9] = [
     "mod.rs",
     "cell/locations.rs",
     "management/clusters.rs",
+    "management/hub_outage.rs",
     "management/losses.rs",
     "management/sweep.rs",
     "management/triggers.rs",
+    "management/unreadable.rs",
     "management/watches.rs",
 ];
 

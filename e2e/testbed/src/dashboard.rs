@@ -44,6 +44,11 @@ const WAITING: &[Panel] = &[
         "short",
         &[
             ("sum(compute_federation_stranded_namespaces{$target})", "stranded namespaces"),
+            ("sum by (cluster) (compute_federation_left_on_clusters{$target})", "still on {{cluster}}"),
+            (
+                "sum(increase(compute_federation_works_removed_total{$target}[$__rate_interval]))",
+                "forgotten Works, removed",
+            ),
             ("sum by (plane) (compute_deletions_paused{$target})", "deletions wait: {{plane}}"),
             ("sum by (reason) (compute_federation_quarantined_objects{$target})", "quarantined: {{reason}}"),
             (

@@ -1,12 +1,20 @@
 //! WorkloadDeployment of a project -> its copy on the hub, and the copy's status back.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 
 use super::{
-    blocked::BlockedDeployments, hub_cache::HubCache, losses::Losses, move_memory::Moves, project_cache::ProjectCache,
-    queues::ProjectKey, registry::ProjectRegistry,
+    blocked::BlockedDeployments,
+    hub_cache::HubCache,
+    hub_outage::outage,
+    losses::Losses,
+    move_memory::Moves,
+    policy_memory::RefusedPolicies,
+    project_cache::ProjectCache,
+    queues::{PolicyKey, ProjectKey},
+    registry::ProjectRegistry,
 };
 use crate::{
     api::{
@@ -15,8 +23,8 @@ use crate::{
         names::{self, CityCode},
         referenced::DataRef,
     },
-    controllers::{Reconciler, carry_out, record},
-    io::{Error, clock::Now, packed::PackedDeployment, queue::Queue, store::ObjectKey},
+    controllers::{End, Reconciler, Stopped, carry_out, record},
+    io::{Class, Error, clock::Now, health::Health, packed::PackedDeployment, queue::Queue, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Next, Shared,
@@ -24,6 +32,7 @@ use crate::{
             diagnosis::Karmada,
             facts::{AttachedBinding, Phase, SharedCompanion},
             federate::{self, Observed, Signal},
+            hub_trouble::{self, Cause},
             orphan,
             resolve::{self, Limits, View},
         },
@@ -40,9 +49,11 @@ pub(super) struct Federator {
     pub(super) blocked: Arc<BlockedDeployments>,
     pub(super) losses: Arc<Losses>,
     pub(super) moves: Arc<Moves>,
+    pub(super) refused_policies: Arc<RefusedPolicies>,
     pub(super) queue: Arc<Queue<ProjectKey>>,
     pub(super) limits: Limits,
     pub(super) timing: Timing,
+    pub(super) health: Health,
     pub(super) metrics: Metrics,
 }
 
@@ -50,24 +61,31 @@ impl Reconciler for Federator {
     const NAME: &'static str = "workload-deployment-federator";
     type Key = ProjectKey;
 
-    /// 1. Waits until the caches of project and hub are filled; a cache that has been filled anew enqueues every key.
+    /// 1. Waits until the caches of project and hub are filled; a cache that has been filled anew enqueues every key. What
+    ///    the hub's watches fail for is told meanwhile.
     /// 2. Of a deployment that is gone, removes a copy that a write under way has made anew.
     /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
     /// 4. Decides.
     /// 5. Takes a repair's share of the budget; decides once more when others were quicker.
-    /// 6. Remembers what blocks delivery, for its time is counted also when a write fails.
-    /// 7. Writes.
+    /// 6. Writes. What the hub does not take is told on the deployment.
+    /// 7. Remembers what blocks delivery.
     async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
         let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else { return Ok(Next::Await) };
-        if !project.is_synced() || !hub.is_synced() {
+        let outage = outage(hub, &self.health, now);
+        if !project.is_synced() || !hub.is_synced() && outage.is_none() {
             return Ok(Next::Await);
         }
         let Some(packed) = project.deployments.get(&key.object) else {
             self.note(key, &[], now);
-            return self.remove_orphan(&project, key, now).await;
+            return if hub.is_synced() { self.remove_orphan(&project, key, now).await } else { Ok(Next::Await) };
         };
         let mut observed = self.observe(&project, key, &packed, now);
+        observed.outage = outage;
         let mut plan = federate::plan(&observed, now.time);
+        if plan.signals.contains(&Signal::Unexplained) {
+            observed.namespace_words = Some(self.namespace_words(&observed).await?);
+            plan = federate::plan(&observed, now.time);
+        }
         if plan.signals.contains(&Signal::Repaired) {
             let base = self.timing.repair_backoff_base;
             match self.blocked.take(key, hub.copies.count(), base, now.instant) {
@@ -79,12 +97,70 @@ impl Reconciler for Federator {
             }
         }
         record(Self::NAME, key, &observed, now, &plan);
-        self.note(key, &plan.signals, now);
-        Ok(carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await?)
+        match carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await {
+            Ok(next) => {
+                self.note(key, &plan.signals, now);
+                Ok(next)
+            }
+            Err(Stopped { at, error }) => {
+                match trouble_of(&error, &observed).filter(|_| at == End::Remote) {
+                    Some(trouble) => self.tell(&project, key, &observed, trouble, now).await?,
+                    None => self.note(key, &plan.signals, now),
+                }
+                Err(error)
+            }
+        }
     }
 }
 
+/// What a write that the hub did not take comes to, in its words, and how long it was waited for; nothing when somebody was
+/// merely faster.
+fn trouble_of(error: &Error, observed: &Observed) -> Option<(Cause, String, Duration)> {
+    let waited = if let Error::Deadline { after, .. } = error { *after } else { Duration::ZERO };
+    let cause = match (error, error.class()) {
+        (Error::Held(_), _) => Cause::DeletionsPaused,
+        // What a live read finds, and no watch shows.
+        (Error::StillThere(_), _) => {
+            let deployment = &observed.deployment;
+            let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref()).unwrap_or_default();
+            return Some((Cause::CopyHeld, hub_trouble::hidden_words(&namespace, &deployment.name_any()), waited));
+        }
+        (_, Class::Conflict) => return None,
+        (_, Class::Retry) => Cause::Unavailable,
+        _ if error.is_unauthenticated() => Cause::Unavailable,
+        (_, Class::Forbidden | Class::Invalid | Class::Gone) => Cause::Refused,
+    };
+    Some((cause, error.to_string(), waited))
+}
+
 impl Federator {
+    /// Tells on a deployment what keeps the hub from taking what was decided, and remembers it.
+    async fn tell(
+        &self,
+        project: &ProjectCache,
+        key: &ProjectKey,
+        observed: &Observed,
+        (cause, words, waited): (Cause, String, Duration),
+        now: Now,
+    ) -> Result<(), Error> {
+        let mut trouble = hub_trouble::lasting(observed, cause, words);
+        trouble.lasted = trouble.lasted.max(waited);
+        let told = hub_trouble::told(observed, &trouble, now.time);
+        record("hub-trouble", key, observed, now, &told);
+        self.note(key, &told.signals, now);
+        carry_out(&project.plane, &self.hub.plane, &told, &self.metrics).await?;
+        Ok(())
+    }
+
+    /// What the hub says of a deployment's namespace there, which does not go.
+    async fn namespace_words(&self, observed: &Observed) -> Result<String, Error> {
+        let namespace = federate::copy_namespace(&observed.deployment, observed.namespace_uid.as_deref());
+        let namespace = namespace.unwrap_or_default();
+        let found = self.hub.plane.read::<Namespace>("", &namespace).await?;
+        let words = found.as_ref().and_then(hub_trouble::namespace_words);
+        Ok(words.unwrap_or_else(|| format!("Namespace {namespace}, of which its API server says nothing more")))
+    }
+
     /// Remembers what blocks a deployment, and has the next one looked at when a repair has helped.
     fn note(&self, key: &ProjectKey, signals: &[Signal], now: Now) {
         let noted = self.blocked.note(key, signals, now.instant);
@@ -135,6 +211,8 @@ impl Federator {
             karmada: city.zip(copy.as_ref()).map(|(city, copy)| self.observe_karmada(&namespace, &city, copy)),
             deployment: deployment.into(),
             copy: copy.map(Shared::from),
+            outage: None,
+            namespace_words: None,
             blocked: blocked.of(key, now.instant),
             repairs: blocked.repairs(key, hub.copies.count(), timing.repair_backoff_base, now.instant),
             timing,
@@ -170,7 +248,13 @@ impl Federator {
     /// What Karmada made of a copy, and of the companions that it expects.
     fn observe_karmada(&self, namespace: &str, city: &CityCode, copy: &WorkloadDeployment) -> Karmada {
         let hub = &self.hub;
-        let policy = hub.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
+        let at = ObjectKey::new(namespace, &city.policy_name());
+        let policy = hub.policies.get(&at);
+        let policy_trouble = if hub.policies.is_unreadable(&at) {
+            Some("this operator cannot read it, and leaves it as it is".to_owned())
+        } else {
+            self.refused_policies.of(&PolicyKey { namespace: namespace.into(), city: city.clone() })
+        };
         let parent = names::deployment_binding(&copy.name_any());
         let binding = hub.bindings.get(&ObjectKey::new(namespace, &parent));
         let goes_to = binding.as_ref().map_or(&[][..], |binding| &binding.clusters);
@@ -187,6 +271,7 @@ impl Federator {
         let expected = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
         Karmada {
             policy_lives: policy.as_ref().is_some_and(|policy| ownership::is_managed(policy.as_ref())),
+            policy_trouble,
             phase: policy.map_or(Phase::Dependencies, |policy| Phase::of(&policy.spec)),
             attached: expected.into_iter().filter_map(attached).collect(),
             clusters: clusters.into_iter().filter_map(cluster).collect(),

@@ -30,6 +30,7 @@ use crate::{
             dead_claim,
             facts::{self, BindingFacts, CompanionFacts, Phase},
             guard,
+            hand_over::Unbound,
             migration::{self, Consumer},
             policy::Propagation,
             projection,
@@ -133,17 +134,25 @@ impl HubCache {
         self.bindings.get(&ObjectKey::new(namespace, &names::deployment_binding(copy)))
     }
 
-    /// Uid of the cell that Karmada has bound a copy's deployment to, which the copy's owner reference names; absent while
-    /// it is not known.
-    pub(super) fn cell_of(&self, instance: &Instance) -> Option<String> {
-        let (owner, namespace) = (ownership::controller_of(instance)?, instance.namespace()?);
-        let deployment = self.copy(&ObjectKey::new(&namespace, &owner.name))?;
-        if !self.knows_karmada() || !ownership::is_controlled_by(instance, &deployment) {
-            return None;
+    /// Uid of the cell that Karmada has bound a copy's deployment to, which the copy's owner reference names.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    pub(super) fn cell_of(&self, instance: &Instance) -> Result<String, Unbound> {
+        if !self.knows_karmada() {
+            return Err(Unbound::Unseen);
         }
-        let binding = self.binding_of(&namespace, &owner.name).filter(|binding| !binding.terminating)?;
-        let [cluster] = &binding.clusters[..] else { return None };
-        self.clusters.get(&ObjectKey::new("", cluster))?.cell.clone()
+        let namespace = instance.namespace().unwrap_or_default();
+        let owner = ownership::controller_of(instance).ok_or(Unbound::NoOwner)?;
+        let deployment = self.copy(&ObjectKey::new(&namespace, &owner.name));
+        if !deployment.is_some_and(|deployment| ownership::is_controlled_by(instance, &deployment)) {
+            return Err(Unbound::NoOwner);
+        }
+        let binding = self.binding_of(&namespace, &owner.name).filter(|binding| !binding.terminating);
+        let binding = binding.ok_or(Unbound::NoBinding)?;
+        let [cluster] = &binding.clusters[..] else { return Err(Unbound::Clusters(binding.clusters.len())) };
+        let facts = self.clusters.get(&ObjectKey::new("", cluster));
+        facts.and_then(|facts| facts.cell.clone()).ok_or_else(|| Unbound::Unnamed(cluster.clone()))
     }
 
     /// Uids of the cells that are members; absent while they are not known, or where one has none.

@@ -79,7 +79,9 @@ impl Waiting {
         });
         let of = |(kind, missing): (&String, &Missing)| format!("{} of {} {kind}", missing.keys.len(), missing.known);
         let all: Vec<String> = self.missing.iter().map(of).collect();
-        (!all.is_empty()).then(|| format!("{} that were known are missing since {}", all.join(", "), self.token))
+        let deployments = self.missing.iter().filter(|(kind, _)| *kind == "workloaddeployments");
+        let example = deployments.chain(&self.missing).find_map(|(_, missing)| missing.keys.first())?;
+        Some(format!("{} that were known are missing since {}, {example} among them", all.join(", "), self.token))
     }
 }
 

@@ -6,6 +6,7 @@ mod companion;
 mod discovery;
 mod federator;
 mod hub_cache;
+mod hub_outage;
 mod index;
 mod labels;
 mod listeners;
@@ -23,8 +24,10 @@ mod registry;
 mod stranded;
 mod sweep;
 mod triggers;
+mod unreadable;
 mod watches;
 mod workload;
+mod works;
 
 use std::sync::{Arc, Mutex};
 
@@ -36,12 +39,13 @@ use self::{
     companion::Companion,
     federator::Federator,
     hub_cache::HubCache,
+    hub_outage::OutageWatch,
     labels::ClusterLabels,
     losses::{LossWatch, Losses},
     move_memory::Moves,
     moves::CityMoves,
     policy::CityPolicy,
-    policy_memory::PolicyMemory,
+    policy_memory::{PolicyMemory, RefusedPolicies},
     probe::Prober,
     projector::Projector,
     quarantine::QuarantineRegistry,
@@ -50,8 +54,10 @@ use self::{
     stranded::StrandedNamespaces,
     sweep::Sweeper,
     triggers::Triggers,
+    unreadable::UnreadableWatch,
     watches::ManagementWatches,
     workload::WorkloadController,
+    works::LeftOnClusters,
 };
 use crate::{
     api::names::{self, ProjectName},
@@ -136,10 +142,14 @@ struct Parts {
     moves: Arc<Moves>,
     /// What puts keys into the queues.
     triggers: Arc<Triggers>,
+    /// City policies that the hub does not take.
+    refused_policies: Arc<RefusedPolicies>,
+    /// What every watch is up to.
+    health: Health,
 }
 
 impl Parts {
-    fn new(hub: Connection, options: Options, metrics: Metrics) -> Self {
+    fn new(hub: Connection, options: Options, health: Health, metrics: Metrics) -> Self {
         let hub = Arc::new(HubCache::new(ControlPlane::new("hub", hub)));
         let (projects, queues, moves) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
         let blocked = Arc::new(BlockedDeployments::new(options.repair));
@@ -152,14 +162,27 @@ impl Parts {
             quarantine: Arc::clone(&quarantine),
             moves: Arc::clone(&moves),
         });
-        let losses = Arc::default();
-        Self { options, metrics, hub, projects, queues, blocked, losses, quarantine, moves, triggers }
+        let (losses, refused_policies) = (Arc::default(), Arc::default());
+        Self {
+            options,
+            metrics,
+            hub,
+            projects,
+            queues,
+            blocked,
+            losses,
+            quarantine,
+            moves,
+            triggers,
+            refused_policies,
+            health,
+        }
     }
 
-    fn watches(&self, health: &Health, stop: &CancellationToken) -> ManagementWatches {
-        let Self { options, metrics, hub, projects, blocked, losses, triggers, .. } = self.clone();
+    fn watches(&self, stop: &CancellationToken) -> ManagementWatches {
+        let Self { options, metrics, hub, projects, blocked, losses, triggers, health, .. } = self.clone();
         let Options { networks, beside_cell, timing, .. } = options;
-        let (health, stop) = (health.clone(), stop.clone());
+        let stop = stop.clone();
         ManagementWatches {
             hub,
             projects,
@@ -181,13 +204,14 @@ impl Parts {
     }
 
     fn federator(&self) -> Federator {
-        let Self { options, metrics, hub, projects, queues, blocked, losses, moves, .. } = self.clone();
+        let Self { options, metrics, hub, projects, queues, blocked, losses, moves, health, refused_policies, .. } =
+            self.clone();
         let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
-        Federator { hub, projects, blocked, losses, moves, queue, limits, timing, metrics }
+        Federator { hub, projects, blocked, losses, moves, refused_policies, queue, limits, timing, health, metrics }
     }
 
     fn policy(&self) -> CityPolicy {
-        let Self { options, metrics, hub, projects, moves, triggers, .. } = self.clone();
+        let Self { options, metrics, hub, projects, moves, triggers, refused_policies: refused, .. } = self.clone();
         let Options { propagation, city_guard, karmada, timing, .. } = options;
         let memory = Mutex::default();
         let prober = Prober { hub: hub.clone(), triggers, metrics: metrics.clone(), timing, karmada, memory };
@@ -195,7 +219,7 @@ impl Parts {
             prober.tell_assumed();
         }
         let memory = PolicyMemory::default();
-        CityPolicy { hub, projects, moves, prober, memory, propagation, city_guard, timing, metrics }
+        CityPolicy { hub, projects, moves, prober, memory, refused, propagation, city_guard, timing, metrics }
     }
 
     fn projector(&self) -> Projector {
@@ -212,6 +236,13 @@ impl Parts {
     fn sweeper(&self) -> Sweeper {
         let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
         let sweep = options.sweep;
+        let works = LeftOnClusters {
+            hub: hub.clone(),
+            losses: losses.clone(),
+            sweep,
+            timing: options.timing,
+            metrics: metrics.clone(),
+        };
         let stranded = StrandedNamespaces {
             hub: hub.clone(),
             projects,
@@ -219,7 +250,17 @@ impl Parts {
             sweep,
             metrics: metrics.clone(),
         };
-        Sweeper { hub, triggers, losses, stranded, sweep, metrics }
+        Sweeper { hub, triggers, losses, stranded, works, sweep, metrics }
+    }
+
+    fn unreadable(&self) -> UnreadableWatch {
+        let Self { metrics, hub, projects, .. } = self.clone();
+        UnreadableWatch { hub, projects, metrics }
+    }
+
+    fn outage(&self) -> OutageWatch {
+        let Self { hub, triggers, health, .. } = self.clone();
+        OutageWatch { hub, triggers, health }
     }
 
     fn losses(&self) -> LossWatch {
@@ -251,8 +292,8 @@ impl ManagementControllers {
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        let parts = Parts::new(hub, options, metrics.clone());
-        let watches = Arc::new(parts.watches(health, stop));
+        let parts = Parts::new(hub, options, health.clone(), metrics.clone());
+        let watches = Arc::new(parts.watches(stop));
         watches.start_hub();
         tokio::spawn(parts.losses().keep(stop.clone()));
         Self { parts, watches }
@@ -295,15 +336,18 @@ impl ManagementControllers {
         let policy = Arc::new(parts.policy());
         let projector = Arc::new(parts.projector());
         let companion = Arc::new(parts.companion(watches));
-        let (sweeper, clusters, losses) = (parts.sweeper(), parts.clusters(), parts.losses());
+        let (sweeper, clusters, losses, outage) = (parts.sweeper(), parts.clusters(), parts.losses(), parts.outage());
+        let unreadable = parts.unreadable();
         tokio::join!(
             super::run(workload, queues.workload.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(federator, queues.federator.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(policy, queues.policy.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(projector, queues.projector.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(companion, queues.companion.clone(), COMPANION_WORKERS, metrics.clone(), stop.clone()),
-            sweeper.run(stop),
+            Box::pin(sweeper.run(stop)),
             clusters.run(stop),
+            outage.run(stop),
+            Box::pin(unreadable.run(stop)),
             Box::pin(losses.run(stop)),
         );
     }

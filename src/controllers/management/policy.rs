@@ -3,13 +3,19 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
-    hub_cache::HubCache, index::city_index, move_memory::Moves, policy_memory::PolicyMemory, probe::Prober,
-    project_cache::ProjectCache, queues::PolicyKey, registry::ProjectRegistry,
+    hub_cache::HubCache,
+    index::city_index,
+    move_memory::Moves,
+    policy_memory::{PolicyMemory, RefusedPolicies},
+    probe::Prober,
+    project_cache::ProjectCache,
+    queues::PolicyKey,
+    registry::ProjectRegistry,
 };
 use crate::{
     api::names::CityCode,
     controllers::{Reconciler, record, send},
-    io::{Error, clock::Now, store::ObjectKey},
+    io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Next, Shared,
@@ -31,6 +37,7 @@ pub(super) struct CityPolicy {
     pub(super) moves: Arc<Moves>,
     pub(super) prober: Prober,
     pub(super) memory: PolicyMemory,
+    pub(super) refused: Arc<RefusedPolicies>,
     pub(super) propagation: Propagation,
     /// Whether what runs in a city stays where it is when its cluster loses the city's label.
     pub(super) city_guard: bool,
@@ -52,8 +59,13 @@ impl Reconciler for CityPolicy {
         let plan = policy::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         for write in &plan.steps {
-            send(&self.hub.plane, write, &self.metrics).await?;
+            if let Err(error) = send(&self.hub.plane, write, &self.metrics).await {
+                let refused = matches!(error.class(), Class::Forbidden | Class::Invalid);
+                self.refused.note(key, refused.then(|| error.to_string()));
+                return Err(error);
+            }
         }
+        self.refused.note(key, None);
         for signal in &plan.signals {
             match signal {
                 Signal::Waits => self.memory.wait_reported(key),
@@ -147,13 +159,13 @@ mod tests {
     use crate::{
         api::meta::label,
         controllers::management::{Options, Parts},
-        io::{clients::Connection, store::Incoming},
+        io::{clients::Connection, health::Health, store::Incoming},
         plan::NamespaceFacts,
     };
 
     fn parts() -> Parts {
         let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
-        Parts::new(hub, Options::of_tests(), Metrics::default())
+        Parts::new(hub, Options::of_tests(), Health::default(), Metrics::default())
     }
 
     /// Found by reading: one of the Go operator's that could not be read counted as none, and a new one was forced in its

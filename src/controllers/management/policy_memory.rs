@@ -49,6 +49,26 @@ impl PolicyMemory {
     }
 }
 
+/// What the hub does not take of city policies, for the deployments that wait for them.
+#[derive(Default)]
+pub(super) struct RefusedPolicies(Mutex<BTreeMap<PolicyKey, String>>);
+
+impl RefusedPolicies {
+    /// What the hub said to the last write; nothing when it took all.
+    pub(super) fn note(&self, policy: &PolicyKey, words: Option<String>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match words {
+            Some(words) => all.insert(policy.clone(), words),
+            None => all.remove(policy),
+        };
+    }
+
+    /// Why this policy is not there as it is to be.
+    pub(super) fn of(&self, policy: &PolicyKey) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(policy).cloned()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

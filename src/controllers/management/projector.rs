@@ -132,7 +132,7 @@ impl Projector {
         };
         let deployment =
             origin.and_then(|origin| project.deployment(&ObjectKey::new(&key.namespace, &origin.deployment)));
-        let bound = source.as_deref().and_then(|source| hub.cell_of(source));
+        let bound = source.as_deref().map(|source| hub.cell_of(source)).transpose();
         let claimants = hub.instances.by_index(&origin_place_index(&project.name, &key.namespace, &key.name));
         let is_foreign = |claimant: &Arc<Instance>| source.as_ref().map(|source| source.uid()) != Some(claimant.uid());
         Some(Observed {
@@ -143,7 +143,8 @@ impl Projector {
             source: source.map(Shared::from),
             deployment: deployment.map(Shared::from),
             projection: project.instances.get(key).map(Shared::from),
-            bound,
+            unbound: bound.as_ref().err().cloned(),
+            bound: bound.ok().flatten(),
         })
     }
 

@@ -13,6 +13,7 @@ use super::{
     losses::{Losses, Scope},
     stranded::StrandedNamespaces,
     triggers::Triggers,
+    works::{self, Companions, LeftOnClusters},
 };
 use crate::{
     api::{
@@ -23,11 +24,12 @@ use crate::{
     io::{Class, Error, clock::Now, list, packed, store::ObjectKey, watch::Metadata},
     metrics::Metrics,
     plan::{
-        Hub, Kind, Object, Write,
+        Hub, Kind, Object, ObjectVersion, Write,
         management::{
             facts::CompanionFacts,
             sweep::{self, Budget, Observed, Signal, Sweep},
             triggers::HubWork,
+            unreadable,
         },
     },
 };
@@ -37,13 +39,16 @@ use crate::{
 struct Memory {
     /// Uids of companions of which nobody can say who uses them.
     without_users: BTreeSet<String>,
+    works: works::Memory,
 }
 
 /// What one sweep has seen.
 #[derive(Default)]
 struct Found {
-    companions: BTreeSet<(String, DataRef)>,
+    companions: Companions,
     without_users: BTreeSet<String>,
+    /// Those of them that were not reported before.
+    to_tell: Vec<(Object, ObjectVersion)>,
 }
 
 /// Sweeps.
@@ -52,6 +57,7 @@ pub(super) struct Sweeper {
     pub(super) triggers: Arc<Triggers>,
     pub(super) losses: Arc<Losses>,
     pub(super) stranded: StrandedNamespaces,
+    pub(super) works: LeftOnClusters,
     pub(super) sweep: Sweep,
     pub(super) metrics: Metrics,
 }
@@ -82,7 +88,14 @@ impl Sweeper {
         if !self.hub.is_synced() || !self.hub.bindings.is_synced() {
             return; // nobody knows what is in use
         }
-        self.note("companions and their bindings", self.companions(memory).await);
+        match self.companions(memory).await {
+            Ok((companions, reaped)) => {
+                self.note("bindings without their companion", reaped);
+                self.note("Works", self.works.look(&mut memory.works, &companions, Now::read()).await);
+            }
+            // A list that fails ends this part: what is not seen is not gone.
+            Err(error) => self.note("companions", Err(error)),
+        }
         if self.losses.holds(&Scope::Hub) || self.losses.holds(&Scope::Discovery) {
             return; // whoever seems to be gone may be back
         }
@@ -96,15 +109,20 @@ impl Sweeper {
         }
     }
 
-    /// Companions that nobody uses, and bindings without their companion.
-    async fn companions(&self, memory: &mut Memory) -> Result<(), Error> {
-        // A list that fails ends this part: what is not seen is not gone.
+    /// Companions that nobody uses, and bindings without their companion. Answers with all companions, and with what came of
+    /// the bindings.
+    async fn companions(&self, memory: &mut Memory) -> Result<(Companions, Result<(), Error>), Error> {
         let mut found = Found::default();
         for kind in SourceKind::ALL {
             self.collect(kind, &memory.without_users, &mut found).await?;
         }
         memory.without_users = found.without_users;
-        self.reap(&found.companions).await
+        for (companion, version) in &found.to_tell {
+            let event = unreadable::users(companion, version, Now::read().time);
+            let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
+        }
+        let reaped = self.reap(&found.companions).await;
+        Ok((found.companions, reaped))
     }
 
     /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
@@ -116,8 +134,11 @@ impl Sweeper {
             found.companions.insert((key.namespace.to_string(), DataRef { kind, name: key.name.to_string() }));
             if sweep::has_no_known_user(&facts) {
                 if !reported.contains(&facts.uid) {
-                    let kind = kind.as_str();
+                    let (of, kind): (Kind, &str) = (kind.into(), kind.as_str());
                     tracing::warn!(companion = %key, kind, "companion is kept: its referenced-by is empty, or cannot be read");
+                    let version = ObjectVersion::of(&companion.metadata);
+                    let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+                    found.to_tell.push((Object { kind: of, namespace, name }, version));
                 }
                 found.without_users.insert(facts.uid);
             }
@@ -130,7 +151,7 @@ impl Sweeper {
     }
 
     /// Removes bindings whose companion is gone; one that cannot be removed holds up no other.
-    async fn reap(&self, companions: &BTreeSet<(String, DataRef)>) -> Result<(), Error> {
+    async fn reap(&self, companions: &Companions) -> Result<(), Error> {
         let mut orphans = Vec::new();
         self.list(Kind::ResourceBinding, ListParams::default(), |binding| {
             orphans.extend(self.orphan(companions, &binding.metadata));
@@ -176,11 +197,7 @@ impl Sweeper {
     }
 
     /// A binding that goes, and the writes that remove it; nothing when it stays.
-    fn orphan(
-        &self,
-        companions: &BTreeSet<(String, DataRef)>,
-        binding: &ObjectMeta,
-    ) -> Option<(Object, Vec<Write<Hub>>)> {
+    fn orphan(&self, companions: &Companions, binding: &ObjectMeta) -> Option<(Object, Vec<Write<Hub>>)> {
         let key = ObjectKey::new(binding.namespace.as_deref()?, binding.name.as_deref()?);
         let data_ref = sweep::companion_of(&key.name)?;
         let observed = Observed {

@@ -249,6 +249,15 @@ impl Triggers {
         }
     }
 
+    /// Every deployment: what is known of the hub concerns all of them.
+    pub(super) fn enqueue_deployments(&self) {
+        for project in self.projects.all() {
+            for key in project.deployments.keys() {
+                self.enqueue_federator(&project, key);
+            }
+        }
+    }
+
     /// Deployments on their way out: the event that was to bring the next look at one may have come too early.
     pub(super) fn enqueue_deleting(&self) {
         for project in self.projects.all() {

@@ -48,8 +48,7 @@ impl Reconciler for WorkloadController {
         let deleting = workload.metadata.deletion_timestamp.is_some();
         let networks_known = project.networks.as_ref().is_none_or(|networks| networks.is_synced());
         let known = deleting || project.locations.is_synced() && networks_known;
-        // Of what is to be deleted with it, all must be known.
-        if !known || deleting && project.deployments.has_unreadable(&key.object.namespace) {
+        if !known {
             return Ok(Next::Await);
         }
         let observed = observe(&project, &key.object, workload, &self.timing);
@@ -90,10 +89,11 @@ impl WorkloadController {
 }
 
 fn refusal_of(write: &Write<Project>, error: &Error) -> Refusal {
-    let cause = match error.class() {
-        Class::Forbidden => Cause::Forbidden,
-        Class::Invalid => Cause::Invalid,
-        Class::Retry | Class::Conflict | Class::Gone => Cause::Passing,
+    let cause = match (error, error.class()) {
+        (Error::Held(_), _) => Cause::Paused,
+        (_, Class::Forbidden) => Cause::Forbidden,
+        (_, Class::Invalid) => Cause::Invalid,
+        (_, Class::Retry | Class::Conflict | Class::Gone) => Cause::Passing,
     };
     Refusal::of(write, cause, error.to_string())
 }
@@ -110,7 +110,11 @@ fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, tim
         fan_out::networks(&workload).filter(is_there).cloned().collect()
     });
     let deployments = project.deployments.by_index(&workload_index(&workload.uid().unwrap_or_default()));
+    // Of what is to be deleted with it, all must be known.
+    let deleting = workload.metadata.deletion_timestamp.is_some();
+    let unreadable = if deleting { project.deployments.unreadable_in(&key.namespace) } else { Vec::new() };
     Observed {
+        unreadable: unreadable.iter().map(ToString::to_string).collect(),
         deployments: deployments.iter().map(|deployment| deployment.open().into()).collect(),
         named: named.collect(),
         bound: placement::cities(&workload).filter(is_open).collect(),

@@ -134,7 +134,7 @@ impl<K: Ord + Clone> Backlog<K> {
     pub fn note(&mut self, key: &K, signals: &[Signal], now: Instant) -> Noted<K> {
         let blocker = signals.iter().find_map(|signal| match signal {
             Signal::Blocked { reason, silent, last_delivery } => Some((reason, *silent, last_delivery)),
-            Signal::Reported(_) | Signal::Repaired => None,
+            Signal::Reported(_) | Signal::Repaired | Signal::Unexplained => None,
         });
         let Some((reason, silent, last_delivery)) = blocker else { return self.forget(key, now) };
         let mut noted = Noted::default();
@@ -167,7 +167,7 @@ impl<K: Ord + Clone> Backlog<K> {
         known.last_delivery = last_delivery.clone().or(known.last_delivery.take());
         let given = signals.iter().filter_map(|signal| match signal {
             Signal::Reported(reason) => Some(reason.to_string()),
-            Signal::Blocked { .. } | Signal::Repaired => None,
+            Signal::Blocked { .. } | Signal::Repaired | Signal::Unexplained => None,
         });
         known.events.extend(given);
         noted

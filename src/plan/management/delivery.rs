@@ -18,6 +18,9 @@ use crate::{
 pub struct Karmada {
     /// Whether the city's policy is there, and ours.
     pub policy_lives: bool,
+    /// Why the city's policy is not there as it is to be: in the hub's words, or that it cannot be read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_trouble: Option<String>,
     /// How companions are brought to the city.
     pub phase: Phase,
     /// The copy's binding.

@@ -38,6 +38,10 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let binding_name = names::deployment_binding(&name);
     let karmada = evidence.karmada;
     let Some(binding) = karmada.binding.as_ref().filter(|binding| !binding.terminating) else {
+        if let Some(why) = karmada.policy_trouble.as_ref().filter(|_| !karmada.policy_lives) {
+            let text = format!("PropagationPolicy {namespace}/{own_policy}, which is to bring it to its city: {why}");
+            return blocked(Gap::stated(Reason::HubRefused, text));
+        }
         let text = if karmada.policy_lives {
             format!("Karmada has no ResourceBinding {namespace}/{binding_name} for it")
         } else {

@@ -28,6 +28,7 @@ struct World {
     policy: bool,
     phase: Phase,
     behind: bool,
+    policy_trouble: Option<String>,
 }
 
 const PARENT: &str = "wd-workloaddeployment";
@@ -78,6 +79,7 @@ fn world() -> World {
         policy: true,
         phase: Phase::Dependencies,
         behind: false,
+        policy_trouble: None,
     }
 }
 
@@ -87,6 +89,7 @@ fn look(world: &World) -> Delivery {
     let attached = world.bindings.get("db-secret").map(|binding| AttachedBinding::of(binding, PARENT, &clusters));
     let karmada = Karmada {
         policy_lives: world.policy,
+        policy_trouble: world.policy_trouble.clone(),
         phase: world.phase,
         binding,
         attached: attached.into_iter().map(|binding| (DataRef::secret("db"), binding)).collect(),
@@ -120,6 +123,19 @@ fn all_is_well() {
     relabelled.clusters.get_mut("cell-dfw").unwrap().city = None;
     let Delivery::Delivered { note: Some(note), .. } = look(&relabelled) else { panic!() };
     assert!(note.reason == "CityLabelLost" && note.message.contains("Cluster cell-dfw"), "{note:?}");
+}
+
+#[test]
+fn a_policy_that_the_hub_does_not_take_is_told_at_once_in_its_words() {
+    let trouble = Some("create PropagationPolicy: denied".to_owned());
+    let mut refused = World { policy: false, policy_trouble: trouble.clone(), ..world() };
+    refused.bindings.clear();
+    let Delivery::Blocked { cause, silent, .. } = look(&refused) else { panic!() };
+    assert_eq!((cause.reason.as_str(), silent), ("HubRefused", false));
+    assert!(cause.message.contains("/city-dfw, which"), "{cause:?}");
+    assert!(cause.message.ends_with("create PropagationPolicy: denied"), "{cause:?}");
+    // Where what is there works, a change that is refused keeps nobody.
+    assert!(matches!(look(&World { policy_trouble: trouble, ..world() }), Delivery::Delivered { .. }));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
+    leaving,
     placement::{self, City, PlacementOutcome},
     refusal::Refusal,
     workload_status::{self, workload_status},
@@ -38,6 +39,9 @@ pub struct Observed {
     pub namespace_uid: Option<String>,
     /// Those of its template's Networks that are in its namespace; only with the network feature.
     pub networks: Option<BTreeSet<String>>,
+    /// Names of deployments of its namespace that cannot be read, and may be its own; only of one that is being deleted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreadable: Vec<String>,
     /// How long to wait for what.
     pub timing: Timing,
 }
@@ -49,7 +53,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     let workload = &*observed.workload;
     let ours = ours(observed);
     if workload.metadata.deletion_timestamp.is_some() {
-        return delete(workload, &ours);
+        return delete(observed, &ours, now);
     }
     let mut writes: Vec<Write<Project>> = Vec::new();
     writes.extend(ensure_finalizer(workload));
@@ -102,12 +106,18 @@ fn ours(observed: &Observed) -> Vec<&WorkloadDeployment> {
     deployments.filter(|deployment| ownership::is_controlled_by(*deployment, &*observed.workload)).collect()
 }
 
-/// Deployments first, the Workload's own finalizer when none is left. Their events enqueue it again.
-fn delete(workload: &Workload, ours: &[&WorkloadDeployment]) -> Plan<Write<Project>> {
-    if ours.is_empty() {
+/// Deployments first, the Workload's own finalizer when none is left. Their events enqueue it again. While one cannot be read
+/// nobody knows whether it is the Workload's.
+fn delete(observed: &Observed, ours: &[&WorkloadDeployment], now: Timestamp) -> Plan<Write<Project>> {
+    let (workload, unreadable) = (&*observed.workload, &observed.unreadable[..]);
+    if ours.is_empty() && unreadable.is_empty() {
         return Write::release(manager::WORKLOAD, finalizer::WORKLOAD, workload).into_iter().collect();
     }
-    ours.iter().copied().filter_map(Write::delete).collect()
+    let deletes: Vec<Write<Project>> = ours.iter().copied().filter_map(Write::delete).collect();
+    if deletes.is_empty() || !unreadable.is_empty() {
+        return leaving::plan(workload, ours, unreadable, observed.timing.deletion_patience, now);
+    }
+    Plan::writes(deletes)
 }
 
 /// The Networks that a Workload's template names. A reference's own namespace does not count.

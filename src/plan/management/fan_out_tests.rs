@@ -54,6 +54,7 @@ impl World {
             .into_iter()
             .filter_map(|name| Some((name.clone(), self.deployments.get(&name)?.clone().into())));
         let observed = Observed {
+            unreadable: Vec::new(),
             workload: workload.clone().into(),
             deployments: deployments.into_iter().map(Shared::from).collect(),
             named: named.collect(),

@@ -5,97 +5,40 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub use super::blocked::Blocked;
+pub use super::{
+    blocked::Blocked,
+    federated::{Decided, Observed, Outage, Signal, copy_namespace},
+};
 use super::{
     blocked::{Case, State},
-    diagnosis::{self, Delivery, Evidence, Karmada, Repair},
+    diagnosis::{self, Delivery, Evidence, Repair},
     federation_status as status,
-    repair::{LastDelivery, Repairs},
+    hub_trouble::{self, Cause},
     resolve::{self, Data},
 };
 use crate::{
     api::{
         compute::{WorkloadDeployment, WorkloadDeploymentStatus},
         meta::{self, annotation, condition, finalizer, label, manager},
-        names::{self, CityCode, ProjectName},
+        names::CityCode,
         reason::Reason,
         referenced,
     },
     plan::{
-        Hub, Keeper, NamespaceFacts, Object, ObjectVersion, Plan, Project, Shared, Step, Write,
+        Hub, NamespaceFacts, Object, ObjectVersion, Plan, Project, Step, Write,
         condition::Verdict,
         diff,
         event::{self, Note, Severity},
         ownership, whole_spec,
     },
-    timing::Timing,
 };
-
-/// Everything that is known about one deployment of a project.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Observed {
-    /// The project it lives in.
-    pub project: ProjectName,
-    /// The deployment.
-    pub deployment: Shared<WorkloadDeployment>,
-    /// Uid of its namespace; `None` when the namespace is gone.
-    pub namespace_uid: Option<String>,
-    /// The hub namespace in which the copy is, [`copy_namespace`], if it carries a label of ours.
-    pub hub_namespace: Option<Shared<NamespaceFacts>>,
-    /// Who is to keep the hub namespace, as far as is known.
-    #[serde(default, skip_serializing_if = "Keeper::is_unknown")]
-    pub keeper: Keeper,
-    /// The copy there.
-    pub copy: Option<Shared<WorkloadDeployment>>,
-    /// What it refers to.
-    pub data: resolve::View,
-    /// What Karmada made of it; absent while that is not known.
-    pub karmada: Option<Karmada>,
-    /// What has kept it from being delivered until now.
-    pub blocked: Option<Blocked>,
-    /// What is known of repairs, here and elsewhere.
-    pub repairs: Repairs,
-    /// How long to wait for what.
-    pub timing: Timing,
-}
-
-/// What the controller is to remember or to count.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Signal {
-    /// Delivery is blocked. A plan without it says that nothing blocks it.
-    Blocked {
-        /// By what, in one word.
-        reason: String,
-        /// Whether Karmada says nothing about it.
-        silent: bool,
-        /// What was delivered, when nothing has been reported to lack.
-        last_delivery: Option<LastDelivery>,
-    },
-    /// An Event tells this cause.
-    Reported(Reason),
-    /// Something is repaired, so that Karmada makes anew what was removed.
-    Repaired,
-}
-
-/// What is decided about one deployment.
-pub type Decided = Plan<Step<Project, Hub>, Signal>;
-
-/// The hub namespace in which the copy of a deployment is: derived, never believed, for whoever could name another
-/// project's namespace could write into it. Only of one that is on its way out, and whose namespace is gone, the recorded
-/// one tells where its copy may have stayed.
-pub fn copy_namespace(deployment: &WorkloadDeployment, namespace_uid: Option<&str>) -> Option<String> {
-    let deleting = deployment.metadata.deletion_timestamp.is_some();
-    let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).filter(|_| deleting).cloned();
-    namespace_uid.map(names::hub_namespace).or_else(recorded)
-}
 
 /// Decides the writes for one deployment.
 pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     if observed.deployment.metadata.deletion_timestamp.is_some() {
-        return delete(observed);
+        return delete(observed, now);
     }
     let Some(namespace) = copy_namespace(&observed.deployment, observed.namespace_uid.as_deref()) else {
         return Plan::nothing(); // the namespace's own event enqueues it
@@ -105,17 +48,21 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         Ok(city) => city,
         Err(why) => return invalid(deployment, &why, now).map(Step::Local).into_iter().collect(),
     };
+    if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
+        return hub_trouble::told(observed, &hub_trouble::of_outage(outage), now);
+    }
     let mut steps: Vec<Step<Project, Hub>> = Vec::new();
     let data = resolve::data(deployment, &observed.data);
     steps.extend(mark(deployment, &namespace, &data).map(Step::Local));
     let facts = observed.hub_namespace.as_deref();
     if facts.is_some_and(|facts| facts.terminating) {
-        return Plan::writes(steps); // made anew once it is gone; its event enqueues the deployment
+        return hub_trouble::after(steps, hub_trouble::namespace_goes(observed, &namespace, now));
     }
     steps.extend(ensure_namespace(observed, &namespace, facts).map(Step::Remote));
     let copy = observed.copy.as_deref();
-    if copy.is_some_and(|copy| copy.metadata.deletion_timestamp.is_some()) {
-        return Plan::writes(steps); // made anew once it is gone; its event enqueues the deployment
+    if let Some(copy) = copy.filter(|copy| copy.metadata.deletion_timestamp.is_some()) {
+        let trouble = hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy));
+        return hub_trouble::after(steps, hub_trouble::told(observed, &trouble, now));
     }
     let finding = copy.zip(observed.karmada.as_ref()).map(|(copy, karmada)| {
         let behind = observed.repairs.is_karmada_behind(&observed.timing);
@@ -133,7 +80,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         timing: &observed.timing,
         now,
     });
-    let hint = hint(&data, finding.as_ref()).filter(|hint| state.is_hinted(copy, hint));
+    let hint = hint(&data, finding.as_ref(), copy).filter(|hint| state.is_hinted(copy, hint));
     let annotations = data_annotations(&data, hint.as_deref());
     let pause = observed.timing.takeover_pause;
     let of_copy = copy.map(|copy| whole_spec::take_over(manager::FEDERATOR, status::CONTROLLER, copy, pause, now));
@@ -151,6 +98,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     if !steps.iter().any(|step| matches!(step, Step::Local(_))) {
         steps.extend(of_status.write.map(Step::Local));
         next = next.or_sooner(of_status.next);
+    }
+    if let Some(outage) = observed.outage.as_ref().filter(|_| finding.is_none()) {
+        return hub_trouble::after(steps, hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
     }
     let said = status::plan(deployment, copy, &data, finding.as_ref(), overdue, events, now);
     steps.extend(said.writes.into_iter().map(Step::Local));
@@ -170,7 +120,7 @@ fn blocked(state: &State<'_>) -> Option<Signal> {
 }
 
 /// The copy first; our finalizer once a live read has shown that it is gone.
-fn delete(observed: &Observed) -> Decided {
+fn delete(observed: &Observed, now: Timestamp) -> Decided {
     let deployment = &*observed.deployment;
     let own = deployment.namespace().unwrap_or_default();
     // The Go operator held one more; what it stood for, the claims on companions, is given up without it.
@@ -183,6 +133,9 @@ fn delete(observed: &Observed) -> Decided {
         // The namespace is recorded before anything is written there, so nothing was.
         return release().map(Step::Local).into_iter().collect();
     };
+    if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
+        return hub_trouble::told(observed, &hub_trouble::of_outage(outage), now);
+    }
     // A record leads there, but the tenant may have written it: what the hub namespace itself says decides whose it is.
     let mirrors = observed.hub_namespace.as_deref().map(|facts| facts.mirrors(&observed.project, &own));
     let believed = observed.namespace_uid.is_some();
@@ -192,7 +145,14 @@ fn delete(observed: &Observed) -> Decided {
     if let Some(copy) = observed.copy.as_deref().filter(|_| believed || mirrors == Some(true)) {
         if ownership::is_hub_copy_from(copy, &own) {
             // On its way out already when there is no write: its event enqueues the deployment.
-            return Write::delete(copy).map(Step::Remote).into_iter().collect();
+            let held = || {
+                hub_trouble::told(
+                    observed,
+                    &hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy)),
+                    now,
+                )
+            };
+            return Write::delete(copy).map_or_else(held, |write| Plan::writes(vec![Step::Remote(write)]));
         }
         return release().map(Step::Local).into_iter().collect();
     }
@@ -285,11 +245,9 @@ fn stale<P>(
 }
 
 /// Why data does not arrive although all of it is on the hub: the cell cannot know, and its Instances are to say it.
-fn hint(data: &Data, finding: Option<&Delivery>) -> Option<String> {
+fn hint(data: &Data, finding: Option<&Delivery>, copy: Option<&WorkloadDeployment>) -> Option<String> {
     match finding {
-        Some(Delivery::Blocked { cause, data: true, .. }) if data.trouble.is_none() => {
-            Some(json!({ "reason": cause.reason, "message": cause.message }).to_string())
-        }
+        Some(Delivery::Blocked { cause, data: true, .. }) if data.trouble.is_none() => Some(status::hint(cause, copy)),
         _ => None,
     }
 }

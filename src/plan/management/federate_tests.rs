@@ -2,8 +2,13 @@ use std::time::Duration;
 
 use super::*;
 use crate::{
-    api::referenced::DataRef,
-    plan::{Next, Op, management::orphan, recorded::recorded},
+    api::{names::ProjectName, referenced::DataRef},
+    plan::{
+        Keeper, Next, Op, Shared,
+        management::{orphan, repair::Repairs},
+        recorded::recorded,
+    },
+    timing::Timing,
 };
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -76,6 +81,8 @@ fn observed(
     let namespace = copy_namespace(wd, uid);
     let here = namespace.as_deref() == Some("ns-n1");
     Observed {
+        outage: None,
+        namespace_words: None,
         project: ProjectName::single(),
         deployment: wd.clone().into(),
         namespace_uid: uid.map(str::to_owned),
@@ -360,3 +367,6 @@ mod repairs;
 
 #[path = "federate_keeper_tests.rs"]
 mod keepers;
+
+#[path = "federate_trouble_tests.rs"]
+mod troubles;

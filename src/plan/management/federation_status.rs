@@ -1,18 +1,19 @@
 //! The status of a project's deployment: what the cell reports, whether it has what it was given, and its data.
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde_json::json;
 
 use super::{diagnosis::Delivery, repair, resolve::Data, unheard};
 use crate::{
     api::{
-        compute::{Condition, WorkloadDeployment, WorkloadDeploymentStatus},
-        meta::{condition, manager},
+        compute::{Condition, ConditionStatus, WorkloadDeployment, WorkloadDeploymentStatus},
+        meta::{annotation, condition, manager},
         reason::Reason,
     },
     plan::{
         Project, Write,
-        condition::{Verdict, find},
+        condition::{Verdict, differs_in_their_numbers_alone, find},
         event::{self, Note, Severity},
     },
 };
@@ -75,11 +76,12 @@ pub(super) fn plan(
     let reported = overdue.blocked;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
-    let report = copy.and_then(|copy| copy.status.as_ref());
     let generation = deployment.metadata.generation;
     let before = |type_: &str| find(&old.conditions, type_).cloned();
     let verdict = |verdict: Option<Verdict>, type_: &str| match verdict {
-        Some(verdict) => Some(verdict.into_condition(&old.conditions, type_, generation, now)),
+        Some(verdict) => {
+            Some(steady(verdict, find(&old.conditions, type_)).into_condition(&old.conditions, type_, generation, now))
+        }
         None => before(type_),
     };
     let early = is_early(deployment, copy);
@@ -87,8 +89,80 @@ pub(super) fn plan(
     let of_data =
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
-    let old_federated = before(condition::FEDERATED);
-    let news = federated.as_ref().filter(|new| is_news(old_federated.as_ref(), new, silent, events));
+    let unheard = unheard::verdict(deployment, finding, overdue.unheard);
+    update(deployment, copy, Own { federated, of_data, unheard, silent }, events, now)
+}
+
+/// A verdict in the words that stand already, where it differs from them in the numbers of Karmada's alone (a port, a
+/// resourceVersion): each of its attempts has others.
+fn steady(verdict: Verdict, before: Option<&Condition>) -> Verdict {
+    let same = |before: &&Condition| {
+        verdict.status != ConditionStatus::True
+            && (before.status, &before.reason[..]) == (verdict.status, verdict.reason.as_str())
+            && differs_in_their_numbers_alone(&before.message, &verdict.message)
+    };
+    match before.filter(same) {
+        Some(before) => Verdict { message: before.message.clone(), ..verdict },
+        None => verdict,
+    }
+}
+
+/// What the cell is told of why its data does not arrive, in the words that stand on the copy already where it differs in
+/// numbers alone: the copy would travel for each.
+pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String {
+    let standing = copy.and_then(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR));
+    let same = |standing: &&String| {
+        serde_json::from_str::<serde_json::Value>(standing).is_ok_and(|standing| {
+            let message = standing["message"].as_str().unwrap_or_default();
+            standing["reason"] == cause.reason.as_str() && differs_in_their_numbers_alone(message, &cause.message)
+        })
+    };
+    let new = || json!({ "reason": cause.reason, "message": cause.message }).to_string();
+    standing.filter(same).cloned().unwrap_or_else(new)
+}
+
+/// Says one thing of how a deployment stands with the hub, and leaves everything else as it is.
+pub(super) fn say(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    verdict: Verdict,
+    events: &[String],
+    now: Timestamp,
+) -> StatusUpdate {
+    let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let federated = verdict.into_condition(conditions, condition::FEDERATED, deployment.metadata.generation, now);
+    let own = Own {
+        federated: Some(federated),
+        of_data: find(conditions, condition::REFERENCED_DATA_READY).cloned(),
+        unheard: unheard::verdict(deployment, None, false),
+        silent: false,
+    };
+    update(deployment, copy, own, events, now)
+}
+
+/// What the hub side says of a deployment by itself.
+struct Own {
+    federated: Option<Condition>,
+    of_data: Option<Condition>,
+    /// In the place of what the cell said of readiness.
+    unheard: Option<Verdict>,
+    /// Whether Karmada says nothing of the cause.
+    silent: bool,
+}
+
+fn update(
+    deployment: &WorkloadDeployment,
+    copy: Option<&WorkloadDeployment>,
+    own: Own,
+    events: &[String],
+    now: Timestamp,
+) -> StatusUpdate {
+    let Own { federated, of_data, unheard, silent } = own;
+    let empty = WorkloadDeploymentStatus::default();
+    let old = deployment.status.as_ref().unwrap_or(&empty);
+    let report = copy.and_then(|copy| copy.status.as_ref());
+    let before = find(&old.conditions, condition::FEDERATED);
+    let news = federated.as_ref().filter(|new| is_news(before, new, silent, events));
     let event = news.map(|news| {
         let note =
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };
@@ -96,7 +170,7 @@ pub(super) fn plan(
     });
     let reason = news.map(Condition::reason);
     let mut status = report.map_or_else(|| old.clone(), mirrored);
-    if let Some(unheard) = unheard::verdict(deployment, finding, overdue.unheard) {
+    if let Some(unheard) = unheard {
         let readiness = [condition::AVAILABLE, condition::REPLICAS_READY];
         for said in status.conditions.iter_mut().filter(|said| readiness.contains(&&*said.type_)) {
             *said = unheard.clone().into_condition(&old.conditions, &said.type_, said.observed_generation, now);
@@ -163,5 +237,33 @@ fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option
         Delivery::Blocked { cause, .. } => {
             reported.then(|| Verdict::no(Reason::AwaitingPropagation, format!("{}: {}", cause.reason, cause.message)))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by reading: Karmada's words have ports and versions in them, and each of its attempts was a write for every user
+    /// and on every cell.
+    #[test]
+    fn numbers_in_karmadas_words_are_written_once() {
+        let cause = |port: u32| {
+            Verdict::no(
+                Reason::NotApplied,
+                format!("WorkloadDeployment a/b is not on Cluster c: dial 10.0.0.1:{port}: refused"),
+            )
+        };
+        let first = cause(1).into_condition(&[], condition::FEDERATED, None, Timestamp::UNIX_EPOCH);
+        assert_eq!(steady(cause(2), Some(&first)), cause(1));
+        let other = Verdict::no(Reason::NotApplied, "WorkloadDeployment a/b is not on Cluster c: it exists");
+        assert_eq!(steady(other.clone(), Some(&first)), other);
+        let elsewhere = Verdict { reason: Reason::ClusterNotReady, ..cause(2) };
+        assert_eq!(steady(elsewhere.clone(), Some(&first)), elsewhere);
+        let mut copy = WorkloadDeployment::new("b", crate::api::compute::WorkloadDeploymentSpec::default());
+        let old = hint(&cause(1), None);
+        copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), old.clone())].into());
+        assert_eq!(hint(&cause(2), Some(&copy)), old);
+        assert_ne!(hint(&other, Some(&copy)), old);
     }
 }

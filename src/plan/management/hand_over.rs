@@ -3,18 +3,74 @@
 //! No cell writes what another holds: the hub's admission policy sees to it. A city that moved and a cell that was built
 //! anew get the copies of what they run by management's word, which rests on Karmada's binding and not on what cells say.
 
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
     api::{
-        compute::Instance,
-        meta::{annotation, label, manager},
+        compute::{Condition, Instance},
+        meta::{annotation, condition, label, manager},
+        reason::Reason,
     },
     plan::{
         Hub, Write,
+        condition::Verdict,
         ownership::{self, Holder},
     },
 };
+
+/// Why it is not known to which cell a deployment is bound.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unbound {
+    /// What Karmada makes of things is not known at present.
+    Unseen,
+    /// The copy's owner is not there.
+    NoOwner,
+    /// It has no binding, or one that is on its way out.
+    NoBinding,
+    /// It is bound to so many clusters.
+    Clusters(usize),
+    /// The Cluster of this name does not say which cell it is.
+    Unnamed(String),
+}
+
+impl Unbound {
+    fn words(&self) -> String {
+        match self {
+            Self::Unseen => "what the hub holds is not known at present".to_owned(),
+            Self::NoOwner => "the deployment that its copy on the hub belongs to is not there".to_owned(),
+            Self::NoBinding => "Karmada has no ResourceBinding of its deployment".to_owned(),
+            Self::Clusters(count) => format!("Karmada has bound its deployment to {count} clusters"),
+            Self::Unnamed(cluster) => format!("Cluster {cluster} has no spec.id, by which Karmada tells cells apart"),
+        }
+    }
+}
+
+/// An Instance as its projection shows it, while another cell asks for its copy and does not get it: what the cell that holds
+/// it says of readiness may be about what does not run any more.
+pub(super) fn shown<'a>(source: Cow<'a, Instance>, bound: Result<&str, &Unbound>, now: Timestamp) -> Cow<'a, Instance> {
+    let Some(asking) = ownership::asking_cell(&*source) else { return source };
+    let why = match bound {
+        Ok(bound) if bound == asking => return source, // it is handed over in the same look
+        Ok(_) => "Karmada has bound its deployment to another cell".to_owned(),
+        Err(unbound) => unbound.words(),
+    };
+    let text = format!("the cell {asking} runs it and asks for its copy on the hub, which stays with another: {why}");
+    let mut shown = source.into_owned();
+    let conditions = shown.status.iter_mut().flat_map(|status| &mut status.conditions);
+    for ready in conditions.filter(|c| c.type_ == condition::READY) {
+        let verdict = Verdict::unknown(Reason::HandOverWaits, text.clone());
+        // Since when stays what the source says: time passes without a change.
+        *ready = Condition {
+            last_transition_time: ready.last_transition_time.clone(),
+            ..verdict.into_condition(&[], condition::READY, ready.observed_generation, now)
+        };
+    }
+    Cow::Owned(shown)
+}
 
 /// Gives a copy to the cell that asks for it, when that is the cell to which Karmada has bound the copy's deployment;
 /// `bound` is the uid of that one, absent while it is not known or not one alone.
@@ -37,6 +93,35 @@ pub fn write(copy: &Instance, bound: Option<&str>) -> Option<Write<Hub>> {
 mod tests {
     use super::*;
     use crate::plan::Op;
+
+    #[test]
+    fn one_that_waits_is_told_on_the_projection_and_the_source_is_not_judged() {
+        let mut source = copy("old", Some("new"), false);
+        source.status = serde_json::from_value(json!({ "conditions": [{
+            "type": "Ready", "status": "True", "reason": "Available", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]}))
+        .unwrap();
+        let now = Timestamp::UNIX_EPOCH;
+        let of = |bound: Result<&str, &Unbound>| {
+            let shown = shown(Cow::Borrowed(&source), bound, now);
+            let ready = &shown.status.as_ref().unwrap().conditions[0];
+            (ready.reason.clone(), ready.message.clone())
+        };
+        assert_eq!(of(Ok("new")).0, "Available", "it is handed over in the same look");
+        for (bound, words) in [
+            (Ok("third"), "another cell"),
+            (Err(&Unbound::Unnamed("cell-dfw".into())), "Cluster cell-dfw has no spec.id"),
+            (Err(&Unbound::Clusters(2)), "2 clusters"),
+            (Err(&Unbound::NoBinding), "no ResourceBinding"),
+            (Err(&Unbound::NoOwner), "is not there"),
+            (Err(&Unbound::Unseen), "not known"),
+        ] {
+            let (reason, message) = of(bound);
+            assert!(reason == "HandOverWaits" && message.contains(words), "{reason}: {message}");
+        }
+        let nobody = copy("old", None, false);
+        assert!(matches!(shown(Cow::Borrowed(&nobody), Err(&Unbound::NoBinding), now), Cow::Borrowed(_)));
+    }
 
     fn copy(holder: &str, asking: Option<&str>, leaving: bool) -> Instance {
         let mut object = json!({

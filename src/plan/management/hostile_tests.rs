@@ -108,6 +108,8 @@ fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
     }))
     .unwrap();
     Observed {
+        outage: None,
+        namespace_words: None,
         project: ProjectName::new("hostile"),
         namespace_uid: uid.map(str::to_owned),
         copy: facts.is_some().then(|| copy.into()),

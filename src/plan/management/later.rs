@@ -14,10 +14,10 @@ use super::{
     facts::{BindingFacts, CompanionFacts},
     residue,
 };
-use crate::api::referenced::DataRef;
+use crate::api::referenced::{DataRef, MAX_SOURCE_NAME};
 
 /// A longer name is brought by no Karmada (fact 63), which shows nothing of its version.
-const LONGEST_NAME: usize = 242;
+const LONGEST_NAME: usize = MAX_SOURCE_NAME;
 
 /// What is seen of a companion that came after the first of its kind had been taken up; the later one counts for more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -6,7 +6,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
-use super::{hand_over, unheard};
+use super::{
+    hand_over::{self, Unbound},
+    unheard,
+};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
@@ -124,6 +127,9 @@ pub struct Observed {
     /// Uid of the cell that Karmada has bound the source's deployment to; absent while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
+    /// Why that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unbound: Option<Unbound>,
 }
 
 /// A hub Instance that cannot be shown, and why.
@@ -137,11 +143,11 @@ pub struct Misplaced {
 
 /// Decides the writes for one place, and says who of those that name it cannot be shown there; nothing of it depends on
 /// the time.
-pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Project, Hub>, Misplaced> {
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>, Misplaced> {
     let foreign = observed.foreign.iter().map(|instance| (instance, Quarantine::Unidentifiable));
     let (steps, misplaced) = match &observed.source {
         None => (remove(observed), None),
-        Some(source) => match show(observed, source) {
+        Some(source) => match show(observed, source, now) {
             Ok(write) => (write.map(Step::Local).into_iter().collect(), None),
             Err(why) => (Vec::new(), Some((source, why))),
         },
@@ -154,7 +160,7 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Project, Hub>, Mispl
 }
 
 /// Has the projection show `source`. `Err` says why it cannot.
-fn show(observed: &Observed, source: &Instance) -> Result<Option<Write<Project>>, Quarantine> {
+fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option<Write<Project>>, Quarantine> {
     // Derived, never believed: whoever can write one Instance on the hub could name any project's namespace.
     let derived = observed.facts.as_ref().map(|facts| names::hub_namespace(&facts.uid));
     if derived.is_some() && source.namespace() != derived {
@@ -167,7 +173,8 @@ fn show(observed: &Observed, source: &Instance) -> Result<Option<Write<Project>>
     if leaving && observed.projection.is_none() {
         return Ok(None);
     }
-    let shown = unheard::shown(source, deployment);
+    let bound = observed.bound.as_deref().ok_or(observed.unbound.as_ref().unwrap_or(&Unbound::Unseen));
+    let shown = hand_over::shown(unheard::shown(source, deployment), bound, now);
     let copy = Copy {
         source: &shown,
         namespace: &observed.namespace,

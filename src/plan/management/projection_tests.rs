@@ -47,6 +47,7 @@ fn observed(
         deployment: deployment.map(|deployment| deployment.clone().into()),
         projection: projection.map(shared),
         bound: None,
+        unbound: None,
     }
 }
 

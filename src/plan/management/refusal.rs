@@ -13,6 +13,8 @@ pub enum Cause {
     Forbidden,
     /// The API server does not take what it says.
     Invalid,
+    /// Nothing is deleted at present, for many known objects are missing.
+    Paused,
     /// It may succeed when it is tried again: somebody was faster, or the server was in trouble.
     Passing,
 }
@@ -41,6 +43,7 @@ impl Refusal {
         match self.cause {
             Cause::Forbidden => Some(Reason::DeploymentForbidden),
             Cause::Invalid => Some(Reason::InvalidPlacement),
+            Cause::Paused => Some(Reason::DeletionsPaused),
             Cause::Passing => None,
         }
     }
@@ -49,6 +52,7 @@ impl Refusal {
     pub(super) fn text(&self) -> String {
         match self.cause {
             Cause::Forbidden => format!("the operator may not do what is needed: {}", self.message),
+            Cause::Paused => format!("nothing is deleted at present: {}", self.message),
             Cause::Invalid | Cause::Passing => format!("a deployment was refused: {}", self.message),
         }
     }

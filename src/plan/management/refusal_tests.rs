@@ -62,6 +62,7 @@ fn ready(name: &str, placement: &str) -> WorkloadDeployment {
 fn observed(deployments: &[WorkloadDeployment]) -> Observed {
     let shared = |wd: &WorkloadDeployment| Shared::from(wd.clone());
     Observed {
+        unreadable: Vec::new(),
         workload: workload().into(),
         deployments: deployments.iter().map(shared).collect(),
         named: deployments.iter().map(|wd| (wd.metadata.name.clone().unwrap(), shared(wd))).collect(),

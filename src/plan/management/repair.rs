@@ -29,6 +29,8 @@ const MANY_BLOCKED_ONE_IN: usize = 10;
 const BLOCKED_POLL_MAX: Duration = Duration::from_mins(5);
 /// What is said of something that was never delivered. It is what tells it, after a restart, from what was taken away.
 const NEVER_DELIVERED_TEXT: &str = "; it has not been there before: Karmada may not have got to it yet";
+/// What was known of a deployment follows these words, where nothing is known at present.
+pub(super) const LAST_KNOWN_TEXT: &str = "; last known: ";
 /// What is said of the clusters that have everything.
 const DELIVERED_TEXT: &str = " has what the hub was given";
 /// How it begins to be said that others lack the same.
@@ -152,18 +154,21 @@ pub struct LastDelivery {
 }
 
 impl LastDelivery {
-    /// What it says now; nothing when it does not say that all is delivered, or says so of another copy than this.
+    /// What it says now; nothing when it does not say that all is delivered, or was, or says so of another copy than this.
     pub fn of(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Option<Self> {
         let condition = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
         let since = condition.last_transition_time.0;
         let older = copy.metadata.creation_timestamp.as_ref().is_none_or(|created| created.0 <= since);
-        (condition.status == ConditionStatus::True && older).then(|| Self {
+        // Over an outage of the hub it goes on to say what was known before.
+        let message = match condition.status {
+            ConditionStatus::True => &condition.message[..],
+            _ => condition.message.split_once(LAST_KNOWN_TEXT)?.1,
+        };
+        let places = || message.split("; ").next().unwrap_or_default().to_owned();
+        older.then(|| Self {
             copy: copy.uid().unwrap_or_default(),
             since,
-            places: condition
-                .message
-                .contains(DELIVERED_TEXT)
-                .then(|| condition.message.split("; ").next().unwrap_or_default().to_owned()),
+            places: message.contains(DELIVERED_TEXT).then(places),
         })
     }
 

@@ -57,7 +57,7 @@ fn each_failure_says_what_where_and_how_to_mend_it() {
             "SourceTooLarge",
             "151 bytes, 150 is the limit (largest: Secret/a 80, Secret/b 71)",
         ),
-        (&[(&long, false)], &[], "SourceNameTooLong", "250 characters, 243 is the limit"),
+        (&[(&long, false)], &[], "SourceNameTooLong", "250 characters, 242 is the limit"),
         (&[("../x", false)], &[], "SourceNotFound", "not a name that a Secret can have"),
         // What is certain is reported, also while something else is still being read.
         (&[("a", false), ("b", false)], &[("a", Source::Absent)], "SourceNotFound", "no Secret a"),

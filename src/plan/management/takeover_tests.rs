@@ -59,6 +59,7 @@ fn plan(workload: &Workload, live: Option<&WorkloadDeployment>) -> Vec<Write<Pro
 fn planned(workload: &Workload, live: Option<&WorkloadDeployment>) -> Plan<Write<Project>> {
     let named = placement::names(workload).into_iter().filter_map(|name| Some((name, live?.clone().into())));
     let observed = fan_out::Observed {
+        unreadable: Vec::new(),
         workload: workload.clone().into(),
         deployments: live.cloned().into_iter().map(Shared::from).collect(),
         named: named.collect(),
@@ -88,6 +89,8 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
         ..NamespaceFacts::default()
     };
     federate::Observed {
+        outage: None,
+        namespace_words: None,
         project: ProjectName::single(),
         deployment: deployment.clone().into(),
         namespace_uid: Some("n1".into()),

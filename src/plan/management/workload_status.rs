@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::{placement::PlacementOutcome, refusal::Refusal, unheard};
+use super::{hub_trouble, placement::PlacementOutcome, refusal::Refusal, unheard};
 use crate::{
     api::{
         compute::{
@@ -63,7 +63,11 @@ pub(super) fn workload_status(
     status.ready_replicas = sums.ready_replicas;
     status.updated_replicas = sums.updated_replicas;
     let of_none = refused.iter().filter(|refusal| !outcomes.iter().any(|outcome| refusal.is_of(outcome)));
-    let verdict = with_refusals(workload_verdict(&verdicts), of_none.copied());
+    let mut verdict = with_refusals(workload_verdict(&verdicts), of_none.copied());
+    if verdict.status == ConditionStatus::True {
+        // What is not known of some that are available changes nothing else, and most people look no further.
+        verdict.message.extend(hub_trouble::notes(ours.iter().copied()));
+    }
     let of_scaling = autoscaling(workload).map(|verdict| (condition::AUTOSCALING_READY, verdict));
     let verdicts = [(condition::AVAILABLE, verdict)].into_iter().chain(of_scaling);
     status.conditions =
@@ -165,7 +169,8 @@ fn placement_verdict<'a>(
         .max_by_key(|(name, c)| (c.reason().rank(), std::cmp::Reverse(name.clone())));
     match worst {
         Some((name, c)) if c.reason().rank() > 1 => {
-            let unheard = deployments_unheard && c.reason() == Reason::ClusterNotReady;
+            let unheard =
+                deployments_unheard && c.reason() == Reason::ClusterNotReady || c.reason() == Reason::HubUnavailable;
             let status = if unheard { ConditionStatus::Unknown } else { ConditionStatus::False };
             Verdict { status, reason: c.reason(), message: notes(format!("{name}: {}", c.message)) }
         }

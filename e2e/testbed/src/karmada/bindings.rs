@@ -17,8 +17,25 @@ use super::{
 };
 
 pub(super) const BINDING_FINALIZER: &str = "karmada.io/binding-controller";
-/// Annotation of a Work: the binding that it was made of.
-pub(super) const MADE_OF: &str = "stand-in/binding";
+/// Annotation of a Work of a namespace, which has no binding: the namespace, after a slash.
+const MADE_OF_NAMESPACE: &str = "stand-in/binding";
+/// Annotations of a Work: namespace and name of the binding that it was made of.
+const MADE_OF: [&str; 2] = ["resourcebinding.karmada.io/namespace", "resourcebinding.karmada.io/name"];
+
+/// What a Work was made of, as [`of`] says.
+pub(super) fn made_of(work: &DynamicObject) -> Option<String> {
+    let annotation = |key: &str| work.annotations().get(key);
+    let binding = || Some(format!("{}/{}", annotation(MADE_OF[0])?, annotation(MADE_OF[1])?));
+    annotation(MADE_OF_NAMESPACE).cloned().or_else(binding)
+}
+
+/// The annotations that say so.
+pub(super) fn marks(of: &str) -> Value {
+    match of.split_once('/') {
+        Some(("", _)) | None => json!({ MADE_OF_NAMESPACE: of }),
+        Some((namespace, name)) => json!({ MADE_OF[0]: namespace, MADE_OF[1]: name }),
+    }
+}
 /// Label of a binding that says which it is, as long as it lives.
 pub(super) const BINDING_ID: &str = "resourcebinding.karmada.io/permanent-id";
 
@@ -182,8 +199,8 @@ impl Federation {
     pub(super) fn works(&self) -> HashMap<String, Vec<Arc<DynamicObject>>> {
         let mut works: HashMap<String, Vec<Arc<DynamicObject>>> = HashMap::new();
         for work in self.hub.all("Work") {
-            if let Some(of) = work.annotations().get(MADE_OF) {
-                works.entry(of.clone()).or_default().push(work);
+            if let Some(of) = made_of(&work) {
+                works.entry(of).or_default().push(work);
             }
         }
         works

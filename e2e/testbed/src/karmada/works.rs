@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     Failures, Federation,
-    bindings::{MADE_OF, clusters, of},
+    bindings::{clusters, made_of, marks, of},
     cache::{MANAGED, fnv, resource},
 };
 
@@ -79,7 +79,8 @@ impl Federation {
 
     async fn drop_works_of_gone_namespaces(&self) -> Result<()> {
         for work in self.hub.all("Work") {
-            let Some(name) = work.annotations().get(MADE_OF).and_then(|of| of.strip_prefix('/')) else { continue };
+            let Some(of) = made_of(&work) else { continue };
+            let Some(name) = of.strip_prefix('/') else { continue };
             let gone = self.hub.get("Namespace", "", name).is_none_or(|ns| ns.metadata.deletion_timestamp.is_some());
             if gone && work.metadata.deletion_timestamp.is_none() {
                 self.hub.delete("Work", &work.namespace().unwrap_or_default(), &work.name_any()).await?;
@@ -109,7 +110,7 @@ impl Federation {
             return Ok(());
         }
         let mut body = json!({
-            "metadata": { "finalizers": [WORK_FINALIZER], "annotations": { MADE_OF: binding } },
+            "metadata": { "finalizers": [WORK_FINALIZER], "annotations": marks(binding) },
             "spec": { "workload": { "manifests": [manifest] } },
         });
         if suspended {

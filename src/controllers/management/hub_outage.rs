@@ -1,0 +1,55 @@
+//! An outage of the hub brings no event to anybody: who has to say that nothing is heard any more is called by the clock.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::{hub_cache::HubCache, triggers::Triggers};
+use crate::{
+    io::{
+        clock::Now,
+        health::{Failing, Health},
+    },
+    plan::management::federate::Outage,
+};
+
+/// How often to look whether the hub is away. It asks nobody.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// What fails of the watches of the hub that federation rests on.
+pub(super) fn outage(hub: &HubCache, health: &Health, now: Now) -> Option<Outage> {
+    if hub.is_synced() && hub.knows_karmada() {
+        return None;
+    }
+    let Failing { lasted, problem } = health.failing(hub.plane.name(), now.instant)?;
+    Some(Outage { words: problem, lasted, blind: !hub.is_synced() || !hub.copies.is_live() })
+}
+
+/// Has every deployment looked at when an outage begins. Its end is told by the watches, which have everything looked at
+/// again.
+pub(super) struct OutageWatch {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) triggers: Arc<Triggers>,
+    pub(super) health: Health,
+}
+
+impl OutageWatch {
+    /// Looks until `stop`.
+    pub(super) async fn run(&self, stop: &CancellationToken) {
+        let mut ticks = tokio::time::interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut before = false;
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let away = outage(&self.hub, &self.health, Now::read()).is_some();
+            if away && !before {
+                self.triggers.enqueue_deployments();
+            }
+            before = away;
+        }
+    }
+}

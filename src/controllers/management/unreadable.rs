@@ -1,0 +1,86 @@
+//! Objects that cannot be read: told on each, once for as long as that lasts.
+
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
+
+use serde::de::DeserializeOwned;
+use tokio::time::MissedTickBehavior;
+use tokio_util::sync::CancellationToken;
+
+use super::{hub_cache::HubCache, registry::ProjectRegistry};
+use crate::{
+    api::{
+        compute::{Workload, WorkloadDeployment},
+        karmada::PropagationPolicy,
+        names::ProjectName,
+    },
+    controllers::send,
+    io::{Error, clients::ControlPlane, clock::Now, store::ObjectKey},
+    metrics::Metrics,
+    plan::{Kind, Known, Object, ObjectVersion, Plane, management::unreadable},
+};
+
+/// How often to look whether there is something new. It asks nobody.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Of which object of which project it was told; without a project, of the hub's.
+type Told = BTreeSet<(Option<ProjectName>, Kind, ObjectKey)>;
+
+/// Tells of what cannot be read.
+pub(super) struct UnreadableWatch {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) metrics: Metrics,
+}
+
+impl UnreadableWatch {
+    /// Looks until `stop`.
+    pub(super) async fn run(&self, stop: &CancellationToken) {
+        let mut ticks = tokio::time::interval(LOOK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut told = Told::new();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            self.look(&mut told).await;
+        }
+    }
+
+    async fn look(&self, told: &mut Told) {
+        let mut now = Told::new();
+        for project in self.projects.all() {
+            let of = Some(project.name.clone());
+            let (deployments, workloads) = (project.deployments.unreadable(), project.workloads.unreadable());
+            self.tell::<WorkloadDeployment, _>(&project.plane, of.as_ref(), deployments, told, &mut now).await;
+            self.tell::<Workload, _>(&project.plane, of.as_ref(), workloads, told, &mut now).await;
+        }
+        let policies = self.hub.policies.unreadable();
+        self.tell::<PropagationPolicy, _>(&self.hub.plane, None, policies, told, &mut now).await;
+        *told = now;
+    }
+
+    /// Tells of those that were not told before. The object is read once more, for the words of the decoder are not kept.
+    async fn tell<K: Known + DeserializeOwned, P: Plane>(
+        &self,
+        plane: &ControlPlane<P>,
+        project: Option<&ProjectName>,
+        unreadable: Vec<ObjectKey>,
+        told: &Told,
+        now: &mut Told,
+    ) {
+        for key in unreadable {
+            let entry = (project.cloned(), K::KIND, key.clone());
+            if told.contains(&entry) {
+                now.insert(entry);
+                continue;
+            }
+            let Err(Error::Answer { why, .. }) = plane.read::<K>(&key.namespace, &key.name).await else { continue };
+            let object = Object::named::<K>(&key.namespace, &key.name);
+            let Ok(Some(found)) = plane.read_metadata(&object).await else { continue };
+            let event = unreadable::object::<P>(&object, &ObjectVersion::of(&found), &why, Now::read().time);
+            let _ = send(plane, &event, &self.metrics).await; // a lost Event is no error
+            now.insert(entry);
+        }
+    }
+}

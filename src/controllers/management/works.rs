@@ -1,0 +1,152 @@
+//! What Karmada still keeps on clusters of what is gone from the hub: told, counted, and removed where Karmada has forgotten
+//! it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use kube::api::ListParams;
+
+use super::{hub_cache::HubCache, losses::Losses};
+use crate::{
+    api::referenced::DataRef,
+    controllers::{is_silence, record, send, worst},
+    io::{Class, Error, clock::Now, list, store::ObjectKey, watch::Metadata},
+    metrics::Metrics,
+    plan::{
+        Hub, Kind, Write,
+        management::{
+            sweep::{Budget, Sweep},
+            works::{self, AllLeft, Observed, Signal, WorkFacts},
+        },
+    },
+    timing::Timing,
+};
+
+/// Companions that there are, by hub namespace.
+pub(super) type Companions = BTreeSet<(String, DataRef)>;
+
+/// What earlier sweeps have seen.
+#[derive(Default)]
+pub(super) struct Memory {
+    /// Uids of Works that Karmada may have forgotten.
+    suspected: BTreeSet<String>,
+    /// Hub namespaces and clusters of which it was told what is left.
+    told: BTreeSet<(String, String)>,
+}
+
+/// Looks at Works.
+pub(super) struct LeftOnClusters {
+    pub(super) hub: Arc<HubCache>,
+    pub(super) losses: Arc<Losses>,
+    pub(super) sweep: Sweep,
+    pub(super) timing: Timing,
+    pub(super) metrics: Metrics,
+}
+
+impl LeftOnClusters {
+    /// One look at the metadata of all Works, beside the companions that were just listed. While it is not known what there
+    /// is on the hub nothing is concluded.
+    pub(super) async fn look(&self, memory: &mut Memory, companions: &Companions, now: Now) -> Result<(), Error> {
+        let hub = &self.hub;
+        if !hub.is_synced() || !hub.knows_karmada() {
+            return Ok(());
+        }
+        let mut without = Vec::new();
+        let client = hub.plane.connection().client();
+        let see = |work: Metadata| {
+            without.extend(WorkFacts::of(&work.metadata).filter(|work| !self.has_template(work, companions)));
+        };
+        list::metadata(&client, hub.plane.name(), Kind::Work, ListParams::default(), see).await?;
+        let (mut suspected, mut left, mut failed) = (BTreeSet::new(), AllLeft::new(), Vec::new());
+        let mut budget = Budget::of(self.sweep.max_bindings);
+        for work in without {
+            let uid = work.version.uid.clone();
+            let observed = self.observe(work, memory.suspected.contains(&uid));
+            let plan = works::plan(&observed, now.time);
+            record("works", &observed.work.work, &observed, now, &plan);
+            if plan.signals.contains(&Signal::Suspected) {
+                suspected.insert(uid);
+            }
+            if plan.signals.contains(&Signal::Left) {
+                works::count(&mut left, &observed.work);
+            }
+            if plan.steps.is_empty() || budget.is_spent() {
+                continue;
+            }
+            match self.remove(&observed.work, &plan.steps).await {
+                Ok(()) => budget.removed(),
+                // Its template is there after all, or it has changed: the next sweep sees.
+                Err(error) if error.class() == Class::Conflict => {}
+                Err(error) if is_silence(&error) => return Err(error),
+                Err(error) => {
+                    budget.refused();
+                    failed.push(error);
+                }
+            }
+        }
+        memory.suspected = suspected;
+        self.tell(memory, &left, now).await;
+        worst(failed).map_or(Ok(()), Err)
+    }
+
+    /// Whether what a Work was made of is there, or a binding that says so.
+    fn has_template(&self, work: &WorkFacts, companions: &Companions) -> bool {
+        let (namespace, name) = (&work.template.namespace, &work.template.name);
+        let template = match work.template.kind {
+            Kind::Referenced(kind) => companions.contains(&(namespace.clone(), DataRef { kind, name: name.clone() })),
+            _ => self.hub.copies.contains(&ObjectKey::new(namespace, name)),
+        };
+        template || self.hub.bindings.contains(&ObjectKey::new(namespace, &work.binding))
+    }
+
+    fn observe(&self, work: WorkFacts, suspected: bool) -> Observed {
+        let namespace = self.hub.namespaces.get(&ObjectKey::new("", &work.template.namespace));
+        let project = namespace.as_ref().and_then(|facts| facts.upstream()).map(|(project, _)| project);
+        let held = project.is_some_and(|project| self.losses.holds_project(&project));
+        Observed {
+            work,
+            namespace: namespace.map(|facts| (*facts).clone()),
+            suspected,
+            paused: self.sweep.paused || held,
+            timing: self.timing,
+        }
+    }
+
+    async fn remove(&self, work: &WorkFacts, removal: &[Write<Hub>]) -> Result<(), Error> {
+        for write in removal {
+            send(&self.hub.plane, write, &self.metrics).await?;
+        }
+        self.metrics.work_removed();
+        tracing::info!(work = %work.work, template = %work.template, "Work that Karmada has forgotten is removed");
+        Ok(())
+    }
+
+    /// Counts what is left by cluster, and tells it on each hub namespace, once for as long as it lasts.
+    async fn tell(&self, memory: &mut Memory, left: &AllLeft, now: Now) {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for ((_, cluster), left) in left {
+            *counts.entry(cluster).or_default() += left.count;
+        }
+        let clusters = self.hub.clusters.keys();
+        for cluster in clusters.iter().map(|key| &*key.name).chain(counts.keys().copied()).collect::<BTreeSet<_>>() {
+            self.metrics.left_on_cluster(cluster, counts.get(cluster).copied().unwrap_or_default());
+        }
+        let gone: Vec<_> = memory.told.iter().filter(|place| !left.contains_key(*place)).cloned().collect();
+        for place in gone {
+            // One whose Cluster has gone as well is counted no more.
+            self.metrics.left_on_cluster(&place.1, counts.get(&*place.1).copied().unwrap_or_default());
+            memory.told.remove(&place);
+        }
+        for (place, left) in left {
+            let (namespace, cluster) = place;
+            let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", namespace)) else { continue };
+            if memory.told.insert(place.clone()) {
+                tracing::warn!(namespace, cluster, works = left.count, "Works are left of what is deleted on the hub");
+                let event = works::tell(namespace, &facts.uid, cluster, left, now.time);
+                let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
+            }
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What keeps the hub from a deployment is told, and nothing is written there meanwhile.
+
+use std::time::Duration;
+
+use super::*;
+use crate::plan::management::hub_trouble::namespace_words;
+
+/// What `Federated` says in these steps, and whether anything goes to the hub.
+fn federated(plan: &Decided) -> (Option<String>, bool) {
+    let mut said = plan.steps.iter().filter_map(|step| match step {
+        Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => {
+            let conditions = body["status"]["conditions"].as_array()?;
+            Some(conditions.iter().find(|c| c["type"] == "Federated")?["reason"].as_str()?.to_owned())
+        }
+        _ => None,
+    });
+    let remote = plan.steps.iter().any(|step| matches!(step, Step::Remote(_)));
+    (said.next_back(), remote)
+}
+
+fn outage(blind: bool) -> Outage {
+    Outage { words: "workloaddeployments in hub: refused".into(), lasted: Duration::from_mins(1), blind }
+}
+
+#[test]
+fn nothing_is_written_to_a_hub_that_is_away_and_each_deployment_says_so() {
+    for wd in [deployment(), marked(), deleting()] {
+        let observed = Observed { outage: Some(outage(true)), ..observed(&wd, Some("n1"), None, None) };
+        assert_eq!(federated(&plan(&observed, NOW)), (Some("HubUnavailable".into()), false));
+        let record: Observed = serde_json::from_value(json!(observed)).unwrap();
+        assert_eq!(record, observed, "decided again from its record");
+    }
+    // Bindings alone cannot be seen: what is new goes to the hub, and what becomes of it is not known.
+    let wd = marked();
+    let seen = Observed { outage: Some(outage(false)), ..observed(&wd, Some("n1"), Some(namespace()), None) };
+    assert_eq!(federated(&plan(&seen, NOW)), (Some("HubUnavailable".into()), true));
+    // Its namespace was recorded nowhere, so that nothing can be on the hub.
+    let mut never = deleting();
+    never.annotations_mut().remove(annotation::FEDERATION_NAMESPACE);
+    let never = Observed { outage: Some(outage(true)), ..observed(&never, None, None, None) };
+    assert!(matches!(&plan(&never, NOW).steps[..], [Step::Local(Write { op: Op::Merge { .. }, .. })]));
+}
+
+#[test]
+fn what_holds_the_copy_or_its_namespace_is_told() {
+    let lasting = |reason: &str, seconds| {
+        let elapsed = Duration::from_secs(seconds);
+        Some(Blocked { reason: reason.into(), elapsed, last_delivery: None, events: Vec::new(), repairs: 0 })
+    };
+    let held = |wd: &WorkloadDeployment| {
+        let mut copy = copy_of(&marked());
+        copy.metadata.deletion_timestamp =
+            wd.metadata.deletion_timestamp.clone().or_else(|| deleting().metadata.deletion_timestamp);
+        copy.metadata.finalizers = Some(vec!["example.com/hold".into()]);
+        observed(wd, Some("n1"), Some(namespace()), Some(copy))
+    };
+    let at = |seconds| NOW + jiff::SignedDuration::from_secs(seconds);
+    let living = Observed { blocked: lasting("HubCopyHeld", 6), ..held(&marked()) };
+    assert_eq!(federated(&plan(&living, NOW)).0.as_deref(), Some("HubCopyHeld"));
+    let fresh = plan(&held(&marked()), NOW);
+    assert_eq!((federated(&fresh), fresh.next), ((None, false), Next::After(Timing::default().delivery_grace)));
+    let going = held(&deleting());
+    assert_eq!(federated(&plan(&going, at(100))), (None, false), "it may take its time");
+    assert_eq!(plan(&going, at(100)).next, Next::After(Duration::from_secs(20)));
+    assert_eq!(federated(&plan(&going, at(121))), (Some("HubCopyHeld".into()), false));
+
+    let terminating = NamespaceFacts { terminating: true, ..namespace() };
+    let wd = marked();
+    let mut leaving = observed(&wd, Some("n1"), Some(terminating), None);
+    assert_eq!(federated(&plan(&leaving, NOW)), (None, false));
+    leaving.blocked = lasting("HubNamespaceTerminating", 6);
+    let unexplained = plan(&leaving, NOW);
+    assert!(unexplained.signals.contains(&Signal::Unexplained), "its API server is asked why");
+    leaving.namespace_words = namespace_words(&Namespace::default()).or(Some("held by x".into()));
+    let told = plan(&leaving, NOW);
+    assert_eq!(federated(&told), (Some("HubNamespaceTerminating".into()), false));
+    assert!(!told.signals.contains(&Signal::Unexplained));
+}

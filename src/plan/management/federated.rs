@@ -1,0 +1,100 @@
+//! What is known of one deployment on its way to the hub, and what can be decided on it.
+
+use std::time::Duration;
+
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use super::{
+    blocked::Blocked,
+    delivery::Karmada,
+    repair::{LastDelivery, Repairs},
+    resolve,
+};
+use crate::{
+    api::{
+        compute::WorkloadDeployment,
+        meta::annotation,
+        names::{self, ProjectName},
+        reason::Reason,
+    },
+    plan::{Hub, Keeper, NamespaceFacts, Plan, Project, Shared, Step},
+    timing::Timing,
+};
+
+/// The watches of the hub that federation rests on, while some of them fail.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outage {
+    /// Which, and the words of the server or of the connection.
+    pub words: String,
+    /// For how long.
+    pub lasted: Duration,
+    /// Whether copies of deployments cannot be seen, so that nothing is to be written there on the ground of them.
+    pub blind: bool,
+}
+
+/// Everything that is known about one deployment of a project.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The project it lives in.
+    pub project: ProjectName,
+    /// The deployment.
+    pub deployment: Shared<WorkloadDeployment>,
+    /// Uid of its namespace; `None` when the namespace is gone.
+    pub namespace_uid: Option<String>,
+    /// The hub namespace in which the copy is, [`copy_namespace`], if it carries a label of ours.
+    pub hub_namespace: Option<Shared<NamespaceFacts>>,
+    /// Who is to keep the hub namespace, as far as is known.
+    #[serde(default, skip_serializing_if = "Keeper::is_unknown")]
+    pub keeper: Keeper,
+    /// The copy there.
+    pub copy: Option<Shared<WorkloadDeployment>>,
+    /// What it refers to.
+    pub data: resolve::View,
+    /// What Karmada made of it; absent while that is not known.
+    pub karmada: Option<Karmada>,
+    /// What has kept it from being delivered until now.
+    pub blocked: Option<Blocked>,
+    /// What is known of repairs, here and elsewhere.
+    pub repairs: Repairs,
+    /// What fails of the watches of the hub that this rests on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outage: Option<Outage>,
+    /// What the hub says of a namespace that does not go; read when it is to be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_words: Option<String>,
+    /// How long to wait for what.
+    pub timing: Timing,
+}
+
+/// What the controller is to remember or to count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// Delivery is blocked. A plan without it says that nothing blocks it.
+    Blocked {
+        /// By what, in one word.
+        reason: String,
+        /// Whether Karmada says nothing about it.
+        silent: bool,
+        /// What was delivered, when nothing has been reported to lack.
+        last_delivery: Option<LastDelivery>,
+    },
+    /// An Event tells this cause.
+    Reported(Reason),
+    /// Something is repaired, so that Karmada makes anew what was removed.
+    Repaired,
+    /// The hub is to be asked what keeps the namespace there, for it is told now.
+    Unexplained,
+}
+
+/// What is decided about one deployment.
+pub type Decided = Plan<Step<Project, Hub>, Signal>;
+
+/// The hub namespace in which the copy of a deployment is: derived, never believed, for whoever could name another
+/// project's namespace could write into it. Only of one that is on its way out, and whose namespace is gone, the recorded
+/// one tells where its copy may have stayed.
+pub fn copy_namespace(deployment: &WorkloadDeployment, namespace_uid: Option<&str>) -> Option<String> {
+    let deleting = deployment.metadata.deletion_timestamp.is_some();
+    let recorded = || deployment.annotations().get(annotation::FEDERATION_NAMESPACE).filter(|_| deleting).cloned();
+    namespace_uid.map(names::hub_namespace).or_else(recorded)
+}

@@ -1,0 +1,218 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::plan::Op;
+
+const START: &str = "2026-01-01T00:00:00Z";
+
+fn deployment(federated: Option<(&str, &str, &str)>, deleting: bool) -> WorkloadDeployment {
+    let mut wd = WorkloadDeployment::new("web-dfw", crate::api::compute::WorkloadDeploymentSpec::default());
+    wd.metadata.namespace = Some("shop".into());
+    wd.metadata.uid = Some("u1".into());
+    wd.metadata.generation = Some(3);
+    wd.metadata.deletion_timestamp =
+        deleting.then(|| k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(START.parse().unwrap()));
+    let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+        json!({ "type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": START,
+                "observedGeneration": 3 })
+    };
+    let available = condition("Available", "True", "StableInstanceFound", "1/1 instances are ready");
+    let federated = federated.map(|(status, reason, message)| condition("Federated", status, reason, message));
+    let conditions: Vec<Value> = [available].into_iter().chain(federated).collect();
+    wd.status = serde_json::from_value(json!({ "readyReplicas": 1, "conditions": conditions })).unwrap();
+    wd
+}
+
+fn trouble(cause: Cause, words: &str, seconds: u64) -> Trouble {
+    Trouble { cause, words: words.into(), lasted: Duration::from_secs(seconds) }
+}
+
+/// What is decided this many seconds after the deletion.
+fn decide(wd: &WorkloadDeployment, trouble: &Trouble, events: &[String], seconds: i64) -> Decided {
+    let now = START.parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds);
+    tell(wd, None, trouble, events, &Timing::default(), now)
+}
+
+/// The condition that is written, and the reason of the Event.
+fn said(plan: &Decided) -> (Option<Value>, Option<String>) {
+    let (mut condition, mut event) = (None, None);
+    for step in &plan.steps {
+        let Step::Local(write) = step else { panic!("nothing is to be written on the hub: {step:?}") };
+        match &write.op {
+            Op::Apply { body, status: true, .. } => {
+                let conditions = body["status"]["conditions"].as_array().unwrap();
+                condition = conditions.iter().find(|c| c["type"] == "Federated").cloned();
+                let available = conditions.iter().find(|c| c["type"] == "Available").unwrap();
+                assert_eq!(available["status"], "True", "what runs is not told as down");
+                assert_eq!(body["status"]["readyReplicas"], 1, "what was last heard stays");
+            }
+            Op::Create { body, .. } => event = Some(body["reason"].as_str().unwrap().to_owned()),
+            other => panic!("{other:?}"),
+        }
+    }
+    (condition, event)
+}
+
+const DELIVERED: (&str, &str, &str) = ("True", "Propagated", "cell-dfw has what the hub was given");
+
+#[test]
+fn each_cause_is_told_with_its_words_after_its_time() {
+    use Cause::{CopyHeld, DeletionsPaused, NamespaceTerminating, Refused, Unavailable};
+    for (cause, deleting, early, late, status, text) in [
+        (
+            Unavailable,
+            false,
+            4,
+            16,
+            "Unknown",
+            "what becomes of it is not known, for the hub does not answer: words; last known: cell-dfw has what the hub was given",
+        ),
+        (Unavailable, true, 4, 16, "Unknown", "it waits for the hub, which does not answer: words"),
+        (
+            Refused,
+            false,
+            4,
+            5,
+            "False",
+            "the hub refuses what is needed for it: words; last known: cell-dfw has what the hub was given",
+        ),
+        (Refused, true, 4, 5, "False", "its copy stays, for the hub refuses what is needed to remove it: words"),
+        (
+            NamespaceTerminating,
+            false,
+            4,
+            5,
+            "False",
+            "its namespace on the hub is being deleted, and made anew after that: words",
+        ),
+        (CopyHeld, false, 4, 5, "False", "its copy on the hub is being deleted, and made anew after that: words"),
+        (CopyHeld, true, 119, 120, "False", "it stays until its copy on the hub is gone: words"),
+        (DeletionsPaused, true, 4, 5, "False", "nothing is deleted at present: words"),
+    ] {
+        let wd = deployment(Some(DELIVERED), deleting);
+        let held = cause == CopyHeld && deleting;
+        // What is being deleted waits since it is; everything else since it was seen.
+        let at = |seconds: u64| if held { (0, i64::try_from(seconds).unwrap()) } else { (seconds, 0) };
+        let (lasted, now) = at(early);
+        let plan = decide(&wd, &trouble(cause, "words", lasted), &[], now);
+        assert_eq!(said(&plan), (None, None), "{cause:?}");
+        let Next::After(after) = plan.next else { panic!("nobody would look again: {cause:?}") };
+        assert!(!after.is_zero() && after <= Duration::from_secs(11), "{cause:?}: {after:?}");
+        let (lasted, now) = at(late);
+        let plan = decide(&wd, &trouble(cause, "words", lasted), &[], now);
+        let (condition, event) = said(&plan);
+        let condition = condition.unwrap();
+        let reason = cause.reason();
+        assert_eq!(
+            (&condition["status"], &condition["reason"], &condition["message"]),
+            (&json!(status), &json!(reason.as_str()), &json!(text))
+        );
+        assert_eq!(event.as_deref(), Some(reason.as_str()));
+        assert_eq!(plan.next == Next::Await, cause != NamespaceTerminating, "{:?}", plan.next);
+        assert!(plan.signals.contains(&Signal::Reported(reason.clone())));
+        let remembered = plan.signals.iter().any(|s| matches!(s, Signal::Blocked { reason: of, .. } if *of == reason));
+        assert!(remembered, "{:?}", plan.signals);
+    }
+}
+
+#[test]
+fn nothing_is_said_twice_while_nothing_changes() {
+    let stands = |status, reason, message| deployment(Some((status, reason, message)), false);
+    let away = "what becomes of it is not known, for the hub does not answer: one; last known: x";
+    let refused = "the hub refuses what is needed for it: apply: quota: used 5";
+    for (wd, of, written) in [
+        // An outage passes through several errors, and over a start of the manager, which remembers nothing.
+        (stands("Unknown", "HubUnavailable", away), trouble(Cause::Unavailable, "another", 60), false),
+        (stands("Unknown", "HubUnavailable", away), trouble(Cause::Unavailable, "another", 0), false),
+        (stands("False", "HubRefused", refused), trouble(Cause::Refused, "apply: quota: used 6", 60), false),
+        (stands("False", "HubRefused", refused), trouble(Cause::Refused, "apply: denied by a webhook", 60), true),
+    ] {
+        let plan = decide(&wd, &of, &[], 0);
+        let (condition, event) = said(&plan);
+        assert_eq!((condition.is_some(), event), (written, None), "{of:?}");
+    }
+    // An Event was given before, by a plan whose write did not succeed.
+    let given = ["HubRefused".to_owned()];
+    let plan = decide(&deployment(None, false), &trouble(Cause::Refused, "words", 60), &given, 0);
+    let (condition, event) = said(&plan);
+    assert!(condition.is_some() && event.is_none());
+}
+
+#[test]
+fn deployments_tell_of_an_outage_one_after_the_other() {
+    let mut at = Vec::new();
+    for n in 0..200 {
+        let mut wd = deployment(None, false);
+        wd.metadata.uid = Some(format!("{n}-6f1c"));
+        let Next::After(after) = decide(&wd, &trouble(Cause::Unavailable, "w", 0), &[], 0).next else { panic!() };
+        at.push(after.as_secs());
+    }
+    for second in 5..15 {
+        let together = at.iter().filter(|at| **at == second).count();
+        assert!((5..50).contains(&together), "{together} of 200 in second {second}");
+    }
+    assert!(at.iter().all(|at| (5..15).contains(at)), "within the time that is promised: {at:?}");
+}
+
+#[test]
+fn what_was_delivered_is_known_after_an_outage() {
+    let wd = deployment(Some(DELIVERED), false);
+    let (condition, _) = said(&decide(&wd, &trouble(Cause::Unavailable, "words: 5", 60), &[], 60));
+    let mut after = wd.clone();
+    after.status.as_mut().unwrap().conditions[1] = serde_json::from_value(condition.unwrap()).unwrap();
+    let mut copy = WorkloadDeployment::new("web-dfw", crate::api::compute::WorkloadDeploymentSpec::default());
+    copy.metadata.uid = Some("c1".into());
+    let places = |wd: &WorkloadDeployment| LastDelivery::of(wd, &copy).map(|last| last.places);
+    assert_eq!(places(&after), Some(Some("cell-dfw has what the hub was given".into())));
+    assert_eq!(places(&after), places(&wd));
+    // A second cause in a row keeps it as well; one that was not delivered is not taken for it.
+    let refused = verdict(
+        &after,
+        find(&after.status.as_ref().unwrap().conditions, "Federated"),
+        &trouble(Cause::Refused, "no", 9),
+    );
+    assert!(refused.message.ends_with("; last known: cell-dfw has what the hub was given"), "{}", refused.message);
+    let never = deployment(Some(("False", "NotScheduled", "nowhere")), false);
+    let (condition, _) = said(&decide(&never, &trouble(Cause::Unavailable, "words", 60), &[], 60));
+    let mut after = never.clone();
+    after.status.as_mut().unwrap().conditions[1] = serde_json::from_value(condition.unwrap()).unwrap();
+    assert_eq!(places(&after), None);
+}
+
+#[test]
+fn words_are_bounded_and_say_who_holds_what() {
+    let wd = deployment(None, false);
+    let (condition, _) = said(&decide(&wd, &trouble(Cause::Refused, &"ü".repeat(4_000), 60), &[], 0));
+    let text = condition.unwrap()["message"].as_str().unwrap().to_owned();
+    assert_eq!(text.matches('ü').count(), MAX_WORDS);
+    let mut copy = WorkloadDeployment::new("web-dfw", crate::api::compute::WorkloadDeploymentSpec::default());
+    copy.metadata.namespace = Some("ns-1".into());
+    assert!(copy_words(&copy).contains("has no finalizer"));
+    copy.metadata.finalizers = Some(vec!["example.com/a".into(), "example.com/b".into()]);
+    assert!(
+        copy_words(&copy)
+            .starts_with("WorkloadDeployment ns-1/web-dfw has the finalizers example.com/a, example.com/b")
+    );
+    let namespace: Namespace = serde_json::from_value(json!({
+        "metadata": { "name": "ns-1" },
+        "status": { "phase": "Terminating", "conditions": [
+            { "type": "NamespaceDeletionContentFailure", "status": "False", "message": "fine" },
+            { "type": "NamespaceFinalizersRemaining", "status": "True", "message": "some finalizers remain: x in 2" },
+        ]},
+    }))
+    .unwrap();
+    assert_eq!(namespace_words(&namespace).unwrap(), "Namespace ns-1: some finalizers remain: x in 2");
+    assert_eq!(namespace_words(&Namespace::default()), None);
+}
+
+#[test]
+fn a_workload_says_of_an_outage_once_what_all_its_deployments_say() {
+    let away = deployment(Some(("Unknown", "HubUnavailable", "away")), false);
+    let refused = deployment(Some(("False", "HubRefused", "refused: quota")), false);
+    let fine = deployment(Some(DELIVERED), false);
+    let of = |all: &[&WorkloadDeployment]| notes(all.iter().copied());
+    assert_eq!(of(&[&fine]), None);
+    let once = of(&[&away]).unwrap();
+    assert_eq!(of(&[&away, &fine, &away]), Some(once.clone()));
+    assert_eq!(of(&[&refused, &away]), Some(format!("{once}; web-dfw: refused: quota")));
+}

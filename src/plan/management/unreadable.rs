@@ -1,0 +1,63 @@
+//! What cannot be read is told on the object itself, for nobody looks after it meanwhile.
+
+use jiff::Timestamp;
+
+use crate::{
+    api::{meta::annotation, reason::Reason},
+    plan::{
+        Hub, Object, ObjectVersion, Write,
+        event::{self, Note, Severity},
+    },
+};
+
+/// Most characters of the decoder's words that are passed on.
+const MAX_WORDS: usize = 512;
+
+/// Says on an object that it cannot be read. `why`: in the decoder's words.
+pub fn object<P>(object: &Object, version: &ObjectVersion, why: &str, now: Timestamp) -> Write<P> {
+    let why: String = why.chars().take(MAX_WORDS).collect();
+    let text = format!(
+        "this operator cannot read the object, and leaves it as it is, with all that may depend on it; it was written by another \
+         version, or under another definition: {why}"
+    );
+    tell(object, version, &text, now)
+}
+
+/// Says on a companion that nobody can say who uses it.
+pub fn users(companion: &Object, version: &ObjectVersion, now: Timestamp) -> Write<Hub> {
+    let text = format!(
+        "annotation {} is empty or cannot be read, so that nobody knows who uses this copy: it is kept; delete it to have it \
+         made anew where it is used",
+        annotation::REFERENCED_BY
+    );
+    tell(companion, version, &text, now)
+}
+
+fn tell<P>(object: &Object, version: &ObjectVersion, text: &str, now: Timestamp) -> Write<P> {
+    let note = Note { severity: Severity::Warning, reason: Reason::Unreadable, action: "Reading", text };
+    event::about(object, version, "reading", &note, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        api::{compute::WorkloadDeployment, referenced::SourceKind},
+        plan::{Op, Project},
+    };
+
+    #[test]
+    fn it_is_told_on_the_object_and_in_bounds() {
+        let of = Object::named::<WorkloadDeployment>("shop", "bad");
+        let event: Write<Project> =
+            object(&of, &ObjectVersion::new("u", "3"), &"x".repeat(9_000), Timestamp::UNIX_EPOCH);
+        let Op::Create { body, .. } = &event.op else { panic!("{event:?}") };
+        assert_eq!((&body["regarding"]["name"], &body["regarding"]["uid"]), (&"bad".into(), &"u".into()));
+        assert_eq!(body["note"].as_str().unwrap().matches('x').count(), MAX_WORDS);
+        let companion = Object { kind: SourceKind::Secret.into(), namespace: "ns-1".into(), name: "db".into() };
+        let event = users(&companion, &ObjectVersion::new("u", "3"), Timestamp::UNIX_EPOCH);
+        let Op::Create { body, .. } = &event.op else { panic!("{event:?}") };
+        assert!(body["note"].as_str().unwrap().contains("compute.datumapis.com/referenced-by"));
+        assert_eq!((&body["regarding"]["kind"], &body["reason"]), (&"Secret".into(), &"Unreadable".into()));
+    }
+}

@@ -1,0 +1,255 @@
+//! Works whose template is gone: what Karmada still keeps on a cluster of what was deleted on the hub.
+//!
+//! Karmada lets a deleted template go at once, and deletes its Works after it. A Work of a cluster that does not answer stays,
+//! on its way out, for as long as that lasts (fact 32): what it holds runs on there, and nobody else would say so. A Work
+//! that is not on its way out was forgotten: its template was deleted while Karmada was about to make it (its issue 7896).
+
+use std::{collections::BTreeMap, time::Duration};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    api::{
+        compute::WorkloadDeployment,
+        meta::annotation,
+        names::{Template, cluster_of_works},
+        reason::Reason,
+    },
+    plan::{
+        Hub, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Write,
+        event::{self, Note, Severity},
+    },
+    timing::Timing,
+};
+
+/// What is kept of a Work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkFacts {
+    /// The Work.
+    pub work: Object,
+    /// Its version.
+    pub version: ObjectVersion,
+    /// The cluster that it is for.
+    pub cluster: String,
+    /// What it was made of.
+    pub template: Object,
+    /// Name of the template's binding, in the template's namespace.
+    pub binding: String,
+    /// Since when it is on its way out.
+    pub going_since: Option<Timestamp>,
+}
+
+impl WorkFacts {
+    /// From a Work's metadata; nothing of one that was not made of a deployment or of what may be a companion.
+    pub fn of(meta: &ObjectMeta) -> Option<Self> {
+        let annotations = meta.annotations.as_ref()?;
+        let namespace = annotations.get(annotation::WORK_BINDING_NAMESPACE)?.clone();
+        let binding = annotations.get(annotation::WORK_BINDING_NAME)?.clone();
+        let (place, name) = (meta.namespace.clone()?, meta.name.clone()?);
+        let cluster = cluster_of_works(&place)?.to_owned();
+        let template = match Template::of_binding(&binding) {
+            Template::Deployment(name) => Object::named::<WorkloadDeployment>(&namespace, &name),
+            Template::Companion(data_ref) => Object { kind: data_ref.kind.into(), namespace, name: data_ref.name },
+            Template::Foreign => return None,
+        };
+        Some(Self {
+            work: Object { kind: Kind::Work, namespace: place, name },
+            version: ObjectVersion::of(meta),
+            cluster,
+            template,
+            binding,
+            going_since: meta.deletion_timestamp.as_ref().map(|at| at.0),
+        })
+    }
+}
+
+/// What is known of one Work whose template and whose binding are not known to be there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The Work.
+    pub work: WorkFacts,
+    /// The template's namespace on the hub; nothing when it is not one of ours.
+    pub namespace: Option<NamespaceFacts>,
+    /// Whether the sweep before this one has found the same.
+    pub suspected: bool,
+    /// Whether sweeps delete nothing, there or anywhere.
+    pub paused: bool,
+    /// How long to wait for what.
+    pub timing: Timing,
+}
+
+/// What the controller is to remember and to count of a Work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The next sweep is to look again.
+    Suspected,
+    /// It is still there, although its template is long gone.
+    Left,
+    /// Karmada has forgotten it, and it is removed.
+    Forgotten,
+}
+
+/// Decides about one Work. One that Karmada is removing is its own to remove, and told once it takes long. One that it has
+/// forgotten goes when two sweeps have found it so and a live read finds no template.
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, Signal> {
+    let Observed { work, namespace, suspected, paused, timing } = observed;
+    let Some(facts) = namespace.as_ref().filter(|facts| facts.upstream().is_some()) else { return Plan::nothing() };
+    if let Some(since) = work.going_since {
+        let long = Duration::try_from(now.duration_since(since)).is_ok_and(|since| since >= timing.work_removal);
+        return Plan::nothing().with(long.then_some(Signal::Left));
+    }
+    if !suspected {
+        return Plan::nothing().with([Signal::Suspected]);
+    }
+    if *paused || facts.paused {
+        return Plan::nothing().with([Signal::Suspected, Signal::Left]);
+    }
+    let delete = Write::delete_version(work.work.clone(), work.version.clone());
+    Plan::writes(vec![Write::confirm_absent(work.template.clone()), delete]).with([
+        Signal::Suspected,
+        Signal::Left,
+        Signal::Forgotten,
+    ])
+}
+
+/// What is left of a namespace on a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// How many Works there are of templates that are gone.
+    pub count: usize,
+    /// One of those templates, in words.
+    pub example: String,
+}
+
+/// What is left, by hub namespace and cluster.
+pub type AllLeft = BTreeMap<(String, String), Left>;
+
+/// Counts one more.
+pub fn count(left: &mut AllLeft, work: &WorkFacts) {
+    let left = left.entry((work.template.namespace.clone(), work.cluster.clone())).or_default();
+    left.count += 1;
+    if left.example.is_empty() {
+        left.example = work.template.to_string();
+    }
+}
+
+/// Says on a hub namespace what is left of it on a cluster.
+pub fn tell(namespace: &str, uid: &str, cluster: &str, left: &Left, now: Timestamp) -> Write<Hub> {
+    let text = format!(
+        "Karmada still keeps {} Work(s) for Cluster {cluster} of what is deleted here, of {} among them: as long as that \
+         cluster does not answer, it runs on there",
+        left.count, left.example
+    );
+    let note = Note { severity: Severity::Warning, reason: Reason::LeftOnCluster, action: "Sweeping", text: &text };
+    let object = Object::named::<Namespace>("", namespace);
+    event::about(&object, &ObjectVersion::new(uid, ""), "sweep", &note, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::{
+        api::meta::label,
+        plan::{Op, recorded::recorded},
+    };
+
+    const NOW: &str = "2026-01-01T00:01:00Z";
+
+    fn meta(binding: Option<&str>, going: Option<&str>) -> ObjectMeta {
+        let mut meta = json!({
+            "name": "web-123", "namespace": "karmada-es-cell-dfw", "uid": "w1", "resourceVersion": "7", "annotations": {},
+        });
+        if let Some(binding) = binding {
+            meta["annotations"] =
+                json!({ "resourcebinding.karmada.io/namespace": "ns-n1", "resourcebinding.karmada.io/name": binding });
+        }
+        if let Some(going) = going {
+            meta["deletionTimestamp"] = json!(going);
+        }
+        serde_json::from_value(meta).unwrap()
+    }
+
+    fn observed(going: Option<&str>) -> Observed {
+        let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        Observed {
+            work: WorkFacts::of(&meta(Some("web-dfw-workloaddeployment"), going)).unwrap(),
+            namespace: Some(NamespaceFacts { labels, ..NamespaceFacts::default() }),
+            suspected: true,
+            paused: false,
+            timing: Timing::default(),
+        }
+    }
+
+    fn decide(observed: &Observed) -> (usize, Vec<Signal>) {
+        let plan = plan(observed, NOW.parse().unwrap());
+        let again = super::plan(&recorded(observed), NOW.parse().unwrap());
+        assert_eq!(format!("{again:?}"), format!("{plan:?}"), "decided again from its record");
+        (plan.steps.len(), plan.signals)
+    }
+
+    #[test]
+    fn a_work_says_which_template_it_was_made_of() {
+        let of = |binding| WorkFacts::of(&meta(binding, None)).map(|facts| facts.template.to_string());
+        assert_eq!(of(Some("web-dfw-workloaddeployment")).as_deref(), Some("WorkloadDeployment ns-n1/web-dfw"));
+        assert_eq!(of(Some("db-secret")).as_deref(), Some("Secret ns-n1/db"));
+        assert_eq!(of(Some("web-deployment")), None);
+        assert_eq!(of(None), None, "one of a namespace");
+        let mut elsewhere = meta(Some("db-secret"), None);
+        elsewhere.namespace = Some("default".into());
+        assert_eq!(WorkFacts::of(&elsewhere), None);
+    }
+
+    #[test]
+    fn only_what_karmada_forgot_is_removed_and_only_after_two_looks_and_a_live_read() {
+        use Signal::{Forgotten, Left, Suspected};
+        let forgotten = observed(None);
+        let foreign = Observed { namespace: Some(NamespaceFacts::default()), ..forgotten.clone() };
+        let mut held = forgotten.clone();
+        held.namespace.as_mut().unwrap().paused = true;
+        for (what, observed, writes, signals) in [
+            ("twice", forgotten.clone(), 2, vec![Suspected, Left, Forgotten]),
+            ("once", Observed { suspected: false, ..forgotten.clone() }, 0, vec![Suspected]),
+            ("clean-up is paused", Observed { paused: true, ..forgotten.clone() }, 0, vec![Suspected, Left]),
+            ("it is paused there", held, 0, vec![Suspected, Left]),
+            ("somebody else's namespace", foreign, 0, vec![]),
+            ("no namespace that we know", Observed { namespace: None, ..forgotten.clone() }, 0, vec![]),
+            ("under way", observed(Some("2026-01-01T00:00:01Z")), 0, vec![]),
+            ("a cluster is away", observed(Some("2026-01-01T00:00:00Z")), 0, vec![Left]),
+        ] {
+            assert_eq!(decide(&observed), (writes, signals), "{what}");
+        }
+        let plan = plan(&forgotten, NOW.parse().unwrap());
+        let [confirm, delete] = &plan.steps[..] else { panic!("{plan:?}") };
+        assert_eq!(
+            (&confirm.op, confirm.object.to_string().as_str()),
+            (&Op::ConfirmAbsent, "WorkloadDeployment ns-n1/web-dfw")
+        );
+        assert_eq!(delete.op, Op::Delete { uid: "w1".into(), resource_version: "7".into() });
+        assert_eq!(delete.object.to_string(), "Work karmada-es-cell-dfw/web-123");
+    }
+
+    #[test]
+    fn what_is_left_is_told_by_namespace_and_cluster() {
+        let mut left = AllLeft::new();
+        for binding in ["web-dfw-workloaddeployment", "db-secret"] {
+            count(&mut left, &WorkFacts::of(&meta(Some(binding), None)).unwrap());
+        }
+        let (place, left) = left.pop_first().unwrap();
+        assert_eq!(place, ("ns-n1".to_owned(), "cell-dfw".to_owned()));
+        let event = tell("ns-n1", "n", "cell-dfw", &left, NOW.parse().unwrap());
+        let Op::Create { body, .. } = &event.op else { panic!("{event:?}") };
+        let note: &Value = &body["note"];
+        let says = note.as_str().unwrap();
+        assert!(
+            says.contains("2 Work(s) for Cluster cell-dfw") && says.contains("WorkloadDeployment ns-n1/web-dfw"),
+            "{note}"
+        );
+        assert_eq!(body["regarding"]["name"], "ns-n1");
+    }
+}
