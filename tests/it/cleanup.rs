@@ -243,6 +243,31 @@ fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
         }
         eventually("nothing is left of anything", || kept(&world, 0)).await;
 
+        // Karmada was about to make a Work when its template went (its issue 7896).
+        let mut copy = deployment(&hub, "forgotten", "ord");
+        copy["metadata"]["labels"] = json!({ "meta.datumapis.com/upstream-namespace": ns, "karmada.io/managed": "true" });
+        let work = json!({
+            "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {
+                "namespace": "karmada-es-cell-ord", "name": "forgotten-1", "finalizers": ["karmada.io/execution-controller"],
+                "annotations": {
+                    "resourcebinding.karmada.io/namespace": hub,
+                    "resourcebinding.karmada.io/name": "forgotten-workloaddeployment",
+                },
+            },
+            "spec": { "workload": { "manifests": [copy] } },
+        });
+        apply(&world.hub, work).await;
+        eventually("it is gone from the hub", || async {
+            let left = get(&world.hub, "Work", "karmada-es-cell-ord", "forgotten-1").await;
+            if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+        })
+        .await;
+        eventually("and from the cell", || async {
+            let left = get(&world.ord, "WorkloadDeployment", &hub, "forgotten").await;
+            if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+        })
+        .await;
         // The cell is away, and Karmada keeps the Work of what is deleted for it (fact 32).
         world.bed.cells.get_mut("ord").unwrap().stop_api_server();
         eventually("Karmada has noticed", || async {
@@ -269,31 +294,6 @@ fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
         let world = &world;
         eventually("it is back, and nothing is left", || kept(world, 0)).await;
 
-        // Karmada was about to make a Work when its template went (its issue 7896).
-        let mut copy = deployment(&hub, "forgotten", "ord");
-        copy["metadata"]["labels"] = json!({ "meta.datumapis.com/upstream-namespace": ns, "karmada.io/managed": "true" });
-        let work = json!({
-            "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
-            "metadata": {
-                "namespace": "karmada-es-cell-ord", "name": "forgotten-1", "finalizers": ["karmada.io/execution-controller"],
-                "annotations": {
-                    "resourcebinding.karmada.io/namespace": hub,
-                    "resourcebinding.karmada.io/name": "forgotten-workloaddeployment",
-                },
-            },
-            "spec": { "workload": { "manifests": [copy] } },
-        });
-        apply(&world.hub, work).await;
-        eventually("it is gone from the hub", || async {
-            let left = get(&world.hub, "Work", "karmada-es-cell-ord", "forgotten-1").await;
-            if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
-        })
-        .await;
-        eventually("and from the cell", || async {
-            let left = get(&world.ord, "WorkloadDeployment", &hub, "forgotten").await;
-            if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
-        })
-        .await;
         let text = world.operators[0].metrics().await.unwrap();
         assert!(text.contains("compute_federation_works_removed_total 1"), "{text}");
         assert!(get(&world.ord, "WorkloadDeployment", &hub, "stays").await.is_some());
