@@ -69,21 +69,26 @@ impl LeftOnClusters {
             if plan.signals.contains(&Signal::Suspected) {
                 suspected.insert(uid);
             }
-            if plan.signals.contains(&Signal::Left) {
-                works::count(&mut left, &observed.work);
-            }
-            if plan.steps.is_empty() || budget.is_spent() {
-                continue;
-            }
-            match self.remove(&observed.work, &plan.steps).await {
-                Ok(()) => budget.removed(),
-                // Its template is there after all, or it has changed: the next sweep sees.
-                Err(error) if error.class() == Class::Conflict => {}
-                Err(error) if is_silence(&error) => return Err(error),
-                Err(error) => {
-                    budget.refused();
-                    failed.push(error);
+            let removed = if plan.steps.is_empty() || budget.is_spent() {
+                false
+            } else {
+                match self.remove(&observed.work, &plan.steps).await {
+                    Ok(()) => {
+                        budget.removed();
+                        true
+                    }
+                    // Its template is there after all, or it has changed: the next sweep sees.
+                    Err(error) if error.class() == Class::Conflict => false,
+                    Err(error) if is_silence(&error) => return Err(error),
+                    Err(error) => {
+                        budget.refused();
+                        failed.push(error);
+                        false
+                    }
                 }
+            };
+            if plan.signals.contains(&Signal::Left) && !removed {
+                works::count(&mut left, &observed.work);
             }
         }
         memory.suspected = suspected;
