@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 use testbed::{
     Options, Testbed,
     admission::{Webhooks, role, rule},
+    bed::bind_location,
     pki::User,
 };
 use tokio::time::{Instant, interval};
@@ -35,6 +36,7 @@ async fn main() {
     let mut bed = Testbed::start(options, &|text| eprintln!("{text}")).await.unwrap();
     let admin = bed.project.client().await.unwrap();
     create(&admin, namespace(NAMESPACE)).await;
+    bind_location(&admin, "dfw").await.unwrap();
     rights(&admin).await;
     let webhooks = Webhooks::new(&bed).unwrap();
     bed.options_mut().management = webhooks.config();
