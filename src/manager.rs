@@ -62,7 +62,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         admin::serve_health(at, health.clone(), admission_health.clone(), stop.clone()).map_err(Failure::Config)?;
     }
     if let Some(server) = &config.metrics {
-        serve_metrics(server, local.clone(), &metrics, &health, &stop).map_err(Failure::Config)?;
+        // By a connection of its own: strangers' questions replace and hold up nobody else's.
+        let asked = connect(&config.kubeconfig).await?;
+        serve_metrics(server, asked, &metrics, &health, &stop).map_err(Failure::Config)?;
     }
     // On every replica, whoever leads, and before anything that may wait.
     let claimed = Claimed::default();

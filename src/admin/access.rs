@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 
-use crate::io::{Error, clients::Connection, reviews};
+use crate::io::{Class, Error, clients::Connection, reviews};
 
 /// How long it is not asked again whether somebody may who may.
 const ALLOWED_FOR: Duration = Duration::from_mins(1);
@@ -26,6 +26,8 @@ const ALLOWED_UNASKED_FOR: Duration = Duration::from_mins(10);
 const MAX_KNOWN: usize = 256;
 /// Tokens that are asked about at a time.
 const MAX_ASKED: usize = 4;
+/// Longest wait for all that is asked about one caller: a scraper waits for ten seconds.
+const DEADLINE: Duration = Duration::from_secs(4);
 /// Longest token that is asked about, in bytes.
 const MAX_TOKEN: usize = 16 << 10;
 /// How the API server calls itself in what is logged.
@@ -73,6 +75,8 @@ pub(super) struct Access {
     connection: Connection,
     known: Mutex<HashMap<Caller, Known>>,
     asked: Semaphore,
+    /// Turns of those who were allowed before: strangers do not hold these up.
+    asked_again: Semaphore,
     /// Whether the last question got no answer, which is logged once.
     failing: AtomicBool,
 }
@@ -80,24 +84,29 @@ pub(super) struct Access {
 impl Access {
     /// By this API server.
     pub(super) fn new(connection: Connection) -> Self {
-        Self { connection, known: Mutex::default(), asked: Semaphore::new(MAX_ASKED), failing: AtomicBool::new(false) }
+        let turns = || Semaphore::new(MAX_ASKED);
+        let failing = AtomicBool::new(false);
+        Self { connection, known: Mutex::default(), asked: turns(), asked_again: turns(), failing }
     }
 
     /// Whether whoever sent these headers may read what is at `path`.
     pub(super) async fn of(&self, headers: &HeaderMap, path: &str) -> Verdict {
         let Some(token) = bearer(headers) else { return Verdict::Unauthenticated };
         let caller: Caller = Sha256::digest(token).into();
-        if let Some(verdict) = self.known(&caller).and_then(|known| known.now(Instant::now())) {
+        let known = self.known(&caller);
+        if let Some(verdict) = known.and_then(|known| known.now(Instant::now())) {
             return verdict;
         }
-        // The semaphore is never closed.
-        let _turn = self.asked.acquire().await;
+        let was_allowed = known.is_some_and(|known| known.verdict == Verdict::Allowed);
+        // Neither semaphore is ever closed.
+        let _turn = if was_allowed { &self.asked_again } else { &self.asked }.acquire().await;
         // Somebody with the same token may have asked meanwhile.
         let known = self.known(&caller);
         if let Some(verdict) = known.and_then(|known| known.now(Instant::now())) {
             return verdict;
         }
-        match self.ask(token, path).await {
+        let late = || Error::Deadline { call: format!("ask {PLANE} who may read {path}"), after: DEADLINE };
+        match tokio::time::timeout(DEADLINE, self.ask(token, path)).await.unwrap_or_else(|_| Err(late())) {
             Ok(verdict) => {
                 if self.failing.swap(false, Ordering::Relaxed) {
                     tracing::info!("who may read metrics is answered again");
@@ -109,7 +118,9 @@ impl Access {
                 if !self.failing.swap(true, Ordering::Relaxed) {
                     tracing::warn!(%error, "who may read metrics is not answered");
                 }
-                known.and_then(|known| known.unasked(Instant::now())).unwrap_or(Verdict::Unknown)
+                // Where we ourselves may not ask any more, nobody is let in by what was said before.
+                let silent = error.class() == Class::Retry;
+                known.filter(|_| silent).and_then(|known| known.unasked(Instant::now())).unwrap_or(Verdict::Unknown)
             }
         }
     }

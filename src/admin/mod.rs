@@ -97,15 +97,18 @@ pub fn serve_metrics_securely(
 
 async fn guarded(State(state): State<Arc<(Metrics, Access)>>, headers: HeaderMap) -> Response {
     let (metrics, access) = &*state;
+    // Whoever may not read does not keep one of the few connections either.
+    const CLOSE: (header::HeaderName, &str) = (header::CONNECTION, "close");
     match access.of(&headers, METRICS).await {
         Verdict::Allowed => text(State(metrics.clone())).await.into_response(),
         Verdict::Unauthenticated => {
-            (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], "no token of anybody here\n")
+            (StatusCode::UNAUTHORIZED, [CLOSE, (header::WWW_AUTHENTICATE, "Bearer")], "no token of anybody here\n")
                 .into_response()
         }
-        Verdict::Forbidden => (StatusCode::FORBIDDEN, "no right to get /metrics\n").into_response(),
+        Verdict::Forbidden => (StatusCode::FORBIDDEN, [CLOSE], "no right to get /metrics\n").into_response(),
         Verdict::Unknown => {
-            (StatusCode::SERVICE_UNAVAILABLE, "the API server does not say who may read this\n").into_response()
+            (StatusCode::SERVICE_UNAVAILABLE, [CLOSE], "the API server does not say who may read this\n")
+                .into_response()
         }
     }
 }

@@ -57,9 +57,9 @@ impl Certificate {
     /// Reads the files, and again whenever they change, until `stop`. A change that cannot be served with leaves the last
     /// certificate in use.
     pub async fn keep(self, files: Files, entry: Entry, stop: CancellationToken) {
-        let mut last = None;
+        let (mut last, mut told) = (None, None);
         loop {
-            self.look(&files, &mut last, &entry);
+            self.look(&files, &mut last, &mut told, &entry);
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(LOOK_EVERY) => {}
@@ -67,7 +67,8 @@ impl Certificate {
         }
     }
 
-    fn look(&self, files: &Files, last: &mut Option<Content>, entry: &Entry) {
+    /// `last`: what is served. `told`: what was said last to be wrong with what stands there now.
+    fn look(&self, files: &Files, last: &mut Option<Content>, told: &mut Option<String>, entry: &Entry) {
         entry.trying();
         let read = Content::read(files);
         if read.as_ref().ok() == last.as_ref() && last.is_some() {
@@ -76,14 +77,15 @@ impl Certificate {
         match read.and_then(|content| Ok((content.config()?, content))) {
             Ok((config, content)) => {
                 *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(config));
-                *last = Some(content);
+                (*last, *told) = (Some(content), None);
                 entry.synced();
                 tracing::info!(certificate = %files.certificate.display(), "serving certificate read");
             }
             // What is served still works: that is told, and no reason to turn requests away.
             Err(why) if self.current().is_some() => {
-                if entry.failed(&why) {
+                if told.as_ref() != Some(&why) {
                     tracing::warn!(why, "serving certificate changed and cannot be used: the last one stays");
+                    *told = Some(why);
                 }
                 entry.synced();
             }
@@ -172,9 +174,9 @@ mod tests {
         let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca: None };
         let (health, served) = (Health::default(), Certificate::default());
         let entry = health.watch("serving certificate".into());
-        let mut last = None;
+        let (mut last, mut told) = (None, None);
         let mut look = || {
-            served.look(&files, &mut last, &entry);
+            served.look(&files, &mut last, &mut told, &entry);
             served.current()
         };
         assert!(look().is_none() && health.waiting()[0].contains("tls.crt"), "{:?}", health.waiting());

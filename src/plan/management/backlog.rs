@@ -39,8 +39,8 @@ pub struct Backlog<K> {
 struct Blocked {
     /// What blocks it, in one word.
     reason: String,
-    /// Whether Karmada says nothing about it.
-    silent: bool,
+    /// Since when Karmada says nothing about it; nothing when it does.
+    silent_since: Option<Instant>,
     since: Instant,
     /// What was delivered before.
     last_delivery: Option<LastDelivery>,
@@ -150,7 +150,7 @@ impl<K: Ord + Clone> Backlog<K> {
         }
         let new = || Blocked {
             reason: reason.clone(),
-            silent,
+            silent_since: silent.then_some(now),
             since: now,
             last_delivery: None,
             events: Vec::new(),
@@ -160,10 +160,11 @@ impl<K: Ord + Clone> Backlog<K> {
         };
         let known = self.all.entry(key.clone()).or_insert_with(new);
         if known.reason != *reason {
-            (known.reason, known.since) = (reason.clone(), now);
+            (known.reason, known.since, known.silent_since) = (reason.clone(), now, None);
             known.vain = known.vain.min(REPAIRS_BEFORE_BACKOFF);
         }
-        known.silent = silent;
+        // What it said before it fell silent is none of the time it takes.
+        known.silent_since = silent.then(|| known.silent_since.unwrap_or(now));
         known.last_delivery = last_delivery.clone().or(known.last_delivery.take());
         let given = signals.iter().filter_map(|signal| match signal {
             Signal::Reported(reason) => Some(reason.to_string()),
@@ -228,8 +229,8 @@ impl<K: Ord + Clone> Backlog<K> {
         }
         let mut noted = Noted { counts: vec![(reason.to_owned(), count)], next: None };
         let Some(blocked) = self.all.get(key) else { return noted };
-        if blocked.silent && blocked.repairs == 0 {
-            let took = now.saturating_duration_since(blocked.since);
+        if let Some(since) = blocked.silent_since.filter(|_| blocked.repairs == 0) {
+            let took = now.saturating_duration_since(since);
             self.lag = (took >= self.lag_at(now)).then_some((took, now)).or(self.lag);
         }
         if self.trials.get(reason).is_some_and(|trial| trial.key == *key) {

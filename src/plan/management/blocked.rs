@@ -156,7 +156,7 @@ impl<'a> PendingRepair<'a> {
         let before =
             Loss { deployment: case.deployment, copy, created, clusters, cause }.had_been_delivered(last_delivery);
         let absence = match (silent, before) {
-            (false, _) => Absence::LookedAt,
+            (false, _) => Absence::LookedAt { times: case.before.map_or(0, |before| before.repairs) },
             (true, true) => Absence::Lost,
             (true, false) => Absence::NeverDelivered,
         };

@@ -104,7 +104,10 @@ pub enum Absence {
     NeverDelivered,
     /// Karmada has looked, and found that there is nothing to bring or nobody who could tell it. It does not look again by
     /// itself, whatever is mended meanwhile (fact 38).
-    LookedAt,
+    LookedAt {
+        /// How often it was made to look again since the deployment was delivered last.
+        times: u32,
+    },
 }
 
 /// Decides whether something is repaired that has been missing for `elapsed`, longer than the grace. `spread` is
@@ -115,11 +118,17 @@ pub fn decide(absence: Absence, elapsed: Duration, repairs: &Repairs, timing: &T
     if absence != Absence::Lost {
         let patience = timing.never_delivered_repair + repairs.lag;
         let overwhelmed = !repairs.is_karmada_at_work(timing) || repairs.are_many();
-        if elapsed < patience || absence == Absence::NeverDelivered && overwhelmed {
+        let held = match absence {
+            Absence::LookedAt { times } => elapsed < looked_at_patience(patience, times),
+            Absence::Lost | Absence::NeverDelivered => elapsed < patience || overwhelmed,
+        };
+        if held {
             return wait(look);
         }
     }
-    if repairs.are_many() && !repairs.trial.is_zero() {
+    // Where Karmada has looked, the cause is likely one for all: however few they are, one is tried.
+    let one_at_a_time = repairs.are_many() || matches!(absence, Absence::LookedAt { .. });
+    if one_at_a_time && !repairs.trial.is_zero() {
         return wait(look.max(repairs.trial));
     }
     if !repairs.again_in.is_zero() {
@@ -129,6 +138,12 @@ pub fn decide(absence: Absence, elapsed: Duration, repairs: &Repairs, timing: &T
         return wait(look.max(repairs.affordable_in));
     }
     Decision { now: true, next: timing.repair_backoff_base.max(timing.delivery_grace) }
+}
+
+/// For how long something has to be missing before Karmada is made to look at it once more, after so many times: twice as
+/// long each time, until it is three times the first patience from one to the next.
+fn looked_at_patience(first: Duration, times: u32) -> Duration {
+    first * 2_u32.pow(times.min(2)) + first * 3 * times.saturating_sub(2)
 }
 
 /// When to look again at something that has been missing for so long: ever more rarely.

@@ -19,7 +19,7 @@ fn busy() -> Repairs {
 #[test]
 fn what_is_repaired_when() {
     let (soon, long) = (seconds(6), seconds(601));
-    let cases: [(&str, Absence, Duration, Repairs, bool); 19] = [
+    let cases: [(&str, Absence, Duration, Repairs, bool); 24] = [
         ("taken away", Lost, soon, busy(), true),
         ("taken away while Karmada does nothing", Lost, soon, Repairs { karmada_wrote: None, ..busy() }, true),
         ("never there, and new", NeverDelivered, soon, busy(), false),
@@ -55,24 +55,47 @@ fn what_is_repaired_when() {
             false,
         ),
         ("as a few others, one is tried", Lost, soon, Repairs { others: 99, trial: seconds(2), ..busy() }, true),
-        ("looked at, and new", LookedAt, soon, busy(), false),
-        ("looked at long ago", LookedAt, long, busy(), true),
+        ("looked at, and new", LookedAt { times: 0 }, soon, busy(), false),
+        ("looked at long ago", LookedAt { times: 0 }, long, busy(), true),
         (
             "looked at long ago, and nobody has seen Karmada",
-            LookedAt,
+            LookedAt { times: 0 },
             long,
             Repairs { karmada_wrote: None, ..busy() },
             true,
         ),
-        ("looked at long ago, and Karmada is slow", LookedAt, long, Repairs { lag: seconds(60), ..busy() }, false),
-        ("looked at long ago as many others, none tried yet", LookedAt, long, Repairs { others: 100, ..busy() }, true),
+        (
+            "looked at long ago, and Karmada is slow",
+            LookedAt { times: 0 },
+            long,
+            Repairs { lag: seconds(60), ..busy() },
+            false,
+        ),
+        (
+            "looked at long ago as many others, none tried yet",
+            LookedAt { times: 0 },
+            long,
+            Repairs { others: 100, ..busy() },
+            true,
+        ),
         (
             "looked at long ago as many others, one is tried",
-            LookedAt,
+            LookedAt { times: 0 },
             long,
             Repairs { others: 100, trial: seconds(2), ..busy() },
             false,
         ),
+        (
+            "looked at, as a few others, one is tried",
+            LookedAt { times: 0 },
+            long,
+            Repairs { others: 1, trial: seconds(2), ..busy() },
+            false,
+        ),
+        ("looked at again already", LookedAt { times: 1 }, long, busy(), false),
+        ("looked at again long ago", LookedAt { times: 1 }, 2 * long, busy(), true),
+        ("looked at again and again", LookedAt { times: 4 }, 9 * long, busy(), false),
+        ("looked at again and again, and long ago", LookedAt { times: 4 }, 10 * long, busy(), true),
         ("repaired in vain a moment ago", Lost, soon, Repairs { again_in: seconds(2), ..busy() }, false),
         ("the budget is spent", Lost, soon, Repairs { affordable_in: seconds(2), ..busy() }, false),
     ];
@@ -184,7 +207,7 @@ fn what_is_said_changes_with_the_scale_alone() {
     assert!(said(101).ends_with("more than 100 others lack the same, repairs are held back"), "{}", said(101));
     assert_eq!(said(101), said(1_000));
     assert_ne!(said(1_000), said(1_001));
-    for absence in [Absence::Lost, Absence::LookedAt] {
+    for absence in [Absence::Lost, Absence::LookedAt { times: 3 }] {
         assert_eq!(reported(&cause, absence, &Repairs::default()), cause);
     }
 }

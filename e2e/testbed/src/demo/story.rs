@@ -127,6 +127,7 @@ async fn refer_to_foreign_secret(view: &View) -> Result<()> {
                 let workloads =
                     api(&view.projects["shop"], ("compute.datumapis.com", "v1alpha", "Workload"), NAMESPACE);
                 workloads.delete("curious", &DeleteParams::background()).await?;
+                until("it is gone again", async || Ok(workloads.get_opt("curious").await?.is_none())).await?;
                 Ok(false)
             }
             Err(error) => {

@@ -55,7 +55,10 @@ const EXTRA: [&str; 2] =
     ["x-remote-extra-iam.miloapis.com%2fparent-name", "x-remote-extra-iam.miloapis.com%2fparent-type"];
 
 struct Project {
-    client: Client,
+    /// As this host, which is believed when it says who asks.
+    believed: Client,
+    /// As whoever asks, with nothing added: it is for the API server to know him.
+    plain: Client,
     reach: Reach,
     /// Connections over which it was asked for.
     connections: Vec<CancellationToken>,
@@ -105,9 +108,9 @@ impl Milo {
 
     /// Serves this control plane under this project's path.
     pub async fn add(&self, project: &str, plane: &ControlPlane) -> Result<()> {
-        let client = front_proxy(plane, &self.dir).await?;
+        let (believed, plain) = (front_proxy(plane, &self.dir).await?, pass_through(plane).await?);
         let mut projects = self.table.projects.lock().unwrap_or_else(PoisonError::into_inner);
-        projects.insert(project.into(), Project { client, reach: Reach::Served, connections: Vec::new() });
+        projects.insert(project.into(), Project { believed, plain, reach: Reach::Served, connections: Vec::new() });
         Ok(())
     }
 
@@ -138,29 +141,29 @@ async fn serve(
         projects.get_mut(name).map(|project| {
             project.connections.retain(|known| !known.is_cancelled());
             project.connections.push(connection);
-            (project.client.clone(), project.reach)
+            (project.believed.clone(), project.plain.clone(), project.reach)
         })
     };
     match found {
-        None | Some((_, Reach::Absent)) => Ok(refusal(StatusCode::NOT_FOUND, "NotFound", name)),
-        Some((_, Reach::Away)) => Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", name)),
-        Some((_, Reach::Forbidden)) => Ok(refusal(StatusCode::FORBIDDEN, "Forbidden", name)),
-        Some((_, Reach::Silent)) => std::future::pending().await,
-        Some((client, Reach::Served)) => {
-            introduce(request.headers_mut(), &users, name)?;
-            pass_on(&client, request, path).await
+        None | Some((.., Reach::Absent)) => Ok(refusal(StatusCode::NOT_FOUND, "NotFound", name)),
+        Some((.., Reach::Away)) => Ok(refusal(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", name)),
+        Some((.., Reach::Forbidden)) => Ok(refusal(StatusCode::FORBIDDEN, "Forbidden", name)),
+        Some((.., Reach::Silent)) => std::future::pending().await,
+        Some((believed, plain, Reach::Served)) => {
+            let is_known = introduce(request.headers_mut(), &users, name)?;
+            pass_on(if is_known { &believed } else { &plain }, request, path).await
         }
     }
 }
 
-/// Says who asks, and about which project: the API server believes it of this host. Who is not known stays so.
-fn introduce(headers: &mut HeaderMap, users: &[User], project: &str) -> Result<()> {
+/// Says who asks, and about which project. Returns whether this host knows him.
+fn introduce(headers: &mut HeaderMap, users: &[User], project: &str) -> Result<bool> {
     let claimed: Vec<_> = headers.keys().filter(|name| name.as_str().starts_with("x-remote-")).cloned().collect();
     for name in claimed {
         headers.remove(name);
     }
     let token = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
-    let Some(user) = users.iter().find(|user| token == Some(&*user.token())) else { return Ok(()) };
+    let Some(user) = users.iter().find(|user| token == Some(&*user.token())) else { return Ok(false) };
     headers.remove(AUTHORIZATION);
     headers.insert("x-remote-user", HeaderValue::from_str(&user.name())?);
     for group in user.groups() {
@@ -169,7 +172,7 @@ fn introduce(headers: &mut HeaderMap, users: &[User], project: &str) -> Result<(
     for (name, value) in EXTRA.into_iter().zip([project, "Project"]) {
         headers.insert(name, HeaderValue::from_str(value)?);
     }
-    Ok(())
+    Ok(true)
 }
 
 fn refusal(code: StatusCode, reason: &str, project: &str) -> Response<Answer> {
