@@ -95,6 +95,9 @@ pub mod annotation {
     /// On a write-back that another cell holds: uid of the cell that runs the Instance now and asks for its copy. Management
     /// hands the copy over where Karmada's binding shows that it is so.
     pub const CLAIMED_BY_CELL: &str = "compute.datumapis.com/claimed-by-cell";
+    /// On a write-back that was handed over: uid of the cell that had it before. What that one has claimed of quota may be
+    /// freed once; then this goes.
+    pub const FORMER_CELL: &str = "compute.datumapis.com/former-cell";
     /// On a Cluster: `"true"` says that what runs there is to move to another cluster of its city.
     pub const DRAIN: &str = "compute.datumapis.com/drain";
     /// On a hub WorkloadDeployment or companion: when it was last touched so that Karmada makes anew what somebody removed

@@ -69,10 +69,12 @@ impl Health {
         Entry { health: self.clone(), what, id }
     }
 
-    /// The watch of this control plane that has failed for longest; nothing while none fails.
-    pub fn failing(&self, place: &str, now: Instant) -> Option<Failing> {
+    /// The watch of one of these resources (by their plurals) in this control plane that has failed for longest; nothing while
+    /// none fails.
+    pub fn failing(&self, resources: &[&str], place: &str, now: Instant) -> Option<Failing> {
         let all = self.lock();
-        let of_place = all.iter().filter(|(_, state)| state.place == place);
+        let is_one = |what: &str| what.split(' ').next().is_some_and(|resource| resources.contains(&resource));
+        let of_place = all.iter().filter(|(what, state)| state.place == place && is_one(what));
         let failing = of_place.filter_map(|(what, state)| Some((state.failing_since?, what, state.problem.as_ref()?)));
         failing.min().map(|(since, what, problem)| Failing {
             lasted: now.saturating_duration_since(since),
@@ -185,18 +187,19 @@ mod tests {
         let (a, b) = (health.watch_in("a", "hub", false), health.watch_in("b", "hub", false));
         let other = health.watch_in("a", "project x", true);
         other.failed("unreachable");
-        assert_eq!(health.failing("hub", Instant::now()), None);
+        assert_eq!(health.failing(&["a", "b"], "hub", Instant::now()), None);
         b.failed("refused");
         let later = Instant::now() + Duration::from_secs(5);
         a.failed("refused");
         b.failed("no answer");
-        let failing = health.failing("hub", later).unwrap();
+        let failing = health.failing(&["a", "b"], "hub", later).unwrap();
         assert_eq!(failing.problem, "b in hub: no answer");
         assert!(failing.lasted >= Duration::from_secs(5), "{failing:?}");
         b.fine();
-        assert_eq!(health.failing("hub", later).unwrap().problem, "a in hub: refused");
+        assert_eq!(health.failing(&["a", "b"], "hub", later).unwrap().problem, "a in hub: refused");
+        assert_eq!(health.failing(&["b"], "hub", later), None, "it asks for others");
         a.synced();
-        assert_eq!(health.failing("hub", later), None);
+        assert_eq!(health.failing(&["a", "b"], "hub", later), None);
     }
 
     #[test]

@@ -65,6 +65,22 @@ pub fn differs_in_their_numbers_alone(one: &str, other: &str) -> bool {
     own == other_own && one != other && words(theirs) == words(other_theirs)
 }
 
+/// The same where they may differ in whole words that have a number in them: the id of a request, the name of a pod.
+pub fn differs_in_their_marks_alone(one: &str, other: &str) -> bool {
+    let words = |text: &str| {
+        let has_number = |word: &str| word.contains(|c: char| c.is_ascii_digit());
+        text.split_whitespace()
+            .map(|word| if has_number(word) { "#".to_owned() } else { word.to_owned() })
+            .collect::<Vec<_>>()
+    };
+    match (one.split_once(": "), other.split_once(": ")) {
+        (Some((own, theirs)), Some((other_own, other_theirs))) => {
+            own == other_own && one != other && words(theirs) == words(other_theirs)
+        }
+        _ => false,
+    }
+}
+
 /// The condition of this type.
 pub fn find<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|c| c.type_ == type_)
@@ -108,6 +124,17 @@ mod tests {
         );
         let turned = Verdict::yes(Reason::from("Done"), "c").into_condition(&[same], "Ready", Some(2), at(30));
         assert_eq!(turned.last_transition_time.0, at(30));
+    }
+
+    #[test]
+    fn the_marks_of_an_attempt_are_no_news() {
+        let same = differs_in_their_marks_alone;
+        assert!(same(
+            "the hub refuses: webhook pod-7f9c denied (id 4f2a-11)",
+            "the hub refuses: webhook pod-99ab denied (id aa01-b2)"
+        ));
+        assert!(!same("the hub refuses: quota exceeded", "the hub refuses: webhook denied"));
+        assert!(!same("the hub refuses a-1: no", "the hub refuses a-2: no"), "our own words name what it is about");
     }
 
     #[test]

@@ -54,7 +54,7 @@ const METRICS: [(&str, Seen); 42] = [
     ("process_open_fds", Served),
     ("process_max_fds", Served),
     ("compute_writes_total", Served),
-    ("compute_fields_taken_over_total", Elsewhere(include_str!("takeover.rs"))),
+    ("compute_fields_taken_over_total", Elsewhere(include_str!("go_era/mod.rs"))),
     ("compute_watch_failures_total", Provoked(HubAway)),
     ("compute_watch_replaced_total", Elsewhere(include_str!("disruption.rs"))),
     ("compute_undecodable_objects_total", Elsewhere(include_str!("disruption.rs"))),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Lent, Wish, alone},
-    binary, condition, delete, eventually, get, list, ready, rights, workload,
+    binary, condition, delete, eventually, get, list, merge, never, ready, rights, workload,
 };
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
@@ -169,7 +169,31 @@ fn a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting() {
         for name in ["web", "held"] {
             apply(&world.project, workload(&ns, name, &["dfw"], 1)).await;
         }
+        // Nobody has taken a copy from whoever holds these: they may be another hub's.
+        eventually("both wait", || async {
+            for name in ["web-p-dfw-0", "held-p-dfw-0"] {
+                let copy = get(&world.hub, "Instance", &hub, name).await.ok_or("no copy")?;
+                let said = condition(&copy, "QuotaGranted");
+                if said["reason"] != "QuotaClaimHeld" {
+                    return Err(said.to_string());
+                }
+            }
+            Ok(())
+        })
+        .await;
+        let untouched = || async {
+            let claim = get(&world.project, "ResourceClaim", &ns, "instance-web-p-dfw-0").await;
+            claim.is_none_or(|claim| claim.labels()[UID] != "gone-for-good").then_some("freed")
+        };
+        never("it is freed", untouched).await;
+        // As management leaves the copies of a cell that it has handed over.
+        for (name, former) in [("web-p-dfw-0", "gone-for-good"), ("held-p-dfw-0", &member[..])] {
+            let note = json!({ "metadata": { "annotations": { "compute.datumapis.com/former-cell": former } } });
+            merge(&world.hub, "Instance", &hub, name, note).await;
+        }
         ready(&world, &ns, "web", 1).await;
+        let copy = get(&world.hub, "Instance", &hub, "web-p-dfw-0").await.unwrap();
+        assert!(!copy.annotations().contains_key("compute.datumapis.com/former-cell"), "it is done once");
         eventually("it is told", || async {
             let events = list(&world.project, "Event", &ns).await;
             let told = events.iter().filter(|event| event.data["reason"] == "ClaimFreed").count();

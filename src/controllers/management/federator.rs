@@ -1,6 +1,10 @@
 //! WorkloadDeployment of a project -> its copy on the hub, and the copy's status back.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
@@ -42,6 +46,9 @@ use crate::{
     timing::Timing,
 };
 
+/// How long it is not asked again what keeps a namespace from going.
+const NAMESPACE_WORDS_FOR: Duration = Duration::from_mins(1);
+
 /// Keeps the copies of the projects' deployments on the hub, and tells each deployment what became of its copy.
 pub(super) struct Federator {
     pub(super) hub: Arc<HubCache>,
@@ -55,6 +62,8 @@ pub(super) struct Federator {
     pub(super) timing: Timing,
     pub(super) health: Health,
     pub(super) metrics: Metrics,
+    /// What API servers have said of hub namespaces that do not go, and when.
+    pub(super) namespaces_told: Mutex<BTreeMap<String, (Instant, String)>>,
 }
 
 impl Reconciler for Federator {
@@ -83,7 +92,7 @@ impl Reconciler for Federator {
         observed.outage = outage;
         let mut plan = federate::plan(&observed, now.time);
         if plan.signals.contains(&Signal::Unexplained) {
-            observed.namespace_words = Some(self.namespace_words(&observed).await?);
+            observed.namespace_words = Some(self.namespace_words(&observed, now).await);
             plan = federate::plan(&observed, now.time);
         }
         if plan.signals.contains(&Signal::Repaired) {
@@ -103,7 +112,9 @@ impl Reconciler for Federator {
                 Ok(next)
             }
             Err(Stopped { at, error }) => {
-                match trouble_of(&error, &observed).filter(|_| at == End::Remote) {
+                // A repair that is not taken is no trouble of its own: what it was to repair is told, and tried ever more rarely.
+                let is_repair = plan.signals.contains(&Signal::Repaired);
+                match self.trouble_of(&error, &observed).filter(|_| at == End::Remote && !is_repair) {
                     Some(trouble) => self.tell(&project, key, &observed, trouble, now).await?,
                     None => self.note(key, &plan.signals, now),
                 }
@@ -113,27 +124,33 @@ impl Reconciler for Federator {
     }
 }
 
-/// What a write that the hub did not take comes to, in its words, and how long it was waited for; nothing when somebody was
-/// merely faster.
-fn trouble_of(error: &Error, observed: &Observed) -> Option<(Cause, String, Duration)> {
-    let waited = if let Error::Deadline { after, .. } = error { *after } else { Duration::ZERO };
-    let cause = match (error, error.class()) {
-        (Error::Held(_), _) => Cause::DeletionsPaused,
-        // What a live read finds, and no watch shows.
-        (Error::StillThere(_), _) => {
-            let deployment = &observed.deployment;
-            let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref()).unwrap_or_default();
-            return Some((Cause::CopyHeld, hub_trouble::hidden_words(&namespace, &deployment.name_any()), waited));
-        }
-        (_, Class::Conflict) => return None,
-        (_, Class::Retry) => Cause::Unavailable,
-        _ if error.is_unauthenticated() => Cause::Unavailable,
-        (_, Class::Forbidden | Class::Invalid | Class::Gone) => Cause::Refused,
-    };
-    Some((cause, error.to_string(), waited))
-}
-
 impl Federator {
+    /// What a write that the hub did not take comes to, in its words, and how long it was waited for; nothing when somebody was
+    /// merely faster.
+    fn trouble_of(&self, error: &Error, observed: &Observed) -> Option<(Cause, String, Duration)> {
+        let waited = if let Error::Deadline { after, .. } = error { *after } else { Duration::ZERO };
+        let cause = match (error, error.class()) {
+            (Error::Held(_), _) => Cause::DeletionsPaused,
+            // What a live read finds, and no watch shows.
+            (Error::StillThere(_), _) => {
+                let deployment = &observed.deployment;
+                let namespace =
+                    federate::copy_namespace(deployment, observed.namespace_uid.as_deref()).unwrap_or_default();
+                let name = deployment.name_any();
+                let is_unreadable = self.hub.copies.is_unreadable(&ObjectKey::new(&namespace, &name));
+                let words = if is_unreadable { hub_trouble::unreadable_words } else { hub_trouble::hidden_words }(
+                    &namespace, &name,
+                );
+                return Some((Cause::CopyHeld, words, waited));
+            }
+            (_, Class::Conflict) => return None,
+            (_, Class::Retry) => Cause::Unavailable,
+            _ if error.is_unauthenticated() => Cause::Unavailable,
+            (_, Class::Forbidden | Class::Invalid | Class::Gone) => Cause::Refused,
+        };
+        Some((cause, error.to_string(), waited))
+    }
+
     /// Tells on a deployment what keeps the hub from taking what was decided, and remembers it.
     async fn tell(
         &self,
@@ -144,7 +161,10 @@ impl Federator {
         now: Now,
     ) -> Result<(), Error> {
         let mut trouble = hub_trouble::lasting(observed, cause, words);
-        trouble.lasted = trouble.lasted.max(waited);
+        // One write without an answer is no outage yet; one after another is.
+        if !trouble.lasted.is_zero() {
+            trouble.lasted = trouble.lasted.max(waited);
+        }
         let told = hub_trouble::told(observed, &trouble, now.time);
         record("hub-trouble", key, observed, now, &told);
         self.note(key, &told.signals, now);
@@ -152,13 +172,25 @@ impl Federator {
         Ok(())
     }
 
-    /// What the hub says of a deployment's namespace there, which does not go.
-    async fn namespace_words(&self, observed: &Observed) -> Result<String, Error> {
+    /// What the hub says of a deployment's namespace there, which does not go. All deployments of a namespace are told the
+    /// same; it is asked for once a minute.
+    async fn namespace_words(&self, observed: &Observed, now: Now) -> String {
         let namespace = federate::copy_namespace(&observed.deployment, observed.namespace_uid.as_deref());
         let namespace = namespace.unwrap_or_default();
-        let found = self.hub.plane.read::<Namespace>("", &namespace).await?;
+        let known = self.namespaces_told.lock().unwrap_or_else(PoisonError::into_inner).get(&namespace).cloned();
+        let fresh = |(at, _): &(Instant, String)| now.instant.saturating_duration_since(*at) < NAMESPACE_WORDS_FOR;
+        if let Some((_, words)) = known.filter(fresh) {
+            return words;
+        }
+        // That nothing is answered is no reason to say nothing.
+        let found = self.hub.plane.read::<Namespace>("", &namespace).await.ok().flatten();
         let words = found.as_ref().and_then(hub_trouble::namespace_words);
-        Ok(words.unwrap_or_else(|| format!("Namespace {namespace}, of which its API server says nothing more")))
+        let words =
+            words.unwrap_or_else(|| format!("Namespace {namespace}, of which its API server says nothing more"));
+        let mut told = self.namespaces_told.lock().unwrap_or_else(PoisonError::into_inner);
+        told.retain(|_, known| fresh(known));
+        told.insert(namespace, (now.instant, words.clone()));
+        words
     }
 
     /// Remembers what blocks a deployment, and has the next one looked at when a repair has helped.

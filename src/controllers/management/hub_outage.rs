@@ -17,12 +17,23 @@ use crate::{
 /// How often to look whether the hub is away. It asks nobody.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// What of the hub federation rests on. That another watch fails, of whoever's, is none of its business.
+const RESTS_ON: [&str; 7] = [
+    "namespaces",
+    "workloaddeployments",
+    "propagationpolicies",
+    "configmaps",
+    "secrets",
+    "resourcebindings",
+    "clusters",
+];
+
 /// What fails of the watches of the hub that federation rests on.
 pub(super) fn outage(hub: &HubCache, health: &Health, now: Now) -> Option<Outage> {
     if hub.is_synced() && hub.knows_karmada() {
         return None;
     }
-    let Failing { lasted, problem } = health.failing(hub.plane.name(), now.instant)?;
+    let Failing { lasted, problem } = health.failing(&RESTS_ON, hub.plane.name(), now.instant)?;
     Some(Outage { words: problem, lasted, blind: !hub.is_synced() || !hub.copies.is_live() })
 }
 

@@ -207,7 +207,21 @@ impl Parts {
         let Self { options, metrics, hub, projects, queues, blocked, losses, moves, health, refused_policies, .. } =
             self.clone();
         let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
-        Federator { hub, projects, blocked, losses, moves, refused_policies, queue, limits, timing, health, metrics }
+        let namespaces_told = Mutex::default();
+        Federator {
+            hub,
+            projects,
+            blocked,
+            losses,
+            moves,
+            refused_policies,
+            queue,
+            limits,
+            timing,
+            health,
+            metrics,
+            namespaces_told,
+        }
     }
 
     fn policy(&self) -> CityPolicy {

@@ -77,21 +77,29 @@ impl Projector {
         observed: Observed,
         now: Now,
     ) -> Result<(), Error> {
-        let Some(source) = observed.source.filter(|source| dead_claim::is_waiting(source)) else { return Ok(()) };
+        let members = self.hub.members();
+        let worth = |source: &Instance| dead_claim::former(source, observed.bound.as_ref(), members.as_ref()).is_some();
+        let Some(source) = observed.source.filter(|source| worth(source)) else { return Ok(()) };
         let name = names::resource_claim_name(&observed.name);
-        let claim = project.plane.read::<ResourceClaim>(&observed.namespace, &name).await?;
+        // That it cannot be read keeps nothing else of the Instance from being shown.
+        let claim = match project.plane.read::<ResourceClaim>(&observed.namespace, &name).await {
+            Ok(claim) => claim,
+            Err(error) if matches!(error.class(), Class::Forbidden | Class::Gone) => {
+                tracing::warn!(%error, "the claim that an Instance waits for cannot be read");
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         let observed = dead_claim::Observed {
             source,
             deployment: observed.deployment,
             bound: observed.bound,
-            members: self.hub.members(),
+            members,
             claim: claim.map(Shared::from),
         };
         let plan = dead_claim::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        for write in &plan.steps {
-            send(&project.plane, write, &self.metrics).await?;
-        }
+        carry_out(&project.plane, &self.hub.plane, &plan, &self.metrics).await?;
         Ok(())
     }
 

@@ -14,13 +14,16 @@ use crate::{
         names::ProjectName,
     },
     controllers::send,
-    io::{Error, clients::ControlPlane, clock::Now, store::ObjectKey},
+    io::{Class, Error, clients::ControlPlane, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{Kind, Known, Object, ObjectVersion, Plane, management::unreadable},
 };
 
 /// How often to look whether there is something new. It asks nobody.
 const LOOK: Duration = Duration::from_secs(5);
+
+/// Most that is asked for of a kind in one look at one control plane; the others have their turn in the next.
+const MOST_AT_ONCE: usize = 10;
 
 /// Of which object of which project it was told; without a project, of the hub's.
 type Told = BTreeSet<(Option<ProjectName>, Kind, ObjectKey)>;
@@ -69,13 +72,22 @@ impl UnreadableWatch {
         told: &Told,
         now: &mut Told,
     ) {
-        for key in unreadable {
-            let entry = (project.cloned(), K::KIND, key.clone());
-            if told.contains(&entry) {
-                now.insert(entry);
-                continue;
-            }
-            let Err(Error::Answer { why, .. }) = plane.read::<K>(&key.namespace, &key.name).await else { continue };
+        let entry = |key: &ObjectKey| (project.cloned(), K::KIND, key.clone());
+        let (known, new): (Vec<ObjectKey>, Vec<ObjectKey>) =
+            unreadable.into_iter().partition(|key| told.contains(&entry(key)));
+        now.extend(known.iter().map(entry));
+        for key in new.into_iter().take(MOST_AT_ONCE) {
+            let entry = entry(&key);
+            let why = match plane.read::<K>(&key.namespace, &key.name).await {
+                Err(Error::Answer { why, .. }) => why,
+                // Nobody answers: whatever else is unreadable there has to wait as well.
+                Err(error) if error.class() == Class::Retry => return,
+                // Gone, mended meanwhile, or refused: its watch tells of any change, and nothing is asked again before.
+                Ok(_) | Err(_) => {
+                    now.insert(entry);
+                    continue;
+                }
+            };
             let object = Object::named::<K>(&key.namespace, &key.name);
             let Ok(Some(found)) = plane.read_metadata(&object).await else { continue };
             let event = unreadable::object::<P>(&object, &ObjectVersion::of(&found), &why, Now::read().time);

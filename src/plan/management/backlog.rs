@@ -11,6 +11,7 @@ use super::{
     federate::{self, Signal},
     repair::{LastDelivery, Limits, Repairs},
 };
+use crate::api::reason::Reason;
 
 /// Repairs after which the wait for the next begins to grow.
 const REPAIRS_BEFORE_BACKOFF: u32 = 3;
@@ -51,6 +52,25 @@ struct Blocked {
     vain: u32,
     /// How often it was repaired at all.
     repairs: u32,
+    /// Since when the hub is away: what blocked it before is not known meanwhile, and not over.
+    away: Option<Instant>,
+}
+
+impl Blocked {
+    /// What blocks it at present, and since when.
+    fn present(&self) -> (String, Instant) {
+        match self.away {
+            Some(since) => (Reason::HubUnavailable.to_string(), since),
+            None => (self.reason.clone(), self.since),
+        }
+    }
+
+    /// The hub is seen again: none of the time without it counts for what blocked it before.
+    fn back(&mut self, now: Instant) {
+        let Some(away) = self.away.take() else { return };
+        self.since += now.saturating_duration_since(away);
+        self.silent_since = self.silent_since.map(|_| now);
+    }
 }
 
 #[derive(Debug)]
@@ -74,6 +94,11 @@ impl<K> Default for Noted<K> {
     fn default() -> Self {
         Self { counts: Vec::new(), next: None }
     }
+}
+
+/// Whether what blocks a deployment is that the hub is away.
+fn is_outage(reason: &str) -> bool {
+    reason == Reason::HubUnavailable.as_str()
 }
 
 /// The wait after so many repairs in vain.
@@ -103,9 +128,10 @@ impl<K: Ord + Clone> Backlog<K> {
     /// What keeps a deployment from being delivered.
     pub fn of(&self, key: &K, now: Instant) -> Option<federate::Blocked> {
         let blocked = self.all.get(key)?;
+        let (reason, since) = blocked.present();
         Some(federate::Blocked {
-            reason: blocked.reason.clone(),
-            elapsed: now.saturating_duration_since(blocked.since),
+            reason,
+            elapsed: now.saturating_duration_since(since),
             last_delivery: blocked.last_delivery.clone(),
             events: blocked.events.clone(),
             repairs: blocked.repairs,
@@ -138,6 +164,20 @@ impl<K: Ord + Clone> Backlog<K> {
         });
         let Some((reason, silent, last_delivery)) = blocker else { return self.forget(key, now) };
         let mut noted = Noted::default();
+        let given = || {
+            signals.iter().filter_map(|signal| match signal {
+                Signal::Reported(reason) => Some(reason.to_string()),
+                _ => None,
+            })
+        };
+        if let Some(known) = self.all.get_mut(key).filter(|known| is_outage(reason) && !is_outage(&known.reason)) {
+            known.away.get_or_insert(now);
+            known.events.extend(given());
+            return noted;
+        }
+        if let Some(known) = self.all.get_mut(key) {
+            known.back(now);
+        }
         if let Some(known) = self.all.get(key).filter(|known| known.reason != *reason) {
             let left = known.reason.clone();
             noted = self.leaves(key, &left, now);
@@ -157,6 +197,7 @@ impl<K: Ord + Clone> Backlog<K> {
             repaired: None,
             vain: 0,
             repairs: 0,
+            away: None,
         };
         let known = self.all.entry(key.clone()).or_insert_with(new);
         if known.reason != *reason {
@@ -165,12 +206,11 @@ impl<K: Ord + Clone> Backlog<K> {
         }
         // What it said before it fell silent is none of the time it takes.
         known.silent_since = silent.then(|| known.silent_since.unwrap_or(now));
-        known.last_delivery = last_delivery.clone().or(known.last_delivery.take());
-        let given = signals.iter().filter_map(|signal| match signal {
-            Signal::Reported(reason) => Some(reason.to_string()),
-            Signal::Blocked { .. } | Signal::Repaired | Signal::Unexplained => None,
-        });
-        known.events.extend(given);
+        // What is remembered is from before it was blocked; what it says of itself may have begun with an outage since.
+        let same_copy = |known: &LastDelivery| last_delivery.as_ref().is_none_or(|new| new.copy == known.copy);
+        let known_delivery = known.last_delivery.take().filter(same_copy);
+        known.last_delivery = known_delivery.or_else(|| last_delivery.clone());
+        known.events.extend(given());
         noted
     }
 
@@ -212,7 +252,9 @@ impl<K: Ord + Clone> Backlog<K> {
     }
 
     fn forget(&mut self, key: &K, now: Instant) -> Noted<K> {
-        let Some(reason) = self.all.get(key).map(|blocked| blocked.reason.clone()) else { return Noted::default() };
+        let Some(blocked) = self.all.get_mut(key) else { return Noted::default() };
+        blocked.back(now);
+        let reason = blocked.reason.clone();
         let noted = self.leaves(key, &reason, now);
         self.all.remove(key);
         noted

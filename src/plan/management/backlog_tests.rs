@@ -1,7 +1,7 @@
 use std::cell::RefCell;
 
 use super::*;
-use crate::{api::reason::Reason, timing::some_moment};
+use crate::timing::some_moment;
 
 /// A backlog that closures can share.
 struct All(RefCell<Backlog<String>>);
@@ -54,6 +54,29 @@ fn each_cause_counts_its_own_time() {
     assert_eq!(of(7), Some(("NotApplied".into(), Duration::from_secs(1))));
     all.note(&key, &[], at(8));
     assert_eq!(of(9), None);
+}
+
+/// Found by reading: an outage was booked as the end of what had blocked before, and as the time that Karmada takes.
+#[test]
+fn an_outage_of_the_hub_lies_over_what_blocks_and_counts_for_none_of_it() {
+    let (all, key, start) = (unlimited(), key("wd"), some_moment());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let of = |seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.reason, blocked.elapsed.as_secs()));
+    all.note(&key, &blocked("BindingMissing"), at(0));
+    assert!(all.take(&key, 1, BASE, at(10)).is_ok());
+    let noted = all.note(&key, &blocked("HubUnavailable"), at(12));
+    assert_eq!(noted, Noted::default(), "nothing has ended, and nobody else's turn has come");
+    assert_eq!(of(100), Some(("HubUnavailable".into(), 88)));
+    all.note(&key, &blocked("BindingMissing"), at(112));
+    assert_eq!(of(112), Some(("BindingMissing".into(), 12)), "as if there had been none");
+    assert_eq!(all.of(&key, at(112)).unwrap().repairs, 1);
+
+    let other = super::tests::key("other");
+    all.note(&other, &blocked("BindingMissing"), at(200));
+    all.note(&other, &blocked("HubUnavailable"), at(201));
+    all.note(&other, &[], at(4_000));
+    let lag = all.repairs(&key, 1, BASE, at(4_000)).lag;
+    assert!(lag < Duration::from_secs(2), "{lag:?} is not Karmada's");
 }
 
 #[test]

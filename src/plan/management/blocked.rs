@@ -101,7 +101,10 @@ impl<'a> State<'a> {
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
         let last_delivery =
             case.copy.filter(|_| blocker.is_some()).and_then(|copy| LastDelivery::of(case.deployment, copy));
-        let last_delivery = last_delivery.or_else(|| before.and_then(|before| before.last_delivery.clone()));
+        // What is remembered of the same copy is older than what it may say over an outage.
+        let known = before.and_then(|before| before.last_delivery.clone());
+        let is_older = |known: &LastDelivery| last_delivery.as_ref().is_none_or(|new| new.copy == known.copy);
+        let last_delivery = known.clone().filter(is_older).or(last_delivery).or(known);
         let reported = blocker.is_some() && elapsed >= timing.delivery_grace;
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
         let away = unheard::is_away(*finding);

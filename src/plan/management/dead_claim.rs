@@ -2,23 +2,27 @@
 //!
 //! A cell gives its claims up itself, and nobody else may while it could still run what they pay for. One that is gone for
 //! good cannot, and the claim that the city's new cell is to make has the same name. Management alone sees both: which
-//! cell has the deployment now, by Karmada's binding, and that no Cluster is the one that made the claim.
+//! cell has the deployment now, by Karmada's binding, and that no Cluster is the one that made the claim. That it is no
+//! member of this hub does not say that it is dead: it may have been taken out by force, or be another hub's. So what is
+//! freed is what a cell has claimed from which this hub's management took the copy over, and once: a claim that comes
+//! back is somebody's who lives.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
-        meta::{condition, label},
+        meta::{annotation, condition, label, manager},
         neighbours::ResourceClaim,
         reason::Reason,
     },
     plan::{
-        Plan, Project, Shared, Write,
+        Hub, Plan, Project, Shared, Step, Write,
         condition::find,
         event::{self, Note, Severity},
         ownership,
@@ -46,15 +50,27 @@ pub fn is_waiting(source: &Instance) -> bool {
     find(conditions, condition::QUOTA_GRANTED).is_some_and(|said| said.reason == Reason::QuotaClaimHeld)
 }
 
-/// Deletes the claim, when it is proved that nobody can give it up any more: the Instance that waits is of the cell that the
-/// deployment is bound to, and the claim of one that no Cluster is.
-pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
+/// The cell whose claim may be freed, so that it is worth to look at the claim: the Instance that waits is of the cell that
+/// the deployment is bound to, and was handed over to it from one that no Cluster is any more.
+pub fn former<'a>(
+    source: &'a Instance,
+    bound: Option<&String>,
+    members: Option<&BTreeSet<String>>,
+) -> Option<&'a String> {
+    let (bound, members) = (bound?, members?);
+    let waits = is_waiting(source) && ownership::cell_of(source) == Some(bound) && members.contains(bound);
+    let former = source.annotations().get(annotation::FORMER_CELL).filter(|_| waits)?;
+    (!members.contains(former)).then_some(former)
+}
+
+/// Deletes the claim, when it is proved that nobody can give it up any more, and forgets by whom it was held: it is done
+/// once.
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
     let Observed { source, deployment, bound, members, claim } = observed;
-    let (Some(claim), Some(bound), Some(members)) = (claim, bound, members) else { return Plan::nothing() };
+    let former = former(source, bound.as_ref(), members.as_ref());
+    let (Some(claim), Some(former)) = (claim, former) else { return Plan::nothing() };
     let is_for_it = claim.labels().get(label::INSTANCE_NAMESPACE) == source.namespace().as_ref();
-    let waits = is_waiting(source) && ownership::cell_of(&**source) == Some(bound) && members.contains(bound);
-    let Some(former) = ownership::cell_of(&**claim).filter(|_| waits && is_for_it) else { return Plan::nothing() };
-    if members.contains(former) {
+    if !is_for_it || ownership::cell_of(&**claim) != Some(former) {
         return Plan::nothing();
     }
     let Some(delete) = Write::delete(&**claim) else { return Plan::nothing() };
@@ -66,22 +82,27 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     );
     let note = Note { severity: Severity::Normal, reason: Reason::ClaimFreed, action: "FreeingClaim", text: &text };
     let told = deployment.as_deref().map(|deployment| event::on(deployment, "instance-projector", &note, now));
-    Plan::writes(vec![match told {
+    let delete = match told {
         Some(told) => delete.telling(told),
         None => delete,
-    }])
+    };
+    let forget = json!({ "metadata": { "annotations": { annotation::FORMER_CELL: null } } });
+    Plan::writes(vec![Step::Local(delete), Step::Remote(Write::amend(manager::PROJECTOR, forget, &**source))])
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
     use crate::plan::Op;
 
     fn observed(edit: impl FnOnce(&mut Value, &mut Value)) -> Observed {
         let mut source = json!({
-            "metadata": { "name": "web-0", "namespace": "ns-1", "uid": "i", "labels": { label::CELL_UID: "new" } },
+            "metadata": {
+                "name": "web-0", "namespace": "ns-1", "uid": "i", "resourceVersion": "3", "labels": { label::CELL_UID: "new" },
+                "annotations": { annotation::FORMER_CELL: "old" },
+            },
             "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] },
             "status": { "conditions": [{
                 "type": "QuotaGranted", "status": "Unknown", "reason": "QuotaClaimHeld", "message": "",
@@ -107,19 +128,28 @@ mod tests {
 
     fn frees(observed: &Observed) -> bool {
         let steps = plan(observed, Timestamp::UNIX_EPOCH).steps;
-        for write in &steps {
-            let exact =
-                matches!(&write.op, Op::Delete { uid, resource_version } if uid == "c" && resource_version == "7");
-            assert!(exact, "exactly the one that was judged: {write:?}");
-        }
-        !steps.is_empty()
+        let [Step::Local(delete), Step::Remote(forget)] = &steps[..] else {
+            assert!(steps.is_empty(), "{steps:?}");
+            return false;
+        };
+        let exact = matches!(&delete.op, Op::Delete { uid, resource_version } if uid == "c" && resource_version == "7");
+        assert!(exact, "exactly the one that was judged: {delete:?}");
+        let Op::Merge { body, .. } = &forget.op else { panic!("{forget:?}") };
+        assert_eq!(body["metadata"]["annotations"], json!({ annotation::FORMER_CELL: null }));
+        true
     }
 
     #[test]
     fn only_the_claim_of_a_cell_that_is_provably_gone_is_freed() {
         type Edit = fn(&mut Value, &mut Value);
         assert!(frees(&observed(|_, _| ())));
-        let cases: [(&str, Edit); 6] = [
+        let cases: [(&str, Edit); 8] = [
+            ("nobody has taken the copy from the holder, who may be another hub's", |source, _| {
+                source["metadata"]["annotations"] = json!({});
+            }),
+            ("it was taken from somebody else", |source, _| {
+                source["metadata"]["annotations"][annotation::FORMER_CELL] = json!("older");
+            }),
             ("nobody waits", |source, _| source["status"]["conditions"][0]["reason"] = json!("PendingEvaluation")),
             ("who waits is not the cell it is bound to", |source, _| {
                 source["metadata"]["labels"][label::CELL_UID] = json!("third");

@@ -99,11 +99,22 @@ fn steady(verdict: Verdict, before: Option<&Condition>) -> Verdict {
     let same = |before: &&Condition| {
         verdict.status != ConditionStatus::True
             && (before.status, &before.reason[..]) == (verdict.status, verdict.reason.as_str())
-            && differs_in_their_numbers_alone(&before.message, &verdict.message)
+            && differs_in_their_numbers_alone(
+                said(&before.message, &verdict.reason),
+                said(&verdict.message, &verdict.reason),
+            )
     };
     match before.filter(same) {
         Some(before) => Verdict { message: before.message.clone(), ..verdict },
         None => verdict,
+    }
+}
+
+/// What is said without the cause's reason before it: the numbers in our own words after that are names.
+fn said<'a>(message: &'a str, reason: &Reason) -> &'a str {
+    match message.split_once(": ") {
+        Some((_, cause)) if *reason == Reason::AwaitingPropagation => cause,
+        _ => message,
     }
 }
 
@@ -256,6 +267,11 @@ mod tests {
         };
         let first = cause(1).into_condition(&[], condition::FEDERATED, None, Timestamp::UNIX_EPOCH);
         assert_eq!(steady(cause(2), Some(&first)), cause(1));
+        let data =
+            |name: &str| Verdict::no(Reason::AwaitingPropagation, format!("BindingMissing: no binding for {name}"));
+        let before =
+            data("config-1").into_condition(&[], condition::REFERENCED_DATA_READY, None, Timestamp::UNIX_EPOCH);
+        assert_eq!(steady(data("config-2"), Some(&before)), data("config-2"), "the name of what is missing is news");
         let other = Verdict::no(Reason::NotApplied, "WorkloadDeployment a/b is not on Cluster c: it exists");
         assert_eq!(steady(other.clone(), Some(&first)), other);
         let elsewhere = Verdict { reason: Reason::ClusterNotReady, ..cause(2) };

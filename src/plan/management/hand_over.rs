@@ -55,6 +55,10 @@ pub(super) fn shown<'a>(source: Cow<'a, Instance>, bound: Result<&str, &Unbound>
     let Some(asking) = ownership::asking_cell(&*source) else { return source };
     let why = match bound {
         Ok(bound) if bound == asking => return source, // it is handed over in the same look
+        // Who asks has no claim to it, and who holds it is right about what it says.
+        Ok(bound) if ownership::cell_of(&*source).is_some_and(|holder| holder == bound) => return source,
+        // Nothing is known of it for a moment.
+        Err(Unbound::Unseen) => return source,
         Ok(_) => "Karmada has bound its deployment to another cell".to_owned(),
         Err(unbound) => unbound.words(),
     };
@@ -84,7 +88,10 @@ pub fn write(copy: &Instance, bound: Option<&str>) -> Option<Write<Hub>> {
     }
     let metadata = json!({
         "labels": { label::CELL_UID: bound },
-        "annotations": { annotation::CLAIMED_BY_CELL: null },
+        "annotations": {
+            annotation::CLAIMED_BY_CELL: null,
+            annotation::FORMER_CELL: ownership::cell_of(copy),
+        },
     });
     Some(Write::amend(manager::PROJECTOR, json!({ "metadata": metadata }), copy))
 }
@@ -114,11 +121,12 @@ mod tests {
             (Err(&Unbound::Clusters(2)), "2 clusters"),
             (Err(&Unbound::NoBinding), "no ResourceBinding"),
             (Err(&Unbound::NoOwner), "is not there"),
-            (Err(&Unbound::Unseen), "not known"),
         ] {
             let (reason, message) = of(bound);
             assert!(reason == "HandOverWaits" && message.contains(words), "{reason}: {message}");
         }
+        assert_eq!(of(Ok("old")).0, "Available", "it is where it belongs, whoever else asks");
+        assert_eq!(of(Err(&Unbound::Unseen)).0, "Available");
         let nobody = copy("old", None, false);
         assert!(matches!(shown(Cow::Borrowed(&nobody), Err(&Unbound::NoBinding), now), Cow::Borrowed(_)));
     }
@@ -155,7 +163,10 @@ mod tests {
             assert_eq!(write.is_some(), expected, "{what}");
             let Some(Op::Merge { body, .. }) = write.map(|write| write.op) else { continue };
             assert_eq!(body["metadata"]["labels"], json!({ label::CELL_UID: "new" }));
-            assert_eq!(body["metadata"]["annotations"], json!({ annotation::CLAIMED_BY_CELL: null }));
+            assert_eq!(
+                body["metadata"]["annotations"],
+                json!({ annotation::CLAIMED_BY_CELL: null, annotation::FORMER_CELL: "old" })
+            );
             assert_eq!(body["metadata"]["resourceVersion"], "9", "in exactly the version that was judged");
         }
     }

@@ -23,7 +23,7 @@ use crate::{
     },
     plan::{
         Hub, Next, Plan, Project, Step,
-        condition::{Verdict, differs_in_their_numbers_alone, find},
+        condition::{Verdict, differs_in_their_marks_alone, differs_in_their_numbers_alone, find},
     },
     timing::Timing,
 };
@@ -182,7 +182,11 @@ fn verdict(deployment: &WorkloadDeployment, before: Option<&Condition>, trouble:
     };
     let same = |before: &&Condition| {
         let goes_on = matches!(cause, Cause::Unavailable | Cause::DeletionsPaused);
-        before.reason == cause.reason() && (goes_on || differs_in_their_numbers_alone(&before.message, &text))
+        let same_words = match cause {
+            Cause::Refused => differs_in_their_marks_alone(&before.message, &text),
+            _ => differs_in_their_numbers_alone(&before.message, &text),
+        };
+        before.reason == cause.reason() && (goes_on || same_words)
     };
     let message = before.filter(same).map_or(text, |before| before.message.clone());
     let status = if *cause == Cause::Unavailable { ConditionStatus::Unknown } else { ConditionStatus::False };
@@ -242,6 +246,14 @@ pub fn hidden_words(namespace: &str, name: &str) -> String {
         "WorkloadDeployment {namespace}/{name} is there without the label {}, so that it cannot be told whose it is: put \
          the label back, or delete it",
         label::UPSTREAM_NAMESPACE
+    )
+}
+
+/// What keeps a copy that cannot be read.
+pub fn unreadable_words(namespace: &str, name: &str) -> String {
+    format!(
+        "WorkloadDeployment {namespace}/{name} is there and this operator cannot read it: mend it, or delete it if nobody needs \
+         what it runs"
     )
 }
 

@@ -225,6 +225,11 @@ fn a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_
         let writes = cut.dead_or_done(&budgeted, is_done).await;
         eprintln!("management takes a namespace over with {writes} writes, {:?}", began.elapsed());
         assert!((20..MOST[0]).contains(&writes), "{writes} writes");
+        let counted = dying.metrics().await.unwrap();
+        for plane in ["project", "hub"] {
+            let of = format!("compute_fields_taken_over_total{{plane=\"{plane}\",kind=\"WorkloadDeployment\"}}");
+            assert!(counted.contains(&of), "{of} is counted:\n{counted}");
+        }
         dying.process.kill();
         world.restart_manager(&[]).await;
         for (writes, place) in &budgeted {
