@@ -18,8 +18,9 @@ use crate::{
         clients::{self, Connection, Projects, Source},
         health::Health,
         lease::Candidate,
+        requests::Meter,
     },
-    metrics::Metrics,
+    metrics::{Host, Metrics},
 };
 
 /// How long what is under way may take to end; the manifests give the pod 10 s.
@@ -50,9 +51,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     for warning in &config.warnings {
         tracing::warn!(warning, "configuration");
     }
-    let local = connect(&config.kubeconfig).await?;
+    let local = connect(&config.kubeconfig, Host::Home, &metrics).await?;
     let hub = match &config.federation {
-        Some(source) => Some(connect(source).await?),
+        Some(source) => Some(connect(source, Host::Hub, &metrics).await?),
         None => None,
     };
     let admission_health = config.webhook.as_ref().map(|_| Health::default());
@@ -63,14 +64,14 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     }
     if let Some(server) = &config.metrics {
         // By a connection of its own: strangers' questions replace and hold up nobody else's.
-        let asked = connect(&config.kubeconfig).await?;
+        let asked = connect(&config.kubeconfig, Host::Home, &metrics).await?;
         serve_metrics(server, asked, &metrics, &health, &stop).map_err(Failure::Config)?;
     }
     // On every replica, whoever leads, and before anything that may wait.
     let claimed = Claimed::default();
     let admission = match (&config.webhook, admission_health) {
         (Some(webhook), Some(health)) => {
-            Some(start_admission(&config, webhook, local.clone(), claimed.clone(), &health, &stop).await?)
+            Some(start_admission(&config, webhook, local.clone(), claimed.clone(), &health, &metrics, &stop).await?)
         }
         _ => None,
     };
@@ -147,11 +148,14 @@ async fn start_admission(
     local: Connection,
     claimed: Claimed,
     health: &Health,
+    metrics: &Metrics,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<()>, Failure> {
     let planes = match &config.discovery {
         Discovery::Single => Planes::single(local),
-        Discovery::Milo { projects, internal, .. } => Planes::milo(Projects::new(load(projects).await?, *internal)),
+        Discovery::Milo { projects, internal, .. } => {
+            Planes::milo(Projects::new(load(projects).await?, *internal).counted(metrics))
+        }
     };
     let settings =
         admission::Settings { at: webhook.at, files: webhook.files.clone(), resolvers: webhook.resolvers.clone() };
@@ -190,8 +194,8 @@ async fn start_management(
     match &config.discovery {
         Discovery::Single => management.engage(&ProjectName::single(), local),
         Discovery::Milo { discovery, projects, internal } => {
-            let projects = Projects::new(load(projects).await?, *internal);
-            management.discover(connect(discovery).await?, projects, *internal, health, stop);
+            let projects = Projects::new(load(projects).await?, *internal).counted(metrics);
+            management.discover(connect(discovery, Host::Milo, metrics).await?, projects, *internal, health, stop);
         }
     }
     Ok(management)
@@ -209,7 +213,9 @@ async fn start_cell(
         tracing::warn!("no --federation-kubeconfig: Instances are not written back to the hub");
     }
     let quota = match &config.quota {
-        Some(quota) => Some((quota.names.clone(), Projects::new(load(&quota.projects).await?, quota.internal))),
+        Some(quota) => {
+            Some((quota.names.clone(), Projects::new(load(&quota.projects).await?, quota.internal).counted(metrics)))
+        }
         None => None,
     };
     Ok(CellControllers::start(
@@ -257,8 +263,8 @@ async fn late(working: &CancellationToken, stop: &CancellationToken) {
     tokio::time::sleep(if stop.is_cancelled() { SHUTDOWN_GRACE } else { SHUTDOWN_GRACE_AFTER_LOSS }).await;
 }
 
-async fn connect(source: &Source) -> Result<Connection, Failure> {
-    Connection::new(load(source).await?).map_err(Failure::Config)
+async fn connect(source: &Source, host: Host, metrics: &Metrics) -> Result<Connection, Failure> {
+    Connection::metered(load(source).await?, Some(Meter::new(metrics, host))).map_err(Failure::Config)
 }
 
 async fn load(source: &Source) -> Result<kube::Config, Failure> {

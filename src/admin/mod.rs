@@ -32,6 +32,9 @@ const METRICS: &str = "/metrics";
 const NAMES: [&str; 3] =
     ["compute-metrics.compute-system.svc", "compute-metrics.compute-system.svc.cluster.local", "localhost"];
 
+/// Whoever may not read does not keep one of the few connections either.
+const CLOSE: (header::HeaderName, &str) = (header::CONNECTION, "close");
+
 /// Scrapers are few.
 const CONNECTIONS: usize = 32;
 
@@ -97,8 +100,6 @@ pub fn serve_metrics_securely(
 
 async fn guarded(State(state): State<Arc<(Metrics, Access)>>, headers: HeaderMap) -> Response {
     let (metrics, access) = &*state;
-    // Whoever may not read does not keep one of the few connections either.
-    const CLOSE: (header::HeaderName, &str) = (header::CONNECTION, "close");
     match access.of(&headers, METRICS).await {
         Verdict::Allowed => text(State(metrics.clone())).await.into_response(),
         Verdict::Unauthenticated => {

@@ -10,13 +10,16 @@ use std::{
 
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::requests::Meter;
 use crate::{
     api::names::ProjectName,
+    metrics::{Host, Metrics},
     plan::{Kind, Object, Plane},
 };
 
@@ -46,6 +49,7 @@ pub struct Connection {
     confidential: Arc<Mutex<Weak<Client>>>,
     /// How often the server was found to have been given another history.
     histories: Arc<watch::Sender<u64>>,
+    meter: Option<Meter>,
 }
 
 impl Connection {
@@ -54,12 +58,21 @@ impl Connection {
     /// # Errors
     /// One line, when `config` cannot make a client.
     pub fn new(config: Config) -> Result<Self, String> {
-        let client = Client::try_from(config.clone()).map_err(|e| format!("kubeconfig: {}", root_cause(&e)))?;
+        Self::metered(config, None)
+    }
+
+    /// The same, with what counts each request.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn metered(config: Config, meter: Option<Meter>) -> Result<Self, String> {
+        let client = client(&config, meter.as_ref()).map_err(|e| format!("kubeconfig: {}", root_cause(&e)))?;
         Ok(Self {
             config: Arc::new(config),
             current: Arc::new(RwLock::new((client, Instant::now()))),
             confidential: Arc::default(),
             histories: Arc::new(watch::Sender::new(0)),
+            meter,
         })
     }
 
@@ -83,7 +96,7 @@ impl Connection {
         if let Some(client) = current.upgrade() {
             return Ok(client);
         }
-        let client = Arc::new(Client::try_from((*self.config).clone())?);
+        let client = Arc::new(client(&self.config, self.meter.as_ref())?);
         *current = Arc::downgrade(&client);
         Ok(client)
     }
@@ -98,11 +111,19 @@ impl Connection {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         // Calls that hung together fail together; one of them is enough.
         if current.1.elapsed() > RENEW_AT_MOST
-            && let Ok(client) = Client::try_from((*self.config).clone())
+            && let Ok(client) = client(&self.config, self.meter.as_ref())
         {
             *current = (client, Instant::now());
         }
     }
+}
+
+fn client(config: &Config, meter: Option<&Meter>) -> Result<Client, kube::Error> {
+    let builder = ClientBuilder::try_from(config.clone())?;
+    Ok(match meter {
+        Some(meter) => builder.with_layer(meter).build(),
+        None => builder.build(),
+    })
 }
 
 /// A control plane of kind `P`, and how to reach it.
@@ -167,12 +188,23 @@ pub struct Projects {
     template: Config,
     /// Whether each project's API server is a service of the cluster we run in, instead of a path on one host.
     internal: bool,
+    metrics: Option<Metrics>,
 }
 
 impl Projects {
     /// Credentials and host of `template` for every project.
     pub fn new(template: Config, internal: bool) -> Self {
-        Self { template, internal }
+        Self { template, internal, metrics: None }
+    }
+
+    /// The same, with requests counted.
+    #[must_use]
+    pub fn counted(self, metrics: &Metrics) -> Self {
+        Self { metrics: Some(metrics.clone()), ..self }
+    }
+
+    fn meter(&self, host: Host) -> Option<Meter> {
+        self.metrics.as_ref().map(|metrics| Meter::new(metrics, host))
     }
 
     /// Prepares a connection to a project; nothing is sent yet.
@@ -182,7 +214,7 @@ impl Projects {
     pub fn connect(&self, project: &ProjectName) -> Result<Connection, String> {
         let mut config = self.template.clone();
         config.cluster_url = self.address(project)?;
-        Connection::new(config)
+        Connection::metered(config, self.meter(Host::Project))
     }
 
     /// Prepares a connection to the host itself, with the credentials that serve for every project; nothing is sent yet.
@@ -190,7 +222,7 @@ impl Projects {
     /// # Errors
     /// One line, when the credentials make no client.
     pub fn host(&self) -> Result<Connection, String> {
-        Connection::new(self.template.clone())
+        Connection::metered(self.template.clone(), self.meter(Host::Milo))
     }
 
     fn address(&self, project: &ProjectName) -> Result<http::Uri, String> {

@@ -15,6 +15,7 @@ pub mod listen;
 pub mod packed;
 pub mod pool;
 pub mod queue;
+pub mod requests;
 pub mod reviews;
 pub mod serve;
 pub mod sources;

@@ -79,6 +79,10 @@ families! {
         "workqueue_queue_duration_seconds", "How long keys were ready before a worker took them";
     worked: Family<Queue, Histogram, Buckets> = timed(0.001, 16),
         "workqueue_work_duration_seconds", "How long workers had their keys";
+    requests: Family<RequestLabels, Counter>,
+        "rest_client_requests", "Requests to API servers, by the kind of server; code <error> got no answer";
+    request_seconds: Family<Verb, Histogram, Buckets> = timed(0.001, 16),
+        "rest_client_request_duration_seconds", "How long API servers took to begin their answer";
     writes: Family<WriteLabels, Counter>, "compute_writes", "Writes sent to API servers";
     taken_over: Family<Taken, Counter>,
         "compute_fields_taken_over", "Objects whose fields passed from another field manager to this operator";
@@ -173,6 +177,19 @@ pub(super) struct ReconcileError {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Queue {
     pub(super) name: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct RequestLabels {
+    pub(super) code: &'static str,
+    pub(super) host: &'static str,
+    pub(super) method: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct Verb {
+    pub(super) host: &'static str,
+    pub(super) verb: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -12,8 +12,33 @@ use prometheus_client::{
 
 use self::families::{
     AssumedLabel, BlockedReason, ClusterLabel, Controller, Families, Namespace, PhaseLabel, PlaneLabel, Queue, Reason,
-    ReasonChange, Reconcile, ReconcileError, State, Taken, Undecodable, Watch, WatchFailure, WriteLabels,
+    ReasonChange, Reconcile, ReconcileError, RequestLabels, State, Taken, Undecodable, Verb, Watch, WatchFailure,
+    WriteLabels,
 };
+
+/// Which API servers requests go to. Not their addresses: each project has one of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Host {
+    /// That of the cluster that the process is at home on: the one project, or the cell.
+    Home,
+    /// Karmada's.
+    Hub,
+    /// Those of projects that Milo knows.
+    Project,
+    /// Milo's own.
+    Milo,
+}
+
+impl Host {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Home => "home",
+            Self::Hub => "hub",
+            Self::Project => "project",
+            Self::Milo => "milo",
+        }
+    }
+}
 
 /// A worker that has something to do, as long as this lives.
 pub struct AtWork(Gauge);
@@ -107,6 +132,13 @@ impl Metrics {
             queued: self.0.queued.get_or_create(&label).clone(),
             worked: self.0.worked.get_or_create(&label).clone(),
         }
+    }
+
+    /// An API server has answered a request, or not, after this long. `method` and `code` are of closed sets.
+    pub fn requested(&self, host: Host, method: &'static str, code: &'static str, took: Duration) {
+        let host = host.label();
+        self.0.requests.get_or_create(&RequestLabels { code, host, method }).inc();
+        self.0.request_seconds.get_or_create(&Verb { host, verb: method }).observe(took.as_secs_f64());
     }
 
     /// A write was sent.

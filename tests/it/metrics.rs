@@ -36,7 +36,7 @@ enum Provocation {
 use Provocation::{BindingTaken, BindingWithoutCompanion, CityWithoutCluster, HubAway, LabelLost, QuotaAway, Stranger};
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 42] = [
+const METRICS: [(&str, Seen); 44] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
@@ -47,6 +47,8 @@ const METRICS: [(&str, Seen); 42] = [
     ("workqueue_retries_total", Provoked(HubAway)),
     ("workqueue_queue_duration_seconds_count", Served),
     ("workqueue_work_duration_seconds_count", Served),
+    ("rest_client_requests_total", Served),
+    ("rest_client_request_duration_seconds_count", Served),
     ("process_cpu_seconds_total", Served),
     ("process_start_time_seconds", Served),
     ("process_resident_memory_bytes", Served),
@@ -87,7 +89,7 @@ const AT_REST: [&str; 2] = ["workqueue_depth", "controller_runtime_active_worker
 #[test]
 fn the_table_names_every_metric() {
     // A family that has counted nothing yet is not in the text that operators tell.
-    let families = ["controller_runtime_", "workqueue_", "compute_", "leader_election_", "process_"];
+    let families = ["controller_runtime_", "workqueue_", "rest_client_", "compute_", "leader_election_", "process_"];
     let source = concat!(include_str!("../../src/metrics/families.rs"), include_str!("../../src/metrics/process.rs"));
     let registered: BTreeSet<&str> = source
         .split('"')

@@ -219,6 +219,21 @@ const WORK: &[Panel] = &[
         ],
     ),
     (
+        "Requests",
+        "A second, by the kind of API server and what it answered",
+        "ops",
+        &[("sum by (host, code) (rate(rest_client_requests_total{$target}[$__rate_interval]))", "{{host}} {{code}}")],
+    ),
+    (
+        "How long API servers take",
+        "99th percentile by the kind of API server and verb, to the beginning of the answer",
+        "s",
+        &[(
+            "histogram_quantile(0.99, sum by (le, host, verb) (rate(rest_client_request_duration_seconds_bucket{$target}[$__rate_interval])))",
+            "{{host}} {{verb}}",
+        )],
+    ),
+    (
         "Writes",
         "A second, by control plane and kind; nothing is written while nothing changes",
         "ops",

@@ -1,0 +1,194 @@
+//! Requests to API servers, counted and timed on their way.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use http::{Method, Request, Response, StatusCode};
+use kube::client::Body;
+use tower_layer::Layer;
+use tower_service::Service;
+
+use crate::metrics::{Host, Metrics};
+
+/// Counts the requests that go to one kind of API server.
+#[derive(Clone)]
+pub struct Meter {
+    metrics: Metrics,
+    host: Host,
+}
+
+impl Meter {
+    /// For requests to such a server.
+    pub fn new(metrics: &Metrics, host: Host) -> Self {
+        Self { metrics: metrics.clone(), host }
+    }
+
+    fn answered(&self, method: &'static str, code: &'static str, began: Instant) {
+        self.metrics.requested(self.host, method, code, began.elapsed());
+    }
+}
+
+impl<S> Layer<S> for Meter {
+    type Service = Metered<S>;
+
+    fn layer(&self, inner: S) -> Metered<S> {
+        Metered { inner, meter: self.clone() }
+    }
+}
+
+/// A client's stack with a meter on it.
+#[derive(Clone)]
+pub struct Metered<S> {
+    inner: S,
+    meter: Meter,
+}
+
+impl<S, B> Service<Request<Body>> for Metered<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (meter, method, began) = (self.meter.clone(), method(request.method()), Instant::now());
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            // One that nobody waits for any longer is dropped here, and was not answered.
+            let mut unanswered = Unanswered { meter: Some(&meter), method, began };
+            let answer = answer.await;
+            unanswered.meter = None;
+            meter.answered(method, answer.as_ref().map_or(NO_ANSWER, |answer| code(answer.status())), began);
+            answer
+        })
+    }
+}
+
+/// What stands for the code of a request that got no answer; client-go says the same.
+const NO_ANSWER: &str = "<error>";
+
+/// A request under way, counted as unanswered when it is given up.
+struct Unanswered<'a> {
+    meter: Option<&'a Meter>,
+    method: &'static str,
+    began: Instant,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        if let Some(meter) = self.meter {
+            meter.answered(self.method, NO_ANSWER, self.began);
+        }
+    }
+}
+
+/// The method, of those that clients of API servers use.
+fn method(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        _ => "other",
+    }
+}
+
+/// The status code, of those that API servers and what stands before them answer with.
+fn code(code: StatusCode) -> &'static str {
+    const KNOWN: [(u16, &str); 21] = [
+        (101, "101"),
+        (200, "200"),
+        (201, "201"),
+        (202, "202"),
+        (204, "204"),
+        (400, "400"),
+        (401, "401"),
+        (403, "403"),
+        (404, "404"),
+        (405, "405"),
+        (406, "406"),
+        (409, "409"),
+        (410, "410"),
+        (413, "413"),
+        (415, "415"),
+        (422, "422"),
+        (429, "429"),
+        (500, "500"),
+        (502, "502"),
+        (503, "503"),
+        (504, "504"),
+    ];
+    KNOWN.iter().find(|(known, _)| *known == code.as_u16()).map_or("other", |(_, text)| text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_come_from_closed_sets() {
+        for (given, label) in [(200, "200"), (409, "409"), (503, "503"), (299, "other"), (418, "other"), (999, "other")]
+        {
+            assert_eq!(code(StatusCode::from_u16(given).unwrap()), label);
+        }
+        assert_eq!((method(&Method::PATCH), method(&Method::TRACE)), ("PATCH", "other"));
+        assert_eq!(method(&Method::from_bytes(b"MADEUP").unwrap()), "other");
+    }
+
+    #[tokio::test]
+    async fn answers_errors_and_what_is_given_up_are_counted() {
+        let metrics = Metrics::default();
+        let ask = |answer: Option<u16>| {
+            let inner = tower_service_fn(move || answer);
+            Meter::new(&metrics, Host::Hub).layer(inner).call(Request::get("/x").body(Body::empty()).unwrap())
+        };
+        let _ = ask(Some(200)).await;
+        let _ = ask(Some(0)).await;
+        let given_up = tokio::time::timeout(std::time::Duration::from_millis(10), ask(None)).await;
+        assert!(given_up.is_err());
+        let text = metrics.text();
+        for (code, times) in [("200", 1), (NO_ANSWER, 2)] {
+            let line = format!("rest_client_requests_total{{code=\"{code}\",host=\"hub\",method=\"GET\"}} {times}");
+            assert!(text.contains(&line), "{line}: {text}");
+        }
+        assert!(text.contains("rest_client_request_duration_seconds_count{host=\"hub\",verb=\"GET\"} 3"), "{text}");
+    }
+
+    /// Answers with a code, with an error for 0, or never.
+    struct Answers<F>(F);
+
+    fn tower_service_fn<F: Fn() -> Option<u16>>(answer: F) -> Answers<F> {
+        Answers(answer)
+    }
+
+    impl<F: Fn() -> Option<u16>> Service<Request<Body>> for Answers<F> {
+        type Response = Response<Body>;
+        type Error = std::io::Error;
+        type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, std::io::Error>> + Send>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), std::io::Error>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn call(&mut self, _: Request<Body>) -> Self::Future {
+            let answer = (self.0)();
+            Box::pin(async move {
+                match answer {
+                    None => std::future::pending().await,
+                    Some(0) => Err(std::io::Error::other("no way there")),
+                    Some(code) => Ok(Response::builder().status(code).body(Body::empty()).unwrap()),
+                }
+            })
+        }
+    }
+}
