@@ -19,7 +19,7 @@ fn busy() -> Repairs {
 #[test]
 fn what_is_repaired_when() {
     let (soon, long) = (seconds(6), seconds(601));
-    let cases: [(&str, Absence, Duration, Repairs, bool); 24] = [
+    let cases: [(&str, Absence, Duration, Repairs, bool); 13] = [
         ("taken away", Lost, soon, busy(), true),
         ("taken away while Karmada does nothing", Lost, soon, Repairs { karmada_wrote: None, ..busy() }, true),
         ("never there, and new", NeverDelivered, soon, busy(), false),
@@ -55,6 +55,22 @@ fn what_is_repaired_when() {
             false,
         ),
         ("as a few others, one is tried", Lost, soon, Repairs { others: 99, trial: seconds(2), ..busy() }, true),
+        ("repaired in vain a moment ago", Lost, soon, Repairs { again_in: seconds(2), ..busy() }, false),
+        ("the budget is spent", Lost, soon, Repairs { affordable_in: seconds(2), ..busy() }, false),
+    ];
+    for (name, absence, elapsed, repairs, now) in cases {
+        let decision = decide(absence, elapsed, &repairs, &Timing::default(), 0.75);
+        assert_eq!(decision.now, now, "{name}");
+        assert!(decision.next >= seconds(2), "{name}: {:?}", decision.next);
+    }
+    let small = Repairs { others: 19, deployments: 20, trial: seconds(2), ..busy() };
+    assert!(!small.are_many(), "so few are no sign, though they are all there are");
+}
+
+#[test]
+fn what_karmada_has_looked_at_is_looked_at_again_ever_more_rarely_and_one_at_a_time() {
+    let (soon, long) = (GRACE, Timing::default().never_delivered_repair);
+    let cases: [(&str, Absence, Duration, Repairs, bool); 11] = [
         ("looked at, and new", LookedAt { times: 0 }, soon, busy(), false),
         ("looked at long ago", LookedAt { times: 0 }, long, busy(), true),
         (
@@ -96,16 +112,10 @@ fn what_is_repaired_when() {
         ("looked at again long ago", LookedAt { times: 1 }, 2 * long, busy(), true),
         ("looked at again and again", LookedAt { times: 4 }, 9 * long, busy(), false),
         ("looked at again and again, and long ago", LookedAt { times: 4 }, 10 * long, busy(), true),
-        ("repaired in vain a moment ago", Lost, soon, Repairs { again_in: seconds(2), ..busy() }, false),
-        ("the budget is spent", Lost, soon, Repairs { affordable_in: seconds(2), ..busy() }, false),
     ];
     for (name, absence, elapsed, repairs, now) in cases {
-        let decision = decide(absence, elapsed, &repairs, &Timing::default(), 0.75);
-        assert_eq!(decision.now, now, "{name}");
-        assert!(decision.next >= seconds(2), "{name}: {:?}", decision.next);
+        assert_eq!(decide(absence, elapsed, &repairs, &Timing::default(), 0.75).now, now, "{name}");
     }
-    let small = Repairs { others: 19, deployments: 20, trial: seconds(2), ..busy() };
-    assert!(!small.are_many(), "so few are no sign, though they are all there are");
 }
 
 #[test]

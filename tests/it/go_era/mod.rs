@@ -225,11 +225,7 @@ fn a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_
         let writes = cut.dead_or_done(&budgeted, is_done).await;
         eprintln!("management takes a namespace over with {writes} writes, {:?}", began.elapsed());
         assert!((20..MOST[0]).contains(&writes), "{writes} writes");
-        let counted = dying.metrics().await.unwrap();
-        for plane in ["project", "hub"] {
-            let of = format!("compute_fields_taken_over_total{{plane=\"{plane}\",kind=\"WorkloadDeployment\"}}");
-            assert!(counted.contains(&of), "{of} is counted:\n{counted}");
-        }
+        is_counted(&dying.metrics().await.unwrap());
         dying.process.kill();
         world.restart_manager(&[]).await;
         for (writes, place) in &budgeted {
@@ -275,6 +271,14 @@ fn a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_
             "a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_follows",
         );
     });
+}
+
+/// What was taken over is counted, by plane and kind.
+fn is_counted(metrics: &str) {
+    for plane in ["project", "hub"] {
+        let of = format!("compute_fields_taken_over_total{{plane=\"{plane}\",kind=\"WorkloadDeployment\"}}");
+        assert!(metrics.contains(&of), "{of} is counted:\n{metrics}");
+    }
 }
 
 /// The operators of the cells, as they are.
