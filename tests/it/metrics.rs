@@ -78,6 +78,7 @@ const METRICS: [(&str, Seen); 44] = [
     ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects/leaving.rs"))),
     ("compute_federation_mislabelled_clusters", Provoked(LabelLost)),
     ("compute_federation_drains", Elsewhere(include_str!("drains.rs"))),
+    ("compute_federation_left_on_clusters", Elsewhere(include_str!("cleanup.rs"))),
     ("compute_federation_blocked_deployments", Provoked(CityWithoutCluster)),
     ("compute_projects_engaged", Served),
     ("leader_election_master_status", Served),

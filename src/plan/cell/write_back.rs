@@ -217,6 +217,7 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
     }
     let deployment = observed.deployment.as_deref();
     let is_leaving = instance.metadata.deletion_timestamp.is_some();
+    let is_orphan = deployment.is_none() && ownership::controller_of(instance).is_some();
     let lack = |why: String| if is_leaving || observed.copy.is_some() { Lack::Nothing } else { Lack::Said(why) };
     if let Some(key) = DEMANDED.iter().find(|key| instance.labels().get(**key).is_none_or(String::is_empty)) {
         // The deployment's controller puts them back, and their event enqueues the Instance again.
@@ -232,7 +233,8 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
     let (mut identity, mut hub_uid) = (PROJECT.map(on_cell), brought.or(once).cloned());
     if identity.contains(&None) || hub_uid.is_none() {
         match &observed.hub {
-            OnHub::Unread if is_leaving || copied.is_some() => return Err(Lack::Nothing),
+            // One whose deployment has gone follows it, and nobody has to be asked whose it was.
+            OnHub::Unread if is_leaving || copied.is_some() || is_orphan => return Err(Lack::Nothing),
             OnHub::Unread => return Err(Lack::Unread),
             OnHub::Read { labels: None, .. } => return Err(lack(format!("the hub has no namespace {namespace}"))),
             OnHub::Read { labels: Some(labels), deployment } => {
