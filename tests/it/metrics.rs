@@ -36,7 +36,7 @@ enum Provocation {
 use Provocation::{BindingTaken, BindingWithoutCompanion, CityWithoutCluster, HubAway, LabelLost, QuotaAway, Stranger};
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 44] = [
+const METRICS: [(&str, Seen); 46] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
@@ -79,6 +79,7 @@ const METRICS: [(&str, Seen); 44] = [
     ("compute_federation_mislabelled_clusters", Provoked(LabelLost)),
     ("compute_federation_drains", Elsewhere(include_str!("drains.rs"))),
     ("compute_federation_left_on_clusters", Elsewhere(include_str!("cleanup.rs"))),
+    ("compute_federation_works_removed_total", Elsewhere(include_str!("cleanup.rs"))),
     ("compute_federation_blocked_deployments", Provoked(CityWithoutCluster)),
     ("compute_projects_engaged", Served),
     ("leader_election_master_status", Served),
