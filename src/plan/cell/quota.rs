@@ -178,7 +178,14 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             failure = (verdict.reason == Reason::QuotaNoBudget).then_some("no_budget");
             let ordinary = verdict.reason == Reason::PendingEvaluation;
             granted = verdict.status == ConditionStatus::True;
-            steps.extend(if ordinary { under_way(verdict.message) } else { reported(verdict) });
+            let report = if ordinary { under_way(verdict.message) } else { reported(verdict) };
+            // A grant opens a gate for good. What the cache has may be the claim of an earlier Instance of the name, which is
+            // gone with it: the claim itself is looked at, once.
+            if granted && is_gated(instance) && !report.is_empty() {
+                let uid = claim.uid().unwrap_or_default();
+                steps.push(Step::Remote(Write::confirm_present(Object::of(&**claim), &uid)));
+            }
+            steps.extend(report);
         }
     }
     if !watched && !granted && next == Next::Await {
