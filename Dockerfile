@@ -7,8 +7,9 @@ WORKDIR /src
 # manifests name, so each gets an empty one.
 COPY Cargo.toml Cargo.lock ./
 COPY e2e/testbed/Cargo.toml e2e/testbed/Cargo.toml
-RUN mkdir -p benches src e2e/testbed/src/bin \
- && for file in src/main benches/admission benches/cleanup benches/memory e2e/testbed/src/bin/testbed e2e/testbed/src/bin/demo; do \
+RUN mkdir -p benches src tests/long e2e/testbed/src/bin \
+ && for file in src/main benches/admission benches/cleanup benches/memory tests/long/main \
+      e2e/testbed/src/bin/testbed e2e/testbed/src/bin/demo; do \
       echo 'fn main() {}' > "$file.rs"; \
     done \
  && touch src/lib.rs e2e/testbed/src/lib.rs \

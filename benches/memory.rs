@@ -4,6 +4,9 @@
 //! its peak) of the same manager, on real API servers, beside so many unrelated ConfigMaps and Secrets of 1 KiB each in the
 //! project and on the hub (100,000 unless said otherwise, half of each kind), and started anew beside so many deployments
 //! that are reported on (5,000 unless said otherwise), with what one of them takes: it, its copy and its binding.
+//!
+//! Before that, what a scrape costs: the metrics of a cell with 200 namespaces and 10,000 deployments, made into text; and later,
+//! those of the manager beside its deployments, asked for as Prometheus does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -11,6 +14,7 @@ mod common;
 use std::time::Duration;
 
 use common::{count, create, deployment, manager, memory, namespace, resource, secret, wait};
+use compute_operator::metrics::Metrics;
 use futures::{StreamExt, stream};
 use kube::{
     Api, ResourceExt,
@@ -23,11 +27,14 @@ use tokio::time::{Instant, sleep};
 /// Deployments of the last situation, and Secrets of 64 KiB that each refers to.
 const DEPLOYMENTS: usize = 100;
 const SECRETS: usize = 10;
+/// Scrapes of which the median is told.
+const SCRAPES: usize = 100;
 
 #[tokio::main]
 async fn main() {
     let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
     let (unrelated, deployments) = (numbers.next().unwrap_or(100_000), numbers.next().unwrap_or(5_000));
+    scrape();
     let bed = Testbed::start(Options { cells: vec!["dfw".into()], provider: false, ..Options::default() }, &|text| {
         eprintln!("{text}");
     })
@@ -51,6 +58,13 @@ async fn main() {
     let tracked = settle(&operator, &what).await;
     let each = tracked.saturating_sub(alone) * 1024 / deployments.max(1);
     println!("that is {each} bytes for each deployment, with its copy and its binding");
+    let mut scrapes = Vec::new();
+    for _ in 0..SCRAPES {
+        let began = Instant::now();
+        operator.metrics().await.unwrap();
+        scrapes.push(began.elapsed());
+    }
+    println!("and a scrape takes {:.1} ms", median(scrapes));
     drop(operator);
     if unrelated == 0 {
         return;
@@ -80,6 +94,35 @@ async fn main() {
     let operator = manager(&bed).await;
     sleep(Duration::from_secs(20)).await;
     settle(&operator, "the same, started anew").await;
+}
+
+/// Prints how long it takes to make the text of a cell's metrics that has 200 namespaces with 50 deployments each.
+fn scrape() {
+    let metrics = Metrics::default();
+    let reasons = ["", "Resolving", "AwaitingPropagation", "SourceNotFound", "Ready"];
+    for namespace in (0..200).map(|nth| format!("ns-{nth:08x}-1111-2222-3333-444444444444")) {
+        metrics.companions(&namespace, 50, 50);
+        for milliseconds in (0..50).map(|nth| nth * 37) {
+            metrics.waited_for_data(&namespace, Duration::from_millis(milliseconds));
+        }
+        for (from, to) in reasons.iter().flat_map(|from| reasons[1..].iter().map(move |to| (from, to))) {
+            metrics.data_turned(&namespace, from, to);
+        }
+    }
+    let mut took = Vec::new();
+    for _ in 0..SCRAPES {
+        let began = Instant::now();
+        let text = metrics.text();
+        took.push(began.elapsed());
+        assert!(text.lines().count() > 200 * 35);
+    }
+    println!("metrics of 200 namespaces with 10,000 deployments: {:.1} ms", median(took));
+}
+
+/// In milliseconds.
+fn median(mut all: Vec<Duration>) -> f64 {
+    all.sort();
+    all[all.len() / 2].as_secs_f64() * 1e3
 }
 
 /// Brings so many deployments to the cell, ten of each template, and reports on all of them.

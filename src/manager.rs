@@ -15,6 +15,7 @@ use crate::{
         management::{self, ManagementControllers},
     },
     io::{
+        certificate::Certificate,
         clients::{self, Connection, Projects, Source},
         health::Health,
         lease::Candidate,
@@ -154,11 +155,12 @@ async fn start_admission(
     let planes = match &config.discovery {
         Discovery::Single => Planes::single(local),
         Discovery::Milo { projects, internal, .. } => {
-            Planes::milo(Projects::new(load(projects).await?, *internal).counted(metrics))
+            Planes::milo(Projects::new(load(projects, Host::Project, metrics).await?, *internal).counted(metrics))
         }
     };
-    let settings =
-        admission::Settings { at: webhook.at, files: webhook.files.clone(), resolvers: webhook.resolvers.clone() };
+    let certificate = Certificate::counted("webhook", metrics);
+    let (files, resolvers) = (webhook.files.clone(), webhook.resolvers.clone());
+    let settings = admission::Settings { at: webhook.at, files, certificate, resolvers };
     admission::start(settings, planes, claimed, health, stop.clone()).await.map_err(Failure::Config)
 }
 
@@ -194,7 +196,7 @@ async fn start_management(
     match &config.discovery {
         Discovery::Single => management.engage(&ProjectName::single(), local),
         Discovery::Milo { discovery, projects, internal } => {
-            let projects = Projects::new(load(projects).await?, *internal).counted(metrics);
+            let projects = Projects::new(load(projects, Host::Project, metrics).await?, *internal).counted(metrics);
             management.discover(connect(discovery, Host::Milo, metrics).await?, projects, *internal, health, stop);
         }
     }
@@ -213,9 +215,10 @@ async fn start_cell(
         tracing::warn!("no --federation-kubeconfig: Instances are not written back to the hub");
     }
     let quota = match &config.quota {
-        Some(quota) => {
-            Some((quota.names.clone(), Projects::new(load(&quota.projects).await?, quota.internal).counted(metrics)))
-        }
+        Some(quota) => Some((
+            quota.names.clone(),
+            Projects::new(load(&quota.projects, Host::Project, metrics).await?, quota.internal).counted(metrics),
+        )),
         None => None,
     };
     Ok(CellControllers::start(
@@ -264,11 +267,16 @@ async fn late(working: &CancellationToken, stop: &CancellationToken) {
 }
 
 async fn connect(source: &Source, host: Host, metrics: &Metrics) -> Result<Connection, Failure> {
-    Connection::metered(load(source).await?, Some(Meter::new(metrics, host))).map_err(Failure::Config)
+    Connection::metered(load(source, host, metrics).await?, Some(Meter::new(metrics, host))).map_err(Failure::Config)
 }
 
-async fn load(source: &Source) -> Result<kube::Config, Failure> {
-    clients::load(source).await.map_err(Failure::Config)
+/// Reads a kubeconfig for servers of this kind, and tells until when its certificate is good, if it has one.
+async fn load(source: &Source, host: Host, metrics: &Metrics) -> Result<kube::Config, Failure> {
+    let config = clients::load(source).await.map_err(Failure::Config)?;
+    if let Some(until) = clients::good_until(&config) {
+        metrics.client_certificate(host, until);
+    }
+    Ok(config)
 }
 
 /// Unique per process: two replicas on one host differ as well.

@@ -48,7 +48,7 @@ macro_rules! periods {
 
 periods! {
     /// How long a deployment must be blocked on its way to the cell before that is reported: bindings, schedules and
-    /// copies take their moment.
+    /// copies take their moment. Three times that where it was never there and Karmada says nothing.
     delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
     /// How long a deletion may wait for the hub, or for what holds the copy there, before it is told by whom it is held.
     deletion_patience, "deletionPatienceSeconds", Duration::from_mins(2);
@@ -105,6 +105,13 @@ periods! {
     watch_lifetime, "watchLifetimeSeconds", Duration::from_secs(40);
     /// A watch call that has delivered nothing for this long outlived its end: the connection is dead.
     watch_silence, "watchSilenceSeconds", Duration::from_secs(45);
+    /// How long the hub keeps one watch call of management open: what is silent there concerns everybody, and is to be told
+    /// within seconds.
+    hub_watch_lifetime, "hubWatchLifetimeSeconds", Duration::from_secs(8);
+    /// A watch call of the hub that has delivered nothing for this long outlived its end: the connection is dead.
+    hub_watch_silence, "hubWatchSilenceSeconds", Duration::from_secs(10);
+    /// How long a server may take to answer when one of its watches went over its time, before it counts as silent.
+    silence_proof, "silenceProofSeconds", Duration::from_secs(3);
     /// How long a watch that failed before must stay quiet to count as recovered.
     watch_proof, "watchProofSeconds", Duration::from_secs(1);
     /// Longest wait between two attempts of a failing watch.
@@ -117,6 +124,14 @@ periods! {
     lease_renew_deadline, "leaseRenewDeadlineSeconds", Duration::from_secs(10);
     /// Between two attempts at the Lease.
     lease_retry, "leaseRetrySeconds", Duration::from_secs(2);
+}
+
+impl Timing {
+    /// The same for management's watches of the hub, which all tenants share.
+    #[must_use]
+    pub fn of_hub_watches(self) -> Self {
+        Self { watch_lifetime: self.hub_watch_lifetime, watch_silence: self.hub_watch_silence, ..self }
+    }
 }
 
 /// Some moment, for tests to count from: what is tested reads no clock of its own.
@@ -160,6 +175,9 @@ mod tests {
             work_removal,
             watch_lifetime,
             watch_silence,
+            hub_watch_lifetime,
+            hub_watch_silence,
+            silence_proof,
             watch_proof,
             watch_retry_max,
             tenant_watch_retry_max,
@@ -195,6 +213,9 @@ mod tests {
             (work_removal, 60_000),
             (watch_lifetime, 40_000),
             (watch_silence, 45_000),
+            (hub_watch_lifetime, 8_000),
+            (hub_watch_silence, 10_000),
+            (silence_proof, 3_000),
             (watch_proof, 1_000),
             (watch_retry_max, 5_000),
             (tenant_watch_retry_max, 15_000),
@@ -204,8 +225,23 @@ mod tests {
         ] {
             assert_eq!(period, Duration::from_millis(milliseconds));
         }
-        assert!(watch_lifetime < watch_silence && lease_retry < lease_renew_deadline);
-        assert!(lease_renew_deadline < lease_duration);
+    }
+
+    #[test]
+    fn periods_that_belong_together_fit() {
+        let timing = Timing::default();
+        assert!(timing.watch_lifetime < timing.watch_silence && timing.hub_watch_lifetime < timing.hub_watch_silence);
+        assert!(
+            timing.lease_retry < timing.lease_renew_deadline && timing.lease_renew_deadline < timing.lease_duration
+        );
+    }
+
+    #[test]
+    fn a_silent_hub_is_told_on_deployments_within_twenty_seconds() {
+        let Timing { hub_watch_silence, silence_proof, delivery_grace, .. } = Timing::default();
+        // Each deployment says so at a moment of its own, three times the grace after the hub was heard last at the latest,
+        // or once it has not answered a question either.
+        assert!(hub_watch_silence.max(delivery_grace * 3) + silence_proof < Duration::from_secs(20));
     }
 
     #[test]

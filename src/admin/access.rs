@@ -181,6 +181,8 @@ fn question(user: &Value, path: &str) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     fn headers(value: &str) -> HeaderMap {
@@ -228,6 +230,21 @@ mod tests {
         ] {
             assert_eq!(user(&json!({ "status": status })), None, "{status}");
         }
+    }
+
+    /// Found by reading: strangers with made-up tokens kept whoever may read waiting for a turn.
+    #[tokio::test]
+    async fn strangers_take_no_turn_of_those_who_were_allowed_before() {
+        let access = Access::new(Connection::new(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap());
+        let _strangers = access.asked.acquire_many(MAX_ASKED.try_into().unwrap()).await.unwrap();
+        let at = Instant::now().checked_sub(ALLOWED_FOR * 2).unwrap();
+        let caller: Caller = Sha256::digest("known").into();
+        access.known.lock().unwrap().insert(caller, Known { verdict: Verdict::Allowed, at });
+        let asked = |token: &str| access.of(&headers(&format!("Bearer {token}")), "/metrics").now_or_never();
+        assert_eq!(asked("stranger"), None, "there is no turn left");
+        let headers = headers("Bearer known");
+        let verdict = tokio::time::timeout(DEADLINE * 2, access.of(&headers, "/metrics")).await.unwrap();
+        assert_eq!(verdict, Verdict::Allowed, "and nobody answers");
     }
 
     #[tokio::test]

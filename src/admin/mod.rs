@@ -67,8 +67,8 @@ pub fn serve_metrics(at: SocketAddr, metrics: Metrics, stop: CancellationToken) 
 
 /// Serves `/metrics` over TLS to whom the API server at `home` allows it, until `stop`.
 ///
-/// The certificate is read from `files`, and again when they change; without files it is one made now. While none can be
-/// read, every connection is refused, which `/readyz` tells without being kept from readiness by it.
+/// The certificate is read from `files`, and again when they change. Without any, and until they are there, it is one made
+/// now, as controller-runtime makes one; `/readyz` tells what is missing without being kept from readiness by it.
 ///
 /// # Errors
 /// One line when the address cannot be had, or no certificate made.
@@ -82,15 +82,11 @@ pub fn serve_metrics_securely(
 ) -> Result<(), String> {
     let listener = listen(at).map_err(|e| format!("cannot serve metrics on {at}: {e}"))?;
     tracing::info!(what = "metrics", at = %listener.local_addr().unwrap_or(at), tls = true, "serving");
-    let certificate = match files {
-        None => Certificate::self_signed(&NAMES)?,
-        Some(files) => {
-            let certificate = Certificate::default();
-            let entry = health.tenant_watch("certificate of metrics".into());
-            tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
-            certificate
-        }
-    };
+    let certificate = Certificate::counted("metrics", &metrics).self_signed(&NAMES)?;
+    if let Some(files) = files {
+        let entry = health.tenant_watch("certificate of metrics".into());
+        tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
+    }
     let state = Arc::new((metrics, Access::new(home)));
     let router = Router::new().route(METRICS, get(guarded)).with_state(state);
     let limits = Limits { connections: CONNECTIONS, ..Limits::default() };

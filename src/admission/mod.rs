@@ -3,6 +3,7 @@
 //! It runs on every replica, whoever leads, and keeps no cache: what a request needs is read in the project that it is about,
 //! and what cannot be read is a refusal with its reason. So nobody is refused because the hub or another project is away.
 
+mod granted;
 mod planes;
 mod review;
 mod room;
@@ -55,12 +56,14 @@ use crate::{
 };
 
 /// How the webhooks are served.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct Settings {
     /// Where.
     pub at: SocketAddr,
     /// With which certificate.
     pub files: Files,
+    /// What is served with, once they are read.
+    pub certificate: Certificate,
     /// Names that may write what else this operator alone may.
     pub resolvers: BTreeSet<String>,
 }
@@ -104,7 +107,7 @@ pub async fn start(
     health: &Health,
     stop: CancellationToken,
 ) -> Result<JoinHandle<()>, String> {
-    let Settings { at, files, resolvers } = settings;
+    let Settings { at, files, certificate, resolvers } = settings;
     let own = match planes.home() {
         Ok(_) if !resolvers.is_empty() => Ok(()),
         Ok(plane) => plane.own_name().await.map(|_| ()),
@@ -120,7 +123,6 @@ pub async fn start(
     }
     let listener = listen(at).map_err(|e| format!("cannot serve admission webhooks on {at}: {e}"))?;
     tracing::info!(what = "admission webhooks", at = %listener.local_addr().unwrap_or(at), "serving");
-    let certificate = Certificate::default();
     // Readiness waits for it from now on, not from whenever its task first runs.
     let entry = health.watch("serving certificate".into());
     tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));

@@ -12,6 +12,7 @@ use tokio::{
     time::timeout,
 };
 
+use super::granted::{Asked, Granted};
 use crate::{
     api::{names::ProjectName, neighbours::LocationBinding},
     io::{
@@ -72,6 +73,7 @@ pub struct Plane {
     project: Option<ProjectName>,
     connection: Connection,
     own: OnceCell<String>,
+    granted: Granted,
     /// In KiB: what is under way, and what waits for that.
     under_way: Arc<Semaphore>,
     waiting: Semaphore,
@@ -155,7 +157,7 @@ impl Plane {
     fn called(name: String, project: Option<ProjectName>, connection: Connection) -> Arc<Self> {
         let room = || Semaphore::new(MAX_UNDER_WAY_KIB as usize);
         let (own, under_way) = (OnceCell::new(), Arc::new(room()));
-        Arc::new(Self { name, project, connection, own, under_way, waiting: room() })
+        Arc::new(Self { name, project, connection, own, granted: Granted::default(), under_way, waiting: room() })
     }
 
     /// Whose it is; nothing for the host of all projects.
@@ -228,10 +230,17 @@ impl Plane {
             let review = access.review(user);
             let (connection, plane) = (self.connection.clone(), self.name.clone());
             async move {
+                let (asked, at) = (Asked::of(&review), Instant::now());
+                if self.granted.covers(&asked, at) {
+                    return (access, Answer::Allowed);
+                }
                 let answer = match reviews::access(&connection, &plane, &review).await {
                     Ok(answer) => Answer::read(&answer),
                     Err(error) => Answer::Failed(error.to_string()),
                 };
+                if answer == Answer::Allowed {
+                    self.granted.add(asked, at);
+                }
                 (access, answer)
             }
         };

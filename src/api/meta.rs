@@ -60,6 +60,9 @@ pub const PROTECTED: &str = "Always";
 /// Value of [`annotation::SUSPENDED`] that suspends.
 pub const SUSPENDED: &str = "true";
 
+/// Value of [`annotation::DRAIN`] for a cluster whose cell is given up: nobody there will let go of what it has claimed.
+pub const DEAD: &str = "dead";
+
 /// Annotation keys.
 pub mod annotation {
     /// On the template of a virtual machine: who may log in, a line `user:public-key` each.
@@ -78,7 +81,8 @@ pub mod annotation {
     pub const SKIPPED_REFERENCED_DATA: &str = "compute.datumapis.com/skipped-referenced-data";
     /// Beside them: why a source cannot be copied, as JSON `{"reason":..., "message":...}`.
     pub const REFERENCED_DATA_ERROR: &str = "compute.datumapis.com/referenced-data-error";
-    /// On a companion: who uses it (sorted JSON array of `<project namespace>/<deployment>`).
+    /// On a companion: who uses it (sorted JSON array of `<project namespace>/<deployment>`); of more than
+    /// [`MAX_NAMED_USERS`](super::super::referenced::MAX_NAMED_USERS) only [that](super::super::referenced::MANY_USERS).
     pub const REFERENCED_BY: &str = "compute.datumapis.com/referenced-by";
     /// On a cell's Instance: since when it waits for its companions (RFC 3339).
     pub const REFERENCED_DATA_GATE_START: &str = "compute.datumapis.com/referenced-data-gate-start";
@@ -98,7 +102,8 @@ pub mod annotation {
     /// On a write-back that was handed over: uid of the cell that had it before. What that one has claimed of quota may be
     /// freed once; then this goes.
     pub const FORMER_CELL: &str = "compute.datumapis.com/former-cell";
-    /// On a Cluster: `"true"` says that what runs there is to move to another cluster of its city.
+    /// On a Cluster: `"true"` says that what runs there is to move to another cluster of its city; [`super::DEAD`] that it
+    /// is to, and that nothing runs there any more.
     pub const DRAIN: &str = "compute.datumapis.com/drain";
     /// On a hub WorkloadDeployment or companion: when it was last touched so that Karmada makes anew what somebody removed
     /// (facts 49, 50, 55), in unix seconds.

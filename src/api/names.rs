@@ -224,6 +224,16 @@ impl HubNamespace {
     pub fn parse(name: &str) -> Option<&str> {
         name.strip_prefix(Self::PREFIX).filter(|uid| !uid.is_empty())
     }
+
+    /// Whether a name is made of a uid as Kubernetes gives them: 36 characters, lower case hex digits in five groups.
+    pub fn is_form_of(name: &str) -> bool {
+        let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+        let groups = |uid: &str| {
+            let lengths: Vec<usize> = uid.split('-').map(str::len).collect();
+            lengths == [8, 4, 4, 4, 12] && uid.chars().all(|c| c == '-' || is_hex(c))
+        };
+        Self::parse(name).is_some_and(groups)
+    }
 }
 
 /// The object that Karmada makes a binding for.
@@ -344,6 +354,16 @@ mod tests {
         assert_eq!(CityPolicyName::parse(&CityPolicyName::of(&dfw)), Some(dfw));
         assert_eq!((CityPolicyName::parse("city-"), CityPolicyName::parse("theirs")), (None, None));
         assert_eq!(HubNamespace::parse(&HubNamespace::of("u-1")), Some("u-1"));
+        let of_uid = HubNamespace::of("0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b11");
+        let others = [
+            "ns-shop",
+            "ns-decade",
+            "ns-0123456789abcdef",
+            "ns-0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b1g",
+            "ns-0b0f9a3e6-f0e-4b39-9a57-0d8f7f6f3b11",
+            "0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b11",
+        ];
+        assert!(HubNamespace::is_form_of(&of_uid) && !others.into_iter().any(HubNamespace::is_form_of));
         assert_eq!((HubNamespace::parse("ns-"), HubNamespace::parse("default")), (None, None));
         assert_eq!((claimant_of(&resource_claim_name("web-0")), claimant_of("web-0")), (Some("web-0"), None));
         for (kind, template) in [

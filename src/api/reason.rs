@@ -274,6 +274,10 @@ reasons! {
     MigrationRefused: Event, rank 0, stays;
     /// Event: what another field manager owned of an object that is made from another passes to this operator.
     FieldsTakenOver: Event, rank 0, stays;
+    /// Event: somebody else takes back again and again what is written into an object.
+    WritesTakenBack: Event, rank 0, stays;
+    /// Event: the API server leaves out, or changes, what is written into an object.
+    WritesNotKept: Event, rank 0, stays;
     /// Event: an Instance that has no place among those of its deployment is deleted.
     StrayInstance: Event, rank 0, stays;
     /// The claim of a cell that is no member any more is deleted, and its successor may make its own.

@@ -7,6 +7,18 @@ use serde::{Deserialize, Serialize};
 /// Longest name of a source: Karmada's binding of it is `<name>-configmap`, which must be a name as well.
 pub const MAX_SOURCE_NAME: usize = 242;
 
+/// How many users a companion names. Metadata holds 256 KiB, and Karmada writes the companion on every cell whenever it
+/// changes.
+pub const MAX_NAMED_USERS: usize = 32;
+
+/// What stands for the names where there are more, as the list's only entry. It is no name that a deployment can have; the
+/// Go operator keeps it when it adds a name, and keeps a companion of which an entry names nobody.
+pub const MANY_USERS: &str = "more than 32";
+
+/// What takes that one's place when nobody is known to use the companion any more, before it is deleted. Whoever uses it from
+/// then on changes the list, and with it the version that a deletion goes by: also of one that was sent long ago.
+pub const NO_USERS: &str = "nobody any more";
+
 /// What can be referred to. A kind is added here, in what reads references (`plan::references`), in the roles and in the
 /// script that teaches Karmada about dependencies; a test compares the latter two with [`Self::ALL`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -19,13 +19,14 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     io::{
         Class, Error,
+        apply::Stored,
         clients::ControlPlane,
         clock::Now,
         queue::{Key, Outcome, Queue},
         store::Change,
     },
     metrics::Metrics,
-    plan::{Delta, Kind, NamespaceFacts, Next, ObjectVersion, Op, Plan, Plane, Step, Write},
+    plan::{Delta, Kind, NamespaceFacts, Next, Op, Plan, Plane, Step, Write, contest::Sent},
 };
 
 use self::watches::{IsThere, OnListed, Watches};
@@ -109,11 +110,7 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key,
 }
 
 /// Sends one write and counts it.
-async fn send<P: Plane>(
-    plane: &ControlPlane<P>,
-    write: &Write<P>,
-    metrics: &Metrics,
-) -> Result<Option<ObjectVersion>, Error> {
+async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Metrics) -> Result<Option<Stored>, Error> {
     let op = match &write.op {
         Op::Create { .. } => "create",
         Op::Apply { status: false, .. } => "apply",
@@ -171,14 +168,30 @@ async fn carry_out<N: Plane, F: Plane, G>(
     plan: &Plan<Step<N, F>, G>,
     metrics: &Metrics,
 ) -> Result<Next, Stopped> {
+    carry_out_each(local, remote, plan, metrics).await.map(|_| plan.next)
+}
+
+/// The same; answers with what came of each.
+async fn carry_out_each<N: Plane, F: Plane, G>(
+    local: &ControlPlane<N>,
+    remote: &ControlPlane<F>,
+    plan: &Plan<Step<N, F>, G>,
+    metrics: &Metrics,
+) -> Result<Vec<Sent>, Stopped> {
+    let mut all = Vec::new();
     for step in &plan.steps {
         let (at, sent) = match step {
-            Step::Local(write) => (End::Local, send(local, write, metrics).await.map(drop)),
-            Step::Remote(write) => (End::Remote, send(remote, write, metrics).await.map(drop)),
+            Step::Local(write) => (End::Local, send(local, write, metrics).await),
+            Step::Remote(write) => (End::Remote, send(remote, write, metrics).await),
         };
-        sent.map_err(|error| Stopped { at, error })?;
+        all.push(came_of(sent.map_err(|error| Stopped { at, error })?));
     }
-    Ok(plan.next)
+    Ok(all)
+}
+
+/// What came of a write that was answered.
+fn came_of(answer: Option<Stored>) -> Sent {
+    answer.map_or(Sent::Done, |stored| Sent::Stored { uid: stored.version.uid, standing: stored.standing })
 }
 
 /// Writes that were refused, each with the answer.
@@ -187,21 +200,20 @@ type Refused<'a, P> = Vec<(&'a Write<P>, Error)>;
 /// Sends writes that do not hang on each other: one that is refused keeps no other back. Only when nobody answers the
 /// rest is left for another time.
 ///
-/// Answers with what was refused.
-async fn send_each<'a, P: Plane>(
+/// Answers with what came of each.
+async fn send_each<P: Plane>(
     plane: &ControlPlane<P>,
-    writes: &'a [Write<P>],
+    writes: &[Write<P>],
     metrics: &Metrics,
-) -> Result<Refused<'a, P>, Error> {
-    let mut refused: Refused<'_, P> = Vec::new();
+) -> Result<Vec<Result<Sent, Error>>, Error> {
+    let mut all = Vec::new();
     for write in writes {
         match send(plane, write, metrics).await {
-            Ok(_) => {}
             Err(error) if is_silence(&error) => return Err(error),
-            Err(error) => refused.push((write, error)),
+            sent => all.push(sent.map(came_of)),
         }
     }
-    Ok(refused)
+    Ok(all)
 }
 
 /// Whether nobody answered: whoever asks for the next thing would wait as long once more.

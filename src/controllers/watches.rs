@@ -11,7 +11,7 @@ use crate::{
         clients::ControlPlane,
         feed::Feed,
         health::Health,
-        store::{Cache, IndexValue, Listed, ObjectKey, Store, Taking},
+        store::{Cache, IndexValue, Listed, ObjectKey, Only, Store, Taking},
         watch::{Metadata, WHOLE_PAGE_SIZE, Watch, Watched},
     },
     metrics::Metrics,
@@ -47,7 +47,22 @@ impl<P: Plane> Watches<'_, P> {
         V: Send + Sync + 'static,
     {
         self.objects(selector, keep, store);
-        self.plane.feed(K::KIND, Arc::new(Feed { keep, store: store.clone() }));
+        self.plane.feed(K::KIND, Arc::new(Feed { keep, about: |_| true, store: store.clone() }));
+    }
+
+    /// The same for those objects alone of which something is to be kept, by watch and answer alike.
+    pub(super) fn written_about<K, V>(
+        &self,
+        about: fn(&V) -> bool,
+        keep: fn(K) -> V,
+        store: &Arc<Store<V, impl IndexValue>>,
+    ) where
+        K: Known + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+        V: Send + Sync + 'static,
+    {
+        let cache = Arc::new(Only { cache: store.clone(), about });
+        self.start_into::<DeserializeGuard<K>, V>((), "", WHOLE_PAGE_SIZE, keep, cache);
+        self.plane.feed(K::KIND, Arc::new(Feed { keep, about, store: store.clone() }));
     }
 
     /// Watches every object of a kind under `selector`.

@@ -7,22 +7,31 @@ use kube::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
 use crate::plan::{
-    Kind, Known, Object, ObjectVersion, Op, Plane, Write,
+    Kind, Known, Object, ObjectVersion, Op, Plane, Standing, Write,
     takeover::{self, Part},
 };
 
+/// What a write has made.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The version of its object.
+    pub version: ObjectVersion,
+    /// What stands of it in the server's answer; nothing where the answer does not say.
+    pub standing: Option<Standing>,
+}
+
 impl<P: Plane> ControlPlane<P> {
     /// Carries out `write`. To delete what is gone already is a success; to delete or patch what has changed since it was
-    /// judged is a conflict. A call without an answer has the connection renewed. Answers with the version that the
-    /// write made; with nothing when the object is gone or was only looked at.
+    /// judged is a conflict. A call without an answer has the connection renewed. Answers with what
+    /// the write made; with nothing when the object is gone or was only looked at.
     ///
     /// # Errors
     /// With the class that says how to react; see [`Error::class`].
-    pub async fn execute(&self, write: &Write<P>) -> Result<Option<ObjectVersion>, Error> {
+    pub async fn execute(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
         if matches!(write.op, Op::Delete { .. }) && self.holds_deletion(&write.object) {
             return Err(Error::Held(format!("{} in {}", write.object, self.name())));
         }
@@ -33,7 +42,7 @@ impl<P: Plane> ControlPlane<P> {
         done
     }
 
-    async fn send(&self, write: &Write<P>) -> Result<Option<ObjectVersion>, Error> {
+    async fn send(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
         let Write { object, op, .. } = write;
         let looks = matches!(
             op,
@@ -102,7 +111,8 @@ impl<P: Plane> ControlPlane<P> {
                 return Ok(None);
             }
         };
-        Ok(Some(self.feed_back(object, answer)))
+        // What stands of it is only compared where that is known of before as well.
+        Ok(Some(self.feed_back(object, answer, write.standing().and(op.asked()))))
     }
 
     /// Answers with nothing when the object is gone, or nobody else holds anything of these parts any more.
@@ -154,7 +164,7 @@ impl<P: Plane> ControlPlane<P> {
         let what = || format!("delete {object} in {}", self.name());
         match deadline(REQUEST_TIMEOUT, what, api.delete(&object.name, &params)).await {
             Ok(either) => {
-                either.map_left(|deleting| drop(self.feed_back(object, deleting))).map_right(|_| {
+                either.map_left(|deleting| drop(self.feed_back(object, deleting, None))).map_right(|_| {
                     if let Some(sink) = self.sink(object.kind) {
                         sink.removed(object, uid);
                     }
@@ -166,23 +176,26 @@ impl<P: Plane> ControlPlane<P> {
         }
     }
 
-    /// The answer is newer than anything the watch has brought: whoever judges this object next must see it.
-    pub(super) fn feed_back(&self, object: &Object, answer: DynamicObject) -> ObjectVersion {
-        let stored = ObjectVersion::of(&answer.metadata);
+    /// The answer is newer than anything the watch has brought: whoever judges this object next must see it. `asked`: what the
+    /// write asked for, where the answer is the whole object.
+    pub(super) fn feed_back(&self, object: &Object, answer: DynamicObject, asked: Option<&Value>) -> Stored {
+        let version = ObjectVersion::of(&answer.metadata);
         let terminated = answer.metadata.deletion_timestamp.is_some()
             && answer.metadata.finalizers.as_ref().is_none_or(Vec::is_empty);
-        let Some(sink) = self.sink(object.kind) else { return stored };
+        let sink = self.sink(object.kind);
         if terminated {
             // The last finalizer went with this write, and the object with it; no namespace works that way.
-            if object.kind != Kind::Namespace {
-                sink.removed(object, &stored.uid);
+            if let Some(sink) = sink.filter(|_| object.kind != Kind::Namespace) {
+                sink.removed(object, &version.uid);
             }
-            return stored;
+            return Stored { version, standing: None };
         }
-        if let Ok(value) = serde_json::to_value(answer) {
+        let Ok(value) = serde_json::to_value(answer) else { return Stored { version, standing: None } };
+        let standing = asked.map(|asked| Standing::of(asked, &value));
+        if let Some(sink) = sink {
             sink.wrote(value);
         }
-        stored
+        Stored { version, standing }
     }
 
     /// A live read, for the few decisions that a cache cannot carry.

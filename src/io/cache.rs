@@ -85,6 +85,61 @@ pub enum Taking {
     Over,
 }
 
+/// A cache that keeps only certain of the objects that a watch brings. What cannot be read may be one of them.
+pub struct Only<V> {
+    /// Where it is kept.
+    pub cache: Arc<dyn Cache<V>>,
+    /// Whether an object is kept.
+    pub about: fn(&V) -> bool,
+}
+
+impl<V> Only<V> {
+    fn is_kept(&self, object: &Incoming<V>) -> bool {
+        object.value.as_ref().is_none_or(self.about)
+    }
+}
+
+impl<V> Cache<V> for Only<V> {
+    fn wants(&self, key: &ObjectKey) -> bool {
+        self.cache.wants(key)
+    }
+
+    fn contains(&self, key: &ObjectKey) -> bool {
+        self.cache.contains(key)
+    }
+
+    fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
+        self.cache.compare(objects, version)
+    }
+
+    fn replace(&self, mut objects: Vec<Incoming<V>>, version: u64) {
+        objects.retain(|object| self.is_kept(object));
+        self.cache.replace(objects, version);
+    }
+
+    fn observe(&self, object: Incoming<V>) {
+        if self.is_kept(&object) {
+            self.cache.observe(object);
+        } else {
+            // It may have been one that is kept before.
+            self.cache.forget(&object.key, &object.uid);
+            self.cache.pass(object.version);
+        }
+    }
+
+    fn forget(&self, key: &ObjectKey, uid: &str) {
+        self.cache.forget(key, uid);
+    }
+
+    fn pass(&self, version: u64) {
+        self.cache.pass(version);
+    }
+
+    fn set_live(&self, live: bool) {
+        self.cache.set_live(live);
+    }
+}
+
 /// Where a watch puts what it brings.
 pub trait Cache<V>: Send + Sync {
     /// Whether anything is kept of the object with this key; what is not, is dropped at once.

@@ -15,7 +15,8 @@ use tokio_rustls::rustls::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::health::Entry;
+use super::{expiry, health::Entry};
+use crate::metrics::Metrics;
 
 /// How often the files are compared with what was read. They are small, and kubelet swaps them as a whole.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -33,25 +34,45 @@ pub struct Files {
 
 /// The certificate to serve with, which may change at any time.
 #[derive(Clone, Default)]
-pub struct Certificate(Arc<RwLock<Option<Arc<ServerConfig>>>>);
+pub struct Certificate {
+    current: Arc<RwLock<Option<Arc<ServerConfig>>>>,
+    told: Option<(&'static str, Metrics)>,
+}
 
 impl Certificate {
+    /// None yet. Until when the one that is read is good, is told under this name.
+    pub fn counted(name: &'static str, metrics: &Metrics) -> Self {
+        Self { told: Some((name, metrics.clone())), ..Self::default() }
+    }
+
     /// One made now, for which nobody vouches: it hides what is sent from whoever listens, and not from whoever answers in
     /// our place.
     ///
     /// # Errors
     /// One line when it cannot be made.
-    pub fn self_signed(names: &[&str]) -> Result<Self, String> {
+    pub fn self_signed(self, names: &[&str]) -> Result<Self, String> {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let made = rcgen::generate_simple_self_signed(names).map_err(|e| format!("cannot make a certificate: {e}"))?;
         let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).map_err(str::to_owned)?;
-        let config = served_with(vec![made.cert.der().clone()], key, None)?;
-        Ok(Self(Arc::new(RwLock::new(Some(Arc::new(config))))))
+        let chain = vec![made.cert.der().clone()];
+        self.tell(&chain);
+        self.serve(served_with(chain, key, None)?);
+        Ok(self)
+    }
+
+    fn serve(&self, config: ServerConfig) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(config));
+    }
+
+    fn tell(&self, chain: &[CertificateDer<'_>]) {
+        if let Some(((name, metrics), until)) = self.told.as_ref().zip(expiry::of_chain(chain)) {
+            metrics.certificate(name, until);
+        }
     }
 
     /// What new connections are served with; nothing while no certificate could be read.
     pub fn current(&self) -> Option<Arc<ServerConfig>> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reads the files, and again whenever they change, until `stop`. A change that cannot be served with leaves the last
@@ -76,13 +97,14 @@ impl Certificate {
         }
         match read.and_then(|content| Ok((content.config()?, content))) {
             Ok((config, content)) => {
-                *self.0.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(config));
+                self.tell(&certificates(&content.certificate).unwrap_or_default());
+                self.serve(config);
                 (*last, *told) = (Some(content), None);
                 entry.synced();
                 tracing::info!(certificate = %files.certificate.display(), "serving certificate read");
             }
             // What is served still works: that is told, and no reason to turn requests away.
-            Err(why) if self.current().is_some() => {
+            Err(why) if last.is_some() => {
                 if told.as_ref() != Some(&why) {
                     tracing::warn!(why, "serving certificate changed and cannot be used: the last one stays");
                     *told = Some(why);
@@ -91,7 +113,12 @@ impl Certificate {
             }
             Err(why) => {
                 if entry.failed(&why) {
-                    tracing::warn!(why, "no serving certificate: every connection is refused");
+                    let meanwhile = if self.current().is_some() {
+                        "one that was made at the start is served"
+                    } else {
+                        "every connection is refused"
+                    };
+                    tracing::warn!(why, meanwhile, "no serving certificate");
                 }
             }
         }
@@ -165,6 +192,27 @@ mod tests {
     fn pair() -> (String, String) {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
         (made.cert.pem(), made.signing_key.serialize_pem())
+    }
+
+    /// As the Go operator's, metrics are served before somebody has put the files there.
+    #[test]
+    fn one_that_was_made_at_the_start_is_served_until_the_files_are_there() {
+        let dir = std::env::temp_dir().join(format!("serving-{:016x}", fastrand::u64(..)));
+        fs::create_dir(&dir).unwrap();
+        let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca: None };
+        let served = Certificate::default().self_signed(&["localhost"]).unwrap();
+        let health = Health::default();
+        let entry = health.tenant_watch("serving certificate".into());
+        let (made, mut last, mut told) = (served.current().unwrap(), None, None);
+        served.look(&files, &mut last, &mut told, &entry);
+        assert!(Arc::ptr_eq(&made, &served.current().unwrap()));
+        assert!(health.noted()[0].contains("tls.crt"), "and it is told what is missing: {:?}", health.noted());
+        let (certificate, key) = pair();
+        fs::write(&files.certificate, certificate).unwrap();
+        fs::write(&files.key, key).unwrap();
+        served.look(&files, &mut last, &mut told, &entry);
+        assert!(!Arc::ptr_eq(&made, &served.current().unwrap()) && health.noted().is_empty());
+        fs::remove_dir_all(dir).unwrap();
     }
 
     #[test]

@@ -2,12 +2,14 @@
 
 use std::{
     collections::HashMap,
+    fs,
     marker::PhantomData,
     path::Path,
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
     time::{Duration, Instant},
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{
     Client, Config,
     client::ClientBuilder,
@@ -15,8 +17,9 @@ use kube::{
 };
 use serde_json::Value;
 use tokio::sync::watch;
+use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 
-use super::requests::Meter;
+use super::{expiry, requests::Meter};
 use crate::{
     api::names::ProjectName,
     metrics::{Host, Metrics},
@@ -269,6 +272,19 @@ pub async fn load(source: &Source) -> Result<Config, String> {
     Ok(config)
 }
 
+/// Until when the client's certificate of a kubeconfig is good, in seconds since 1970; nothing where it has none, as where
+/// tokens are used, or where it cannot be read: that is for the connection to say.
+pub fn good_until(config: &Config) -> Option<i64> {
+    let auth = &config.auth_info;
+    let text = match (&auth.client_certificate_data, &auth.client_certificate) {
+        (Some(data), _) => STANDARD.decode(data).ok()?,
+        (None, Some(file)) => fs::read(file).ok()?,
+        (None, None) => return None,
+    };
+    let chain: Vec<_> = CertificateDer::pem_slice_iter(&text).collect::<Result<_, _>>().ok()?;
+    expiry::of_chain(&chain)
+}
+
 async fn from_file(path: &Path, context: Option<&str>) -> Result<Config, String> {
     let file = path.display();
     let kubeconfig = Kubeconfig::read_from(path).map_err(|e| format!("kubeconfig {file}: {}", root_cause(&e)))?;
@@ -304,6 +320,24 @@ mod tests {
         for bad in ["", "a/b", "..", "a?b", "A"] {
             assert!(address(false, bad).is_err() && address(true, bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_certificate_of_a_kubeconfig_is_read_from_its_text_or_from_a_file() {
+        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
+        params.not_after = rcgen::date_time_ymd(2026, 11, 22);
+        let text = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
+        let file = std::env::temp_dir().join(format!("client-{:016x}.crt", fastrand::u64(..)));
+        fs::write(&file, &text).unwrap();
+        let mut config = Config::new("https://hub.example".parse().unwrap());
+        assert_eq!(good_until(&config), None, "a token has no certificate");
+        config.auth_info.client_certificate = Some(file.display().to_string());
+        assert_eq!(good_until(&config), Some(1_795_305_600));
+        fs::write(&file, "garbage").unwrap();
+        assert_eq!(good_until(&config), None);
+        config.auth_info.client_certificate_data = Some(STANDARD.encode(text));
+        assert_eq!(good_until(&config), Some(1_795_305_600), "what stands in the kubeconfig goes before the file");
+        fs::remove_file(file).unwrap();
     }
 
     #[tokio::test]

@@ -1,8 +1,9 @@
 //! The clock. It is read here and in main loops alone; whatever decides is given what it said as an argument.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 /// One reading of the clock.
 #[derive(Clone, Copy, Debug)]
@@ -18,4 +19,12 @@ impl Now {
     pub fn read() -> Self {
         Self { time: Timestamp::now(), instant: tokio::time::Instant::now().into_std() }
     }
+}
+
+/// When to look, for something that looks again and again: at once, and then each `period`. A look that takes longer puts
+/// off those after it.
+pub fn ticks(period: Duration) -> Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
 }

@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use super::{Class, Error, REQUEST_TIMEOUT, clients::ControlPlane, deadline};
+use super::{Class, Error, REQUEST_TIMEOUT, apply::Stored, clients::ControlPlane, deadline};
 use crate::{
     api::referenced::DataRef,
     plan::{Object, ObjectVersion, Op, Plane, payload::Payload},
@@ -41,7 +41,7 @@ impl<P: Plane> ControlPlane<P> {
     }
 
     /// Carries out one write on such an object.
-    pub(super) async fn send_confidential(&self, object: &Object, op: &Op) -> Result<Option<ObjectVersion>, Error> {
+    pub(super) async fn send_confidential(&self, object: &Object, op: &Op) -> Result<Option<Stored>, Error> {
         let unbuilt = |e: kube::core::request::Error| Error::Answer {
             call: format!("write {object} in {}", self.name()),
             why: e.to_string(),
@@ -103,14 +103,14 @@ impl<P: Plane> ControlPlane<P> {
         called.map_err(scrubbed)
     }
 
-    fn remember(&self, object: &Object, answer: &str) -> Option<ObjectVersion> {
-        metadata(answer).map(|answer| self.feed_back(object, answer))
+    fn remember(&self, object: &Object, answer: &str) -> Option<Stored> {
+        metadata(answer).map(|answer| self.feed_back(object, answer, None))
     }
 
     fn deleted(&self, object: &Object, uid: &str, answer: &str) {
         match metadata(answer).filter(|answer| answer.metadata.uid.as_deref() == Some(uid)) {
             Some(deleting) if deleting.metadata.finalizers.as_ref().is_some_and(|left| !left.is_empty()) => {
-                self.feed_back(object, deleting);
+                self.feed_back(object, deleting, None);
             }
             _ => {
                 if let Some(sink) = self.sink(object.kind) {

@@ -43,6 +43,8 @@ pub(super) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
 pub struct Feed<K, V, I = String> {
     /// What is kept of each object.
     pub keep: fn(K) -> V,
+    /// Whether anything is kept of such an object.
+    pub about: fn(&V) -> bool,
     /// Where it is kept.
     pub store: Arc<Store<V, I>>,
 }
@@ -58,7 +60,10 @@ where
         // What we wrote and cannot read back comes by the watch, which reports it.
         if let Ok(object) = serde_json::from_value::<K>(object) {
             let frame = Incoming::<V>::new(&object, None);
-            self.store.wrote(Incoming { value: Some((self.keep)(pruned(&kind, object))), ..frame });
+            let value = (self.keep)(pruned(&kind, object));
+            if (self.about)(&value) {
+                self.store.wrote(Incoming { value: Some(value), ..frame });
+            }
         }
     }
 
@@ -84,5 +89,18 @@ mod tests {
             ..ManagedFieldsEntry::default()
         }]);
         assert!(holders(workload).is_empty(), "somebody keeps it, who holds nothing of ours");
+    }
+
+    #[test]
+    fn an_answer_about_what_is_not_kept_is_not_kept() {
+        let store = Arc::new(Store::<Workload>::new(|_, _| Vec::new()));
+        let feed =
+            Feed { keep: |w: Workload| w, about: |w: &Workload| w.metadata.name.as_deref() == Some("kept"), store };
+        for name in ["kept", "other"] {
+            let mut workload = Workload::new(name, crate::api::compute::WorkloadSpec::default());
+            workload.metadata.resource_version = Some("5".into());
+            feed.wrote(serde_json::to_value(workload).unwrap());
+        }
+        assert_eq!(feed.store.keys(), [ObjectKey::new("", "kept")]);
     }
 }

@@ -24,6 +24,8 @@ struct State {
     place: String,
     synced: bool,
     problem: Option<String>,
+    /// The same for those who are not to read how the platform is built.
+    outline: String,
     /// Since when there has been a problem without an end.
     failing_since: Option<Instant>,
     tried: Instant,
@@ -34,8 +36,10 @@ struct State {
 pub struct Failing {
     /// For how long one has failed.
     pub lasted: Duration,
-    /// Which, and why, for people.
+    /// Which, and why, for those who run the platform.
     pub problem: String,
+    /// The same for tenants: it names nobody, and no address.
+    pub outline: String,
 }
 
 /// One watch's entry in [`Health`]; it leaves with the watch.
@@ -63,8 +67,8 @@ impl Health {
 
     fn register(&self, what: String, place: String, tenant: bool) -> Entry {
         let id = fastrand::u64(..);
-        let (synced, problem, failing_since) = (false, None, None);
-        let state = State { id, tenant, place, synced, problem, failing_since, tried: Instant::now() };
+        let (synced, problem, outline, failing_since) = (false, None, String::new(), None);
+        let state = State { id, tenant, place, synced, problem, outline, failing_since, tried: Instant::now() };
         self.lock().insert(what.clone(), state);
         Entry { health: self.clone(), what, id }
     }
@@ -75,10 +79,12 @@ impl Health {
         let all = self.lock();
         let is_one = |what: &str| what.split(' ').next().is_some_and(|resource| resources.contains(&resource));
         let of_place = all.iter().filter(|(what, state)| state.place == place && is_one(what));
-        let failing = of_place.filter_map(|(what, state)| Some((state.failing_since?, what, state.problem.as_ref()?)));
-        failing.min().map(|(since, what, problem)| Failing {
+        let failing = of_place
+            .filter_map(|(what, state)| Some((state.failing_since?, what, state.problem.as_ref()?, &state.outline)));
+        failing.min().map(|(since, what, problem, outline)| Failing {
             lasted: now.saturating_duration_since(since),
             problem: format!("{what}: {problem}"),
+            outline: format!("{what}: {outline}"),
         })
     }
 
@@ -135,13 +141,24 @@ impl Entry {
         });
     }
 
+    /// The cache has been filled, which is no end of what fails.
+    pub fn listed(&self) {
+        self.update(|state| (state.synced, state.tried) = (true, Instant::now()));
+    }
+
     /// The server did not answer as it should. Returns whether this is news.
     pub fn failed(&self, problem: &str) -> bool {
+        self.silent(problem, "it does not work", Duration::ZERO)
+    }
+
+    /// The same of a server from which nothing has been heard for this long. `outline`: the problem in words that name nobody.
+    pub fn silent(&self, problem: &str, outline: &str, silence: Duration) -> bool {
         let mut news = false;
         self.update(|state| {
             news = state.problem.as_deref() != Some(problem);
-            state.problem = Some(problem.to_owned());
-            state.failing_since.get_or_insert_with(Instant::now);
+            (state.problem, state.outline) = (Some(problem.to_owned()), outline.to_owned());
+            let now = Instant::now();
+            state.failing_since.get_or_insert_with(|| now.checked_sub(silence).unwrap_or(now));
         });
         news
     }
@@ -200,6 +217,22 @@ mod tests {
         assert_eq!(health.failing(&["b"], "hub", later), None, "it asks for others");
         a.synced();
         assert_eq!(health.failing(&["a", "b"], "hub", later), None);
+    }
+
+    #[test]
+    fn what_is_silent_has_failed_since_it_was_heard_last_and_a_list_is_no_end_of_it() {
+        let health = Health::default();
+        let entry = health.watch_in("a", "hub", false);
+        let failing = || health.failing(&["a"], "hub", Instant::now());
+        entry.silent("User \"system:serviceaccount:x:y\" cannot", "it may not", Duration::from_secs(9));
+        let first = failing().unwrap();
+        assert!(first.lasted >= Duration::from_secs(9) && first.outline == "a in hub: it may not", "{first:?}");
+        assert!(first.problem.contains("serviceaccount"));
+        entry.listed();
+        assert!(failing().is_some_and(|now| now.lasted >= first.lasted));
+        assert_eq!(health.waiting().len(), 1);
+        entry.fine();
+        assert_eq!((failing(), health.waiting()), (None, vec![]));
     }
 
     #[test]

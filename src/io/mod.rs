@@ -7,6 +7,7 @@ pub mod certificate;
 pub mod clients;
 pub mod clock;
 mod confidential;
+mod expiry;
 pub mod feed;
 pub mod health;
 pub mod lease;
@@ -21,6 +22,7 @@ pub mod serve;
 pub mod sources;
 pub mod store;
 pub mod watch;
+mod watched;
 
 use std::time::Duration;
 
@@ -124,6 +126,34 @@ impl Error {
         }
     }
 
+    /// What went wrong, in words that name nobody and no address: for tenants, who read it on their objects. The error itself
+    /// is for the platform's log.
+    pub fn outline(&self) -> String {
+        match (self, self.code()) {
+            (Self::Deadline { after, .. }, _) => format!("no answer within {} s", after.as_secs()),
+            (_, Some(401)) => "it does not accept this operator's credentials".to_owned(),
+            (_, Some(403)) => "it does not let this operator read them".to_owned(),
+            (_, Some(404)) => "it does not have their definition".to_owned(),
+            (_, Some(410)) => "it does not go on from where this operator has read them".to_owned(),
+            (_, Some(code)) => format!("it answers with HTTP {code}"),
+            (Self::Answer { .. }, None) => "it gives no answer that makes sense".to_owned(),
+            (_, None) => "it cannot be reached".to_owned(),
+        }
+    }
+
+    /// The words of a write that was not taken, for tenants: what is said of the object itself helps whoever wrote it; what
+    /// a server says of this operator, and of its own neighbours and their addresses, is for the platform's log.
+    pub fn words_for_tenants(&self) -> String {
+        let words = self.to_string();
+        match self.class() {
+            // RBAC names whoever lacks a right.
+            Class::Forbidden if words.contains("User \"") => "it does not let this operator do that".to_owned(),
+            Class::Forbidden if self.is_unauthenticated() => self.outline(),
+            Class::Retry if !matches!(self, Self::Held(_)) => self.outline(),
+            _ => words,
+        }
+    }
+
     /// A label for metrics, from a closed set.
     pub fn label(&self) -> &'static str {
         match (self, self.class()) {
@@ -169,5 +199,34 @@ pub async fn deadline<T>(
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(source)) => Err(Error::Api { call: what(), source: Box::new(source) }),
         Err(_) => Err(Error::Deadline { call: what(), after }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by reading: what RBAC and a webhook that is away say names this operator's account and addresses, and every
+    /// tenant read it on his deployments.
+    #[test]
+    fn tenants_read_what_concerns_their_object_and_nothing_of_the_platform() {
+        let api = |code: u16, message: &str| {
+            let status = kube::core::Status::failure(message, "").with_code(code).boxed();
+            Error::Api {
+                call: "apply WorkloadDeployment ns-1/web in hub".into(),
+                source: Box::new(kube::Error::Api(status)),
+            }
+        };
+        let denied = r#"workloaddeployments is forbidden: User "system:serviceaccount:c:m" cannot patch resource"#;
+        let away = "failed calling webhook: Post \"https://karmada-webhook.svc:443\": dial tcp 10.0.0.7:443: refused";
+        for (error, words) in [
+            (api(403, denied), "it does not let this operator do that"),
+            (api(500, away), "it answers with HTTP 500"),
+            (api(401, "Unauthorized"), "it does not accept this operator's credentials"),
+            (api(422, "spec.x: too long"), "apply WorkloadDeployment ns-1/web in hub: spec.x: too long"),
+            (api(403, "exceeded quota: small"), "apply WorkloadDeployment ns-1/web in hub: exceeded quota: small"),
+        ] {
+            assert_eq!(error.words_for_tenants(), words);
+        }
     }
 }

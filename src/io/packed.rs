@@ -17,11 +17,17 @@ use serde_json::Value;
 
 use super::pool::Pool;
 use crate::{
-    api::{compute::WorkloadDeployment, karmada::ResourceBinding, meta::label},
+    api::{
+        compute::WorkloadDeployment,
+        karmada::ResourceBinding,
+        meta::{annotation, label},
+        referenced::DataRef,
+    },
     plan::{
         Shared,
         management::facts::{BindingFacts, Replicas},
-        references::{Reference, references},
+        ownership,
+        references::{Reference, annotated, references},
     },
 };
 
@@ -30,6 +36,9 @@ static TEMPLATES: LazyLock<Pool<Template>> = LazyLock::new(Pool::default);
 
 /// The sets of fields that field managers have applied to them.
 static APPLIED_FIELDS: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
+
+/// The lists of companions that they are promised.
+static PROMISED: LazyLock<Pool<[DataRef]>> = LazyLock::new(Pool::default);
 
 /// What clusters have made of bindings: whether they took them, and how many Instances there are.
 static APPLIED: LazyLock<Pool<BTreeMap<String, Result<(), String>>>> = LazyLock::new(Pool::default);
@@ -52,7 +61,10 @@ pub struct PackedDeployment {
     workload_uid: Box<str>,
     city_code: Box<str>,
     city_label: Option<Box<str>>,
+    /// The companions that it is promised.
+    promised: Arc<[DataRef]>,
     deleting: bool,
+    original: bool,
     /// The deployment itself, where what was packed of it does not read back as it was.
     whole: Option<Box<WorkloadDeployment>>,
 }
@@ -92,7 +104,9 @@ impl PackedDeployment {
             workload_uid: deployment.spec.workload_ref.uid.as_str().into(),
             city_code: deployment.spec.city_code.as_str().into(),
             city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| city.as_str().into()),
+            promised: PROMISED.share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
             deleting: deployment.metadata.deletion_timestamp.is_some(),
+            original: ownership::is_federated_original(&deployment),
             whole: None,
         }
     }
@@ -143,9 +157,19 @@ impl PackedDeployment {
         self.city_label.as_deref()
     }
 
+    /// Whether it is promised a companion.
+    pub fn expects(&self, data_ref: &DataRef) -> bool {
+        self.promised.contains(data_ref)
+    }
+
     /// Whether it is on its way out.
     pub fn is_deleting(&self) -> bool {
         self.deleting
+    }
+
+    /// Whether it is a project's, where one cluster is project and cell at once.
+    pub fn is_original(&self) -> bool {
+        self.original
     }
 
     /// Bytes that are kept for it alone, what the allocator and the index need aside.
@@ -161,6 +185,7 @@ impl PackedDeployment {
 pub fn clean() {
     TEMPLATES.clean();
     APPLIED_FIELDS.clean();
+    PROMISED.clean();
     APPLIED.clean();
     REPLICAS.clean();
 }

@@ -27,6 +27,10 @@ pub trait Key: Clone + Debug + Display + Ord + Hash + Send + Sync + 'static {
     /// Whose work it is. Lanes are served in turn, so that one with much work starves none with little.
     type Lane: Clone + Ord + Hash + Send + Sync + 'static;
 
+    /// How long a key rests after a run that did not fail, whatever happens meanwhile: for what many events concern, each of
+    /// which is looked at as a whole.
+    const REST: Duration = Duration::ZERO;
+
     /// The lane of this key.
     fn lane(&self) -> Self::Lane;
 }
@@ -58,8 +62,10 @@ pub fn backoff(failures: u32, first: Duration, longest: Duration) -> Duration {
     doubled.min(longest).mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
-/// Most workers that one lane may have at a time.
+/// Most workers that one lane may have at a time beside others.
 const LANE_SHARE: usize = 8;
+/// Most that it may have while no other lane has any: half of all, so that whoever comes finds one at once.
+const LONE_LANE_SHARE: usize = 16;
 
 /// A queue of [`Key`]s.
 pub struct Queue<K: Key> {
@@ -85,6 +91,9 @@ struct State<K: Key> {
     due: BTreeSet<(Instant, K)>,
     due_at: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
+    /// Until when each key rests, and the same in the order in which that ends.
+    rests_until: HashMap<K, Instant>,
+    rests: VecDeque<(Instant, K)>,
     metrics: Option<QueueMetrics>,
 }
 
@@ -101,6 +110,8 @@ impl<K: Key> Default for Queue<K> {
             due: BTreeSet::new(),
             due_at: HashMap::new(),
             failures: HashMap::new(),
+            rests_until: HashMap::new(),
+            rests: VecDeque::new(),
             metrics: None,
         };
         Self { state: Mutex::new(state), wake: Notify::new() }
@@ -205,6 +216,9 @@ impl<K: Key> Queue<K> {
         if let (Some(metrics), Some(worked)) = (&state.metrics, worked) {
             metrics.finished(worked, delay.is_some());
         }
+        if !failed {
+            state.rest(&key);
+        }
         match delay {
             Some(after) if failed && dirty => state.add_after(key, after.min(RETRY_AFTER_EVENT)),
             Some(after) if !dirty => state.add_after(key, after),
@@ -244,6 +258,9 @@ impl<K: Key> State<K> {
         if self.ready.contains_key(&key) {
             return;
         }
+        if let Some(until) = self.rests_until.get(&key).copied().filter(|until| *until > Instant::now()) {
+            return self.hold(key, until);
+        }
         self.ready.insert(key.clone(), Instant::now());
         if let Some(metrics) = &self.metrics {
             metrics.added(1);
@@ -272,7 +289,22 @@ impl<K: Key> State<K> {
         self.due.insert((at, key));
     }
 
+    /// A run of this key has ended well.
+    fn rest(&mut self, key: &K) {
+        if K::REST.is_zero() {
+            return;
+        }
+        let until = Instant::now() + K::REST;
+        self.rests_until.insert(key.clone(), until);
+        self.rests.push_back((until, key.clone()));
+    }
+
     fn release_due(&mut self, now: Instant) {
+        while let Some((until, key)) = self.rests.pop_front_if(|(until, _)| *until <= now) {
+            if self.rests_until.get(&key) == Some(&until) {
+                self.rests_until.remove(&key);
+            }
+        }
         while self.due.first().is_some_and(|(at, _)| *at <= now) {
             if let Some((_, key)) = self.due.pop_first() {
                 self.due_at.remove(&key);
@@ -284,7 +316,12 @@ impl<K: Key> State<K> {
     fn take(&mut self) -> Option<K> {
         for _ in 0..self.turn.len() {
             let lane = self.turn.pop_front()?;
-            let share = if self.silent.contains(&lane) { 1 } else { LANE_SHARE };
+            let is_alone = self.busy.keys().all(|other| *other == lane);
+            let share = match (self.silent.contains(&lane), is_alone) {
+                (true, _) => 1,
+                (false, true) => LONE_LANE_SHARE,
+                (false, false) => LANE_SHARE,
+            };
             if self.busy.get(&lane).is_some_and(|busy| *busy >= share) {
                 self.turn.push_back(lane);
                 continue;

@@ -48,6 +48,27 @@ async fn lanes_are_served_in_turn() {
 }
 
 #[tokio::test]
+async fn a_lane_has_more_workers_while_it_is_the_only_one() {
+    let queue = Queue::default();
+    for n in 0..100 {
+        queue.add(key("big", &n.to_string()));
+    }
+    let mut at_work = Vec::new();
+    for _ in 0..LONE_LANE_SHARE {
+        at_work.push(queue.next().await);
+    }
+    assert!(queue.lock().take().is_none(), "the others wait for whoever may come");
+    queue.add(key("small", "a"));
+    assert_eq!(queue.next().await.lane(), "small");
+    for key in at_work.drain(LANE_SHARE..) {
+        queue.finish(key, Outcome::Done);
+        assert!(queue.lock().take().is_none(), "beside another it keeps to its share");
+    }
+    queue.finish(at_work.remove(0), Outcome::Done);
+    assert_eq!(queue.next().await.lane(), "big");
+}
+
+#[tokio::test]
 async fn a_silent_lane_keeps_one_worker_waiting_and_no_more() {
     let queue = Queue::default();
     for n in 0..20 {
@@ -149,4 +170,53 @@ async fn a_queue_tells_what_it_does() {
     let second = queue.next().await;
     queue.finish(second, Outcome::Done);
     assert_eq!((told("workqueue_depth"), told("workqueue_retries_total")), (0.0, 1.0));
+}
+
+/// A key that many events concern.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Restful(u8);
+
+impl Display for Restful {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+impl Key for Restful {
+    type Lane = ();
+
+    const REST: Duration = Duration::from_secs(1);
+
+    fn lane(&self) {}
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_key_that_rests_runs_once_for_all_that_happened_meanwhile() {
+    let queue = Queue::default();
+    let start = Instant::now();
+    for rounds in 0..3 {
+        queue.add(Restful(1));
+        let running = queue.next().await;
+        assert_eq!(start.elapsed().as_secs(), rounds);
+        queue.add(Restful(1));
+        queue.finish(running, Outcome::Done);
+        for _ in 0..20 {
+            queue.add(Restful(1));
+        }
+        queue.add(Restful(2));
+        assert_eq!(queue.depth(), usize::from(rounds == 0), "another one does not wait for it");
+        if rounds == 0 {
+            let other = queue.next().await;
+            queue.finish(other, Outcome::Failed);
+            queue.retry_all_now();
+            assert_eq!(queue.depth(), 1, "what has failed does not rest: it has a patience of its own");
+            queue.next().await;
+        }
+    }
+    let last = queue.next().await;
+    queue.finish(last, Outcome::Again(Duration::from_secs(9)));
+    queue.add(Restful(1));
+    let again = queue.next().await;
+    assert_eq!((again, start.elapsed().as_secs()), (Restful(1), 4), "an event comes before its time");
+    assert!(queue.lock().rests_until.len() <= 1 && queue.lock().rests.len() <= 1);
 }

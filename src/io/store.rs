@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-pub use super::cache::{Cache, Change, Incoming, Listed, ObjectKey, Taking};
+pub use super::cache::{Cache, Change, Incoming, Listed, ObjectKey, Only, Taking};
 
 /// How an object came in.
 #[derive(Clone, Copy)]

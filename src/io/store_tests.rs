@@ -171,3 +171,22 @@ fn a_complete_list_is_right_about_whatever_is_not_newer_than_itself() {
     assert_eq!(store.get(&ObjectKey::new("ns", "a")).as_deref(), Some(&"earlier"));
     assert_eq!(store.get(&ObjectKey::new("ns", "b")).as_deref(), Some(&"mine"), "written after the list was taken");
 }
+
+/// Found by reading: what was not to be kept was kept once it came as an answer, and never heard of again.
+#[test]
+fn what_is_not_to_be_kept_comes_by_no_way_and_goes_when_it_turns_into_that() {
+    let (store, _) = store();
+    let only = Only { cache: store.clone(), about: |value: &&str| *value != "copy" };
+    let get = |name: &str| store.get(&ObjectKey::new("ns", name)).map(|value| *value);
+    only.replace(vec![object("a", "1", 1, "x"), object("b", "2", 2, "copy")], 2);
+    assert_eq!((get("a"), get("b")), (Some("x"), None));
+    only.observe(object("b", "2", 3, "x"));
+    only.observe(object("a", "1", 4, "copy"));
+    assert_eq!((get("a"), get("b")), (None, Some("x")), "as it is now");
+    store.wrote(object("a", "1", 4, "late"));
+    assert_eq!(get("a"), None, "the watch is past it");
+    only.observe(Incoming { value: None, ..object("c", "3", 5, "") });
+    assert!(store.has_unreadable("ns"), "what cannot be read may be one that is kept");
+    only.replace(vec![object("b", "2", 6, "copy")], 6);
+    assert_eq!((get("b"), store.count()), (None, 0));
+}

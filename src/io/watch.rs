@@ -5,18 +5,18 @@
 //! Each watch is a task of its own with its own back-off: one that fails delays no other. The server ends each watch
 //! call after [`Timing::watch_lifetime`]; one that stays silent for longer than [`Timing::watch_silence`] is dead and replaced.
 
-use std::{fmt::Debug, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use futures::{Stream, StreamExt, TryStreamExt};
 use kube::{
-    Api, Resource, ResourceExt,
-    api::{DynamicObject, ListParams, WatchParams},
-    core::{DeserializeGuard, PartialObjectMeta, WatchEvent},
+    Api, ResourceExt,
+    api::{ListParams, WatchParams},
+    core::WatchEvent,
 };
-use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub use super::watched::{Metadata, Watched};
 use super::{
     Error,
     clients::Connection,
@@ -37,45 +37,6 @@ pub const PAGE_SIZE: u32 = 500;
 /// Objects per page of a list of whole ones. A page is in memory as the server sends it and as it is read, for each of the
 /// lists that begin with the process; what is kept of each object is packed as its page comes in.
 pub const WHOLE_PAGE_SIZE: u32 = 100;
-
-/// What can be watched: a kind behind a guard, or the metadata of one.
-pub trait Watched:
-    Resource<DynamicType: Clone + Send + Sync + 'static> + Clone + Debug + DeserializeOwned + Send + 'static
-{
-    /// The readable object.
-    type Object: Resource;
-    /// The object, or why it cannot be read.
-    ///
-    /// # Errors
-    /// The decoder's message.
-    fn open(self) -> Result<Self::Object, String>;
-}
-
-impl<K> Watched for DeserializeGuard<K>
-where
-    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
-{
-    type Object = K;
-
-    fn open(self) -> Result<K, String> {
-        self.0.map_err(|invalid| invalid.error)
-    }
-}
-
-/// Asks for metadata only in the request itself. (A guard around it would not: kube fetches whole objects then.)
-impl<K> Watched for PartialObjectMeta<K>
-where
-    K: Resource<DynamicType: Clone + Send + Sync + 'static> + Clone + Debug + Send + 'static,
-{
-    type Object = Self;
-
-    fn open(self) -> Result<Self, String> {
-        Ok(self)
-    }
-}
-
-/// The metadata of an object, whatever its kind.
-pub type Metadata = PartialObjectMeta<DynamicObject>;
 
 /// Whom a watch tells what a complete list of a kind changes.
 pub type OnListed = Arc<dyn Fn(&str, &Listed, Taking) + Send + Sync>;
@@ -129,6 +90,8 @@ where
 
     async fn run(&self, entry: &Entry) {
         let mut failures = 0;
+        // How often in a row the server has not known the version of the list that it had just given.
+        let mut expired_lists = 0_u32;
         let mut histories = self.connection.histories();
         loop {
             let known = *histories.borrow_and_update();
@@ -142,46 +105,78 @@ where
                 version
             });
             // That a list succeeds proves no watch: patience ends with one that works.
-            let Some(mut version) = self.settle(entry, listed, &mut failures).await else { continue };
-            entry.synced();
-            (self.on_fresh)();
-            // Whether the server may have been given another history since: it serves a watch from a version of the future
-            // without a word, and from then on that watch is silent for ever.
-            let mut doubtful = false;
-            loop {
-                if doubtful {
-                    match self.is_rewound(version).await {
-                        Ok(true) => break,
-                        Ok(false) => doubtful = false,
-                        Err(error) => {
-                            self.settle::<()>(entry, Err(error), &mut failures).await;
-                            continue;
-                        }
-                    }
-                }
-                let opened = Instant::now();
-                let ended = match self.follow(entry, &mut version, &mut failures, &mut histories).await {
-                    Ok(End::Expired) => {
-                        // The server no longer knows our version: list again, at once unless the list is as young as that.
-                        failures += u32::from(opened.elapsed() <= self.timing.watch_proof);
-                        break;
-                    }
-                    Ok(End::Closed) if opened.elapsed() > self.timing.watch_proof => continue,
-                    Ok(End::Cut) if opened.elapsed() > self.timing.watch_proof => {
-                        doubtful = true;
+            let Some(version) = self.settle(entry, listed, &mut failures).await else { continue };
+            if expired_lists > 1 {
+                // That it gives lists, and takes each back at once, is no end of it.
+                entry.listed();
+                self.cache.set_live(false);
+            } else {
+                entry.synced();
+                (self.on_fresh)();
+            }
+            self.keep_watching(entry, version, &mut failures, &mut expired_lists, &mut histories).await;
+        }
+    }
+
+    /// Watches from this version on, with one call after the other, until all has to be listed again.
+    async fn keep_watching(
+        &self,
+        entry: &Entry,
+        mut version: u64,
+        failures: &mut u32,
+        expired_lists: &mut u32,
+        histories: &mut tokio::sync::watch::Receiver<u64>,
+    ) {
+        // Whether the server may have another history by now: a watch from a version of its future is silent for ever.
+        let mut doubtful = false;
+        // Whether the last watch was silent for too long, though its server answered when it was asked.
+        let mut excused = false;
+        loop {
+            if doubtful {
+                match self.is_rewound(version).await {
+                    Ok(true) => return,
+                    Ok(false) => {}
+                    Err(error) => {
+                        self.settle::<()>(entry, Err(error), failures).await;
                         continue;
                     }
-                    Ok(End::Closed | End::Cut) => {
-                        Error::Answer { call: self.call("watch"), why: "it ended at once".into() }
-                    }
-                    Err(error) => error,
-                };
-                let expired = ended.is_expired(); // said before the watch began, it is worth a pause: the list was young
-                doubtful = true;
-                self.settle::<()>(entry, Err(ended), &mut failures).await;
-                if expired {
-                    break;
                 }
+            }
+            let opened = Instant::now();
+            let ended = match self.follow(entry, &mut version, failures, histories).await {
+                Ok(End::Expired { young }) => {
+                    // The server no longer knows our version: list again, at once unless the list is as young as that.
+                    *failures += u32::from(young);
+                    *expired_lists = if young { *expired_lists + 1 } else { 0 };
+                    return;
+                }
+                Ok(end) if opened.elapsed() > self.timing.watch_proof => {
+                    doubtful = matches!(end, End::Cut);
+                    (*expired_lists, excused) = (0, false);
+                    continue;
+                }
+                Ok(End::Closed | End::Cut) => {
+                    Error::Answer { call: self.call("watch"), why: "it ended at once".into() }
+                }
+                Err(error @ Error::Deadline { .. }) if !excused => {
+                    // A watch that went over its time may have been lost alone, or its server may have been slow for a
+                    // moment: nobody is told of that. One that does not answer now is told as silent for all that time.
+                    excused = true;
+                    self.connection.renew();
+                    match tokio::time::timeout(self.timing.silence_proof, self.is_rewound(version)).await {
+                        Ok(Ok(true)) => return,
+                        Ok(Ok(false)) => continue,
+                        _ => error,
+                    }
+                }
+                Err(error) => error,
+            };
+            let expired = ended.is_expired(); // said before the watch began, it is worth a pause: the list was young
+            doubtful = true;
+            self.settle::<()>(entry, Err(ended), failures).await;
+            if expired {
+                *expired_lists += 1;
+                return;
             }
         }
     }
@@ -196,7 +191,9 @@ where
                 }
                 let problem = self.problem(&error);
                 self.cache.set_live(false);
-                if entry.failed(&problem) {
+                // Nothing has been heard since before that.
+                let silence = if let Error::Deadline { after, .. } = &error { *after } else { Duration::ZERO };
+                if entry.silent(&problem, &error.outline(), silence) {
                     tracing::warn!(watch = entry.what(), error = %problem, class = error.label(), "watch is failing");
                 }
                 self.metrics.watch_failed(self.plane, W::plural(&self.kind).as_ref(), error.label());
@@ -269,14 +266,14 @@ where
         histories: &mut tokio::sync::watch::Receiver<u64>,
     ) -> Result<End, Error> {
         entry.trying();
-        let seconds = u32::try_from(self.timing.watch_lifetime.as_secs())
-            .unwrap_or(40)
-            .saturating_sub(fastrand::u32(0..8))
-            .max(1);
+        let seconds = u32::try_from(self.timing.watch_lifetime.as_secs()).unwrap_or(40);
+        let seconds = seconds.saturating_sub(fastrand::u32(0..=seconds / 5)).max(1);
         let params = WatchParams::default().labels(&self.selector).timeout(seconds);
         let from = version.to_string();
         let ends = Instant::now() + Duration::from_secs(seconds.into()).saturating_sub(EARLY);
         let stream = deadline(super::REQUEST_TIMEOUT, || self.call("watch"), self.api().watch(&params, &from)).await?;
+        // From the answer on, however long that took. What a watch has brought proves that it worked.
+        let (began, mut has_brought) = (Instant::now(), false);
         let mut stream = std::pin::pin!(stream.peekable());
         if *failures > 0 {
             // A server that accepts a watch only to drop it has not recovered: some event, or a moment of quiet, proves it.
@@ -299,7 +296,7 @@ where
             let event = tokio::select! {
                 biased;
                 // Another watch of this server has found it; the sender lives as long as the connection.
-                _ = histories.changed() => return Ok(End::Expired),
+                _ = histories.changed() => return Ok(End::Expired { young: false }),
                 event = next(&mut stream, self.timing.watch_silence) => event.map_err(|error| self.error_of(error))?,
             };
             let Some(event) = event else {
@@ -321,9 +318,14 @@ where
                     *version = (*version).max(number(Some(&bookmark.metadata.resource_version)));
                     self.cache.pass(*version);
                 }
-                WatchEvent::Error(status) if status.code == 410 => return Ok(End::Expired),
+                WatchEvent::Error(status) if status.code == 410 => {
+                    // A watch that failed before is given as long once more, in which its silence was the proof.
+                    let young = !has_brought && began.elapsed() <= self.timing.watch_proof * 2;
+                    return Ok(End::Expired { young });
+                }
                 WatchEvent::Error(status) => return Err(self.error_said(status)),
             }
+            has_brought = true;
             entry.fine();
         }
     }
@@ -369,7 +371,11 @@ enum End {
     Closed,
     /// Before its time: the server goes, or what is between.
     Cut,
-    Expired,
+    /// The server does not know its version any more.
+    Expired {
+        /// Whether it said so before the watch had proved to work.
+        young: bool,
+    },
 }
 
 /// How a watch call was lost.

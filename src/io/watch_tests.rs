@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use k8s_openapi::api::core::v1::Namespace;
+use kube::core::PartialObjectMeta;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpListener,
@@ -28,6 +29,11 @@ const EXPIRED: (&str, &str) = (
 const EXPIRED_EVENT: (&str, &str) = (
     "200 OK",
     r#"{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}}"#,
+);
+
+const FORBIDDEN: (&str, &str) = (
+    "403 Forbidden",
+    r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"User \"system:serviceaccount:compute:manager\" cannot list","reason":"Forbidden","code":403}"#,
 );
 
 /// A watch on which nothing comes.
@@ -135,16 +141,52 @@ async fn a_server_that_ends_every_watch_at_once_makes_no_hot_loop_and_is_reporte
 #[tokio::test]
 async fn a_version_that_the_server_knows_no_more_when_the_watch_begins_has_all_listed_again_ever_more_rarely() {
     for (expired, pauses) in [(EXPIRED, 1800), (EXPIRED_EVENT, 800)] {
-        let (asked, health) = (Arc::new(Asked::default()), Health::default());
+        let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
         let stop = CancellationToken::new();
         let connection = server(asked.clone(), LISTED, expired).await;
-        watch(connection, store(), &health).start(stop.clone());
+        watch(connection, store.clone(), &health).start(stop.clone());
         let began = Instant::now();
         until("five lists", || asked.lists.load(Ordering::SeqCst) >= 5).await;
         // Pauses of 0.125, 0.25, 0.5 and 1 s at the least; after the first that is said as an event there is none.
         assert!(began.elapsed() > Duration::from_millis(pauses), "{:?}", began.elapsed());
+        // Found by reading: each list took back what was said of the watch, so that nobody was told.
+        let failing = health.failing(&["namespaces"], "stub", std::time::Instant::now()).expect("it is told");
+        assert!(failing.lasted > Duration::from_millis(600), "{failing:?}");
+        assert_eq!(failing.outline, "namespaces in stub: it does not go on from where this operator has read them");
+        assert!(!store.is_live(), "what is known may be old");
         stop.cancel();
     }
+}
+
+/// Found by reading: a tenant read the platform's service account on his Workload.
+#[tokio::test]
+async fn what_tenants_read_of_a_failing_watch_names_nobody() {
+    let (asked, health) = (Arc::new(Asked::default()), Health::default());
+    let stop = CancellationToken::new();
+    watch(server(asked, FORBIDDEN, QUIET).await, store(), &health).start(stop.clone());
+    let failing = || health.failing(&["namespaces"], "stub", std::time::Instant::now());
+    until("it fails", || failing().is_some()).await;
+    let failing = failing().unwrap();
+    assert!(failing.problem.contains("system:serviceaccount:compute:manager"), "{failing:?}");
+    assert_eq!(failing.outline, "namespaces in stub: it does not let this operator read them");
+    stop.cancel();
+}
+
+/// A hub that swallows packets: the watch stands, and nothing comes. Found by reading: one late end of a watch was told as an
+/// outage of all that time, on every second deployment, though the server answered.
+#[tokio::test]
+async fn a_watch_on_which_nothing_comes_has_failed_since_it_was_heard_last() {
+    let (asked, health) = (Arc::new(Asked::default()), Health::default());
+    let stop = CancellationToken::new();
+    let timing = Timing { hub_watch_silence: Duration::from_millis(700), ..Timing::default() }.of_hub_watches();
+    let quiet = server(asked.clone(), LISTED, QUIET).await;
+    Watch { timing, ..watch(quiet, store(), &health) }.start(stop.clone());
+    let failing = || health.failing(&["namespaces"], "stub", std::time::Instant::now());
+    until("another watch is opened", || asked.watches.load(Ordering::SeqCst) == 2).await;
+    assert!(failing().is_none(), "it answers, and one watch may have been lost alone");
+    until("that one fails", || failing().is_some()).await;
+    assert!(failing().unwrap().lasted >= Duration::from_millis(700), "{:?}", failing());
+    stop.cancel();
 }
 
 #[tokio::test]

@@ -80,12 +80,14 @@ families! {
     worked: Family<Queue, Histogram, Buckets> = timed(0.001, 16),
         "workqueue_work_duration_seconds", "How long workers had their keys";
     requests: Family<RequestLabels, Counter>,
-        "rest_client_requests", "Requests to API servers, by the kind of server; code <error> got no answer";
+        "rest_client_requests", "Requests to API servers, by the kind of server";
     request_seconds: Family<Verb, Histogram, Buckets> = timed(0.001, 16),
         "rest_client_request_duration_seconds", "How long API servers took to begin their answer";
     writes: Family<WriteLabels, Counter>, "compute_writes", "Writes sent to API servers";
     taken_over: Family<Taken, Counter>,
         "compute_fields_taken_over", "Objects whose fields passed from another field manager to this operator";
+    contested: Family<Controller, Gauge>,
+        "compute_contested_objects", "Objects in which somebody else takes back again and again what is written";
     watch_failures: Family<WatchFailure, Counter>, "compute_watch_failures", "Failed attempts to list or watch";
     watch_replaced: Family<Watch, Counter>, "compute_watch_replaced", "Watches replaced because they went silent";
     undecodable: Family<Undecodable, Counter>,
@@ -132,6 +134,11 @@ families! {
     mislabelled: Gauge,
         "compute_federation_mislabelled_clusters", "Clusters that hold a city without carrying its label";
     drains: Family<State, Gauge>, "compute_federation_drains", "Cities that are to leave a cluster, by state";
+    latency: Family<LegLabel, Histogram, Buckets> = timed(0.01, 17),
+        "compute_federation_latency_seconds",
+        "How long federation takes, by leg: to the hub, from there to the cell's report, and from that to the status";
+    certificates: Family<CertificateLabel, Gauge>,
+        "compute_certificate_expiration_timestamp_seconds", "Until when a certificate is good, since 1970";
     projects: Gauge, "compute_projects_engaged", "Project control planes that are watched";
     leader: Gauge, "leader_election_master_status", "Whether this process leads";
 }
@@ -139,6 +146,16 @@ families! {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Controller {
     pub(super) controller: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct CertificateLabel {
+    pub(super) certificate: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct LegLabel {
+    pub(super) leg: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

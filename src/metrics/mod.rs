@@ -11,9 +11,9 @@ use prometheus_client::{
 };
 
 use self::families::{
-    AssumedLabel, BlockedReason, ClusterLabel, Controller, Families, Namespace, PhaseLabel, PlaneLabel, Queue, Reason,
-    ReasonChange, Reconcile, ReconcileError, RequestLabels, State, Taken, Undecodable, Verb, Watch, WatchFailure,
-    WriteLabels,
+    AssumedLabel, BlockedReason, CertificateLabel, ClusterLabel, Controller, Families, LegLabel, Namespace, PhaseLabel,
+    PlaneLabel, Queue, Reason, ReasonChange, Reconcile, ReconcileError, RequestLabels, State, Taken, Undecodable, Verb,
+    Watch, WatchFailure, WriteLabels,
 };
 
 /// Which API servers requests go to. Not their addresses: each project has one of its own.
@@ -151,6 +151,12 @@ impl Metrics {
         self.0.taken_over.get_or_create(&Taken { plane, kind }).inc();
     }
 
+    /// Of so many objects of a controller somebody else takes back what it writes.
+    pub fn contested(&self, controller: &'static str, objects: usize) {
+        let label = Controller { controller };
+        self.0.contested.get_or_create(&label).set(i64::try_from(objects).unwrap_or(i64::MAX));
+    }
+
     /// An attempt to list or watch failed.
     pub fn watch_failed(&self, plane: &'static str, resource: &str, class: &'static str) {
         self.0.watch_failures.get_or_create(&WatchFailure { plane, resource: resource.into(), class }).inc();
@@ -219,6 +225,27 @@ impl Metrics {
             let change = ReasonChange { namespace: namespace.into(), from_reason: from.into(), to_reason: to.into() };
             self.0.data_reason_changes.remove(&change);
         }
+    }
+
+    /// A leg of federation took this long; `leg` is of a closed set.
+    pub fn federated(&self, leg: &'static str, took: Duration) {
+        self.0.latency.get_or_create(&LegLabel { leg }).observe(took.as_secs_f64());
+    }
+
+    /// Until when a certificate is good, in seconds since 1970; `name` is of a closed set.
+    pub fn certificate(&self, name: &'static str, until: i64) {
+        self.0.certificates.get_or_create(&CertificateLabel { certificate: name }).set(until);
+    }
+
+    /// The same of the certificate that servers of this kind are asked with.
+    pub fn client_certificate(&self, host: Host, until: i64) {
+        let name = match host {
+            Host::Home => "client_home",
+            Host::Hub => "client_hub",
+            Host::Project => "client_project",
+            Host::Milo => "client_milo",
+        };
+        self.certificate(name, until);
     }
 
     /// A template was touched, so that Karmada makes anew what was removed.
@@ -305,6 +332,40 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Reasons from one to the next of which Instances have turned.
+    const REASONS: [&str; 3] = ["Resolving", "AwaitingPropagation", "Ready"];
+
+    /// Series of a process that has so many namespaces, each with so many deployments.
+    fn told(namespaces: usize, deployments: usize) -> usize {
+        let metrics = Metrics::default();
+        for nth in 0..namespaces {
+            let namespace = format!("ns-{nth:08x}-1111-2222-3333-444444444444");
+            metrics.companions(&namespace, deployments, deployments);
+            for wait in 0..deployments {
+                metrics.waited_for_data(&namespace, Duration::from_millis(wait as u64));
+                metrics.federated("hub_to_cell", Duration::from_millis(wait as u64));
+                let (from, to) = (REASONS[wait % REASONS.len()], REASONS[(wait + 1) % REASONS.len()]);
+                metrics.data_turned(&namespace, from, to);
+                metrics.reconciled("workload", "success", Duration::from_millis(wait as u64));
+                metrics.wrote("hub", "WorkloadDeployment", "apply");
+            }
+        }
+        metrics.text().lines().filter(|line| !line.starts_with('#')).count()
+    }
+
+    #[test]
+    fn series_grow_with_namespaces_and_not_with_what_is_in_them() {
+        let few = told(10, 10);
+        assert_eq!(few, told(10, 1000), "not with deployments");
+        // Two gauges, a histogram of 16 buckets with its end, sum and count; and the changes that were seen.
+        assert_eq!(told(200, 50) - few, 190 * (OF_A_NAMESPACE + REASONS.len()));
+        let page = include_str!("../../docs/metrics.md");
+        assert!(page.contains(&format!("{OF_A_NAMESPACE} series")), "what the page says of it");
+    }
+
+    /// Series of one namespace of a cell, beside the changes between reasons.
+    const OF_A_NAMESPACE: usize = 2 + 19;
 
     /// Found by reading: the histogram of a namespace stayed in memory for ever.
     #[test]

@@ -55,27 +55,24 @@ impl Verdict {
 /// Whether two messages say the same but for numbers in another component's words, which follow the first colon: a port, a
 /// resourceVersion, a time. Each attempt has others, and none is worth a write.
 pub fn differs_in_their_numbers_alone(one: &str, other: &str) -> bool {
-    let (Some((own, theirs)), Some((other_own, other_theirs))) = (one.split_once(": "), other.split_once(": ")) else {
-        return false;
-    };
-    let words = |text: &str| {
-        let is_digit = |c: char| c.is_ascii_digit();
-        text.split(is_digit).filter(|words| !words.is_empty()).map(str::to_owned).collect::<Vec<_>>()
-    };
-    own == other_own && one != other && words(theirs) == words(other_theirs)
+    differs_in_theirs_alone(one, other, |theirs| {
+        theirs.split(|c: char| c.is_ascii_digit()).filter(|words| !words.is_empty()).collect()
+    })
 }
 
 /// The same where they may differ in whole words that have a number in them: the id of a request, the name of a pod.
 pub fn differs_in_their_marks_alone(one: &str, other: &str) -> bool {
-    let words = |text: &str| {
-        let has_number = |word: &str| word.contains(|c: char| c.is_ascii_digit());
-        text.split_whitespace()
-            .map(|word| if has_number(word) { "#".to_owned() } else { word.to_owned() })
-            .collect::<Vec<_>>()
-    };
+    let has_number = |word: &str| word.contains(|c: char| c.is_ascii_digit());
+    differs_in_theirs_alone(one, other, |theirs| {
+        theirs.split_whitespace().map(|word| if has_number(word) { "#" } else { word }).collect()
+    })
+}
+
+/// Whether two messages differ in another component's words alone, and not in what `kept` keeps of these.
+fn differs_in_theirs_alone(one: &str, other: &str, kept: impl Fn(&str) -> Vec<&str>) -> bool {
     match (one.split_once(": "), other.split_once(": ")) {
         (Some((own, theirs)), Some((other_own, other_theirs))) => {
-            own == other_own && one != other && words(theirs) == words(other_theirs)
+            own == other_own && one != other && kept(theirs) == kept(other_theirs)
         }
         _ => false,
     }

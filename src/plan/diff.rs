@@ -46,6 +46,50 @@ fn differs_in<K: Resource + Serialize>(subresource: Option<&str>, fields: &Value
     })
 }
 
+/// The path of the first field that `wanted` has and `live` has not, or has otherwise.
+pub fn lacking(live: &Value, wanted: &Value) -> Option<String> {
+    if !contains_finalizers(live, wanted) {
+        return Some(".metadata.finalizers".to_owned());
+    }
+    let mut wanted = wanted.clone();
+    if let Some(metadata) = wanted.get_mut("metadata").and_then(Value::as_object_mut) {
+        // They have been compared, and are no list like the others.
+        metadata.remove("finalizers");
+    }
+    first_lacking(live, &wanted)
+}
+
+fn first_lacking(live: &Value, wanted: &Value) -> Option<String> {
+    let (Value::Object(live), Value::Object(wanted)) = (live, wanted) else {
+        return (!contains(live, wanted)).then(String::new);
+    };
+    wanted.iter().find_map(|(field, wanted)| {
+        let below = match live.get(field) {
+            Some(live) if wanted.is_object() => first_lacking(live, wanted),
+            None if wanted.is_object() => first_lacking(&Value::Object(Map::new()), wanted),
+            None => (!is_empty(wanted)).then(String::new),
+            Some(live) => (!contains_field(field, live, wanted)).then(String::new),
+        };
+        below.map(|below| format!(".{field}{below}"))
+    })
+}
+
+/// What `live` has in the places that `wanted` speaks of.
+pub fn part(live: &Value, wanted: &Value) -> Value {
+    let (Value::Object(live), Value::Object(wanted)) = (live, wanted) else { return live.clone() };
+    let parts = wanted.iter().filter_map(|(field, wanted)| {
+        let live = live.get(field)?;
+        let of_list = || {
+            let (key, live, wanted) = (key(field)?, live.as_array()?, wanted.as_array()?);
+            let ours = |entry: &&Value| wanted.iter().any(|ours| ours.get(key) == entry.get(key));
+            let peer = |entry: &Value| wanted.iter().find(|ours| ours.get(key) == entry.get(key));
+            Some(live.iter().filter(ours).filter_map(|entry| Some(part(entry, peer(entry)?))).collect::<Vec<_>>())
+        };
+        Some((field.clone(), of_list().map_or_else(|| part(live, wanted), Value::from)))
+    });
+    Value::Object(parts.collect())
+}
+
 /// The JSON merge patch that makes `wanted` of `live`.
 pub fn merge_patch(live: &Value, wanted: &Value) -> Value {
     let (Value::Object(from), Value::Object(to)) = (live, wanted) else { return wanted.clone() };

@@ -106,6 +106,11 @@ impl Kind {
         }
     }
 
+    /// Its name in paths.
+    pub fn plural(self) -> &'static str {
+        self.gvk().2
+    }
+
     /// Whether its objects hold what must never be shown, nor stay in memory.
     pub fn is_confidential(self) -> bool {
         matches!(self, Self::Referenced(_))

@@ -6,6 +6,8 @@
 pub mod admission;
 pub mod cell;
 pub mod condition;
+pub mod contest;
+mod contested;
 mod delta;
 pub mod diff;
 pub mod event;
@@ -22,6 +24,7 @@ mod recorded;
 pub mod references;
 mod schema;
 mod shared;
+mod standing;
 pub mod takeover;
 pub mod whole_spec;
 mod write;
@@ -30,6 +33,7 @@ pub use delta::Delta;
 pub use kind::{Kind, Known, Object, ObjectVersion};
 pub use namespace::{Keeper, NamespaceFacts};
 pub use shared::Shared;
+pub use standing::Standing;
 pub use write::{Cell, Discovery, Hub, Op, Plane, Project, Step, Write};
 
 use std::{convert::Infallible, time::Duration};

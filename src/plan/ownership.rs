@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 use crate::api::{
     compute::{Instance, WorkloadDeployment},
     meta::{self, annotation, label},
-    names::{CityPolicyName, Template},
+    names::{CityPolicyName, HubNamespace, Template},
 };
+use crate::plan::cell::write_back;
 
 /// The owner that controls `object`.
 pub fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
@@ -103,10 +104,23 @@ pub fn holder<K: Resource>(object: &K, cell: &str) -> Holder {
     }
 }
 
-/// Whether a WorkloadDeployment is a project's original that a federator takes care of, not a copy for a cell.
+/// Whether a WorkloadDeployment is a project's original that a federator takes care of, not a copy for a cell. Its label
+/// alone does not tell, since where one cluster is project and cell at once, whoever writes originals may write labels too;
+/// nor does the name of its namespace, which a project may choose as well. A copy has both, and Karmada's mark stands in for
+/// the label while somebody has taken that away.
 pub fn is_federated_original(deployment: &WorkloadDeployment) -> bool {
-    deployment.annotations().contains_key(annotation::FEDERATION_NAMESPACE)
-        || !deployment.labels().contains_key(label::UPSTREAM_NAMESPACE)
+    let namespace = deployment.metadata.namespace.as_deref().unwrap_or_default();
+    let is_brought = deployment.labels().contains_key(label::UPSTREAM_NAMESPACE)
+        || deployment.annotations().contains_key(annotation::TEMPLATE_UID);
+    !HubNamespace::is_form_of(namespace)
+        || !is_brought
+        || deployment.annotations().contains_key(annotation::FEDERATION_NAMESPACE)
+}
+
+/// Whether this label of an Instance is the operator's, or Karmada's, to write: from a template it is not taken.
+pub fn is_reserved_on_instances(key: &str) -> bool {
+    let ours = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::CELL_UID];
+    write_back::DEMANDED.contains(&key) || ours.contains(&key) || !may_travel(key)
 }
 
 /// Whether a tenant's label may travel to the hub: Karmada steers by its own, so those may not.
@@ -123,6 +137,30 @@ mod tests {
     fn karmadas_own_labels_do_not_travel() {
         assert!(may_travel("app") && may_travel("example.com/app") && may_travel("notkarmada.io/x"));
         assert!(!may_travel("karmada.io/managed") && !may_travel("propagationpolicy.karmada.io/permanent-id"));
+    }
+
+    /// Found by reading: in one cluster that is project and cell, an original with this label was nobody's.
+    #[test]
+    fn an_original_is_told_by_where_it_is_and_not_by_a_label() {
+        let mirror = "ns-0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b11";
+        let mark = json!({ label::UPSTREAM_NAMESPACE: "shop" });
+        let recorded = json!({ annotation::FEDERATION_NAMESPACE: mirror });
+        for (namespace, labels, annotations, expected) in [
+            ("shop", json!({}), json!({}), true),
+            ("shop", mark.clone(), json!({}), true),
+            ("ns-shop", mark.clone(), json!({}), true),
+            ("shop", mark.clone(), recorded.clone(), true),
+            (mirror, mark.clone(), json!({}), false),
+            (mirror, mark, recorded, true),
+            (mirror, json!({}), json!({ annotation::TEMPLATE_UID: "u" }), false),
+            (mirror, json!({}), json!({}), true),
+        ] {
+            let mut deployment = WorkloadDeployment::new("web", crate::api::compute::WorkloadDeploymentSpec::default());
+            deployment.metadata.namespace = Some(namespace.into());
+            deployment.metadata.labels = serde_json::from_value(labels.clone()).unwrap();
+            deployment.metadata.annotations = serde_json::from_value(annotations).unwrap();
+            assert_eq!(is_federated_original(&deployment), expected, "{namespace} {labels}");
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    Known, Object, ObjectVersion, diff,
+    Known, Object, ObjectVersion, Standing, diff,
     takeover::{self, Part},
 };
 use crate::api::meta;
@@ -112,6 +112,16 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// What it asks the object to carry.
+    pub fn asked(&self) -> Option<&Value> {
+        match self {
+            Self::Create { body, .. } | Self::Apply { body, .. } | Self::Merge { body, .. } => Some(body),
+            _ => None,
+        }
+    }
+}
+
 /// Shows what is asked for, but no content of ConfigMaps and Secrets.
 impl fmt::Debug for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -166,12 +176,18 @@ pub struct Write<P> {
     pub op: Op,
     /// The Event that tells of it, sent only once it has done something: its address, and what it says.
     told: Option<Box<(Object, Value)>>,
+    /// What stood of it in the object that it was judged by; nothing where none stood, or only its version is known.
+    standing: Option<Box<Standing>>,
     plane: PhantomData<fn() -> P>,
 }
 
 impl<P> Clone for Write<P> {
     fn clone(&self) -> Self {
-        Self { told: self.told.clone(), ..Self::new(self.object.clone(), self.op.clone()) }
+        Self {
+            told: self.told.clone(),
+            standing: self.standing.clone(),
+            ..Self::new(self.object.clone(), self.op.clone())
+        }
     }
 }
 
@@ -179,13 +195,25 @@ impl<P> fmt::Debug for Write<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Write");
         shown.field("object", &self.object).field("op", &self.op);
-        self.told.iter().fold(&mut shown, |shown, told| shown.field("told", told)).finish()
+        self.told.iter().fold(&mut shown, |shown, told| shown.field("told", told)).finish_non_exhaustive()
     }
 }
 
 impl<P> Write<P> {
     fn new(object: Object, op: Op) -> Self {
-        Self { object, op, told: None, plane: PhantomData }
+        Self { object, op, told: None, standing: None, plane: PhantomData }
+    }
+
+    /// The same write, of which that much stands in `live`.
+    fn on<K: Known>(mut self, live: Option<&K>) -> Self {
+        let object = live.and_then(|live| serde_json::to_value(live).ok());
+        self.standing = object.and_then(|object| self.op.asked().map(|asked| Standing::of(asked, &object).into()));
+        self
+    }
+
+    /// What stood of it in the object that it was judged by; nothing where none stood, or only its version is known.
+    pub fn standing(&self) -> Option<&Standing> {
+        self.standing.as_deref()
     }
 
     /// Whether it makes an object of this kind.
@@ -215,7 +243,7 @@ impl<P> Write<P> {
         let uid = live.and_then(|live| live.uid());
         let object = Object::named::<K>(namespace, name);
         let body = addressed(&object, uid, fields);
-        Some(Self::new(object, Op::Apply { body, manager, status: false, force: true }))
+        Some(Self::new(object, Op::Apply { body, manager, status: false, force: true }).on(live))
     }
 
     /// The same apply, but it takes nothing from anybody: where somebody else has meanwhile made an object of that name
@@ -243,7 +271,7 @@ impl<P> Write<P> {
         }
         let object = Object::of(live);
         let body = addressed(&object, live.uid(), fields);
-        Some(Self::new(object, Op::Apply { body, manager, status: true, force: true }))
+        Some(Self::new(object, Op::Apply { body, manager, status: true, force: true }).on(Some(live)))
     }
 
     /// Takes our finalizer off `live`, leaving every other. `None` when it is not there.
@@ -257,7 +285,7 @@ impl<P> Write<P> {
 
     /// Merges `patch` into exactly the version of `live` that was judged.
     pub fn amend<K: Known>(manager: &'static str, patch: Value, live: &K) -> Self {
-        Self::amend_version(manager, Object::of(live), patch, &ObjectVersion::of(live.meta()))
+        Self::amend_version(manager, Object::of(live), patch, &ObjectVersion::of(live.meta())).on(Some(live))
     }
 
     /// Merges `patch` into exactly this version of an object of which no more is kept.

@@ -324,7 +324,9 @@ fn is_of_a_test(object: &DynamicObject) -> bool {
 }
 
 async fn all(client: &Client, kind: &str) -> Vec<DynamicObject> {
-    api(client, kind, "").list(&ListParams::default()).await.unwrap().items
+    // A server whose API server was stopped says for a moment that its storage is being made ready.
+    let list = || async { api(client, kind, "").list(&ListParams::default()).await.map_err(|e| e.to_string()) };
+    eventually(&format!("{kind} are listed"), list).await.items
 }
 
 /// Deletes what tests have left of these kinds, by force where a finalizer is ours; returns what is still there.

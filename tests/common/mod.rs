@@ -1,8 +1,10 @@
 //! Federations to test on, and the few ways tests look at them.
 #![allow(dead_code, unused_macros, clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
+pub mod admission;
 pub mod beds;
 pub mod example_app;
+pub mod projects;
 pub mod refusal;
 pub mod report;
 pub mod rights;
@@ -155,6 +157,13 @@ impl World {
     }
 }
 
+/// A new name of a hub namespace, as it is made of a uid.
+pub fn hub_namespace() -> String {
+    let digits = format!("{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+    let groups = [0..8, 8..12, 12..16, 16..20, 20..32].map(|group| &digits[group]);
+    format!("ns-{}", groups.join("-"))
+}
+
 /// A Network.
 pub fn network(namespace: &str, name: &str) -> Value {
     json!({
@@ -273,11 +282,13 @@ pub async fn eventually_within<T, F: Future<Output = Result<T, String>>>(
     let deadline = Instant::now() + patience;
     let mut pause = Duration::from_millis(25);
     loop {
+        let began = Instant::now();
         match check().await {
             Ok(value) => return value,
             Err(why) if Instant::now() > deadline => panic!("{what}: not within {patience:?}: {why}"),
-            // Many look at once, and each look costs a server its time: the longer it takes, the less often.
-            Err(_) => tokio::time::sleep(pause).await,
+            // Many look at once, and each look costs a server its time: the longer it takes, the less often. That goes for
+            // the look, and for the waiting.
+            Err(_) => tokio::time::sleep(pause.max(began.elapsed() * 2)).await,
         }
         pause = (pause * 2).min(Duration::from_millis(500));
     }

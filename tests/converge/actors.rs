@@ -19,15 +19,14 @@ use compute_operator::{
         Keeper, Kind, NamespaceFacts, Object, Shared, Step,
         cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
-            companion::{self, FormerUser, Observed, Reading, User},
-            facts::SharedCompanion,
+            companion,
+            facts::{Need, SharedCompanion},
             fan_out, federate, guard, orphan, policy, probe, projection,
             refusal::{self, Cause, Refusal},
             repair::Repairs,
-            resolve::{self, Limits},
+            resolve,
         },
         ownership,
-        payload::Payload,
         references::references,
     },
     timing::Timing,
@@ -42,7 +41,7 @@ use crate::{
 
 /// A plane of the world.
 #[derive(Clone, Copy)]
-enum Place {
+pub(super) enum Place {
     Project,
     Hub,
     Cell,
@@ -94,8 +93,7 @@ impl World {
                 labels: serde_json::from_value(ns.content()["metadata"]["labels"].clone()).unwrap_or_default(),
                 ..NamespaceFacts::default()
             });
-            let copy: Option<WorkloadDeployment> =
-                seen.hub.get(Kind::WorkloadDeployment, HUB_NS, &deployment.name_any());
+            let copy = seen.hub.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, &deployment.name_any());
             let data = |model: &Model, ns, data_ref: &DataRef| {
                 model.raw(data_ref.kind.into(), ns, &data_ref.name).map(|object| object["data"].clone())
             };
@@ -103,20 +101,20 @@ impl World {
             let shared = |data_ref: DataRef| {
                 let facts = companion_facts(&seen.hub, &data_ref)?;
                 let fresh = data(&seen.hub, HUB_NS, &data_ref) == data(&seen.project, NS, &data_ref);
-                let shared = SharedCompanion::of(&facts, &user, fresh.then_some(&*facts.uid));
-                Some((data_ref, shared))
+                let need = Need {
+                    refers: references(&deployment.spec.template.spec).iter().any(|of| of.data_ref == data_ref),
+                    promised: copy.as_ref().is_some_and(|copy| companion::expects(copy, &data_ref)),
+                };
+                Some((data_ref, SharedCompanion::of(&facts, &user, need, fresh.then_some(&*facts.uid))))
             };
+            let companions = data_refs().into_iter().filter_map(shared).collect();
             let observed = federate::Observed {
                 project: ProjectName::single(),
                 namespace_uid: Some("n1".into()),
                 hub_namespace: facts.map(Shared::from),
                 keeper: Keeper::default(),
                 copy: copy.map(Shared::from),
-                data: resolve::View {
-                    sources: sources(&seen.project),
-                    companions: data_refs().into_iter().filter_map(shared).collect(),
-                    ..resolve::View::default()
-                },
+                data: resolve::View { sources: sources(&seen.project), companions, ..resolve::View::default() },
                 deployment: deployment.into(),
                 karmada: None,
                 blocked: None,
@@ -126,57 +124,6 @@ impl World {
                 timing: Timing::default(),
             };
             self.carry_out([Place::Project, Place::Hub], federate::plan(&observed, NOW).steps, left);
-        }
-    }
-
-    /// The companion of each source: facts as old as the watches are, content as it is when it is read.
-    pub(super) fn act_companion(&mut self, seen: &Planes, left: &mut usize) {
-        let mut all: Vec<WorkloadDeployment> = seen.project.all(Kind::WorkloadDeployment);
-        all.retain(|wd| wd.name_any() != FOREIGN);
-        for data_ref in data_refs() {
-            let refs = |wd: &WorkloadDeployment| references(&wd.spec.template.spec);
-            let refers = |wd: &&WorkloadDeployment| refs(wd).iter().any(|r| r.data_ref == data_ref);
-            let sources = sources(&seen.project);
-            let wants = |wd: &WorkloadDeployment| {
-                let stays = wd.metadata.deletion_timestamp.is_none();
-                stays && resolve::wants_companions(&refs(wd), NS, Limits::default(), &sources)
-            };
-            let user = |wd: &WorkloadDeployment| User { name: wd.name_any(), wants_copy: wants(wd) };
-            let users: Vec<User> = all.iter().filter(refers).map(user).collect();
-            let read = |model: &Model, ns: &str| {
-                let object = model.raw(data_ref.kind.into(), ns, &data_ref.name)?;
-                Payload::parse(data_ref.kind, object.to_string().as_bytes())
-            };
-            let reading = match (read(&self.now.project, NS), read(&self.now.hub, HUB_NS)) {
-                (Some((_, source)), Some((version, companion))) => Reading::Both { source, version, companion },
-                (Some((_, source)), None) => Reading::Source(source),
-                (None, _) => Reading::Unknown,
-            };
-            let facts = companion_facts(&seen.hub, &data_ref);
-            let former = |name: &str| {
-                let copy = seen.hub.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, name);
-                FormerUser {
-                    deployment: all.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),
-                    copy_exists: copy.is_some(),
-                    copy_expects: copy.is_some_and(|copy| companion::expects(&copy, &data_ref)),
-                }
-            };
-            let claims = facts.iter().flat_map(|facts| facts.users.iter().flatten());
-            let claims = claims.filter_map(|claim| claim.strip_prefix(&format!("{NS}/")).map(str::to_owned));
-            let observed = Observed {
-                data_ref: data_ref.clone(),
-                namespace: NS.into(),
-                hub_namespace: HUB_NS.into(),
-                hub_namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
-                former_users: claims.map(|name| (name.clone(), former(&name))).collect(),
-                users,
-                companion: facts.map(Shared::from),
-                leftovers: None,
-                fresh: false,
-                waits: false,
-                reading,
-            };
-            self.carry_out([Place::Project, Place::Hub], companion::plan(&observed, NOW).steps, left);
         }
     }
 
@@ -221,6 +168,7 @@ impl World {
                 probe: probe::Probe::Passed,
                 propagation: policy::Propagation::Dependencies,
                 rollback_impact: None,
+                rollback_wait: None,
                 timing: Timing::default(),
                 city,
             };
@@ -314,7 +262,7 @@ impl World {
     }
 
     /// Steps of a controller that works on two planes, until one is refused or the controller dies.
-    fn carry_out<N, F>(&mut self, [local, remote]: [Place; 2], steps: Vec<Step<N, F>>, left: &mut usize) {
+    pub(super) fn carry_out<N, F>(&mut self, [local, remote]: [Place; 2], steps: Vec<Step<N, F>>, left: &mut usize) {
         for step in steps {
             let done = match &step {
                 Step::Local(write) => self.at(local).execute(write),
@@ -367,7 +315,6 @@ impl World {
     pub(super) fn act_projector(&mut self, seen: &Planes, left: &mut usize) {
         let of = |model: &Model| model.all::<Instance>(Kind::Instance).into_iter().map(|i| i.name_any());
         let all: BTreeSet<String> = of(&seen.project).chain(of(&seen.hub)).collect();
-        let facts = NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() };
         for name in all {
             let source: Option<Instance> = seen.hub.get(Kind::Instance, HUB_NS, &name);
             let claimed = source.as_ref().map(|source| projection::identify(source).unwrap());
@@ -377,9 +324,10 @@ impl World {
             let observed = projection::Observed {
                 bound: None,
                 unbound: None,
+                members: None,
                 namespace: NS.into(),
                 name,
-                facts: Some(facts.clone()),
+                facts: Some(NamespaceFacts { uid: "n1".into(), ..NamespaceFacts::default() }),
                 source: source.map(Shared::from),
                 foreign: Vec::new(),
                 deployment: deployment.map(Shared::from),

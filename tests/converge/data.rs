@@ -1,14 +1,23 @@
 //! What the model's planes have of referenced data, as caches would keep it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use compute_operator::{
-    api::referenced::DataRef,
-    plan::management::{facts::CompanionFacts, resolve::Source},
+    api::{compute::WorkloadDeployment, referenced::DataRef},
+    plan::{
+        Kind,
+        management::{
+            companion,
+            facts::CompanionFacts,
+            resolve::{self, Source},
+        },
+    },
 };
+use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use crate::{
-    model::Model,
+    model::{Key, Model},
     world::{HUB_NS, NS, data_refs},
 };
 
@@ -29,4 +38,32 @@ pub(super) fn sources(project: &Model) -> BTreeMap<DataRef, Source> {
 pub(super) fn companion_facts(hub: &Model, data_ref: &DataRef) -> Option<CompanionFacts> {
     let object = hub.raw(data_ref.kind.into(), HUB_NS, &data_ref.name)?;
     Some(CompanionFacts::of(&serde_json::from_value(object["metadata"].clone()).unwrap()))
+}
+
+/// The copies on the hub that have been promised a companion.
+pub(super) fn promised(hub: &Model, data_ref: &DataRef) -> BTreeSet<String> {
+    let copies = hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment).into_iter();
+    let copies = copies.filter(|copy| companion::expects(copy, data_ref)).map(|copy| copy.name_any());
+    let crowd = hub.crowd.iter().filter(|_| *data_ref == data_refs()[0]).cloned();
+    copies.chain(crowd).collect()
+}
+
+/// The copies of the crowd: each is promised the companion once its user is one of it, and goes after its deployment.
+pub(super) fn crowd_follows(project: &Model, hub: &mut Model) {
+    hub.crowd.retain(|name| project.crowd.contains(name));
+    let Some(facts) = companion_facts(hub, &data_refs()[0]) else { return };
+    let is_user = |name: &&String| facts.is_used_by(&resolve::user_entry(NS, name), true);
+    hub.crowd.extend(project.crowd.iter().filter(is_user).cloned());
+}
+
+/// What Karmada does to a member's copy.
+pub(super) fn replace(
+    cell: &mut Model,
+    key: &Key,
+    spec: &Value,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+) {
+    cell.put_spec(key, spec);
+    cell.set_metadata(key, &json!({ "labels": labels, "annotations": annotations }));
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::match_bool, clippy::needless_pass_by_value)]
 
 mod actors;
+mod companions;
 mod data;
 mod model;
 mod world;
@@ -52,6 +53,8 @@ fn event() -> impl Strategy<Value = Event> {
             .prop_map(|(cities, replicas, template)| Edit::Spec { cities, replicas, template }),
         proptest::sample::subsequence(vec![0, 1, 2], 0..=3).prop_map(Edit::Bind),
         Just(Edit::Delete),
+        // A companion names up to 32 users.
+        prop_oneof![Just(0), 1..3_usize, 29..36_usize].prop_map(Edit::Crowd),
         (0..2_usize, proptest::option::of(0..3_u32)).prop_map(|(source, value)| Edit::Source { source, value }),
     ];
     // Mostly a little behind, now and then so far that whole lives have been missed.
@@ -144,6 +147,24 @@ fn death_after_any_write_changes_nothing_of_the_end() {
         world.run_until_write(n);
         world.edit(&Edit::Delete);
         world.run_until_write(n);
+        world.settle();
+        world.check_end();
+    }
+}
+
+/// A companion gets more users than it names, fewer again, none, and a crowd once more; wherever the process dies.
+#[test]
+fn a_companion_of_a_crowd_lives_as_long_as_anybody_uses_it() {
+    for n in 0..24 {
+        let mut world = World::new();
+        world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 0 });
+        for (crowd, leaves) in [(40, false), (20, false), (33, true), (0, true), (40, true), (2, true), (0, true)] {
+            world.edit(&Edit::Crowd(crowd));
+            if leaves {
+                world.edit(&Edit::Delete);
+            }
+            world.run_until_write(n);
+        }
         world.settle();
         world.check_end();
     }

@@ -1,6 +1,6 @@
 //! A small model of an API server: versions, uids, preconditions, finalizers, apply by field manager, owner deletion.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use compute_operator::plan::{Kind, Op, Write, takeover::Part};
 use serde::de::DeserializeOwned;
@@ -11,6 +11,9 @@ pub type Key = (Kind, String, String);
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     pub objects: BTreeMap<Key, Object>,
+    /// Deployments that refer to the first source alone; on the hub, their copies that have been promised it. Nothing else of
+    /// them matters, and nobody looks at them but who looks for users.
+    pub crowd: BTreeSet<String>,
     version: u64,
 }
 
@@ -56,6 +59,9 @@ impl Model {
     pub fn execute<P>(&mut self, write: &Write<P>) -> Result<bool, Refused> {
         let key = (write.object.kind, write.object.namespace.clone(), write.object.name.clone());
         match &write.op {
+            Op::ConfirmAbsent if key.0 == Kind::WorkloadDeployment && self.crowd.contains(&key.2) => {
+                Err(Refused::Present)
+            }
             Op::ConfirmAbsent => match self.objects.contains_key(&key) {
                 true => Err(Refused::Present),
                 false => Ok(false),

@@ -22,7 +22,10 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use crate::model::Model;
+use crate::{
+    data::{crowd_follows, replace},
+    model::Model,
+};
 
 pub const CITIES: [&str; 3] = ["dfw", "ord", "lhr"];
 pub const NS: &str = "shop";
@@ -72,6 +75,8 @@ pub enum Edit {
     },
     Bind(Vec<usize>),
     Delete,
+    /// So many other deployments refer to the first source.
+    Crowd(usize),
     /// A source gets this value, or goes.
     Source {
         source: usize,
@@ -179,6 +184,7 @@ impl World {
                 self.now.bound = cities.iter().map(|c| CityCode::parse(CITIES[*c]).unwrap()).collect();
             }
             Edit::Delete => self.now.project.delete(&key),
+            Edit::Crowd(size) => self.now.project.crowd = (0..*size).map(|n| format!("crowd-{n:02}")).collect(),
             Edit::Source { source, value } => {
                 let data_ref = &data_refs()[*source];
                 let key = (data_ref.kind.into(), NS.to_owned(), data_ref.name.clone());
@@ -314,6 +320,7 @@ impl World {
                 hub.merge(&key, &json!({ "status": status }));
             }
         }
+        crowd_follows(project, hub);
         for data_ref in data_refs() {
             let key = (Kind::from(data_ref.kind), HUB_NS.to_owned(), data_ref.name.clone());
             let needs = |copy: &WorkloadDeployment| {
@@ -384,16 +391,4 @@ impl World {
             }
         }
     }
-}
-
-/// What Karmada does to a member's copy.
-fn replace(
-    cell: &mut Model,
-    key: &crate::model::Key,
-    spec: &Value,
-    labels: &std::collections::BTreeMap<String, String>,
-    annotations: &std::collections::BTreeMap<String, String>,
-) {
-    cell.put_spec(key, spec);
-    cell.set_metadata(key, &json!({ "labels": labels, "annotations": annotations }));
 }

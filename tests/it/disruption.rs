@@ -220,7 +220,7 @@ fn a_watch_that_goes_silent_is_replaced_and_delays_no_other() {
             world.bed.dir(),
             binary(),
             "proxied",
-            &format!("timing:\n  watchLifetimeSeconds: {}\n  watchSilenceSeconds: {}\n", SILENCE - 2, SILENCE),
+            &format!("timing:\n  hubWatchLifetimeSeconds: {}\n  hubWatchSilenceSeconds: {}\n", SILENCE - 2, SILENCE),
             &["--enable-management-controllers", &flags[0], &flags[1]],
         )
         .unwrap();

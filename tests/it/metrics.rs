@@ -36,7 +36,7 @@ enum Provocation {
 use Provocation::{BindingTaken, BindingWithoutCompanion, CityWithoutCluster, HubAway, LabelLost, QuotaAway, Stranger};
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 46] = [
+const METRICS: [(&str, Seen); 49] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
@@ -56,7 +56,7 @@ const METRICS: [(&str, Seen); 46] = [
     ("process_open_fds", Served),
     ("process_max_fds", Served),
     ("compute_writes_total", Served),
-    ("compute_fields_taken_over_total", Elsewhere(include_str!("go_era/mod.rs"))),
+    ("compute_fields_taken_over_total", Elsewhere(include_str!("../long/go_era/mod.rs"))),
     ("compute_watch_failures_total", Provoked(HubAway)),
     ("compute_watch_replaced_total", Elsewhere(include_str!("disruption.rs"))),
     ("compute_undecodable_objects_total", Elsewhere(include_str!("disruption.rs"))),
@@ -74,16 +74,22 @@ const METRICS: [(&str, Seen); 46] = [
     ("compute_federation_migration_refused", Elsewhere(include_str!("migration.rs"))),
     ("compute_federation_karmada_assumed", Served),
     ("compute_federation_bindings_reaped_total", Provoked(BindingWithoutCompanion)),
-    ("compute_deletions_paused", Elsewhere(include_str!("restored.rs"))),
+    ("compute_deletions_paused", Elsewhere(include_str!("../long/restored.rs"))),
     ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects/leaving.rs"))),
     ("compute_federation_mislabelled_clusters", Provoked(LabelLost)),
-    ("compute_federation_drains", Elsewhere(include_str!("drains.rs"))),
-    ("compute_federation_left_on_clusters", Elsewhere(include_str!("cleanup.rs"))),
-    ("compute_federation_works_removed_total", Elsewhere(include_str!("cleanup.rs"))),
+    ("compute_federation_drains", Elsewhere(include_str!("../long/drains.rs"))),
+    ("compute_federation_left_on_clusters", Elsewhere(include_str!("../long/left_on_clusters.rs"))),
+    ("compute_federation_works_removed_total", Elsewhere(include_str!("../long/left_on_clusters.rs"))),
     ("compute_federation_blocked_deployments", Provoked(CityWithoutCluster)),
+    ("compute_federation_latency_seconds_count", Served),
+    ("compute_certificate_expiration_timestamp_seconds", Elsewhere(include_str!("metrics_access.rs"))),
+    ("compute_contested_objects", Elsewhere(include_str!("../long/two_managers.rs"))),
     ("compute_projects_engaged", Served),
     ("leader_election_master_status", Served),
 ];
+
+/// Each is measured by itself.
+const LEGS: [&str; 3] = ["project_to_hub", "hub_to_cell", "status_back"];
 
 /// Queues are empty again before anybody looks, and workers idle: of these it is enough that they are told.
 const AT_REST: [&str; 2] = ["workqueue_depth", "controller_runtime_active_workers"];
@@ -161,6 +167,14 @@ fn every_metric_moves_when_it_is_provoked() {
         apply(&stage.world.project, secret(&stage.ns)).await;
         apply(&stage.world.project, using(&stage.ns, &["dfw", "ord"])).await;
         ready(&stage.world, &stage.ns, "web", 2).await;
+        for leg in LEGS {
+            let seconds = "compute_federation_latency_seconds";
+            moves(&stage.world, &format!("{seconds}_count{{leg=\"{leg}\"}}"), None).await;
+            // On one machine nothing takes a minute, and nothing arrives before it is sent.
+            let quick = value(&stage.world, &format!("{seconds}_bucket{{le=\"81.92\",leg=\"{leg}\"}}")).await;
+            let all = value(&stage.world, &format!("{seconds}_bucket{{le=\"+Inf\",leg=\"{leg}\"}}")).await;
+            assert!(quick == all && all > Some(0.0), "{leg}: {quick:?} of {all:?}");
+        }
         for (name, seen) in METRICS {
             match seen {
                 Served => moves(&stage.world, name, None).await,

@@ -25,6 +25,7 @@ use crate::common::{
 };
 
 const NS: &str = "compute-system";
+const GOOD_UNTIL: &str = "compute_certificate_expiration_timestamp_seconds";
 const TEST: &str = "metrics_are_for_whom_the_api_server_allows_them";
 
 /// Whose certificates a scraper believes.
@@ -55,6 +56,9 @@ async fn get(client: &Client) -> Result<String, u16> {
     let request = http::Request::get("/metrics").body(kube::client::Body::empty()).unwrap();
     let answer = client.send(request).await.unwrap_or_else(|e| panic!("no answer: {e:?}"));
     let code = answer.status().as_u16();
+    // Whoever may not read keeps none of the few connections.
+    let closes = answer.headers().get("connection").is_some_and(|said| said == "close");
+    assert_eq!(closes, code != 200, "{code}: {:?}", answer.headers());
     let body = axum::body::to_bytes(axum::body::Body::new(answer.into_body()), 16 << 20).await.unwrap();
     if code == 200 { Ok(String::from_utf8(body.to_vec()).unwrap()) } else { Err(code) }
 }
@@ -124,6 +128,11 @@ fn metrics_are_for_whom_the_api_server_allows_them() {
         }
         let answer = plain(port).await;
         assert!(!answer.contains("200") && !answer.contains("compute_"), "plain where nobody asked for it: {answer}");
+        let text = scrape(port, &reader, &Trust::Nobody).await.unwrap();
+        assert!(
+            text.contains(&format!("{GOOD_UNTIL}{{certificate=\"metrics\"}}")),
+            "of the one made at the start: {text}"
+        );
         let own = world.operators[1].metrics().await.unwrap();
         assert!(own.contains("leader_election_master_status"), "and plain where somebody did");
         rights::shown(&world, since, TEST);
@@ -176,10 +185,23 @@ fn a_certificate_that_changes_costs_no_scrape() {
         let dir = world.bed.dir().to_path_buf();
         let certificates = dir.join("metrics-cert");
         std::fs::create_dir_all(&certificates).unwrap();
-        put(&dir, &certificates, "server");
         let port = secured(&mut world, &format!("  tls: {{ certDir: {} }}\n", certificates.display())).await;
         let token = account(&world, "scraper").await;
         allow(&world, "scraper").await;
+        // As the Go operator's: nobody can verify it yet, and whoever does not look may scrape.
+        eventually("metrics are told before there is a certificate", || async {
+            scrape(port, &token, &Trust::Nobody).await.map_err(|code| code.to_string())
+        })
+        .await;
+        let (code, noted) = world.operators[0].probe("/readyz").await.unwrap();
+        assert!(code == 200 && noted.contains("tls.crt"), "{code}: {noted}");
+        put(&dir, &certificates, "server");
+        let read = "serving certificate read";
+        eventually("the first certificate is read", || async {
+            let log = std::fs::read_to_string(world.operators[0].process.log()).unwrap();
+            if log.contains(read) { Ok(()) } else { Err("it is not".to_owned()) }
+        })
+        .await;
         let authority = dir.join("ca.crt");
         eventually("the scraper's role counts", || async {
             scrape(port, &token, &Trust::Authority(&authority)).await.map_err(|code| code.to_string())
@@ -203,7 +225,6 @@ fn a_certificate_that_changes_costs_no_scrape() {
                 })
             })
             .collect();
-        let read = "serving certificate read";
         for (turn, name) in ["front-proxy", "server", "front-proxy"].into_iter().enumerate() {
             let before = scrapes.load(Ordering::Relaxed);
             put(&dir, &certificates, name);
@@ -218,5 +239,21 @@ fn a_certificate_that_changes_costs_no_scrape() {
         for task in load {
             tokio::time::timeout(Duration::from_mins(1), task).await.unwrap().unwrap();
         }
+
+        // Until when it is good is told of the one that is served.
+        let good_until = |seconds: &str| format!("{GOOD_UNTIL}{{certificate=\"metrics\"}} {seconds}\n");
+        let text = scrape(port, &token, &Trust::Authority(&authority)).await.unwrap();
+        assert!(text.contains(&good_until("67090118400")), "the bed's are good until 4096: {text}");
+        let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(2030, 1, 1);
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(dir.join("own.crt"), params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(dir.join("own.key"), key.serialize_pem()).unwrap();
+        put(&dir, &certificates, "own");
+        eventually("the end of another certificate is told", || async {
+            let text = scrape(port, &token, &Trust::Nobody).await.map_err(|code| code.to_string())?;
+            if text.contains(&good_until("1893456000")) { Ok(()) } else { Err(text) }
+        })
+        .await;
     });
 }

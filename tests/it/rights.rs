@@ -100,7 +100,7 @@ fn every_right_of_the_roles_is_used_and_none_is_missing() {
 
 #[test]
 fn what_is_used_seldom_is_shown_by_a_test_of_that_name() {
-    let (mut texts, mut folders) = (Vec::new(), vec![path("tests/it")]);
+    let (mut texts, mut folders) = (Vec::new(), vec![path("tests/it"), path("tests/long")]);
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let file = entry.unwrap().path();

@@ -163,11 +163,13 @@ fn matches(live: &Value, expected: &Value, at: &str) -> Result<(), String> {
     }
 }
 
-/// A key, or one of the two forms of expression that the suites use: `(length(x))` and `(x[?y == 'z'])`.
+/// A key, or one of the two forms of expression that the suites use: `(length(x))`, which is nothing where there is no list
+/// unless it says ``x || `[]` ``, and `(x[?y == 'z'])`.
 fn evaluate(live: &Value, key: &str) -> Value {
     let Some(expression) = key.strip_prefix('(').and_then(|k| k.strip_suffix(')')) else { return live[key].clone() };
     if let Some(field) = expression.strip_prefix("length(").and_then(|e| e.strip_suffix(')')) {
-        return json!(live[field].as_array().map_or(0, Vec::len));
+        let (field, default) = field.strip_suffix(" || `[]`").map_or((field, None), |field| (field, Some(0)));
+        return json!(live[field].as_array().map(Vec::len).or(default));
     }
     let (list, filter) = expression.split_once("[?").unwrap_or_else(|| panic!("{key} is not known to this reader"));
     let (field, value) = filter.trim_end_matches(']').split_once(" == ").unwrap();

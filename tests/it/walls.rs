@@ -18,7 +18,7 @@ use testbed::{control_plane::client, pki::User};
 use crate::common::{
     RUNTIME, World, api, apply,
     beds::{Wish, alone, shared},
-    delete, eventually, get, merge, never, path, ready, rights, workload,
+    delete, eventually, get, list, merge, never, path, ready, rights, workload,
 };
 
 const CELL: &str = "compute.datumapis.com/cell-uid";
@@ -233,6 +233,16 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
         let handed = written_back(&world, &hub, &uids["dfw"]).await;
         assert_eq!(handed.uid(), held.uid(), "handed over, not made anew");
         ready(&world, &ns, "web", 1).await;
+
+        // What the former cell had shown beside it, and nobody asks for, goes by the word of the cell that has none.
+        own["metadata"]["name"] = json!("web-p-dfw-7");
+        own["metadata"]["labels"][CELL] = json!("the-former");
+        apply(&world.hub, own).await;
+        eventually("what nobody has is shown no more", || async {
+            let left = (list(&world.hub, "Instance", &hub).await, list(&world.project, "Instance", &ns).await);
+            if (left.0.len(), left.1.len()) == (1, 1) { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
         let test = "no_cell_writes_what_another_holds_and_management_hands_it_over";
         rights::shown(&world, world.since(), test);
         delete(&world.project, "Workload", &ns, "web").await;

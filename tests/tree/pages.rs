@@ -124,9 +124,11 @@ fn paths_modules_and_links_are_found() {
 #[test]
 fn the_page_of_tests_has_a_row_for_every_file_of_the_integration_tests() {
     let named = paths_named(&fs::read_to_string(root().join("docs/testing.md")).unwrap());
-    let entries = fs::read_dir(root().join("tests/it")).unwrap();
-    let stands = entries.map(|entry| format!("tests/it/{}", entry.unwrap().file_name().to_str().unwrap()));
-    let missing: Vec<String> = stands.filter(|file| file != "tests/it/main.rs" && !named.contains(file)).collect();
+    let files = ["tests/it", "tests/long"].into_iter().flat_map(|folder| {
+        let entries = fs::read_dir(root().join(folder)).unwrap();
+        entries.map(move |entry| format!("{folder}/{}", entry.unwrap().file_name().to_str().unwrap()))
+    });
+    let missing: Vec<String> = files.filter(|file| !file.ends_with("/main.rs") && !named.contains(file)).collect();
     assert!(missing.is_empty(), "docs/testing.md does not say what these are for: {missing:?}");
 }
 

@@ -35,13 +35,14 @@ fn snapshots_are_plain_data() {
     assert!(seen > 9, "the reader of structs sees only {seen}: it is broken");
 }
 
-/// Where a controller may read the clock: the loop around every reconcile, those that tick, and where an
-/// event is noted that no loop announces.
-const CLOCKS: [&str; 9] = [
+/// Where a controller may read the clock: the loop around every reconcile, those that tick, where an event is noted that no
+/// loop announces, and where it is measured how long something took.
+const CLOCKS: [&str; 10] = [
     "mod.rs",
     "cell/locations.rs",
     "management/clusters.rs",
     "management/hub_outage.rs",
+    "management/latency.rs",
     "management/losses.rs",
     "management/sweep.rs",
     "management/triggers.rs",

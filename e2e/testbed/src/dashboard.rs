@@ -33,6 +33,21 @@ const WAITING: &[Panel] = &[
         &[("sum by (reason) (compute_federation_blocked_deployments{$target})", "{{reason}}")],
     ),
     (
+        "How long federation takes",
+        "Median and 99th percentile by leg: project to hub, hub to the cell's report, and from there to the project's status",
+        "s",
+        &[
+            (
+                "histogram_quantile(0.5, sum by (le, leg) (rate(compute_federation_latency_seconds_bucket{$target}[$__rate_interval])))",
+                "{{leg}} median",
+            ),
+            (
+                "histogram_quantile(0.99, sum by (le, leg) (rate(compute_federation_latency_seconds_bucket{$target}[$__rate_interval])))",
+                "{{leg}} 99 %",
+            ),
+        ],
+    ),
+    (
         "Repairs",
         "Templates touched because their binding or Work on the hub was removed",
         "short",
@@ -239,6 +254,12 @@ const WORK: &[Panel] = &[
         "ops",
         &[("sum by (plane, kind) (rate(compute_writes_total{$target}[$__rate_interval]))", "{{plane}} {{kind}}")],
     ),
+    (
+        "Taken back",
+        "Objects in which somebody else takes back again and again what is written, by controller",
+        "short",
+        &[("sum by (controller) (compute_contested_objects{$target})", "{{controller}}")],
+    ),
 ];
 
 const PROCESSES: &[Panel] = &[
@@ -271,6 +292,15 @@ const PROCESSES: &[Panel] = &[
             ("max by (pod) (leader_election_master_status{$target})", "{{pod}} leads"),
             ("sum(compute_projects_engaged{$target})", "projects"),
         ],
+    ),
+    (
+        "Certificates",
+        "How long each is still good, in the pod where it ends first",
+        "s",
+        &[(
+            "min by (certificate) (compute_certificate_expiration_timestamp_seconds{$target}) - time()",
+            "{{certificate}}",
+        )],
     ),
     (
         "Processors",

@@ -150,6 +150,11 @@ impl Operator {
         get(self.health, path).await
     }
 
+    /// Where its metrics are, for a scraper.
+    pub fn metrics_address(&self) -> String {
+        format!("127.0.0.1:{}", self.metrics)
+    }
+
     /// The metrics text.
     pub async fn metrics(&self) -> Result<String> {
         Ok(get(self.metrics, "/metrics").await?.1)

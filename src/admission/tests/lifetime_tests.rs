@@ -35,9 +35,7 @@ async fn a_new_certificate_costs_no_request() {
     let under_way = total.clone();
     let asked = async |more: usize| {
         let wanted = under_way.load(Ordering::Relaxed) + more;
-        while under_way.load(Ordering::Relaxed) < wanted {
-            tokio::task::yield_now().await;
-        }
+        until("more are answered", || under_way.load(Ordering::Relaxed) >= wanted).await;
     };
     asked(20).await;
     for name in ["tls.key", "tls.crt"] {
@@ -74,6 +72,7 @@ async fn without_a_name_of_our_own_nothing_is_served() {
     let settings = |resolvers: &[&str]| Settings {
         at: (Ipv4Addr::LOCALHOST, 0).into(),
         files: Files { certificate: "none".into(), key: "none".into(), client_ca: None },
+        certificate: Certificate::default(),
         resolvers: resolvers.iter().map(|name| (*name).to_owned()).collect(),
     };
     let (health, stop) = (Health::default(), CancellationToken::new());
@@ -93,9 +92,7 @@ async fn quiet_server(bed: &Bed, limits: Limits) -> SocketAddr {
     let (health, certificate) = (Health::default(), Certificate::default());
     let files = Files { certificate: bed.dir.join("tls.crt"), key: bed.dir.join("tls.key"), client_ca: None };
     tokio::spawn(certificate.clone().keep(files, health.watch("serving certificate".into()), bed.stop.clone()));
-    while !health.waiting().is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until("the certificate is read", || health.waiting().is_empty()).await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
     tokio::spawn(serve::serve("admission", listener, certificate, Router::new(), limits, bed.stop.clone()));

@@ -2,15 +2,16 @@
 
 use std::sync::Arc;
 
-use super::caches::Caches;
+use super::{caches::Caches, contests::Contests};
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
-    controllers::{Reconciler, record, send, send_each, worst},
+    controllers::{Reconciler, Refused, record, send, send_each, worst},
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Next, Shared,
+        Cell, Next, Shared,
         cell::instances::{self, Observed},
+        contest::Sent,
         ownership,
     },
     timing::Timing,
@@ -19,6 +20,7 @@ use crate::{
 /// Makes a deployment's Instances, one step at a time, and reports on them.
 pub(super) struct DeploymentController {
     pub(super) caches: Arc<Caches>,
+    pub(super) contests: Contests,
     pub(super) timing: Timing,
     pub(super) metrics: Metrics,
 }
@@ -29,6 +31,7 @@ impl Reconciler for DeploymentController {
 
     /// 1. Observe: the deployment, its Instances and their networks, from the caches; only once all of them are filled.
     /// 2. Plan: the labels, the status, the networks and at most one step of the roll-out.
+    ///    What somebody else takes back again and again waits.
     /// 3. Write each, whatever becomes of the others; an Instance that the cell refuses is reported on the deployment, since
     ///    nobody else would tell the tenant.
     async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
@@ -37,15 +40,21 @@ impl Reconciler for DeploymentController {
             return Ok(Next::Await);
         }
         let Some(deployment) = caches.deployments.get(key) else {
+            self.contests.forget(key);
             return Ok(Next::Await);
         };
         if ownership::is_federated_original(&deployment) {
             return Ok(Next::Await);
         }
         let observed = self.observe(deployment);
-        let plan = instances::plan(&observed, now.time);
+        let mut plan = instances::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        let refused = send_each(&caches.plane, &plan.steps, &self.metrics).await?;
+        let round = self.contests.begin(key, &mut plan, &*observed.deployment, now.time);
+        let sent = send_each(&caches.plane, &plan.steps, &self.metrics).await?;
+        let came: Vec<Sent> = sent.iter().map(|sent| sent.as_ref().map_or(Sent::Refused, Clone::clone)).collect();
+        round.made(&came);
+        let refused = plan.steps.iter().zip(sent).filter_map(|(write, sent)| Some((write, sent.err()?)));
+        let refused: Refused<'_, Cell> = refused.collect();
         let is_final = |error: &Error| matches!(error.class(), Class::Invalid | Class::Forbidden);
         let instance = refused.iter().find(|(write, error)| write.makes::<Instance>() && is_final(error));
         if let Some((write, error)) = instance {

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::caches::Caches;
+use super::{caches::Caches, contests::Contests};
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
-    controllers::{Reconciler, record, send},
+    controllers::{Reconciler, came_of, record, send},
     io::{Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
@@ -18,6 +18,7 @@ use crate::{
 /// Opens an Instance's gates, and reports whether it is ready.
 pub(super) struct InstanceController {
     pub(super) caches: Arc<Caches>,
+    pub(super) contests: Contests,
     pub(super) timing: Timing,
     pub(super) metrics: Metrics,
 }
@@ -29,6 +30,7 @@ impl Reconciler for InstanceController {
     /// 1. Observe: the Instance, its deployment, its networks and the data that it refers to, from the caches; only once
     ///    all of them are filled.
     /// 2. Plan: a gate that opens, or the status.
+    ///    What somebody else takes back again and again waits.
     /// 3. Write, then count what the plan signals.
     async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let caches = &self.caches;
@@ -36,6 +38,7 @@ impl Reconciler for InstanceController {
             return Ok(Next::Await);
         }
         let Some(instance) = caches.instances.get(key) else {
+            self.contests.forget(key);
             return Ok(Next::Await);
         };
         let owner = caches.owner(&instance);
@@ -44,11 +47,14 @@ impl Reconciler for InstanceController {
             return Ok(Next::Await);
         }
         let observed = self.observe(instance, owner);
-        let plan = instance::plan(&observed, now.time);
+        let mut plan = instance::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
+        let round = self.contests.begin(key, &mut plan, &*observed.instance, now.time);
+        let mut sent = Vec::new();
         for write in &plan.steps {
-            send(&caches.plane, write, &self.metrics).await?;
+            sent.push(came_of(send(&caches.plane, write, &self.metrics).await?));
         }
+        round.made(&sent);
         for signal in &plan.signals {
             match signal {
                 Signal::WaitedForData(waited) => self.metrics.waited_for_data(&key.namespace, *waited),

@@ -2,6 +2,7 @@
 
 mod caches;
 mod companions;
+mod contests;
 mod deployment;
 mod identity;
 mod index;
@@ -21,8 +22,11 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
-use self::{caches::Caches, quota_backends::QuotaBackends, scope::Scope, triggers::Triggers, write_back::Copies};
-use super::namespace_facts;
+use self::{
+    caches::Caches, contests::Contests, quota_backends::QuotaBackends, scope::Scope, triggers::Triggers,
+    write_back::Copies,
+};
+use super::{Reconciler, namespace_facts};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
@@ -142,20 +146,21 @@ impl CellControllers {
     /// Works until `stop`; what is under way then is finished first.
     pub async fn run(&self, stop: &CancellationToken) {
         let Self { caches, backends, copies, triggers, timing, metrics } = self;
-        let (timing, of) = (*timing, || (caches.clone(), metrics.clone()));
-        let (caches, metrics) = of();
-        let deployments = Arc::new(deployment::DeploymentController { caches, timing, metrics });
-        let (caches, metrics) = of();
-        let instances = Arc::new(instance::InstanceController { caches, timing, metrics });
+        let timing = *timing;
+        let of = |name| (caches.clone(), Contests::new(name, timing.takeover_pause, metrics), metrics.clone());
+        let (caches, contests, metrics) = of(deployment::DeploymentController::NAME);
+        let deployments = Arc::new(deployment::DeploymentController { caches, contests, timing, metrics });
+        let (caches, contests, metrics) = of(instance::InstanceController::NAME);
+        let instances = Arc::new(instance::InstanceController { caches, contests, timing, metrics });
         let quota = backends.clone().map(|backends| {
-            let (caches, metrics) = of();
-            Arc::new(quota::QuotaController { caches, backends, timing, metrics })
+            let (caches, contests, metrics) = of(quota::QuotaController::NAME);
+            Arc::new(quota::QuotaController { caches, contests, backends, timing, metrics })
         });
         let write_back = copies.clone().map(|copies| {
-            let (caches, metrics) = of();
-            Arc::new(write_back::WriteBackController { caches, copies, timing, metrics })
+            let (caches, contests, metrics) = of(write_back::WriteBackController::NAME);
+            Arc::new(write_back::WriteBackController { caches, contests, copies, timing, metrics })
         });
-        let (_, metrics) = of();
+        let metrics = &self.metrics;
         tokio::join!(
             super::run(deployments, triggers.deployments.clone(), WORKERS, metrics.clone(), stop.clone()),
             super::run(instances, triggers.instances.clone(), WORKERS, metrics.clone(), stop.clone()),

@@ -6,11 +6,12 @@ use kube::ResourceExt;
 
 use super::{
     caches::Caches,
+    contests::Contests,
     quota_backends::{Backend, QuotaBackends, QuotaKey},
 };
 use crate::{
     api::{compute::Instance, names, neighbours::ResourceClaim},
-    controllers::{End, Reconciler, Stopped, carry_out, record, send},
+    controllers::{End, Reconciler, Stopped, came_of, carry_out, carry_out_each, record, send},
     io::{
         Class, Error,
         clock::Now,
@@ -24,6 +25,7 @@ use crate::{
             quota::{self, Cause, Claim, Observed, Signal, Trouble},
             reclaim,
         },
+        contest::Sent,
         ownership::Holder,
     },
     timing::Timing,
@@ -32,6 +34,7 @@ use crate::{
 /// Claims quota for each Instance in its project, and releases it.
 pub(super) struct QuotaController {
     pub(super) caches: Arc<Caches>,
+    pub(super) contests: Contests,
     pub(super) backends: Arc<QuotaBackends>,
     pub(super) timing: Timing,
     pub(super) metrics: Metrics,
@@ -55,12 +58,13 @@ impl Reconciler for QuotaController {
         }
         // One lane has the Instance: two would make its claim side by side.
         let right = self.backends.key(&key.instance);
-        if right != *key {
+        if right != *key && !self.is_claims_alone(key) {
             self.backends.queue.add(right);
             return Ok(Next::Await);
         }
         let address = Address::from_labels(&caches.labels_of(&key.instance.namespace));
         let Some(instance) = caches.instances.get(&key.instance) else {
+            self.contests.forget(&key.instance);
             return self.reclaim(cell, key, address.ok(), now).await;
         };
         // One that goes may have lost its owner already, and still has a claim to let go of.
@@ -114,11 +118,15 @@ impl QuotaController {
                 Ok(None) => (Claim::Absent, None),
                 Err(error) => (Claim::Unknown(trouble(&error)), Some(error)),
             };
-            let plan = self.plan(key, &observed, now);
-            let done = carry_out(&self.caches.plane, &backend.plane, &plan, &self.metrics).await;
+            let mut plan = self.plan(key, &observed, now);
+            let round = self.contests.begin(&key.instance, &mut plan, &*observed.instance, now.time);
+            let done = carry_out_each(&self.caches.plane, &backend.plane, &plan, &self.metrics).await;
             match (done, failed) {
                 // Reported; and the next attempt waits as failures do, longer and longer.
-                (Ok(Next::After(_)), Some(error)) => return Err(error),
+                (Ok(sent), Some(error)) if matches!(plan.next, Next::After(_)) => {
+                    round.made(&sent);
+                    return Err(error);
+                }
                 (Err(Stopped { at: End::Remote, error }), None) if !retried => {
                     retried = true;
                     seen = if error.class() == Class::Conflict {
@@ -129,7 +137,10 @@ impl QuotaController {
                         Err(error)
                     };
                 }
-                (done, _) => return Ok(done?),
+                (done, _) => {
+                    round.made(&done?);
+                    return Ok(plan.next);
+                }
             }
         }
     }
@@ -169,23 +180,38 @@ impl QuotaController {
     /// Says on the Instance why quota cannot even be asked. The namespace's labels enqueue it again, and so does the end
     /// of the wait.
     async fn report(&self, key: &QuotaKey, observed: Observed, now: Now) -> Result<Next, Error> {
-        let plan = self.plan(key, &observed, now);
-        for step in plan.steps {
-            if let Step::Local(write) = step {
-                send(&self.caches.plane, &write, &self.metrics).await?;
-            }
+        let mut plan = self.plan(key, &observed, now);
+        let round = self.contests.begin(&key.instance, &mut plan, &*observed.instance, now.time);
+        let mut sent = Vec::new();
+        for step in &plan.steps {
+            sent.push(match step {
+                Step::Local(write) => came_of(send(&self.caches.plane, write, &self.metrics).await?),
+                Step::Remote(_) => Sent::Refused,
+            });
         }
+        round.made(&sent);
         Ok(plan.next)
     }
 
-    /// A claim whose Instance is gone, left behind when its backend was away for too long.
+    /// Whether nothing is left here of what a key stands for, its namespace included: whose it was its claim alone says.
+    fn is_claims_alone(&self, key: &QuotaKey) -> bool {
+        let namespace = ObjectKey::new("", &key.instance.namespace);
+        key.project.is_some()
+            && !self.caches.namespaces.contains(&namespace)
+            && !self.caches.instances.contains(&key.instance)
+    }
+
+    /// A claim whose Instance is gone, left behind when its backend was away for too long, or when the Instance was removed
+    /// by hand, its namespace with it.
     async fn reclaim(&self, cell: Identity, key: &QuotaKey, address: Option<Address>, now: Now) -> Result<Next, Error> {
-        let Some(address) = address else { return Ok(Next::Await) };
-        let Some(backend) = self.backends.known(&address.project) else { return Ok(Next::Await) };
+        let project = address.as_ref().map(|address| &address.project).or(key.project.as_ref());
+        let Some(backend) = project.and_then(|project| self.backends.known(project)) else { return Ok(Next::Await) };
         let name = names::resource_claim_name(&key.instance.name);
-        let Some(claim) = backend.claims.get(&ObjectKey::new(&address.namespace, &name)) else {
-            return Ok(Next::Await);
+        let claim = match &address {
+            Some(address) => backend.claims.get(&ObjectKey::new(&address.namespace, &name)),
+            None => backend.claim_for(&cell, &key.instance),
         };
+        let Some(claim) = claim else { return Ok(Next::Await) };
         let instance = Object::named::<Instance>(&key.instance.namespace, &key.instance.name);
         let observed = reclaim::Observed { claim: claim.into(), cell, instance };
         let plan = reclaim::plan(&observed, now.time);
@@ -204,3 +230,7 @@ fn trouble(error: &Error) -> Trouble {
     };
     Trouble { cause, message: error.to_string() }
 }
+
+#[cfg(test)]
+#[path = "quota_tests.rs"]
+mod tests;

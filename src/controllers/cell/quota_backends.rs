@@ -83,6 +83,17 @@ pub(super) struct Backend {
     stop: CancellationToken,
 }
 
+impl Backend {
+    /// A claim that this cell has made for an Instance, in whatever namespace of the project.
+    pub(super) fn claim_for(&self, cell: &Identity, instance: &ObjectKey) -> Option<Arc<ResourceClaim>> {
+        let is_for = |claim: &ResourceClaim| {
+            let of = claim::instance_of(claim).filter(|_| cell.has_made(claim));
+            of.is_some_and(|(namespace, name)| *namespace == *instance.namespace && *name == *instance.name)
+        };
+        self.claims.values().into_iter().find(|claim| is_for(claim))
+    }
+}
+
 impl QuotaBackends {
     pub(super) fn new(
         caches: Arc<Caches>,
@@ -151,8 +162,8 @@ impl QuotaBackends {
         Ok(backend)
     }
 
-    /// Lets go of the project that a namespace mirrors (of any, where that is not known any more), when it has no Instance here any more, and no claim of this cell: one
-    /// that was left behind while the project was away is given up when the project is back.
+    /// Lets go of the project that a namespace mirrors (of any, where that is not known any more), when it has no Instance
+    /// here any more, and no claim of this cell: one that was left behind is given up first.
     pub(super) fn retire_unused(&self, namespace: &str) {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
         if let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) {
@@ -161,6 +172,7 @@ impl QuotaBackends {
         // Nobody can say any more whose it was: it may have gone before what was in it.
         let all: Vec<ProjectName> = self.backends().keys().cloned().collect();
         for project in &all {
+            self.enqueue_claims(project, |of| of == namespace);
             self.retire(project);
         }
     }
@@ -205,6 +217,7 @@ impl QuotaBackends {
             }
             self.enqueue_claims_for(&namespace.name);
         }
+        self.enqueue_claims(project, |of| !self.caches.namespaces.contains(&ObjectKey::new("", of)));
         self.retire(project);
     }
 
@@ -212,10 +225,17 @@ impl QuotaBackends {
     pub(super) fn enqueue_claims_for(&self, namespace: &str) {
         let facts = self.caches.namespaces.get(&ObjectKey::new("", namespace));
         let Some((project, _)) = facts.as_ref().and_then(|facts| facts.upstream()) else { return };
-        let Some(backend) = self.known(&project) else { return };
+        self.enqueue_claims(&project, |of| of == namespace);
+    }
+
+    /// Every claim in a project that may be this cell's is looked at whose Instance is, or was, in one of these namespaces.
+    fn enqueue_claims(&self, project: &ProjectName, namespaces: impl Fn(&str) -> bool) {
+        let Some(backend) = self.known(project) else { return };
+        let cell = self.identity();
         let claims = backend.claims.values();
-        for (_, name) in claims.iter().filter_map(|claim| claim::instance_of(claim)).filter(|(of, _)| of == namespace) {
-            self.queue.add(QuotaKey::new(&project, ObjectKey::new(namespace, &name)));
+        let claims = claims.iter().filter(|claim| cell.as_ref().is_none_or(|cell| cell.concerns(claim)));
+        for (namespace, name) in claims.filter_map(|claim| claim::instance_of(claim)).filter(|(of, _)| namespaces(of)) {
+            self.queue.add(QuotaKey::new(project, ObjectKey::new(&namespace, &name)));
         }
     }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 
-use super::{caches::Caches, scope::Scope};
+use super::{caches::Caches, contests::Contests, scope::Scope};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
         meta::label,
     },
-    controllers::{Reconciler, carry_out, record},
+    controllers::{Reconciler, carry_out_each, record},
     io::{
         Class, Error,
         clients::ControlPlane,
@@ -49,6 +49,7 @@ impl Copies {
 /// Copies each Instance to the hub, and takes its copy away when it is gone.
 pub(super) struct WriteBackController {
     pub(super) caches: Arc<Caches>,
+    pub(super) contests: Contests,
     pub(super) copies: Arc<Copies>,
     pub(super) timing: Timing,
     pub(super) metrics: Metrics,
@@ -72,17 +73,17 @@ impl Reconciler for WriteBackController {
             observed.hub = self.ask(&observed).await?;
             plan = decide(key, &observed, now);
         }
-        let done = carry_out(&self.caches.plane, hub, &plan, &self.metrics).await;
-        match done.map_err(Error::from) {
+        let creates = plan.signals.contains(&Signal::Creates);
+        match self.carry_out(key, &observed, plan, now).await {
             // Nobody on the hub would own the copy: a deployment on its way out, or a hub that was built anew.
             // Karmada reports the cell's deployment of a new owner, which enqueues the Instance again.
             Err(gone) if gone.class() == Class::Gone => Ok(Next::Await),
             // A copy is there that the watch of our own does not show.
-            Err(Error::StillThere(_)) if plan.signals.contains(&Signal::Creates) => {
+            Err(Error::StillThere(_)) if creates => {
                 let other = hub.read::<Instance>(&observed.object.namespace, &observed.object.name).await?;
                 observed.rival = other.map_or(Rival::Absent, |other| Rival::Present(other.into()));
                 let plan = decide(key, &observed, now);
-                Ok(carry_out(&self.caches.plane, hub, &plan, &self.metrics).await?)
+                self.carry_out(key, &observed, plan, now).await
             }
             done => done,
         }
@@ -96,6 +97,26 @@ fn decide(key: &ObjectKey, observed: &Observed, now: Now) -> Plan<Step<Cell, Hub
 }
 
 impl WriteBackController {
+    /// Carries a plan out, but for what somebody else takes back again and again.
+    async fn carry_out(
+        &self,
+        key: &ObjectKey,
+        observed: &Observed,
+        mut plan: Plan<Step<Cell, Hub>, Signal>,
+        now: Now,
+    ) -> Result<Next, Error> {
+        let instance = observed.instance.as_deref();
+        if instance.is_none() {
+            self.contests.forget(key);
+        }
+        let round = instance.map(|instance| self.contests.begin(key, &mut plan, instance, now.time));
+        let sent = carry_out_each(&self.caches.plane, &self.copies.hub, &plan, &self.metrics).await?;
+        if let Some(round) = round {
+            round.made(&sent);
+        }
+        Ok(plan.next)
+    }
+
     /// Whose an Instance is, by the hub's own word.
     async fn ask(&self, observed: &Observed) -> Result<OnHub, Error> {
         let (hub, namespace) = (&self.copies.hub, &observed.object.namespace);

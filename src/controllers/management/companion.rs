@@ -2,20 +2,11 @@
 //!
 //! Content is read when a copy is due, compared, and dropped; what is kept is which versions were seen to be equal.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::sync::Arc;
 
 use super::{
-    hub_cache::HubCache,
-    index::{namespace_index, source_index},
-    losses::Losses,
-    project_cache::ProjectCache,
-    queues::CompanionKey,
-    registry::ProjectRegistry,
-    triggers::Triggers,
-    watches::ManagementWatches,
+    hub_cache::HubCache, index::source_index, losses::Losses, project_cache::ProjectCache, queues::CompanionKey,
+    registry::ProjectRegistry, triggers::Triggers, watches::ManagementWatches,
 };
 use crate::{
     api::{names, referenced::DataRef},
@@ -31,9 +22,7 @@ use crate::{
     plan::{
         Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
-            companion::{self, Decided, FormerUser, Leftovers, Observed, Reading, Signal, SourceState, User},
-            facts::CompanionFacts,
-            phase, residue,
+            companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
             resolve::{Limits, Source, does_without, lets_go, wants_companions},
         },
         ownership,
@@ -63,16 +52,16 @@ enum Offer {
 }
 
 /// A deployment that refers to the source.
-type PackedUser = (ObjectKey, Arc<PackedDeployment>);
+pub(super) type PackedUser = (ObjectKey, Arc<PackedDeployment>);
 
 /// One key, with everything that it stands for.
-struct ResolvedKey<'a> {
-    of: &'a Companion,
-    project: &'a ProjectCache,
+pub(super) struct ResolvedKey<'a> {
+    pub(super) of: &'a Companion,
+    pub(super) project: &'a ProjectCache,
     key: &'a CompanionKey,
-    namespace: &'a str,
-    hub_namespace: String,
-    data_ref: &'a DataRef,
+    pub(super) namespace: &'a str,
+    pub(super) hub_namespace: String,
+    pub(super) data_ref: &'a DataRef,
     source: ObjectKey,
 }
 
@@ -181,62 +170,13 @@ impl ResolvedKey<'_> {
             hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating),
             users: users.iter().map(user).collect(),
             former_users: companion.as_ref().map(|companion| self.former_users(&users, companion)).unwrap_or_default(),
+            expecting: companion.as_ref().and_then(|companion| self.expecting(&users, companion)),
             leftovers: companion.as_ref().and_then(|companion| self.leftovers(companion)),
             fresh: copied.is_some() && copied == stands,
             waits: sources.offered_in(&self.source, now.instant).is_some(),
             companion: companion.map(Shared::from),
             reading,
         }
-    }
-
-    /// Those that stand in `referenced-by` and do not refer to its source any more.
-    fn former_users(&self, users: &[PackedUser], companion: &CompanionFacts) -> BTreeMap<String, FormerUser> {
-        let users: BTreeSet<&str> = users.iter().map(|(key, _)| &*key.name).collect();
-        let users_then = companion.users.iter().flatten().filter_map(|user| companion::named(user));
-        let former = users_then.filter(|(namespace, name)| *namespace != self.namespace || !users.contains(name));
-        let look = |(_, name): (&str, &str)| {
-            let deployment = self.project.deployment(&ObjectKey::new(self.namespace, name));
-            let key = ObjectKey::new(&self.hub_namespace, name);
-            let copy = self.of.hub.copy(&key);
-            let former = FormerUser {
-                deployment: deployment.map(Shared::from),
-                copy_exists: self.of.hub.copies.contains(&key), // also one that cannot be read
-                copy_expects: copy.is_some_and(|copy| companion::expects(&copy, self.data_ref)),
-            };
-            (name.to_owned(), former)
-        };
-        former.map(look).collect()
-    }
-
-    /// What former claims of policies have left. Who expects the companion is only looked at where there is something.
-    fn leftovers(&self, companion: &CompanionFacts) -> Option<Leftovers> {
-        let (hub, namespace) = (&self.of.hub, &*self.hub_namespace);
-        if !hub.knows_karmada() || hub.copies.has_unreadable(namespace) {
-            return None; // nobody knows who lives, and who needs it; a fresh cache enqueues every key
-        }
-        let name = names::binding_name(self.data_ref.kind.as_str(), &self.data_ref.name);
-        let binding = hub.bindings.get(&ObjectKey::new(namespace, &name))?;
-        let lives = |policy: &str| {
-            let key = ObjectKey::new(namespace, policy);
-            match hub.policies.get(&key) {
-                Some(policy) => phase::selects(&policy.spec, self.data_ref.kind),
-                None => hub.policies.contains(&key), // there, but not to be read
-            }
-        };
-        let residue = residue::of(companion, &binding, lives)?;
-        let copies = hub.copies.entries_by_index(&namespace_index(namespace));
-        let expecting = copies.iter().filter(|(_, copy)| companion::expects(&copy.open(), self.data_ref));
-        let expecting = expecting.map(|(key, _)| &*key.name);
-        let needed = expecting.filter_map(|copy| {
-            let parent = names::deployment_binding(copy);
-            let clusters = hub.binding_of(namespace, copy).map(|binding| binding.clusters.clone());
-            residue::is_needed(&binding, &parent, clusters.as_deref()).then_some(parent)
-        });
-        Some(Leftovers {
-            on_companion: residue.on_companion,
-            on_binding: residue.on_binding.then(|| ObjectVersion::new(&binding.uid, &binding.version)),
-            needed_by: needed.collect(),
-        })
     }
 
     /// Reads what is missing in a reading: the source's content, and the companion's, when there is one.
@@ -334,7 +274,7 @@ impl ResolvedKey<'_> {
                 self.notify_users(sources.note_full(&self.source, None));
             }
             if write.object.kind.is_confidential() {
-                copied = stored.filter(|_| brings || observed.fresh || equal);
+                copied = stored.map(|stored| stored.version).filter(|_| brings || observed.fresh || equal);
             }
         }
         self.book(copied);

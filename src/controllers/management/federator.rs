@@ -13,6 +13,7 @@ use super::{
     blocked::BlockedDeployments,
     hub_cache::HubCache,
     hub_outage::outage,
+    latency::Latency,
     losses::Losses,
     move_memory::Moves,
     policy_memory::RefusedPolicies,
@@ -33,10 +34,12 @@ use crate::{
     plan::{
         Next, Shared,
         management::{
+            companion,
             diagnosis::Karmada,
-            facts::{AttachedBinding, Phase, SharedCompanion},
-            federate::{self, Observed, Signal},
+            facts::{AttachedBinding, Need, Phase, SharedCompanion},
+            federate::{self, Decided, Observed, Signal},
             hub_trouble::{self, Cause},
+            latency::Look,
             orphan,
             resolve::{self, Limits, View},
         },
@@ -54,6 +57,7 @@ pub(super) struct Federator {
     pub(super) hub: Arc<HubCache>,
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) blocked: Arc<BlockedDeployments>,
+    pub(super) latency: Arc<Latency>,
     pub(super) losses: Arc<Losses>,
     pub(super) moves: Arc<Moves>,
     pub(super) refused_policies: Arc<RefusedPolicies>,
@@ -77,7 +81,7 @@ impl Reconciler for Federator {
     /// 4. Decides.
     /// 5. Takes a repair's share of the budget; decides once more when others were quicker.
     /// 6. Writes. What the hub does not take is told on the deployment.
-    /// 7. Remembers what blocks delivery.
+    /// 7. Remembers what blocks delivery, and measures what has arrived.
     async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
         let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else { return Ok(Next::Await) };
         let outage = outage(hub, &self.health, now);
@@ -86,6 +90,7 @@ impl Reconciler for Federator {
         }
         let Some(packed) = project.deployments.get(&key.object) else {
             self.note(key, &[], now);
+            self.latency.forget(key);
             return if hub.is_synced() { self.remove_orphan(&project, key, now).await } else { Ok(Next::Await) };
         };
         let mut observed = self.observe(&project, key, &packed, now);
@@ -109,6 +114,7 @@ impl Reconciler for Federator {
         match carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await {
             Ok(next) => {
                 self.note(key, &plan.signals, now);
+                self.measure(key, &observed, &plan, now);
                 Ok(next)
             }
             Err(Stopped { at, error }) => {
@@ -148,7 +154,10 @@ impl Federator {
             _ if error.is_unauthenticated() => Cause::Unavailable,
             (_, Class::Forbidden | Class::Invalid | Class::Gone) => Cause::Refused,
         };
-        Some((cause, error.to_string(), waited))
+        // What an API server says of the object itself helps whoever wrote it; what it says of us, and of its own webhooks and
+        // addresses, is for the platform's log.
+        let words = error.words_for_tenants();
+        Some((cause, words, waited))
     }
 
     /// Tells on a deployment what keeps the hub from taking what was decided, and remembers it.
@@ -202,6 +211,14 @@ impl Federator {
         if let Some(next) = noted.next {
             self.queue.add(next);
         }
+    }
+
+    /// Measures the legs that what was carried out has ended.
+    fn measure(&self, key: &ProjectKey, observed: &Observed, plan: &Decided, began: Now) {
+        if observed.deployment.metadata.deletion_timestamp.is_some() {
+            return self.latency.forget(key);
+        }
+        self.latency.looked(key, &Look::of(observed, plan), began.instant, &self.metrics);
     }
 
     /// The copy of a deployment that is gone, if there is one.
@@ -266,11 +283,18 @@ impl Federator {
         let promised = both.into_iter().flatten();
         let promised = promised.flat_map(|of| annotated(of, annotation::EXPECTED_REFERENCED_DATA));
         let data_refs: BTreeSet<DataRef> = sources.keys().cloned().chain(promised).collect();
+        // What its tenant may write does not count.
+        let [_, copy] = both;
+        let need = |data_ref: &DataRef| Need {
+            refers: references.iter().any(|of| of.data_ref == *data_ref),
+            promised: copy.is_some_and(|copy| companion::expects(copy, data_ref)),
+        };
         let companion = |data_ref: DataRef| {
             let facts = self.hub.companion(hub_namespace, &data_ref)?;
             let (sources, source) = (project.sources(data_ref.kind), ObjectKey::new(&place.namespace, &data_ref.name));
             let copied = sources.copy(&source);
-            let companion = SharedCompanion::of(&facts, &user, copied.as_ref().map(|copied| &*copied.uid));
+            let companion =
+                SharedCompanion::of(&facts, &user, need(&data_ref), copied.as_ref().map(|copied| &*copied.uid));
             Some((data_ref, SharedCompanion { full: sources.full(&source), ..companion }))
         };
         let companions = data_refs.into_iter().filter_map(companion).collect();

@@ -26,7 +26,7 @@ use crate::{
         self, NamespaceFacts,
         admission::sharing::InUse,
         management::{
-            cluster::ClusterFacts,
+            cluster::{self, ClusterFacts},
             dead_claim,
             facts::{self, BindingFacts, CompanionFacts, Phase},
             guard,
@@ -155,12 +155,18 @@ impl HubCache {
         facts.and_then(|facts| facts.cell.clone()).ok_or_else(|| Unbound::Unnamed(cluster.clone()))
     }
 
-    /// Uids of the cells that are members; absent while they are not known, or where one has none.
+    /// Uids of the cells that are members and not given up; absent while they are not known, or where one has none.
     pub(super) fn members(&self) -> Option<BTreeSet<String>> {
-        let names = self.clusters.keys();
         let known = self.knows_karmada() && !self.clusters.has_unreadable("");
-        let cells = names.iter().map(|name| self.clusters.get(name)?.cell.clone());
-        if known { cells.collect() } else { None }
+        cluster::members(self.clusters.values().iter().map(AsRef::as_ref)).filter(|_| known)
+    }
+
+    /// Instances that were written back by nobody who is a member; none while the members are not known.
+    pub(super) fn instances_of_no_member(&self) -> Vec<Arc<Instance>> {
+        let Some(members) = self.members() else { return Vec::new() };
+        let is_of_none =
+            |instance: &Arc<Instance>| ownership::cell_of(instance.as_ref()).is_none_or(|cell| !members.contains(cell));
+        self.instances.values().into_iter().filter(is_of_none).collect()
     }
 
     /// Whether everything is known that federation reads of the hub.

@@ -2,39 +2,34 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::{hub_cache::HubCache, triggers::Triggers};
 use crate::{
+    api::referenced::SourceKind,
     io::{
-        clock::Now,
+        clock::{Now, ticks},
         health::{Failing, Health},
     },
-    plan::management::federate::Outage,
+    plan::{Kind, management::federate::Outage},
 };
 
 /// How often to look whether the hub is away. It asks nobody.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What of the hub federation rests on. That another watch fails, of whoever's, is none of its business.
-const RESTS_ON: [&str; 7] = [
-    "namespaces",
-    "workloaddeployments",
-    "propagationpolicies",
-    "configmaps",
-    "secrets",
-    "resourcebindings",
-    "clusters",
-];
+/// What of the hub federation rests on, beside referenced data. That another watch fails, of whoever's, is none of its
+/// business.
+const RESTS_ON: [Kind; 5] =
+    [Kind::Namespace, Kind::WorkloadDeployment, Kind::PropagationPolicy, Kind::ResourceBinding, Kind::Cluster];
 
 /// What fails of the watches of the hub that federation rests on.
 pub(super) fn outage(hub: &HubCache, health: &Health, now: Now) -> Option<Outage> {
     if hub.is_synced() && hub.knows_karmada() {
         return None;
     }
-    let Failing { lasted, problem } = health.failing(&RESTS_ON, hub.plane.name(), now.instant)?;
-    Some(Outage { words: problem, lasted, blind: !hub.is_synced() || !hub.copies.is_live() })
+    let kinds: Vec<_> = RESTS_ON.into_iter().chain(SourceKind::ALL.map(Kind::from)).map(Kind::plural).collect();
+    let Failing { lasted, outline, .. } = health.failing(&kinds, hub.plane.name(), now.instant)?;
+    Some(Outage { words: outline, lasted, blind: !hub.is_synced() || !hub.copies.is_live() })
 }
 
 /// Has every deployment looked at when an outage begins. Its end is told by the watches, which have everything looked at
@@ -48,8 +43,7 @@ pub(super) struct OutageWatch {
 impl OutageWatch {
     /// Looks until `stop`.
     pub(super) async fn run(&self, stop: &CancellationToken) {
-        let mut ticks = tokio::time::interval(LOOK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = ticks(LOOK);
         let mut before = false;
         loop {
             tokio::select! {

@@ -7,7 +7,6 @@ use std::{
 };
 
 use k8s_openapi::api::core::v1::Namespace;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::{hub_cache::HubCache, registry::ProjectRegistry, triggers::Triggers};
@@ -16,7 +15,7 @@ use crate::{
     controllers::{IsThere, send, with},
     io::{
         clients::ControlPlane,
-        clock::Now,
+        clock::{Now, ticks},
         store::{Listed, ObjectKey, Taking},
     },
     metrics::Metrics,
@@ -237,7 +236,7 @@ impl LossWatch {
     /// Ends pauses that are over by themselves, and counts them, until `stop`. Every replica watches, and so each does this: a
     /// pause that nobody ended would be an old one by the time at which the replica leads.
     pub(super) async fn keep(self, stop: CancellationToken) {
-        let mut ticks = ticks();
+        let mut ticks = ticks(LOOK);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -256,7 +255,7 @@ impl LossWatch {
 
     /// Tells of pauses, and ends those that somebody has confirmed, until `stop`.
     pub(super) async fn run(&self, stop: &CancellationToken) {
-        let mut ticks = ticks();
+        let mut ticks = ticks(LOOK);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -351,12 +350,6 @@ pub(super) fn reporter(losses: &Arc<Losses>, scope: Scope) -> crate::controllers
     Arc::new(move |kind: &str, listed: &Listed, taking: Taking, is_there: IsThere| {
         with(&losses, |losses| losses.note(&scope, kind, listed, taking, is_there, Now::read()));
     })
-}
-
-fn ticks() -> tokio::time::Interval {
-    let mut ticks = tokio::time::interval(LOOK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
 }
 
 #[cfg(test)]

@@ -3,12 +3,14 @@
 mod blocked;
 mod clusters;
 mod companion;
+mod companion_users;
 mod discovery;
 mod federator;
 mod hub_cache;
 mod hub_outage;
 mod index;
 mod labels;
+mod latency;
 mod listeners;
 mod losses;
 mod move_memory;
@@ -41,6 +43,7 @@ use self::{
     hub_cache::HubCache,
     hub_outage::OutageWatch,
     labels::ClusterLabels,
+    latency::Latency,
     losses::{LossWatch, Losses},
     move_memory::Moves,
     moves::CityMoves,
@@ -134,6 +137,8 @@ struct Parts {
     queues: Arc<Queues>,
     /// What keeps deployments from being delivered, and what is repaired.
     blocked: Arc<BlockedDeployments>,
+    /// How long federation takes.
+    latency: Arc<Latency>,
     /// Where many known objects are missing.
     losses: Arc<Losses>,
     /// Hub Instances that cannot be shown in a project.
@@ -154,11 +159,13 @@ impl Parts {
         let (projects, queues, moves) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
         let blocked = Arc::new(BlockedDeployments::new(options.repair));
         let quarantine = Arc::new(QuarantineRegistry::new(options.timing.quarantine_grace, &metrics));
+        let latency = Arc::<Latency>::default();
         let triggers = Arc::new(Triggers {
             hub: Arc::clone(&hub),
             projects: Arc::clone(&projects),
             queues: Arc::clone(&queues),
             blocked: Arc::clone(&blocked),
+            latency: Arc::clone(&latency),
             quarantine: Arc::clone(&quarantine),
             moves: Arc::clone(&moves),
         });
@@ -170,6 +177,7 @@ impl Parts {
             projects,
             queues,
             blocked,
+            latency,
             losses,
             quarantine,
             moves,
@@ -180,7 +188,7 @@ impl Parts {
     }
 
     fn watches(&self, stop: &CancellationToken) -> ManagementWatches {
-        let Self { options, metrics, hub, projects, blocked, losses, triggers, health, .. } = self.clone();
+        let Self { options, metrics, hub, projects, blocked, latency, losses, triggers, health, .. } = self.clone();
         let Options { networks, beside_cell, timing, .. } = options;
         let stop = stop.clone();
         ManagementWatches {
@@ -188,6 +196,7 @@ impl Parts {
             projects,
             triggers,
             blocked,
+            latency,
             losses,
             networks,
             beside_cell,
@@ -204,14 +213,15 @@ impl Parts {
     }
 
     fn federator(&self) -> Federator {
-        let Self { options, metrics, hub, projects, queues, blocked, losses, moves, health, refused_policies, .. } =
-            self.clone();
+        let Self { options, metrics, hub, projects, queues, blocked, latency, .. } = self.clone();
+        let Self { losses, moves, health, refused_policies, .. } = self.clone();
         let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
         let namespaces_told = Mutex::default();
         Federator {
             hub,
             projects,
             blocked,
+            latency,
             losses,
             moves,
             refused_policies,
@@ -344,7 +354,8 @@ impl ManagementControllers {
     /// Works until `stop`; what is under way then is finished first.
     pub async fn run(&self, stop: &CancellationToken) {
         let Self { parts, watches } = self;
-        let Parts { queues, metrics, .. } = parts;
+        let Parts { queues, metrics, latency, .. } = parts;
+        latency.begin();
         let workload = Arc::new(parts.workload());
         let federator = Arc::new(parts.federator());
         let policy = Arc::new(parts.policy());

@@ -61,7 +61,11 @@ impl Reconciler for CityPolicy {
         for write in &plan.steps {
             if let Err(error) = send(&self.hub.plane, write, &self.metrics).await {
                 let refused = matches!(error.class(), Class::Forbidden | Class::Invalid);
-                self.refused.note(key, refused.then(|| error.to_string()));
+                self.refused.note(key, refused.then(|| error.words_for_tenants()));
+                // A conflict is over with the next look.
+                if error.class() != Class::Conflict {
+                    self.prober.could_not_ask(&key.namespace, &key.city);
+                }
                 return Err(error);
             }
         }
@@ -71,6 +75,7 @@ impl Reconciler for CityPolicy {
                 Signal::Waits => self.memory.wait_reported(key),
                 Signal::GaveUp => self.metrics.policy_claims_given_up(),
                 Signal::Warned => self.memory.warned(&key.namespace, now.instant),
+                Signal::RollbackWaits => self.memory.rollback_waits_reported(now.instant),
                 Signal::Refused => self.prober.refused(),
                 Signal::NobodyToAsk => self.prober.nobody_to_ask_reported(),
             }
@@ -90,7 +95,10 @@ impl CityPolicy {
             return None;
         }
         let PolicyKey { namespace, city } = key;
-        let facts = hub.namespaces.get(&ObjectKey::new("", namespace))?;
+        let Some(facts) = hub.namespaces.get(&ObjectKey::new("", namespace)) else {
+            self.memory.rollback_waits(key, None, now.instant);
+            return None;
+        };
         let mirrored = facts.upstream().and_then(|(project, own)| Some((self.projects.get(&project)?, own)));
         // Of a namespace that was made anew under its name, the deployments are copied elsewhere.
         let mirrors = |project: &ProjectCache, own: &str| project.may_be_mirrored_by(own, namespace);
@@ -117,7 +125,12 @@ impl CityPolicy {
         let questions = Questions::of(phase, self.propagation, hub.knows_karmada());
         let migration = questions.migration.then(|| hub.migration(namespace));
         let probe = questions.probe.map_or(Probe::Elsewhere, |phase| self.prober.ask(namespace, city, phase, now));
-        let impact = migration.as_ref().filter(|_| questions.rollback).and_then(migration::rollback_impact);
+        let impact = migration.as_ref().filter(|_| questions.rollback).map(migration::rollback_impact);
+        let (impact, rollback_wait) = match impact {
+            Some(Ok(impact)) => (Some(impact), self.memory.rollback_waits(key, None, now.instant)),
+            Some(Err(waits)) => (None, self.memory.rollback_waits(key, Some(waits), now.instant)),
+            None => (None, self.memory.rollback_waits(key, None, now.instant)),
+        };
         let mut observed = Observed {
             spellings,
             copies: copies.len(),
@@ -133,6 +146,7 @@ impl CityPolicy {
             propagation: self.propagation,
             probe,
             rollback_impact: impact.map(|impact| (impact, self.memory.warned_for(namespace, now.instant))),
+            rollback_wait,
             timing: self.timing,
             namespace: namespace.to_string(),
             policy: policy.map(Shared::from),

@@ -7,13 +7,30 @@ use std::{
 };
 
 use super::queues::PolicyKey;
-use crate::plan::management::unneeded::Unneeded;
+use crate::plan::management::{
+    policy::{self, OthersWaiting, RollbackWait},
+    unneeded::Unneeded,
+};
+
+/// How many other policies a report names that wait as one does.
+const MAX_OTHERS: usize = 3;
+
+/// A policy of which the rollback waits.
+struct Waiting {
+    since: Instant,
+    /// Whether it has been reported.
+    reported: bool,
+    /// For what, in words.
+    companions: String,
+}
 
 /// Since when something is so, and what has been reported of it.
 #[derive(Default)]
 pub(super) struct PolicyMemory {
     /// When it was reported what a hub namespace will lose on the rollback to claims.
     warned: Mutex<BTreeMap<String, Instant>>,
+    /// The policies of which the rollback to claims waits for companions.
+    rollback_waits: Mutex<BTreeMap<PolicyKey, Waiting>>,
     /// Since when nobody has needed a city's policy, and whether it has been reported why it stays.
     unneeded: Mutex<BTreeMap<PolicyKey, Unneeded>>,
 }
@@ -29,6 +46,32 @@ impl PolicyMemory {
     pub(super) fn warned_for(&self, namespace: &str, now: Instant) -> Option<Duration> {
         let all = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(namespace).map(|at| now.saturating_duration_since(*at))
+    }
+
+    /// What a policy's rollback waits for, if it does; `companions` as they are seen now.
+    pub(super) fn rollback_waits(
+        &self,
+        policy: &PolicyKey,
+        companions: Option<Vec<String>>,
+        now: Instant,
+    ) -> Option<RollbackWait> {
+        let mut all = self.rollback_waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = all.remove(policy);
+        let companions = companions?;
+        let words = |(other, wait): (&PolicyKey, &Waiting)| {
+            format!("{}/{} for {}", other.namespace, other.city.policy_name(), wait.companions)
+        };
+        let others = all.iter().take(MAX_OTHERS).map(words);
+        let others = OthersWaiting { count: all.len(), first: others.collect() };
+        let (since, reported) = before.map_or((now, false), |before| (before.since, before.reported));
+        all.insert(policy.clone(), Waiting { since, reported, companions: policy::named(&companions, 1) });
+        Some(RollbackWait { companions, lasted: now.saturating_duration_since(since), reported, others })
+    }
+
+    /// It is reported what every rollback waits for that has waited at `now`.
+    pub(super) fn rollback_waits_reported(&self, now: Instant) {
+        let mut all = self.rollback_waits.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values_mut().filter(|wait| wait.since <= now).for_each(|wait| wait.reported = true);
     }
 
     /// How long nobody has needed this policy, and whether it has been reported why it stays.
@@ -90,6 +133,45 @@ mod tests {
         assert_eq!(memory.unneeded_for(&other, true, at(5)), (Duration::ZERO, false), "nothing was remembered of it");
         assert_eq!(memory.unneeded_for(&one, false, at(6)), (Duration::ZERO, false));
         assert_eq!(memory.unneeded_for(&one, true, at(7)), (Duration::ZERO, false));
+    }
+
+    #[test]
+    fn a_rollback_waits_from_the_first_time_until_it_goes_on_and_says_so_once() {
+        let (memory, start) = (PolicyMemory::default(), some_moment());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (one, other) = (policy("ns-a", "dfw"), policy("ns-a", "ord"));
+        let waits = |second| {
+            let wait = memory.rollback_waits(&one, Some(vec!["Secret/db".into()]), at(second));
+            wait.map(|wait| (wait.lasted.as_secs(), wait.reported))
+        };
+        assert_eq!((waits(0), waits(7)), (Some((0, false)), Some((7, false))));
+        memory.rollback_waits_reported(at(7));
+        assert_eq!(waits(8), Some((8, true)));
+        assert_eq!(memory.rollback_waits(&other, None, at(8)), None);
+        assert_eq!(memory.rollback_waits(&one, None, at(9)), None);
+        assert_eq!(waits(10), Some((0, false)), "another one");
+    }
+
+    /// Found by reading: with 500 hub namespaces it was told 500 times.
+    #[test]
+    fn what_many_rollbacks_wait_for_is_told_once_with_the_first_of_them_and_anew_for_those_that_come_later() {
+        let (memory, start) = (PolicyMemory::default(), some_moment());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let waits = |n: u64, second| {
+            let companions = ["Secret/db", "Secret/tls"].map(|name| format!("{name}, which no policy claims"));
+            memory.rollback_waits(&policy(&format!("ns-{n:03}"), "dfw"), Some(companions.into()), at(second)).unwrap()
+        };
+        for n in 0..500 {
+            waits(n, n / 100);
+        }
+        let look = waits(7, 30);
+        assert!(!look.reported);
+        assert_eq!((look.others.count, look.others.first.len()), (499, MAX_OTHERS));
+        assert_eq!(look.others.first[0], "ns-000/city-dfw for Secret/db, which no policy claims; and 1 more");
+        memory.rollback_waits_reported(at(30));
+        waits(600, 31);
+        assert!((0..500).all(|n| waits(n, 40).reported), "it was told of all that waited then");
+        assert!(!waits(600, 61).reported, "it is told of those that came later");
     }
 
     #[test]

@@ -88,6 +88,13 @@ impl Prober {
         self.metrics.migration_refused(!memory.state.has_passed());
     }
 
+    /// The hub has not taken what the policy of this city is to be.
+    pub(super) fn could_not_ask(&self, namespace: &str, city: &CityCode) {
+        let asker = Asker { namespace: namespace.to_owned(), city: city.clone() };
+        let mut memory = self.lock();
+        memory.state = std::mem::take(&mut memory.state).could_not_ask(&asker);
+    }
+
     /// It has been reported that nobody can be asked.
     pub(super) fn nobody_to_ask_reported(&self) {
         let mut memory = self.lock();

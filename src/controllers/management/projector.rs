@@ -1,12 +1,17 @@
 //! Instances on the hub -> projections in the projects they belong to.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::ResourceExt;
 
 use super::{
-    hub_cache::HubCache, index::origin_place_index, project_cache::ProjectCache, quarantine::QuarantineRegistry,
-    queues::InstanceKey, registry::ProjectRegistry, triggers::Triggers,
+    hub_cache::HubCache,
+    index::{origin_deployment_index, origin_place_index},
+    project_cache::ProjectCache,
+    quarantine::QuarantineRegistry,
+    queues::InstanceKey,
+    registry::ProjectRegistry,
+    triggers::Triggers,
 };
 use crate::{
     api::{compute::Instance, names, neighbours::ResourceClaim},
@@ -16,12 +21,16 @@ use crate::{
     plan::{
         Hub, Next, Plan, Project, Shared, Step,
         management::{
-            dead_claim,
+            dead_claim, leftover,
             projection::{self, Misplaced, Observed, Origin, Quarantine},
             quarantine::Report,
         },
+        ownership,
     },
 };
+
+/// How long until it is looked again whether the successor of a cell that is gone has taken over what it needs.
+const LEFTOVER_PAUSE: Duration = Duration::from_mins(1);
 
 /// Shows the Instances of the hub in their projects, and reports those that cannot be shown.
 pub(super) struct Projector {
@@ -41,6 +50,7 @@ impl Reconciler for Projector {
     /// 3. Decides.
     /// 4. Remembers who cannot be shown, and reports each once, after its grace.
     /// 5. Writes; a source whose projection is refused for what it says cannot be shown either.
+    /// 6. Looks after what a cell that is gone has left: copies that nobody has, and claims that somebody waits for.
     async fn reconcile(&self, key: &InstanceKey, now: Now) -> Result<Next, Error> {
         if !self.hub.instances.is_synced() {
             return Ok(Next::Await);
@@ -63,6 +73,7 @@ impl Reconciler for Projector {
         if let Some(refused) = self.write(&project, &observed, &plan).await? {
             next = next.or_sooner(self.quarantine(&refused.instance, refused.why, now).await?);
         }
+        next = next.or_sooner(self.give_away(key, &project, &observed, now).await?);
         self.free_claim(key, &project, observed, now).await?;
         Ok(next)
     }
@@ -77,30 +88,49 @@ impl Projector {
         observed: Observed,
         now: Now,
     ) -> Result<(), Error> {
-        let members = self.hub.members();
+        let members = observed.members;
         let worth = |source: &Instance| dead_claim::former(source, observed.bound.as_ref(), members.as_ref()).is_some();
         let Some(source) = observed.source.filter(|source| worth(source)) else { return Ok(()) };
-        let name = names::resource_claim_name(&observed.name);
-        // That it cannot be read keeps nothing else of the Instance from being shown.
-        let claim = match project.plane.read::<ResourceClaim>(&observed.namespace, &name).await {
-            Ok(claim) => claim,
-            Err(error) if matches!(error.class(), Class::Forbidden | Class::Gone) => {
-                tracing::warn!(%error, "the claim that an Instance waits for cannot be read");
-                return Ok(());
-            }
-            Err(error) => return Err(error),
-        };
-        let observed = dead_claim::Observed {
-            source,
-            deployment: observed.deployment,
-            bound: observed.bound,
-            members,
-            claim: claim.map(Shared::from),
-        };
+        let found = read_claim(project, &observed.namespace, &observed.name).await;
+        let Some(claim) = readable(found)? else { return Ok(()) };
+        let observed =
+            dead_claim::Observed { source, deployment: observed.deployment, bound: observed.bound, members, claim };
         let plan = dead_claim::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         carry_out(&project.plane, &self.hub.plane, &plan, &self.metrics).await?;
         Ok(())
+    }
+
+    /// Gives what a cell that is gone has left to its successor, once its claim is freed.
+    async fn give_away(
+        &self,
+        key: &InstanceKey,
+        project: &ProjectCache,
+        observed: &Observed,
+        now: Now,
+    ) -> Result<Next, Error> {
+        let Observed { namespace, name, source, deployment, bound, members, .. } = observed;
+        let is_of_member = |source: &Instance| {
+            ownership::cell_of(source).zip(members.as_ref()).is_none_or(|(cell, members)| members.contains(cell))
+        };
+        let Some(source) = source.clone().filter(|source| !is_of_member(source)) else { return Ok(Next::Await) };
+        let siblings = deployment.as_deref().map(|deployment| {
+            let index = origin_deployment_index(&project.name, namespace, &deployment.name_any());
+            self.hub.instances.by_index(&index).into_iter().map(Shared::from).collect()
+        });
+        let (deployment, bound, members) = (deployment.clone(), bound.clone(), members.clone());
+        let left = dead_claim::Observed { source, deployment, bound, members, claim: None };
+        let mut observed = leftover::Observed { left, siblings: siblings.unwrap_or_default() };
+        if observed.former().is_none() {
+            // What is missing is said by other objects, none of whose events is about this one.
+            return Ok(observed.surplus_of().map_or(Next::Await, |_| Next::After(LEFTOVER_PAUSE)));
+        }
+        let Some(claim) = readable(read_claim(project, namespace, name).await)? else { return Ok(Next::Await) };
+        observed.left.claim = claim;
+        let plan = leftover::plan(&observed, now.time);
+        record(Self::NAME, key, &observed, now, &plan);
+        carry_out(&project.plane, &self.hub.plane, &plan, &self.metrics).await?;
+        Ok(Next::Await)
     }
 
     /// A hub Instance that names no project of ours.
@@ -153,6 +183,7 @@ impl Projector {
             projection: project.instances.get(key).map(Shared::from),
             unbound: bound.as_ref().err().cloned(),
             bound: bound.ok().flatten(),
+            members: hub.members(),
         })
     }
 
@@ -198,5 +229,28 @@ impl Projector {
                 Ok(Next::Await)
             }
         }
+    }
+}
+
+/// A live read of the claim of an Instance.
+async fn read_claim(
+    project: &ProjectCache,
+    namespace: &str,
+    instance: &str,
+) -> Result<Option<Shared<ResourceClaim>>, Error> {
+    let claim = project.plane.read::<ResourceClaim>(namespace, &names::resource_claim_name(instance)).await?;
+    Ok(claim.map(Shared::from))
+}
+
+/// What was read; nothing where it may not be read, or where there is nothing to read it from: that keeps nothing else of an
+/// Instance from being shown.
+fn readable<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) if matches!(error.class(), Class::Forbidden | Class::Gone) => {
+            tracing::warn!(%error, "the claim of an Instance cannot be read");
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Keys are parsed where they are made, so that no controller takes names apart, and none can be handed another's key.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use tokio::sync::Notify;
 
@@ -125,6 +125,9 @@ impl fmt::Display for PolicyKey {
 
 impl Key for PolicyKey {
     type Lane = Arc<str>;
+
+    /// Each deployment of the city brings several events, and each look goes over all of them.
+    const REST: Duration = Duration::from_millis(200);
 
     fn lane(&self) -> Arc<str> {
         self.namespace.clone()

@@ -7,7 +7,11 @@ use kube::ResourceExt;
 use super::{
     blocked::BlockedDeployments,
     hub_cache::HubCache,
-    index::{Index, migrating_index, namespace_index, origin_deployment_index, origin_namespace_index, project_index},
+    index::{
+        Index, migrating_index, namespace_index, origin_deployment_index, origin_namespace_index, project_index,
+        source_index,
+    },
+    latency::Latency,
     move_memory::Moves,
     project_cache::ProjectCache,
     quarantine::QuarantineRegistry,
@@ -22,7 +26,7 @@ use crate::{
     },
     io::{clock::Now, store::ObjectKey},
     plan::management::{
-        projection,
+        companion, latency, projection,
         triggers::{self, HubChange, HubWork, ProjectChange, ProjectWork},
     },
 };
@@ -33,6 +37,7 @@ pub(super) struct Triggers {
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) queues: Arc<Queues>,
     pub(super) blocked: Arc<BlockedDeployments>,
+    pub(super) latency: Arc<Latency>,
     pub(super) quarantine: Arc<QuarantineRegistry>,
     pub(super) moves: Arc<Moves>,
 }
@@ -92,6 +97,12 @@ impl Triggers {
 
     /// What a change on the hub concerns.
     pub(super) fn after_hub(&self, change: &HubChange<'_>) {
+        if let HubChange::Copy(delta) = change
+            && latency::is_report(delta)
+            && let Some(original) = self.original_of(&ObjectKey::new(delta.namespace, delta.name))
+        {
+            self.latency.reported(&original, Now::read().instant);
+        }
         for work in triggers::after_hub(change) {
             self.enqueue(work);
         }
@@ -99,6 +110,13 @@ impl Triggers {
 
     /// What a change in a project concerns.
     pub(super) fn after_project(&self, project: &ProjectCache, change: &ProjectChange<'_>) {
+        if let ProjectChange::Deployment(delta) = change
+            && latency::is_change(delta)
+        {
+            let uid = delta.new.and_then(|new| new.uid()).unwrap_or_default();
+            let key = ProjectKey::new(&project.name, delta.namespace, delta.name);
+            self.latency.changed(&key, &uid, Now::read().instant);
+        }
         for work in triggers::after_project(change) {
             self.enqueue_in(project, work);
         }
@@ -118,13 +136,7 @@ impl Triggers {
                     self.enqueue_original(&key);
                 }
             }
-            HubWork::Users(namespace, data_ref) => {
-                let facts = self.hub.companion(&namespace, &data_ref);
-                let users: BTreeSet<String> = facts.and_then(|facts| facts.users.clone()).unwrap_or_default();
-                for (_, name) in users.iter().filter_map(|user| user.split_once('/')) {
-                    self.enqueue_original(&ObjectKey::new(&namespace, name));
-                }
-            }
+            HubWork::Users(namespace, data_ref) => self.enqueue_users(&namespace, &data_ref),
             HubWork::Policy(namespace, city) => self.enqueue_policy(&namespace, &city),
             HubWork::Policies(namespace) => {
                 let keys = namespace.map_or_else(
@@ -178,6 +190,10 @@ impl Triggers {
                 self.queues.projector.add(key);
             }
             HubWork::Asked(of) => {
+                if of.is_none() {
+                    // Nobody asks for some of these, and nobody writes them any more.
+                    self.hub.instances_of_no_member().iter().for_each(|instance| self.enqueue_projection(instance));
+                }
                 self.enqueue_hub_instances(&of.map_or(Index::Asked, |(of, name)| Index::AskedOf(of, name)));
             }
             HubWork::Release(namespace, name) => self.quarantine.remove(&ObjectKey::new(&namespace, &name)),
@@ -292,9 +308,37 @@ impl Triggers {
 
     /// The federator's work on the original of a copy.
     fn enqueue_original(&self, copy: &ObjectKey) {
-        let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", &copy.namespace)) else { return };
-        if let Some((project, namespace)) = facts.upstream() {
-            self.queues.federator.add(ProjectKey::new(&project, namespace, &copy.name));
+        if let Some(original) = self.original_of(copy) {
+            self.queues.federator.add(original);
+        }
+    }
+
+    /// The original of a copy, as far as its namespace says.
+    fn original_of(&self, copy: &ObjectKey) -> Option<ProjectKey> {
+        let facts = self.hub.namespaces.get(&ObjectKey::new("", &copy.namespace))?;
+        let (project, namespace) = facts.upstream()?;
+        Some(ProjectKey::new(&project, namespace, &copy.name))
+    }
+
+    /// The federator's work on whoever uses a companion: whom it names, or else who refers to its source, or has a copy that
+    /// was promised it.
+    fn enqueue_users(&self, namespace: &str, data_ref: &DataRef) {
+        let facts = self.hub.companion(namespace, data_ref);
+        if let Some(facts) = facts.filter(|facts| !facts.has_many_users()) {
+            for (_, name) in facts.users.iter().flatten().filter_map(|user| companion::named(user)) {
+                self.enqueue_original(&ObjectKey::new(namespace, name));
+            }
+            return;
+        }
+        let copies = self.hub.copies.entries_by_index(&namespace_index(namespace));
+        for (copy, _) in copies.iter().filter(|(_, copy)| copy.expects(data_ref)) {
+            self.enqueue_original(copy);
+        }
+        let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", namespace)) else { return };
+        let Some((project, own)) = facts.upstream() else { return };
+        let Some(project) = self.projects.get(&project) else { return };
+        for key in project.deployments.keys_by_index(&source_index(own, data_ref)) {
+            self.enqueue_federator(&project, key);
         }
     }
 

@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use serde::de::DeserializeOwned;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::{hub_cache::HubCache, registry::ProjectRegistry};
@@ -14,7 +13,12 @@ use crate::{
         names::ProjectName,
     },
     controllers::send,
-    io::{Class, Error, clients::ControlPlane, clock::Now, store::ObjectKey},
+    io::{
+        Class, Error,
+        clients::ControlPlane,
+        clock::{Now, ticks},
+        store::ObjectKey,
+    },
     metrics::Metrics,
     plan::{Kind, Known, Object, ObjectVersion, Plane, management::unreadable},
 };
@@ -38,8 +42,7 @@ pub(super) struct UnreadableWatch {
 impl UnreadableWatch {
     /// Looks until `stop`.
     pub(super) async fn run(&self, stop: &CancellationToken) {
-        let mut ticks = tokio::time::interval(LOOK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut ticks = ticks(LOOK);
         let mut told = Told::new();
         loop {
             tokio::select! {

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     blocked::BlockedDeployments,
     hub_cache::HubCache,
+    latency::Latency,
     losses::{self, Losses, Scope},
     project_cache::ProjectCache,
     registry::ProjectRegistry,
@@ -50,6 +51,7 @@ pub(super) struct ManagementWatches {
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) triggers: Arc<Triggers>,
     pub(super) blocked: Arc<BlockedDeployments>,
+    pub(super) latency: Arc<Latency>,
     pub(super) losses: Arc<Losses>,
     /// Whether the Networks of projects are watched.
     pub(super) networks: bool,
@@ -80,14 +82,14 @@ impl ManagementWatches {
         watches.written::<PropagationPolicy, _>("", |p| p, &hub.policies);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &hub.namespaces);
-        let feed = Feed { keep: namespace_facts, store: hub.namespaces.clone() };
+        let feed = Feed { keep: namespace_facts, about: |_| true, store: hub.namespaces.clone() };
         hub.plane.feed(Kind::Namespace, Arc::new(feed));
         let companions = format!("{}=true", label::REFERENCED_DATA);
         let facts = |of: Metadata| CompanionFacts::of(&of.metadata);
         for kind in SourceKind::ALL {
             let store = hub.companions(kind);
             watches.metadata(kind.into(), &companions, PAGE_SIZE, facts, store.clone());
-            hub.plane.feed(kind.into(), Arc::new(Feed { keep: facts, store: store.clone() }));
+            hub.plane.feed(kind.into(), Arc::new(Feed { keep: facts, about: |_| true, store: store.clone() }));
         }
         watches.objects::<ResourceBinding, _>("", packed::binding, &hub.bindings);
         watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
@@ -111,9 +113,11 @@ impl ManagementWatches {
         let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
         let watches = self.watches(&project.plane, &project.stop, Scope::Project(name.clone()), on_fresh);
         watches.written::<Workload, _>("", |w| w, &project.workloads);
-        // What Karmada brought for the cell of the same cluster is not the project's to federate once more.
-        let originals = if self.beside_cell { format!("!{}", label::UPSTREAM_NAMESPACE) } else { String::new() };
-        watches.written::<WorkloadDeployment, _>(&originals, PackedDeployment::of, &project.deployments);
+        // What Karmada brought for the cell of the same cluster is not the project's to federate once more; and whatever the
+        // cell does not run is.
+        let is_original: fn(&PackedDeployment) -> bool =
+            if self.beside_cell { PackedDeployment::is_original } else { |_| true };
+        watches.written_about::<WorkloadDeployment, _>(is_original, PackedDeployment::of, &project.deployments);
         watches.objects::<LocationBinding, _>("", |binding| binding.spec.city(), &project.locations);
         watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
         let projections = label::UPSTREAM_CLUSTER;
@@ -143,6 +147,7 @@ impl ManagementWatches {
         let Some(project) = self.projects.remove(name) else { return };
         project.stop.cancel();
         self.losses.forget(name);
+        self.latency.forget_project(name);
         for (reason, count) in self.blocked.forget_project(name, Now::read().instant) {
             self.metrics.blocked(&reason, count);
         }
@@ -162,7 +167,7 @@ impl ManagementWatches {
             plane,
             health: &self.health,
             metrics: &self.metrics,
-            timing: self.timing,
+            timing: if scope == Scope::Hub { self.timing.of_hub_watches() } else { self.timing },
             stop,
             tenant: matches!(&scope, Scope::Project(name) if self.projects.get(name).is_some_and(|of| of.tenant)),
             on_fresh: Arc::new(on_fresh),

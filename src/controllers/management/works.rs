@@ -146,9 +146,10 @@ impl LeftOnClusters {
         }
         for (place, left) in left {
             let (namespace, cluster) = place;
-            let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", namespace)) else { continue };
             if memory.told.insert(place.clone()) {
                 tracing::warn!(namespace, cluster, works = left.count, "Works are left of what is deleted on the hub");
+                // Of a namespace that has gone itself the log and the gauge alone can tell.
+                let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", namespace)) else { continue };
                 let event = works::tell(namespace, &facts.uid, cluster, left, now.time);
                 let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
             }

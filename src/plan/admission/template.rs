@@ -8,10 +8,9 @@ use super::{
 use crate::{
     api::{
         compute::{InstanceSpec, InstanceTemplateSpec},
-        meta::{annotation, label},
+        meta::annotation,
     },
     plan::{
-        cell::write_back,
         ownership,
         references::{MAX_REFERENCES, references, uses},
     },
@@ -50,7 +49,7 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
         let path = &labels.key(key);
         if let Some(why) = qualified_name(key) {
             errors.push(FieldError::invalid(path, key, why));
-        } else if is_written_by_us(key) {
+        } else if ownership::is_reserved_on_instances(key) {
             let why = "the operator writes this label; leave it out";
             errors.push(FieldError::forbidden_content(path, &(key, value), why));
         }
@@ -80,12 +79,6 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
         let text = given.annotations.unwrap_or_default().remove(annotation::SSH_KEYS);
         ssh_keys(&path_of_keys.key(annotation::SSH_KEYS), text.as_deref(), errors);
     }
-}
-
-/// Whether the operator, or Karmada, writes this label on Instances.
-fn is_written_by_us(key: &str) -> bool {
-    let ours = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::CELL_UID];
-    write_back::DEMANDED.contains(&key) || ours.contains(&key) || !ownership::may_travel(key)
 }
 
 /// The Go operator names the field without `metadata`, and so do we. Blank lines count for nothing.

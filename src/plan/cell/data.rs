@@ -54,7 +54,8 @@ pub fn judge(
     if !unresolved.is_empty() {
         return Some(match hint.as_ref().and_then(|hint| Some((source_reason(&hint.reason)?, &hint.message))) {
             Some((reason, message)) => Verdict::no(reason, message.clone()),
-            None => Verdict::no(Reason::Resolving, format!("waiting for {} to be looked up", list(&unresolved))),
+            // Contract, row 12.13: nobody knows yet.
+            None => Verdict::unknown(Reason::Resolving, format!("waiting for {} to be looked up", list(&unresolved))),
         });
     }
     let needed: Vec<&DataRef> =

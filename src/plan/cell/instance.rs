@@ -201,6 +201,10 @@ fn shut(judged: &Judged<'_>, conditions: &[Condition], name: &str) -> Option<Ver
             None => Some(Verdict::no(Reason::NetworkProvisioning, "nothing is known of its networks")),
         },
         gate::QUOTA => match find(conditions, condition::QUOTA_GRANTED) {
+            // Another manager's word, or our own from before there was a way to quota: nobody has claimed anything yet.
+            Some(c) if c.reason == Reason::QuotaDisabled && judged.features.quota => {
+                Some(Verdict::no(Reason::PendingQuota, "waiting for quota evaluation"))
+            }
             Some(c) if c.status == ConditionStatus::True => (c.observed_generation
                 != judged.instance.metadata.generation)
                 .then(|| Verdict::no(Reason::PendingQuota, "quota was granted to an older generation")),

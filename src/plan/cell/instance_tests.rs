@@ -376,3 +376,17 @@ fn what_the_go_operator_says_nothing_of_is_waited_for_and_no_longer() {
         assert_eq!(opens(&waits, 61), (false, Next::Await), "{:?}", waits.deployment);
     }
 }
+
+/// Found by reading: a second manager without a way to quota opened the gate of the first one, which has claimed nothing.
+#[test]
+fn where_there_is_quota_that_there_is_none_opens_no_gate() {
+    let object = |reason| instance(1, &["Quota"], &json!([condition("QuotaGranted", "True", reason, 1)]));
+    let quota = Features { quota: true, ..OFF };
+    for (reason, features, opens) in
+        [("QuotaDisabled", quota, false), ("QuotaAvailable", quota, true), ("QuotaDisabled", OFF, true)]
+    {
+        let object = object(reason);
+        let steps = decide(&Judged { features, ..seen(&object) }, NOW).steps;
+        assert_eq!(matches!(&steps[0].op, Op::Merge { .. }), opens, "{reason} {features:?}");
+    }
+}

@@ -208,8 +208,15 @@ fn is_made_from(instance: &Instance, template: &InstanceTemplateSpec) -> bool {
         wanted.unwrap_or_default().iter().all(|(key, value)| live.get(key) == Some(value))
     };
     diff::in_standing_form(&live, &bare(&template.spec)) == live
-        && has(instance.labels(), metadata.labels)
+        && has(instance.labels(), Some(own_labels(template)))
         && has(instance.annotations(), metadata.annotations)
+}
+
+/// The labels of a template that are its author's to write. Any other would have an Instance taken for somebody else's, as
+/// for the copy of one; admission refuses them, where there is any.
+fn own_labels(template: &InstanceTemplateSpec) -> BTreeMap<String, String> {
+    let labels = template.metadata.clone().unwrap_or_default().labels.unwrap_or_default();
+    labels.into_iter().filter(|(key, _)| !ownership::is_reserved_on_instances(key)).collect()
 }
 
 fn stamp(instance: &Instance, hash: &str) -> Write<Cell> {
@@ -240,7 +247,7 @@ fn create(
     let template = &deployment.spec.template;
     let metadata = template.metadata.clone().unwrap_or_default();
     let name = names::instance_name(&deployment.name_any(), ordinal);
-    let mut labels = metadata.labels.unwrap_or_default();
+    let mut labels = own_labels(template);
     labels.extend(identity(deployment, ordinal));
     let mut spec = template.spec.clone();
     spec.location = location.cloned();

@@ -16,6 +16,29 @@ fn what_others_hold_of_the_status_is_taken_over_before_it_is_written() {
     assert!(matches!(steps[1].op, Op::Apply { status: true, .. }), "{steps:?}");
 }
 
+/// Found by reading: a label of a template that marks copies made its Instances nobody's. It is left out, and one that was made
+/// with it is what the template makes all the same.
+#[test]
+fn a_template_gives_an_instance_no_label_that_is_ours() {
+    let reserved =
+        [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::CELL_UID, label::WORKLOAD_UID, "work.karmada.io/x"];
+    let mut wd = deployment(1, "i:1");
+    let labels = wd.spec.template.metadata.as_mut().unwrap().labels.as_mut().unwrap();
+    labels.extend(reserved.map(|key| (key.to_owned(), "theirs".to_owned())));
+    let steps = plan(&observed(&wd, &[]), NOW).steps;
+    let made = steps.iter().find(|write| write.makes::<Instance>()).unwrap();
+    let Op::Create { body, .. } = &made.op else { panic!("{made:?}") };
+    let labels = body["metadata"]["labels"].as_object().unwrap();
+    assert_eq!((&labels["app"], &labels[label::WORKLOAD_UID]), (&json!("x"), &json!("w1")));
+    assert!(labels.values().all(|value| value != "theirs"), "{labels:?}");
+
+    let mut of_go = (*instance(0, "0123456789", "ready")).clone();
+    of_go.spec = wd.spec.template.spec.clone();
+    of_go.spec.controller = instance(0, "0123456789", "ready").spec.controller.clone();
+    of_go.metadata.labels = Some([("app".to_owned(), "x".to_owned())].into());
+    assert_eq!(act(&wd, &[of_go.into()]), "stamp wd-0");
+}
+
 /// Found by reading: an Instance that the deployment controlled and that was none of its own stayed for ever, and counted.
 #[test]
 fn a_stray_goes_first_and_is_told() {

@@ -211,11 +211,12 @@ fn waits(observed: &Observed, instance: &Instance, lack: Lack, now: Timestamp) -
 /// the cell, as labels of the namespace and as an annotation of the deployment; where it has not, the hub is asked.
 fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired<'a>, Lack> {
     let namespace = &observed.object.namespace;
-    // A copy or a projection, where a cell is also a hub or a project.
-    if HubNamespace::parse(namespace).is_none() || ownership::is_copy(instance) {
+    let deployment = observed.deployment.as_deref();
+    // A copy or a projection, where a cell is also a hub or a project. What a deployment of this cell controls is none,
+    // whatever label its template has brought along.
+    if HubNamespace::parse(namespace).is_none() || (ownership::is_copy(instance) && deployment.is_none()) {
         return Err(Lack::Nothing);
     }
-    let deployment = observed.deployment.as_deref();
     let is_leaving = instance.metadata.deletion_timestamp.is_some();
     let is_orphan = deployment.is_none() && ownership::controller_of(instance).is_some();
     let lack = |why: String| if is_leaving || observed.copy.is_some() { Lack::Nothing } else { Lack::Said(why) };

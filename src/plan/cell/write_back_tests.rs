@@ -111,6 +111,27 @@ fn a_copy_is_made_only_where_its_owner_is_and_nothing_else_stands() {
     );
 }
 
+/// Found by reading: without webhooks, one label in a template kept its Instances off the hub for ever.
+#[test]
+fn an_instance_of_this_cell_is_written_back_whatever_its_template_calls_it() {
+    let mut seen = Seen::new();
+    seen.instance = Some(instance(|o| {
+        for (key, value) in [
+            (label::UPSTREAM_CLUSTER, "cluster-other"),
+            (label::UPSTREAM_NAMESPACE, "theirs"),
+            (label::CELL_UID, "cell-b"),
+        ] {
+            o["metadata"]["labels"][key] = json!(value);
+        }
+    }));
+    let labels = seen.written().metadata.labels.unwrap();
+    for (key, value) in
+        [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "default"), (label::CELL_UID, "cell-a")]
+    {
+        assert_eq!(labels[key], value, "ours win");
+    }
+}
+
 /// Found by reading: at each teardown two reads and a status for every Instance.
 #[test]
 fn nobody_is_asked_whose_an_instance_was_that_follows_its_deployment() {
@@ -188,6 +209,7 @@ fn what_is_no_instance_of_a_cell_and_what_others_mend_or_take_away_is_left_alone
             s.instance = Some(instance(|o| o["metadata"]["labels"][label::CITY_CODE] = json!("")));
         }),
         ("a projection", |s| {
+            s.by_hand();
             s.instance = Some(instance(|o| o["metadata"]["labels"][label::UPSTREAM_CLUSTER] = json!("cluster-shop")));
         }),
         ("on its way out", |s| {

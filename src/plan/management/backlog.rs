@@ -206,10 +206,7 @@ impl<K: Ord + Clone> Backlog<K> {
         }
         // What it said before it fell silent is none of the time it takes.
         known.silent_since = silent.then(|| known.silent_since.unwrap_or(now));
-        // What is remembered is from before it was blocked; what it says of itself may have begun with an outage since.
-        let same_copy = |known: &LastDelivery| last_delivery.as_ref().is_none_or(|new| new.copy == known.copy);
-        let known_delivery = known.last_delivery.take().filter(same_copy);
-        known.last_delivery = known_delivery.or_else(|| last_delivery.clone());
+        known.last_delivery = LastDelivery::earlier(known.last_delivery.take(), last_delivery.clone());
         known.events.extend(given());
         noted
     }

@@ -7,8 +7,9 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    delivery::{Delivery, Karmada, Repair},
+    delivery::{Delivery, Karmada, Note, Repair},
     facts::SharedCompanion,
+    federation_status::Overdue,
     repair::{self, Absence, Decision, LastDelivery, Loss, Repairs},
     unheard,
 };
@@ -17,6 +18,10 @@ use crate::{
     plan::{Next, condition::Verdict},
     timing::Timing,
 };
+
+/// How many times the grace Karmada is given for what it has never delivered and says nothing of: after many deployments at
+/// once, it is simply not there yet.
+const GRACES_FOR_THE_FIRST_TIME: u32 = 3;
 
 /// What has kept a deployment from being delivered since it last was, as plans have signalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,11 +42,8 @@ pub struct Blocked {
 pub(super) struct State<'a> {
     /// What is missing, in one word.
     pub blocker: Option<String>,
-    /// Whether it has lacked this for longer than the grace. Each cause has one of its own: while delivery recovers,
-    /// others pass by.
-    pub reported: bool,
-    /// Whether its cluster has been away for so long that nobody knows whether what is there is ready.
-    pub unheard: bool,
+    /// What of it has lasted for longer than the grace.
+    pub overdue: Overdue,
     /// Whether Karmada says nothing about it.
     pub silent: bool,
     /// How often something was repaired since it was delivered last.
@@ -101,18 +103,20 @@ impl<'a> State<'a> {
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
         let last_delivery =
             case.copy.filter(|_| blocker.is_some()).and_then(|copy| LastDelivery::of(case.deployment, copy));
-        // What is remembered of the same copy is older than what it may say over an outage.
-        let known = before.and_then(|before| before.last_delivery.clone());
-        let is_older = |known: &LastDelivery| last_delivery.as_ref().is_none_or(|new| new.copy == known.copy);
-        let last_delivery = known.clone().filter(is_older).or(last_delivery).or(known);
-        let reported = blocker.is_some() && elapsed >= timing.delivery_grace;
+        let remembered = before.and_then(|before| before.last_delivery.clone());
+        let last_delivery = LastDelivery::earlier(remembered, last_delivery);
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
+        let missing = Missing::of(case, last_delivery.as_ref());
+        let never = |missing: &Missing<'_>| missing.absence == Absence::NeverDelivered;
+        let first = silent && missing.as_ref().map_or(last_delivery.is_none(), never);
+        let grace = timing.delivery_grace * if first { GRACES_FOR_THE_FIRST_TIME } else { 1 };
+        let reported = blocker.is_some() && elapsed >= grace;
         let away = unheard::is_away(*finding);
         let away_for = unheard::away_for(case.deployment, elapsed, case.now);
         let unheard = away && away_for >= timing.cluster_silence;
-        let pending_repair = if reported { PendingRepair::of(case, elapsed, last_delivery.as_ref()) } else { None };
+        let pending_repair = missing.filter(|_| reported).map(|missing| missing.decide(case, elapsed));
         let next = match (blocker, &pending_repair) {
-            (Some(_), _) if !reported => Next::After(timing.delivery_grace.saturating_sub(elapsed)),
+            (Some(_), _) if !reported => Next::After(grace.saturating_sub(elapsed)),
             (Some(_), _) if away && !unheard => Next::After(timing.cluster_silence.saturating_sub(away_for)),
             (Some(_), Some(pending)) => Next::After(pending.decision.next),
             // What is silent is looked at ever more rarely; the end of everything else some event reports.
@@ -120,7 +124,15 @@ impl<'a> State<'a> {
             (Some(_) | None, _) => Next::Await,
         };
         let repairs = before.map_or(0, |before| before.repairs);
-        Self { blocker: blocker.clone(), reported, unheard, silent, repairs, last_delivery, pending_repair, next }
+        Self {
+            blocker: blocker.clone(),
+            overdue: Overdue { blocked: reported, unheard, many: first && case.repairs.are_many() },
+            silent,
+            repairs,
+            last_delivery,
+            pending_repair,
+            next,
+        }
     }
 
     /// Whether the cell is told why data does not arrive. Of Karmada's silence it is told only once that is repaired: it
@@ -128,7 +140,7 @@ impl<'a> State<'a> {
     pub(super) fn is_hinted(&self, copy: Option<&WorkloadDeployment>, hint: &String) -> bool {
         let repaired = self.repairs > 0 || self.pending_repair.as_ref().is_some_and(|pending| pending.decision.now);
         let is_there = copy.is_some_and(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR) == Some(hint));
-        is_there || self.reported && (!self.silent || repaired)
+        is_there || self.overdue.blocked && (!self.silent || repaired)
     }
 
     /// The finding, with all that is known of what was lost.
@@ -146,9 +158,22 @@ impl<'a> State<'a> {
     }
 }
 
-impl<'a> PendingRepair<'a> {
-    fn of(case: &Case<'a>, elapsed: Duration, last_delivery: Option<&LastDelivery>) -> Option<Self> {
-        let Some(Delivery::Blocked { cause, repair: Some(what), silent, .. }) = case.finding else { return None };
+/// What Karmada lost, or never had.
+struct Missing<'a> {
+    what: &'a Repair,
+    cause: Verdict,
+    absence: Absence,
+}
+
+impl<'a> Missing<'a> {
+    fn of(case: &Case<'a>, last_delivery: Option<&LastDelivery>) -> Option<Self> {
+        let (why, what, silent) = match case.finding? {
+            Delivery::Blocked { cause, repair: Some(what), silent, .. } => (cause.clone(), what, *silent),
+            Delivery::Delivered { note: Some(Note { reason, message, repair: Some(what) }), .. } => {
+                (Verdict::no(reason.clone(), message.clone()), what, false)
+            }
+            _ => return None,
+        };
         let copy = case.copy?;
         let created = match what {
             Repair::Copy => copy.metadata.creation_timestamp.as_ref().map(|created| created.0),
@@ -156,14 +181,69 @@ impl<'a> PendingRepair<'a> {
         };
         let binding = case.karmada.and_then(|karmada| karmada.binding.as_ref());
         let clusters = binding.map_or(&[][..], |binding| &binding.clusters);
-        let before =
-            Loss { deployment: case.deployment, copy, created, clusters, cause }.had_been_delivered(last_delivery);
+        let before = Loss { deployment: case.deployment, copy, created, clusters, cause: &why }
+            .had_been_delivered(last_delivery);
         let absence = match (silent, before) {
             (false, _) => Absence::LookedAt { times: case.before.map_or(0, |before| before.repairs) },
             (true, true) => Absence::Lost,
             (true, false) => Absence::NeverDelivered,
         };
+        Some(Self { what, cause: why, absence })
+    }
+
+    /// What is done about it, once it has been missing for so long.
+    fn decide(self, case: &Case<'a>, elapsed: Duration) -> PendingRepair<'a> {
+        let Self { what, cause, absence } = self;
         let decision = repair::decide(absence, elapsed, case.repairs, case.timing, case.spread());
-        Some(Self { what, decision, cause: repair::reported(cause, absence, case.repairs) })
+        PendingRepair { what, decision, cause: repair::reported(&cause, absence, case.repairs) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::reason::Reason;
+
+    /// Seen: half way to dependencies, where nothing is missing yet, a script that had been away when Karmada looked was
+    /// never asked for again, and the migration stood still for good.
+    #[test]
+    fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_well() {
+        let deployment: WorkloadDeployment = serde_json::from_value(serde_json::json!({
+            "metadata": { "name": "wd", "namespace": "shop", "uid": "u-1" },
+            "spec": {
+                "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+                "scaleSettings": { "minReplicas": 1 },
+            },
+        }))
+        .unwrap();
+        let timing = Timing::default();
+        let reason = Reason::DependenciesNotPropagated;
+        let pending = |repair: Option<Repair>, elapsed: Duration| {
+            let note = Note { reason: reason.clone(), message: "it does not list Secret db".into(), repair };
+            let finding = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(note) };
+            let before =
+                Blocked { reason: reason.to_string(), elapsed, last_delivery: None, events: Vec::new(), repairs: 0 };
+            let case = Case {
+                blocker: Some(reason.to_string()),
+                deployment: &deployment,
+                copy: Some(&deployment),
+                finding: Some(&finding),
+                karmada: None,
+                companions: &BTreeMap::new(),
+                before: Some(&before),
+                repairs: &Repairs::default(),
+                timing: &timing,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            let state = State::of(&case);
+            assert_eq!(state.in_full(Some(&finding)).as_ref(), Some(&finding), "what is delivered stays so");
+            state.pending_repair.map(|pending| (pending.what.clone(), pending.decision.now))
+        };
+        let long = timing.never_delivered_repair;
+        assert_eq!(pending(None, long), None);
+        assert_eq!(pending(Some(Repair::Copy), timing.delivery_grace / 2), None, "it may be on its way");
+        assert_eq!(pending(Some(Repair::Copy), long / 2), Some((Repair::Copy, false)));
+        assert_eq!(pending(Some(Repair::Copy), long), Some((Repair::Copy, true)));
     }
 }

@@ -54,8 +54,43 @@ pub struct Observed {
     /// On the rollback to claims: what some city will lose by it, in words, and how long ago that was reported. Nothing while
     /// it is not known.
     pub rollback_impact: Option<(Vec<String>, Option<Duration>)>,
+    /// What keeps that from being known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rollback_wait: Option<RollbackWait>,
     /// How long to wait for what.
     pub timing: Timing,
+}
+
+/// A rollback to claims that cannot go on yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RollbackWait {
+    /// The companions that it waits for, in words.
+    pub companions: Vec<String>,
+    /// For how long.
+    pub lasted: Duration,
+    /// Whether that has been reported.
+    pub reported: bool,
+    /// The other policies on the hub that wait so, for the report speaks of all.
+    #[serde(default)]
+    pub others: OthersWaiting,
+}
+
+/// The other policies that wait as one does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OthersWaiting {
+    /// How many there are.
+    pub count: usize,
+    /// The first of them, with what each waits for, in words.
+    pub first: Vec<String>,
+}
+
+/// What a policy waits for, in words: this many of the companions, and how many more.
+pub fn named(companions: &[String], most: usize) -> String {
+    let named: Vec<&str> = companions.iter().take(most).map(String::as_str).collect();
+    match companions.len().saturating_sub(most) {
+        0 => named.join("; "),
+        more => format!("{}; and {more} more", named.join("; ")),
+    }
 }
 
 /// How companions are brought to the cells.
@@ -105,6 +140,8 @@ pub enum Signal {
     GaveUp,
     /// Going back to claims will take data away.
     Warned,
+    /// Going back to claims waits for companions.
+    RollbackWaits,
     /// Karmada does not bring dependencies.
     Refused,
     /// Karmada cannot be asked whether it does.

@@ -1,11 +1,13 @@
 //! What is kept of a member cluster: which city it says it is, and whether anything new may come there.
 
+use std::collections::BTreeSet;
+
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{
     karmada::{ApiEnablement, Cluster, ClusterSpec, Taint},
-    meta::{GROUP, VERSION, annotation, label},
+    meta::{DEAD, GROUP, VERSION, annotation, label},
     names::CityCode,
 };
 
@@ -24,6 +26,9 @@ pub struct ClusterFacts {
     pub taints: Vec<String>,
     /// Whether somebody has said that what is there is to move elsewhere.
     pub draining: bool,
+    /// Whether somebody has said that nothing runs there any more, and nobody will give up what is held there.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub dead: bool,
     /// Whether it is on its way out: the scheduler takes everything away from it.
     pub deleting: bool,
     /// Uid of the cell that it is, by which that marks what it writes back; absent where Karmada did not note it.
@@ -38,7 +43,9 @@ impl ClusterFacts {
     pub fn of(cluster: Cluster) -> Self {
         let label = cluster.labels().get(label::TOPOLOGY_CITY).cloned();
         let city = label.as_deref().and_then(|city| CityCode::parse(city).ok());
-        let draining = cluster.annotations().get(annotation::DRAIN).is_some_and(|drain| drain == "true");
+        let drain = cluster.annotations().get(annotation::DRAIN).map(String::as_str);
+        let dead = drain == Some(DEAD);
+        let draining = dead || drain == Some("true");
         let deleting = cluster.metadata.deletion_timestamp.is_some();
         let generation = cluster.metadata.generation.unwrap_or_default();
         let status = cluster.status.unwrap_or_default();
@@ -51,7 +58,7 @@ impl ClusterFacts {
         let theirs = cluster.spec.taints.iter().filter(|taint| !taint.key.starts_with(KARMADA_TAINTS));
         let taints = theirs.map(shown).collect();
         let cell = Some(cluster.spec.id).filter(|id| !id.is_empty());
-        Self { city, label, ready, obstacle, taints, draining, deleting, cell, generation }
+        Self { city, label, ready, obstacle, taints, draining, dead, deleting, cell, generation }
     }
 
     /// One that carries a label, and is able.
@@ -64,6 +71,7 @@ impl ClusterFacts {
             obstacle: None,
             taints: Vec::new(),
             draining: false,
+            dead: false,
             deleting: false,
             cell: None,
             generation: 1,
@@ -95,6 +103,11 @@ impl ClusterFacts {
         }
         self.obstacle.clone().map_or(Ok(()), Err)
     }
+}
+
+/// Uids of the cells that are members and not given up; absent where one does not say which it is.
+pub fn members<'a>(clusters: impl Iterator<Item = &'a ClusterFacts>) -> Option<BTreeSet<String>> {
+    clusters.filter(|facts| !facts.dead).map(|facts| facts.cell.clone()).collect()
 }
 
 /// What the keys of taints begin with that Karmada itself puts on a cluster.
@@ -150,6 +163,21 @@ mod tests {
         assert_eq!((able.label.as_deref(), able.city.as_ref().map(CityCode::as_str)), (Some("DFW"), Some("dfw")));
         assert_eq!((able.is_able(), able.is_leaving(), able.generation, able.cell), (Ok(()), false, 3, None));
         assert_eq!(facts(|c| c["spec"]["id"] = json!("cell-a")).cell.as_deref(), Some("cell-a"));
+        let drained = |value: &str| {
+            let facts = facts(|c| c["metadata"]["annotations"] = json!({ annotation::DRAIN: value }));
+            (facts.draining, facts.dead)
+        };
+        assert_eq!(["true", "dead", "no"].map(drained), [(true, false), (true, true), (false, false)]);
+        let named = |id: &str, drain: &str| {
+            facts(|c| {
+                c["spec"]["id"] = json!(id);
+                c["metadata"]["annotations"] = json!({ annotation::DRAIN: drain });
+            })
+        };
+        let of = |all: &[ClusterFacts]| members(all.iter()).map(|members| members.into_iter().collect::<Vec<_>>());
+        assert_eq!(of(&[named("a", ""), named("b", "dead"), named("c", "true")]), Some(vec!["a".into(), "c".into()]));
+        assert_eq!(of(&[named("a", ""), named("", "dead")]), Some(vec!["a".into()]), "whoever it was");
+        assert_eq!(of(&[named("a", ""), named("", "true")]), None, "it may be anyone");
         let taint = |effect: &str| json!([{ "key": "maintenance", "effect": effect }]);
         let cases: [(&str, Edit, &str); 5] = [
             (

@@ -22,7 +22,7 @@ use crate::{
         karmada::ResourceBinding,
         meta::{annotation, label, manager},
         names,
-        referenced::DataRef,
+        referenced::{DataRef, MANY_USERS, MAX_NAMED_USERS, NO_USERS},
     },
     plan::{
         Hub, Next, Object, ObjectVersion, Op, Plan, Project, Shared, Step, Write,
@@ -97,6 +97,10 @@ pub struct Observed {
     /// Those that stand in `referenced-by` and are not among them, by name. Of an entry that names another namespace the
     /// name alone counts, as the Go operator's collector has it: a hub namespace holds one project namespace.
     pub former_users: BTreeMap<String, FormerUser>,
+    /// Of a companion whose list does not say who its users are: the copies on the hub that have been promised it, by name, as many
+    /// as it takes to see that there are more. Absent while that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expecting: Option<BTreeSet<String>>,
     /// The companion.
     pub companion: Option<Shared<CompanionFacts>>,
     /// What former claims of policies have left on it, if anything.
@@ -150,10 +154,6 @@ pub fn offer_pause(times: u32, retry: Duration) -> Duration {
 
 /// Longest pause between two offers: a rule that has changed is found as late as what sweeps find.
 const LONGEST_OFFER_PAUSE: Duration = Duration::from_mins(5);
-
-/// How many users a companion is made with; the others follow by themselves, for the list of them all may be longer than the
-/// hub takes, and then there would be no companion.
-const FIRST_USERS: usize = 32;
 
 /// What the controller is to do beside the writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,29 +261,61 @@ fn source(observed: &Observed) -> Object {
 fn create(observed: &Observed, source: &Payload) -> Write<Hub> {
     let users = observed.users.iter().filter(|user| user.wants_copy);
     let users: BTreeSet<String> = users.map(|user| resolve::user_entry(&observed.namespace, &user.name)).collect();
-    let users: BTreeSet<String> = users.into_iter().take(FIRST_USERS).collect();
     let mut body = Value::Object(source.fields());
     body["metadata"] = json!({
         "labels": { label::REFERENCED_DATA: "true" },
-        "annotations": { annotation::REFERENCED_BY: json!(users).to_string() },
+        "annotations": { annotation::REFERENCED_BY: json!(listed(users)).to_string() },
     });
     Write::create(manager::COMPANION, object(observed), body)
 }
 
-/// Who uses the companion from now on, and the live reads that must stand behind each who does no more.
+/// The list of these users: their names, or of too many that there are more. What names nobody stays beside that.
+fn listed(users: BTreeSet<String>) -> BTreeSet<String> {
+    let (named, unnamed): (BTreeSet<_>, BTreeSet<_>) = users.into_iter().partition(|entry| named(entry).is_some());
+    if named.len() > MAX_NAMED_USERS {
+        return unnamed.into_iter().chain([MANY_USERS.to_owned()]).collect();
+    }
+    named.into_iter().chain(unnamed).collect()
+}
+
+/// What the list of users is from now on, and the live reads that must stand behind each whose name is struck off.
 fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, Vec<Write<Project>>) {
-    let before = companion.users.clone().unwrap_or_default();
-    let corrupt = companion.users.is_none();
+    let mut before = companion.users.clone().unwrap_or_default();
+    before.remove(NO_USERS);
+    // Then anybody who refers to it may have it.
+    let anybody = companion.users.is_none() || companion.has_many_users();
     let mut users = BTreeSet::new();
     for user in &observed.users {
         let entry = resolve::user_entry(&observed.namespace, &user.name);
         // One that goes stays in the list until it is gone, and so does one whose other data cannot be copied.
-        if corrupt || before.contains(&entry) || user.wants_copy {
+        if anybody || before.contains(&entry) || user.wants_copy {
             users.insert(entry);
         }
     }
+    if companion.names_nobody() {
+        let Some(expecting) = &observed.expecting else {
+            return (companion.users.clone().unwrap_or_default(), Vec::new());
+        };
+        users.extend(expecting.iter().map(|name| resolve::user_entry(&observed.namespace, name)));
+    }
+    if companion.has_many_users() {
+        users.extend(before.into_iter().filter(|entry| entry != MANY_USERS && named(entry).is_none()));
+        // Behind that one nobody who comes changes anything: it is given up before the companion is.
+        let list = if users.is_empty() { [NO_USERS.to_owned()].into() } else { listed(users) };
+        return (list, Vec::new());
+    }
+    let confirm = former(observed, &before, &mut users);
+    let list = listed(users);
+    // Where names are given up, nobody is struck off.
+    let confirm = if list.contains(MANY_USERS) { Vec::new() } else { confirm };
+    (list, confirm)
+}
+
+/// Keeps among the users those of the list who may still be some, and answers with the live reads that must stand behind the
+/// others.
+fn former(observed: &Observed, before: &BTreeSet<String>, users: &mut BTreeSet<String>) -> Vec<Write<Project>> {
     let mut confirm = Vec::new();
-    for entry in &before {
+    for entry in before {
         if users.contains(entry) {
             continue;
         }
@@ -315,7 +347,7 @@ fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, 
             }
         }
     }
-    (users, confirm)
+    confirm
 }
 
 /// The namespace and the name of a deployment that an entry of `referenced-by` names; nothing when it names none.

@@ -61,15 +61,157 @@ fn only_what_was_compared_is_said_to_be_equal() {
     assert_eq!(case.plan().signals, [], "nobody wants it");
 }
 
-/// Found by reading: made with all who use it at once, there was no companion where they were thousands.
+/// So many deployments that use the companion.
+fn crowd(size: usize) -> Vec<(WorkloadDeployment, bool)> {
+    (0..size).map(|n| (deployment(&format!("user-{n:04}")), true)).collect()
+}
+
+/// A companion that has what its source has, with these entries in its list.
+fn listed(entries: impl IntoIterator<Item = String>) -> CompanionFacts {
+    CompanionFacts { users: Some(entries.into_iter().collect()), ..facts(&[]) }
+}
+
+fn names_of(size: usize) -> impl Iterator<Item = String> {
+    (0..size).map(|n| format!("shop/user-{n:04}"))
+}
+
+fn marker() -> CompanionFacts {
+    listed([MANY_USERS.to_owned()])
+}
+
+/// The list that these steps leave on the companion; nothing when they leave it as it is.
+fn list_written(steps: &[Step<Project, Hub>]) -> Option<String> {
+    let bodies = steps.iter().filter_map(|step| match step {
+        Step::Remote(write) => match &write.op {
+            Op::Merge { body, .. } | Op::Create { body, .. } => Some(body),
+            _ => None,
+        },
+        Step::Local(_) => None,
+    });
+    let mut lists = bodies.filter_map(|body| body["metadata"]["annotations"][annotation::REFERENCED_BY].as_str());
+    lists.next().map(str::to_owned)
+}
+
+/// Found by reading: the list of all users outgrew what metadata may hold at some 5,000 of them, and each that came or went
+/// had Karmada write the companion on every cell.
 #[test]
-fn a_companion_is_made_with_as_many_users_as_the_hub_surely_takes() {
-    let users: Vec<_> = (0..5000).map(|n| (deployment(&format!("user-{n}")), true)).collect();
-    let case = Case { users, source: Some(payload("Qg==", &json!({}))), ..Case::default() };
-    let (body, content) = only(&case.steps());
-    let listed = body["metadata"]["annotations"][annotation::REFERENCED_BY].as_str().unwrap();
-    assert_eq!(serde_json::from_str::<Vec<String>>(listed).unwrap().len(), FIRST_USERS);
-    assert!(content);
+fn the_list_of_users_stays_small_however_many_there_are() {
+    let names = |size: usize| json!(names_of(size).collect::<Vec<_>>()).to_string();
+    let many = json!([MANY_USERS]).to_string();
+    for size in [1, 31, 32, 33, 1000, 5000] {
+        let expected = if size > MAX_NAMED_USERS { many.clone() } else { names(size) };
+        assert!(expected.len() < 4096);
+        let source = Some(payload("Qg==", &json!({})));
+        let made = Case { users: crowd(size), source, ..Case::default() };
+        assert_eq!(list_written(&made.steps()).as_ref(), Some(&expected), "made for {size}");
+        let stands =
+            |companion| Case { users: crowd(size), companion: Some(companion), fresh: true, ..Case::default() };
+        let steps = stands(listed(names_of(size - 1))).steps();
+        assert_eq!(list_written(&steps).as_ref(), Some(&expected), "one more than {}", size - 1);
+        // As the Go operator leaves it, with one who has gone since: where names are given up, nobody is struck off, and so
+        // nothing is read.
+        let steps = stands(listed(names_of(size + 1))).steps();
+        assert_eq!(list_written(&steps).as_ref(), Some(&expected), "of a full list of {}", size + 1);
+        assert_eq!(steps.len(), if size > MAX_NAMED_USERS { 1 } else { 2 });
+        let again = stands(listed(serde_json::from_str::<Vec<String>>(&expected).unwrap())).steps();
+        assert!(again.is_empty(), "{size}: nothing changes any more");
+    }
+}
+
+#[test]
+fn while_users_come_and_go_beyond_the_limit_nothing_is_written() {
+    let all = crowd(200);
+    let mut companion: Option<CompanionFacts> = None;
+    let mut written = Vec::new();
+    let sizes = (1..=all.len()).chain((0..all.len()).rev());
+    for size in sizes {
+        let users = all[..size].to_vec();
+        let source = companion.is_none().then(|| payload("Qg==", &json!({})));
+        let steps = Case { users, source, companion: companion.clone(), fresh: true, ..Case::default() }.steps();
+        if let Some(list) = list_written(&steps) {
+            assert!(list.len() < 4096);
+            companion = Some(listed(serde_json::from_str::<Vec<String>>(&list).unwrap()));
+            written.push(size);
+        } else if !steps.is_empty() {
+            assert_eq!(size, 0, "{steps:?}");
+            assert!(matches!(remote(steps.last().unwrap()), Op::Delete { .. }));
+        }
+    }
+    let expected: Vec<usize> = (1..=33).chain((1..=32).rev()).collect();
+    assert_eq!(written, expected);
+}
+
+/// The list says nothing of who they are then: whoever refers to the source, and whatever copy on the hub was promised it.
+/// Found by reading: once it was said that nobody uses it any more, what had been promised meanwhile was not looked at.
+#[test]
+fn a_companion_of_many_goes_when_nobody_is_known_to_need_it() {
+    type Case_ = (&'static str, fn(&mut Case), Option<Result<&'static str, ()>>);
+    let cases: [Case_; 11] = [
+        ("nobody refers to it, and no copy expects it", |_| {}, Some(Ok(r#"["nobody any more"]"#))),
+        ("one refers to it", |c| c.users = crowd(1), Some(Ok(r#"["shop/user-0000"]"#))),
+        ("one that goes refers to it", |c| c.users = vec![(going("a"), true)], Some(Ok(r#"["shop/a"]"#))),
+        ("one whose other data is missing", |c| c.users = vec![(deployment("a"), false)], Some(Ok(r#"["shop/a"]"#))),
+        ("a copy expects it", |c| c.copies = vec![expecting("b")], Some(Ok(r#"["shop/b"]"#))),
+        ("copies cannot be read", |c| c.copies_are_unreadable = true, None),
+        ("the Go operator has added a name", |c| add(c, "shop/gone"), Some(Ok(r#"["nobody any more"]"#))),
+        ("that was said before", |c| c.companion = Some(listed([NO_USERS.to_owned()])), Some(Err(()))),
+        (
+            "that was said, and a copy expects it",
+            |c| given_up(c).copies = vec![expecting("b")],
+            Some(Ok(r#"["shop/b"]"#)),
+        ),
+        ("that was said, and nobody knows", |c| given_up(c).copies_are_unreadable = true, None),
+        ("somebody has added what names nobody", |c| add(c, "?"), Some(Ok(r#"["?"]"#))),
+    ];
+    for (what, change, expected) in cases {
+        let mut case = Case { users: vec![], companion: Some(marker()), fresh: true, ..Case::default() };
+        change(&mut case);
+        let steps = case.steps();
+        match expected {
+            None => assert!(steps.is_empty(), "{what}: {steps:?}"),
+            Some(Ok(list)) => assert_eq!(list_written(&steps).as_deref(), Some(list), "{what}"),
+            Some(Err(())) => {
+                let [step] = &steps[..] else { panic!("{what}: {steps:?}") };
+                assert_eq!(*remote(step), Op::Delete { uid: "c".into(), resource_version: "7".into() }, "{what}");
+            }
+        }
+    }
+    let mut case = Case { users: crowd(30), companion: Some(marker()), fresh: true, ..Case::default() };
+    case.copies = (28..40).map(|n| expecting(&format!("user-{n:04}"))).collect();
+    assert!(case.steps().is_empty(), "some refer to it, and others still have what they referred to");
+}
+
+/// Found by reading: behind the marker nobody who came moved the version that a deletion had been decided on, so that one which
+/// was sent long before took the companion from a crowd that had come back.
+#[test]
+fn whoever_comes_back_to_a_companion_that_is_given_up_changes_it_before_it_is_used() {
+    for size in [1, 32, 33, 1000] {
+        let companion = listed([NO_USERS.to_owned()]);
+        assert!(!companion.is_used_by("shop/user-0000", true), "nobody is told to use it");
+        let case = Case { users: crowd(size), companion: Some(companion), fresh: true, ..Case::default() };
+        assert!(list_written(&case.steps()).is_some_and(|list| !list.contains(NO_USERS)), "{size}");
+    }
+}
+
+fn given_up(case: &mut Case) -> &mut Case {
+    case.companion = Some(listed([NO_USERS.to_owned()]));
+    case
+}
+
+fn going(name: &str) -> WorkloadDeployment {
+    let mut wd = deployment(name);
+    wd.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    wd
+}
+
+fn expecting(name: &str) -> WorkloadDeployment {
+    let mut wd = deployment(name);
+    wd.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), r#"["Secret/db"]"#.into());
+    wd
+}
+
+fn add(case: &mut Case, entry: &str) {
+    case.companion = Some(listed([MANY_USERS.to_owned(), entry.to_owned()]));
 }
 
 #[test]

@@ -48,6 +48,7 @@ struct Case {
     others: Vec<WorkloadDeployment>,
     /// Copies on the hub.
     copies: Vec<WorkloadDeployment>,
+    copies_are_unreadable: bool,
     companion: Option<CompanionFacts>,
     binding: Option<BindingFacts>,
     fresh: bool,
@@ -62,6 +63,7 @@ impl Default for Case {
             users: vec![(deployment("a"), true)],
             others: vec![],
             copies: vec![],
+            copies_are_unreadable: false,
             companion: None,
             binding: None,
             fresh: false,
@@ -85,6 +87,7 @@ impl Case {
             copy_exists: self.copies.iter().any(|wd| wd.name_any() == name),
             copy_expects: expecting(name),
         };
+        let expecting_copies = self.copies.iter().filter(|wd| expects(wd, &data_ref));
         let listed = self.companion.iter().flat_map(|companion| companion.users.iter().flatten());
         let former_users = listed.filter_map(|user| Some(named(user)?.1));
         let reading = match (self.source.clone(), self.content.clone()) {
@@ -109,6 +112,7 @@ impl Case {
             hub_namespace_lives: true,
             users: users.collect(),
             former_users: former_users.map(|name| (name.to_owned(), former(name))).collect(),
+            expecting: (!self.copies_are_unreadable).then(|| expecting_copies.map(ResourceExt::name_any).collect()),
             companion: self.companion.clone().map(Shared::from),
             leftovers,
             fresh: self.fresh,

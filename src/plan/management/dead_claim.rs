@@ -29,18 +29,18 @@ use crate::{
     },
 };
 
-/// Everything that is known of a claim that keeps an Instance waiting.
+/// Everything that is known of a copy on the hub, and of the claim of its Instance.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Observed {
-    /// The hub's copy of the Instance that waits.
+    /// The copy.
     pub source: Shared<Instance>,
     /// The project's deployment of it, which is told.
     pub deployment: Option<Shared<WorkloadDeployment>>,
     /// Uid of the cell that Karmada has bound the deployment to; absent while it is not known.
     pub bound: Option<String>,
-    /// Uids of all Clusters of the hub; absent where one has none.
+    /// Uids of all cells that are members and not given up; absent while they are not known, or where one has none.
     pub members: Option<BTreeSet<String>>,
-    /// The claim, as a live read has just found it.
+    /// The claim, as a live read has found it; absent before that.
     pub claim: Option<Shared<ResourceClaim>>,
 }
 
@@ -51,7 +51,8 @@ pub fn is_waiting(source: &Instance) -> bool {
 }
 
 /// The cell whose claim may be freed, so that it is worth to look at the claim: the Instance that waits is of the cell that
-/// the deployment is bound to, and was handed over to it from one that no Cluster is any more.
+/// the deployment is bound to, and was handed over to it from one that no Cluster is any more, or whose Cluster is called
+/// dead.
 pub fn former<'a>(
     source: &'a Instance,
     bound: Option<&String>,
@@ -69,25 +70,35 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
     let Observed { source, deployment, bound, members, claim } = observed;
     let former = former(source, bound.as_ref(), members.as_ref());
     let (Some(claim), Some(former)) = (claim, former) else { return Plan::nothing() };
+    let Some(delete) = freed(claim, source, former, deployment.as_deref(), now) else { return Plan::nothing() };
+    let forget = json!({ "metadata": { "annotations": { annotation::FORMER_CELL: null } } });
+    Plan::writes(vec![Step::Local(delete), Step::Remote(Write::amend(manager::PROJECTOR, forget, &**source))])
+}
+
+/// Deletes a claim for the Instance that `source` is the copy of, if it is that of the cell `former`, which is gone, and says
+/// so on the deployment.
+pub(super) fn freed(
+    claim: &ResourceClaim,
+    source: &Instance,
+    former: &str,
+    deployment: Option<&WorkloadDeployment>,
+    now: Timestamp,
+) -> Option<Write<Project>> {
     let is_for_it = claim.labels().get(label::INSTANCE_NAMESPACE) == source.namespace().as_ref();
-    if !is_for_it || ownership::cell_of(&**claim) != Some(former) {
-        return Plan::nothing();
-    }
-    let Some(delete) = Write::delete(&**claim) else { return Plan::nothing() };
+    let delete =
+        Write::delete(claim).filter(|_| is_for_it && ownership::cell_of(claim).is_some_and(|cell| cell == former))?;
     let text = format!(
-        "ResourceClaim {} was held by the cell with the uid {former}, which no Cluster is any more, and was deleted: the \
-         cell that runs Instance {} now makes its own",
+        "ResourceClaim {} was held by the cell with the uid {former}, which is no member any more or was called dead, and \
+         was deleted: whoever runs Instance {} from now on makes its own",
         claim.name_any(),
         source.name_any()
     );
     let note = Note { severity: Severity::Normal, reason: Reason::ClaimFreed, action: "FreeingClaim", text: &text };
-    let told = deployment.as_deref().map(|deployment| event::on(deployment, "instance-projector", &note, now));
-    let delete = match told {
+    let told = deployment.map(|deployment| event::on(deployment, "instance-projector", &note, now));
+    Some(match told {
         Some(told) => delete.telling(told),
         None => delete,
-    };
-    let forget = json!({ "metadata": { "annotations": { annotation::FORMER_CELL: null } } });
-    Plan::writes(vec![Step::Local(delete), Step::Remote(Write::amend(manager::PROJECTOR, forget, &**source))])
+    })
 }
 
 #[cfg(test)]

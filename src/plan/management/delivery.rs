@@ -81,6 +81,15 @@ pub struct Note {
     pub reason: Reason,
     /// What, and how to mend it.
     pub message: String,
+    /// What makes Karmada look again, where it has looked and does not do so by itself once that is mended.
+    pub repair: Option<Repair>,
+}
+
+impl Note {
+    /// One that ends by itself once it is mended.
+    pub(super) fn new(reason: Reason, message: String) -> Self {
+        Self { reason, message, repair: None }
+    }
 }
 
 /// A template whose binding or Work was removed (facts 49, 50, 55).
@@ -146,6 +155,6 @@ impl Brought<'_> {
             "Cluster {cluster} has it as it was: spec.suspension of {} keeps every change from there until it is resumed",
             self.at
         );
-        Some(Note { reason: Reason::PropagationSuspended, message })
+        Some(Note::new(Reason::PropagationSuspended, message))
     }
 }

@@ -64,7 +64,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     match diagnose_data(evidence, binding, &namespace) {
         Delivery::Delivered { on, note: None } => {
             let waits = evidence.karmada.drain_waits.clone();
-            let waits = waits.map(|message| Note { reason: Reason::DrainWaiting, message });
+            let waits = waits.map(|message| Note::new(Reason::DrainWaiting, message));
             let note = waits.or_else(|| label_lost(evidence, &on)).or_else(|| brought.suspended(&on));
             Delivery::Delivered { on, note }
         }
@@ -108,7 +108,7 @@ fn label_lost(evidence: &Evidence<'_>, on: &[String]) -> Option<Note> {
         evidence.city,
         annotation::DRAIN
     );
-    Some(Note { reason: Reason::CityLabelLost, message })
+    Some(Note::new(Reason::CityLabelLost, message))
 }
 
 /// Judges what the deployment depends on.
@@ -120,8 +120,9 @@ fn diagnose_data(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &st
         Phase::Claims => diagnose_claims(evidence, binding, namespace, &expected),
         // What is there by either way is there; that the other one missing something holds up the migration alone.
         Phase::Both => match (needed(), diagnose_claims(evidence, binding, namespace, &expected)) {
-            (Delivery::Blocked { cause, .. }, Delivery::Delivered { on, .. }) => {
-                let note = Note { reason: Reason::DependenciesNotPropagated, message: cause.message };
+            (Delivery::Blocked { cause, silent, repair, .. }, Delivery::Delivered { on, .. }) => {
+                let repair = repair.filter(|_| !silent);
+                let note = Note { reason: Reason::DependenciesNotPropagated, message: cause.message, repair };
                 Delivery::Delivered { on, note: Some(note) }
             }
             (needed, _) => needed,
@@ -221,12 +222,12 @@ fn claimed_elsewhere(evidence: &Evidence<'_>, expected: &[DataRef]) -> Option<No
         Some(format!("{} {} is also claimed by {claimant}", data_ref.kind.as_str(), data_ref.name))
     });
     let claims: Vec<String> = claims.collect();
-    (!claims.is_empty()).then(|| Note {
-        reason: Reason::ClaimedByAnotherPolicy,
-        message: format!(
+    (!claims.is_empty()).then(|| {
+        let message = format!(
             "{}, which may send it where no deployment needs it: remove that policy's selector",
             claims.join(", ")
-        ),
+        );
+        Note::new(Reason::ClaimedByAnotherPolicy, message)
     })
 }
 

@@ -13,7 +13,7 @@ use crate::{
     plan::{
         management::{
             cluster::ClusterFacts,
-            facts::{AttachedBinding, CompanionFacts, Scheduled, SharedCompanion},
+            facts::{AttachedBinding, CompanionFacts, Need, Scheduled, SharedCompanion},
         },
         recorded::recorded,
     },
@@ -96,7 +96,7 @@ fn look(world: &World) -> Delivery {
         clusters: world.clusters.clone(),
         drain_waits: None,
     };
-    let companion = SharedCompanion::of(&world.companion, "shop/wd", None);
+    let companion = SharedCompanion::of(&world.companion, "shop/wd", Need::default(), None);
     let companions = [(DataRef::secret("db"), companion)].into();
     let city = CityCode::parse("dfw").unwrap();
     let behind = world.behind;
@@ -148,6 +148,11 @@ fn half_way_to_dependencies_what_a_claim_brings_is_there() {
     half.bindings.get_mut("db-secret").unwrap().clusters = vec!["cell-dfw".into()];
     let Delivery::Delivered { note: Some(note), .. } = look(&half) else { panic!() };
     assert_eq!(note.reason, "DependenciesNotPropagated", "what holds up the migration is reported: {note:?}");
+    assert_eq!(note.repair, None, "Karmada is at it");
+    let parent = half.bindings.get_mut(PARENT).unwrap();
+    (parent.distributed, parent.dependencies) = (false, None);
+    let Delivery::Delivered { note: Some(note), .. } = look(&half) else { panic!() };
+    assert_eq!(note.repair, Some(Repair::Copy), "Karmada has looked, and does not do so again by itself");
     half.phase = Phase::Claims;
     assert_eq!(look(&half), Delivery::Delivered { on: vec!["cell-dfw".into()], note: None });
 }

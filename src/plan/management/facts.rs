@@ -15,7 +15,7 @@ use crate::{
         karmada::{BindingSnapshot, PolicyPlacement, ResourceBinding, Suspension},
         meta::{annotation, finalizer, label},
         names::{CityCode, CityPolicyName},
-        referenced::DataRef,
+        referenced::{DataRef, MANY_USERS, NO_USERS},
     },
     plan::Shared,
 };
@@ -250,7 +250,8 @@ pub struct CompanionFacts {
     /// When it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// Who uses it, as `<project namespace>/<deployment>`. `None` when the annotation cannot be read.
+    /// The entries of its list of users: `<project namespace>/<deployment>`, or [`MANY_USERS`], or
+    /// [`NO_USERS`]. `None` when the annotation cannot be read.
     pub users: Option<BTreeSet<String>>,
     /// Name of the PropagationPolicy that claims it; none should (fact 21).
     pub policy: Option<String>,
@@ -284,14 +285,38 @@ impl CompanionFacts {
         self.policy.is_some() || self.cluster_policy.is_some()
     }
 
-    /// Whether this user stands in `referenced-by`, and the companion stays.
-    pub fn is_used_by(&self, user: &str) -> bool {
-        !self.terminating && self.users.as_ref().is_some_and(|users| users.contains(user))
+    /// Whether it has more users than it names: who they are is to be seen on the deployments alone, and no name that stands
+    /// there nevertheless says anything.
+    pub fn has_many_users(&self) -> bool {
+        self.users.as_ref().is_some_and(|users| users.contains(MANY_USERS))
     }
+
+    /// Whether its list does not say who its users are: there are too many, or nobody is known to be one. Then the copies on the
+    /// hub that have been promised it are to be looked at.
+    pub fn names_nobody(&self) -> bool {
+        self.has_many_users() || self.users.as_ref().is_some_and(|users| users.contains(NO_USERS))
+    }
+
+    /// Whether this is one of its users, and it stays. `needs_it`: whether the deployment refers to its source, or its copy
+    /// on the hub has been promised it.
+    pub fn is_used_by(&self, user: &str, needs_it: bool) -> bool {
+        let named = || self.users.as_ref().is_some_and(|users| users.contains(user));
+        !self.terminating && if self.has_many_users() { needs_it } else { named() }
+    }
+}
+
+/// Why a deployment needs a companion, whatever its tenant has written on it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Need {
+    /// It refers to the source.
+    pub refers: bool,
+    /// Its copy on the hub has been promised the companion.
+    pub promised: bool,
 }
 
 /// What one deployment sees of a companion. Of the others that use it, nothing is gathered.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct SharedCompanion {
     /// Its uid.
     pub uid: String,
@@ -300,8 +325,12 @@ pub struct SharedCompanion {
     /// When it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
-    /// Whether the deployment stands in `referenced-by`, and the companion stays.
+    /// Whether the deployment is one of its users, and the companion stays.
     pub used: bool,
+    /// Whether it has been given to the deployment: that has its name in the list, or its copy on the hub has been promised it.
+    /// Where the list names nobody, to refer to the source is not enough for that.
+    #[serde(default)]
+    pub given: bool,
     /// Why `referenced-by` takes no more names, in the words of the hub's API server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full: Option<String>,
@@ -317,13 +346,14 @@ pub struct SharedCompanion {
 }
 
 impl SharedCompanion {
-    /// As `user` sees it. `copied`: uid of the companion that was seen to have what the source has now.
-    pub fn of(facts: &CompanionFacts, user: &str, copied: Option<&str>) -> Self {
+    /// As `user` sees it, who needs it so. `copied`: uid of the companion that was seen to have what the source has now.
+    pub fn of(facts: &CompanionFacts, user: &str, need: Need, copied: Option<&str>) -> Self {
         Self {
             uid: facts.uid.clone(),
             version: facts.version.clone(),
             created: facts.created,
-            used: facts.is_used_by(user),
+            used: facts.is_used_by(user, need.refers || need.promised),
+            given: facts.is_used_by(user, need.promised),
             full: None,
             fresh: copied == Some(&*facts.uid),
             policy: facts.policy.clone(),

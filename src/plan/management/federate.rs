@@ -92,7 +92,6 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     steps.extend(ensure_copy(deployment, &city, &namespace, copy, annotations).map(Step::Remote));
     let finding = state.in_full(finding.as_ref());
     let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
-    let overdue = status::Overdue { blocked: state.reported, unheard: state.unheard };
     let of_status = whole_spec::take_over_status(manager::FEDERATOR, deployment, pause, now);
     // A mark before it has made another version of the deployment, which the next look brings.
     if !steps.iter().any(|step| matches!(step, Step::Local(_))) {
@@ -102,7 +101,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     if let Some(outage) = observed.outage.as_ref().filter(|_| finding.is_none()) {
         return hub_trouble::after(steps, hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
     }
-    let said = status::plan(deployment, copy, &data, finding.as_ref(), overdue, events, now);
+    let said = status::plan(deployment, copy, &data, finding.as_ref(), state.overdue, events, now);
     steps.extend(said.writes.into_iter().map(Step::Local));
     let mut signals: Vec<Signal> = blocked(&state).into_iter().chain(said.event.map(Signal::Reported)).collect();
     if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {
@@ -195,7 +194,7 @@ fn repair(
     if observed.blocked.as_ref().is_some_and(|blocked| blocked.repairs > 0) {
         return steps;
     }
-    let text = format!("{what} lost what Karmada had made of it on the hub, and was touched to have it made anew");
+    let text = format!("{what} was touched on the hub, so that Karmada makes anew what is missing of it");
     let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Repairing", text: &text };
     steps.push(Step::Local(event::on(&*observed.deployment, status::CONTROLLER, &note, now)));
     steps

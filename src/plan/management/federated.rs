@@ -25,7 +25,7 @@ use crate::{
 /// The watches of the hub that federation rests on, while some of them fail.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outage {
-    /// Which, and the words of the server or of the connection.
+    /// Which, and why, in words for tenants: whose rights are lacking, and where, is the platform's to read, in its log.
     pub words: String,
     /// For how long.
     pub lasted: Duration,

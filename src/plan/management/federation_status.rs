@@ -53,13 +53,16 @@ pub(super) struct StatusUpdate {
     pub event: Option<Reason>,
 }
 
-/// What has lasted longer than the grace before it is reported.
+/// What has lasted longer than the grace before it is reported. Each cause has a grace of its own: while delivery recovers,
+/// others pass by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Overdue {
     /// Something is missing of its delivery.
     pub blocked: bool,
-    /// Its cluster does not answer.
+    /// Its cluster does not answer, so that nobody knows whether what is there is ready.
     pub unheard: bool,
+    /// So many have never been there that Karmada has not got to them: conditions and metrics tell of it, and no Event each.
+    pub many: bool,
 }
 
 /// Decides the status of one deployment. What has been missing for a moment only is not said: it is under way.
@@ -90,7 +93,8 @@ pub(super) fn plan(
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
     let unheard = unheard::verdict(deployment, finding, overdue.unheard);
-    update(deployment, copy, Own { federated, of_data, unheard, silent }, events, now)
+    let own = Own { federated, of_data, unheard, silent, quiet: overdue.many };
+    update(deployment, copy, own, events, now)
 }
 
 /// A verdict in the words that stand already, where it differs from them in the numbers of Karmada's alone (a port, a
@@ -147,6 +151,7 @@ pub(super) fn say(
         of_data: find(conditions, condition::REFERENCED_DATA_READY).cloned(),
         unheard: unheard::verdict(deployment, None, false),
         silent: false,
+        quiet: false,
     };
     update(deployment, copy, own, events, now)
 }
@@ -159,6 +164,8 @@ struct Own {
     unheard: Option<Verdict>,
     /// Whether Karmada says nothing of the cause.
     silent: bool,
+    /// Whether no Event is to tell of it.
+    quiet: bool,
 }
 
 fn update(
@@ -168,12 +175,12 @@ fn update(
     events: &[String],
     now: Timestamp,
 ) -> StatusUpdate {
-    let Own { federated, of_data, unheard, silent } = own;
+    let Own { federated, of_data, unheard, silent, quiet } = own;
     let empty = WorkloadDeploymentStatus::default();
     let old = deployment.status.as_ref().unwrap_or(&empty);
     let report = copy.and_then(|copy| copy.status.as_ref());
     let before = find(&old.conditions, condition::FEDERATED);
-    let news = federated.as_ref().filter(|new| is_news(before, new, silent, events));
+    let news = federated.as_ref().filter(|new| !quiet && is_news(before, new, silent, events));
     let event = news.map(|news| {
         let note =
             Note { severity: Severity::Warning, reason: news.reason(), action: "Federating", text: &news.message };

@@ -86,14 +86,19 @@ pub fn write(copy: &Instance, bound: Option<&str>) -> Option<Write<Hub>> {
     if copy.metadata.deletion_timestamp.is_some() || ownership::holder(copy, bound) == Holder::ThisCell {
         return None;
     }
+    Some(give(copy, bound))
+}
+
+/// Gives a copy to a cell, and notes from whom it was taken.
+pub(super) fn give(copy: &Instance, to: &str) -> Write<Hub> {
     let metadata = json!({
-        "labels": { label::CELL_UID: bound },
+        "labels": { label::CELL_UID: to },
         "annotations": {
             annotation::CLAIMED_BY_CELL: null,
             annotation::FORMER_CELL: ownership::cell_of(copy),
         },
     });
-    Some(Write::amend(manager::PROJECTOR, json!({ "metadata": metadata }), copy))
+    Write::amend(manager::PROJECTOR, json!({ "metadata": metadata }), copy)
 }
 
 #[cfg(test)]

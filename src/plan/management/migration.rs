@@ -43,19 +43,30 @@ pub fn all_delivered_by_dependency(observed: &Observed) -> bool {
 }
 
 /// What the cities would lose if companions were brought by claims alone: of each companion, every city that expects it
-/// but the one whose policy claims it. Nothing while some companion is not claimed yet.
-pub fn rollback_impact(observed: &Observed) -> Option<Vec<String>> {
-    let mut impact = BTreeSet::new();
+/// but the one whose policy claims it.
+///
+/// # Errors
+/// What that waits for: companions that are not there, or that no policy claims yet.
+pub fn rollback_impact(observed: &Observed) -> Result<Vec<String>, Vec<String>> {
+    let (mut impact, mut waits) = (BTreeSet::new(), BTreeSet::new());
     for consumer in &observed.consumers {
         let Some(city) = &consumer.city else { continue };
         for data_ref in &consumer.expects {
-            let policy = observed.claimed_by.get(data_ref)?.as_ref()?;
-            if *policy != city.policy_name() {
-                impact.insert(format!("{city} loses {data_ref}, which stays with {policy}"));
+            match observed.claimed_by.get(data_ref) {
+                Some(Some(policy)) if *policy == city.policy_name() => {}
+                Some(Some(policy)) => {
+                    impact.insert(format!("{city} loses {data_ref}, which stays with {policy}"));
+                }
+                Some(None) => {
+                    waits.insert(format!("{data_ref}, which no policy claims"));
+                }
+                None => {
+                    waits.insert(format!("{data_ref}, which is not there"));
+                }
             }
         }
     }
-    Some(impact.into_iter().collect())
+    if waits.is_empty() { Ok(impact.into_iter().collect()) } else { Err(waits.into_iter().collect()) }
 }
 
 /// How many of these companions, and of these bindings of such, a policy still claims.
@@ -123,21 +134,22 @@ mod tests {
     fn every_city_but_the_one_whose_policy_claims_it_loses_a_companion() {
         let dfw = consumer("web", Some("dfw"), &["db"]);
         let ord = consumer("api", Some("ord"), &["db"]);
-        let lost = |text: &str| Some(vec![text.to_owned()]);
+        let lost = |text: &str| Ok(vec![text.to_owned()]);
+        let waits = |text: &str| Err(vec![text.to_owned()]);
         let claimed = |policy: Option<&str>| [(DataRef::secret("db"), policy.map(str::to_owned))].into();
         let none: BTreeMap<DataRef, Option<String>> = BTreeMap::new();
         for (what, consumers, claimed_by, expected) in [
-            ("nobody expects anything", vec![consumer("web", Some("dfw"), &[])], none.clone(), Some(vec![])),
-            ("the companion is not there", vec![dfw.clone()], none, None),
-            ("nobody claims it yet", vec![dfw.clone()], claimed(None), None),
-            ("the only city has it", vec![dfw.clone()], claimed(Some("city-dfw")), Some(vec![])),
+            ("nobody expects anything", vec![consumer("web", Some("dfw"), &[])], none.clone(), Ok(vec![])),
+            ("the companion is not there", vec![dfw.clone()], none, waits("Secret/db, which is not there")),
+            ("nobody claims it yet", vec![dfw.clone()], claimed(None), waits("Secret/db, which no policy claims")),
+            ("the only city has it", vec![dfw.clone()], claimed(Some("city-dfw")), Ok(vec![])),
             (
                 "the other city loses it",
                 vec![dfw.clone(), ord],
                 claimed(Some("city-dfw")),
                 lost("ord loses Secret/db, which stays with city-dfw"),
             ),
-            ("one without a city goes nowhere", vec![consumer("x", None, &["db"])], claimed(None), Some(vec![])),
+            ("one without a city goes nowhere", vec![consumer("x", None, &["db"])], claimed(None), Ok(vec![])),
             (
                 "another's policy keeps it",
                 vec![dfw],

@@ -73,7 +73,7 @@ fn step(
     now: Timestamp,
 ) -> Option<Move> {
     let look = Look { city, namespaces, clusters, timing, now };
-    let transfers = under_way(namespaces, before, now);
+    let transfers = look.under_way(before);
     let held: BTreeSet<&String> = namespaces.values().flat_map(|there| there.on.keys()).collect();
     // Also what the last namespace has left a moment ago, until it is known to have arrived.
     let known = held.iter().copied().chain(transfers.values().map(|of| &of.transfer.from));
@@ -101,22 +101,6 @@ fn count(namespaces: &BTreeMap<String, Whereabouts>, cluster: &str) -> usize {
     namespaces.values().filter_map(|there| there.on.get(cluster)).map(|there| there.bindings).sum()
 }
 
-/// The moves that are under way: those that were remembered, and those that a policy stands for (another process began
-/// them).
-fn under_way(
-    namespaces: &BTreeMap<String, Whereabouts>,
-    before: Option<&Move>,
-    now: Timestamp,
-) -> BTreeMap<String, UnderWay> {
-    let remembered = |namespace: &String| before.and_then(|before| before.transfers.get(namespace)).cloned();
-    let standing = |there: &Whereabouts| {
-        let transfer = there.standing.clone().filter(|_| before.is_none())?;
-        Some(UnderWay { transfer, since: now, asked: now, before: Before::FULL })
-    };
-    let there = namespaces.iter().filter(|(_, there)| !there.on.is_empty());
-    there.filter_map(|(name, there)| Some((name.clone(), remembered(name).or_else(|| standing(there))?))).collect()
-}
-
 /// What begins the name of an attempt to bring a namespace back.
 const BACK_ATTEMPT_PREFIX: &str = "back-";
 
@@ -130,19 +114,35 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
+    /// The moves that are under way: those that were remembered, and those that a policy stands for (another process began
+    /// them). One that is complete, and that nobody asks for any more, has only not been taken out of its policy yet.
+    fn under_way(&self, before: Option<&Move>) -> BTreeMap<String, UnderWay> {
+        let remembered = |namespace: &String| before.and_then(|before| before.transfers.get(namespace)).cloned();
+        let is_over = |there: &Whereabouts, of: &Transfer| there.is_complete_on(&of.to) && !self.is_leaving(&of.from);
+        let standing = |there: &Whereabouts| {
+            let transfer = there.standing.clone().filter(|of| before.is_none() && !is_over(there, of))?;
+            Some(UnderWay { transfer, since: self.now, asked: self.now, before: Before::FULL })
+        };
+        let there = self.namespaces.iter().filter(|(_, there)| !there.on.is_empty());
+        there.filter_map(|(name, there)| Some((name.clone(), remembered(name).or_else(|| standing(there))?))).collect()
+    }
+
     /// A name for an attempt at a cluster that no attempt has had before: the scheduler tries again only what it has not
-    /// seen. The cluster's generation is part of it, so that a number need not be remembered for ever.
+    /// seen. The cluster's generation is part of it, so that a number need not be remembered for ever; another cluster's may be
+    /// the same.
     fn attempt(&self, prefix: &str, cluster: &str, before: Option<&str>) -> String {
         let generation = self.clusters.get(cluster).map_or(0, |facts| facts.generation);
         let number = |attempt: &str| {
             let (of, number) = attempt.strip_prefix(prefix)?.split_once('-')?;
             number.parse::<u32>().ok().filter(|_| of == generation.to_string())
         };
-        let standing = self.namespaces.values().filter_map(|there| there.standing.as_ref());
-        let known = standing.map(|transfer| transfer.attempt.as_str()).chain(before).filter_map(number).max();
+        let standing = || self.namespaces.values().filter_map(|there| there.standing.as_ref());
+        let known =
+            |here: bool| standing().filter(|of| (of.to == cluster) == here).filter_map(|of| number(&of.attempt)).max();
+        let after = |known: Option<u32>| known.map_or(0, |known| known + 1);
         let number = match before {
-            Some(_) => known.map_or(0, |known| known + 1),
-            None => known.unwrap_or_default(),
+            Some(before) => after(known(true).max(known(false)).max(number(before))),
+            None => known(true).unwrap_or_default().max(after(known(false))),
         };
         format!("{prefix}{generation}-{number}")
     }

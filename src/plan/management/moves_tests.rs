@@ -135,6 +135,26 @@ fn where_nothing_ran_nothing_has_to_run() {
     assert!(world.moves.is_empty(), "its image is no good anywhere");
 }
 
+/// Seen on real Karmada: back again half a second after it had moved, before its policy was written anew, the city was taken to
+/// be on its first way still, and stayed for ten minutes.
+#[test]
+fn a_policy_that_stands_for_a_finished_move_yet_holds_up_no_other() {
+    let mut world = World::new(&["n1"]);
+    world.arrive("n1", "a", false);
+    world.look();
+    let standing = world.namespaces["n1"].standing.clone();
+    world.arrive("n1", "b", false);
+    world.cluster("a").draining = false;
+    world.look();
+    assert!(world.moves.is_empty());
+    world.namespaces.get_mut("n1").unwrap().standing.clone_from(&standing);
+    world.cluster("b").draining = true;
+    world.look();
+    assert_eq!(world.transfers(), ["n1>a"]);
+    let attempt = |of: &Option<Transfer>| of.as_ref().unwrap().attempt.clone();
+    assert_ne!(attempt(&world.namespaces["n1"].standing), attempt(&standing), "the scheduler has seen that one");
+}
+
 #[test]
 fn a_drain_waits_for_whoever_takes_over_and_goes_on_by_itself() {
     type Edit = fn(&mut ClusterFacts);

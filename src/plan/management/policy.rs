@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use serde_json::json;
 
-pub use super::city::{Decided, Observed, Propagation, Questions, Signal};
+pub use super::city::{Decided, Observed, OthersWaiting, Propagation, Questions, RollbackWait, Signal, named};
 use super::{
     city::step,
     facts::Phase,
@@ -32,6 +32,9 @@ use crate::{
         event::{self, Note, Severity},
     },
 };
+
+/// How many companions an Event names; the others are counted.
+const MAX_NAMED: usize = 5;
 
 /// Decides the writes for one city.
 pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
@@ -104,8 +107,43 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
         (Probe::Here { .. } | Probe::Elsewhere | Probe::Nobody { .. }, _) if waits => {
             Plan::until(steps, Next::After(observed.timing.policy_poll))
         }
-        _ => Plan::writes(steps),
+        _ => rollback_wait(observed, live, steps, now),
     }
+}
+
+/// What keeps the rollback to claims from going on, told where it lasts: once for all policies that wait by then.
+fn rollback_wait(
+    observed: &Observed,
+    live: Option<&PropagationPolicy>,
+    mut steps: Vec<Write<Hub>>,
+    now: Timestamp,
+) -> Decided {
+    let (Some(wait), Some(live)) = (observed.rollback_wait.as_ref().filter(|wait| !wait.reported), live) else {
+        return Plan::writes(steps);
+    };
+    let patience = observed.timing.probe_timeout;
+    if wait.lasted < patience {
+        return Plan::until(steps, Next::After(patience.saturating_sub(wait.lasted)));
+    }
+    let OthersWaiting { count, first } = &wait.others;
+    let here =
+        format!("{}/{} for {}", observed.namespace, observed.city.policy_name(), named(&wait.companions, MAX_NAMED));
+    let all: Vec<&str> = [here.as_str()].into_iter().chain(first.iter().map(String::as_str)).collect();
+    let more = match count.saturating_sub(first.len()) {
+        0 => String::new(),
+        more => format!(" | and {more} more policies"),
+    };
+    let text = format!(
+        "for {} s, the way back to claims has waited at {} of the hub's city policies. They go on bringing data both ways until \
+         each companion is there and claimed by a policy, for whoever has none would lose it; condition \
+         ReferencedDataReady of the deployments says why a companion is not there. Waiting: {}{more}",
+        wait.lasted.as_secs(),
+        count + 1,
+        all.join(" | "),
+    );
+    let note = Note { severity: Severity::Warning, reason: Reason::MigrationWaits, action: "Migrating", text: &text };
+    steps.push(event::on(live, "city-policy", &note, now));
+    Plan::writes(steps).with([Signal::RollbackWaits])
 }
 
 /// The last step back to claims, or the wait before it: what some city loses by it is reported, and stands for a while.

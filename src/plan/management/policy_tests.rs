@@ -11,6 +11,9 @@ use crate::plan::{
 };
 use crate::timing::{Timing, some_moment};
 
+#[path = "policy_rollback_tests.rs"]
+mod rollback_waits;
+
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn observed(city: &CityCode, policy: Option<&PropagationPolicy>) -> Observed {
@@ -32,6 +35,7 @@ fn observed(city: &CityCode, policy: Option<&PropagationPolicy>) -> Observed {
         propagation: Propagation::Dependencies,
         probe: Probe::Passed,
         rollback_impact: None,
+        rollback_wait: None,
         timing: Timing::default(),
     }
 }

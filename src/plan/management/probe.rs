@@ -4,10 +4,10 @@
 //! brought to a cluster, and whose companions are on the hub. One that needs several companions of a kind shows more than
 //! one that needs a single one. So those that show most are asked, and no answer that shows less counts as long as there
 //! are any; nor does any as long as a deployment shows that Karmada does not hear of what comes later ([`Later`]). One
-//! that gets no answer makes way for the next; a few ask in the end, not all, since what Karmada does to those that ask is
-//! what is not known yet.
+//! that gets no answer, or cannot even ask, makes way for the next; a few ask in the end, not all, since what Karmada does
+//! to those that ask is what is not known yet.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -191,27 +191,21 @@ pub struct State {
     later: Option<Later>,
     /// Who asks.
     elected: Option<Elected>,
-    /// How often each has asked in vain.
-    #[serde(with = "pairs")]
-    in_vain: BTreeMap<Asker, u32>,
+    /// Who has asked in vain, or could not ask.
+    #[serde(default)]
+    in_vain: Vec<InVain>,
     /// It has been reported that there is no answer.
     reported: bool,
     /// That nobody can be asked.
     nobody: Option<NobodyToAsk>,
 }
 
-/// A map in a record as a list of pairs: its keys are no strings.
-mod pairs {
-    use super::{Asker, BTreeMap};
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<Asker, u32>, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(map)
-    }
-
-    pub(super) fn deserialize<'a, D: Deserializer<'a>>(from: D) -> Result<BTreeMap<Asker, u32>, D::Error> {
-        Ok(Vec::deserialize(from)?.into_iter().collect())
-    }
+/// A policy that has had its turn and got no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct InVain {
+    policy: Asker,
+    /// How often.
+    turns: u32,
 }
 
 /// That nobody can be asked.
@@ -283,6 +277,24 @@ impl State {
         Self { reported: true, ..self }
     }
 
+    /// What this policy is to be was not taken by the hub: if it is the one to ask and has not asked yet, it makes way.
+    #[must_use]
+    pub fn could_not_ask(mut self, policy: &Asker) -> Self {
+        let is_it = |elected: &mut Elected| elected.asker == *policy && elected.unanswered_for.is_none();
+        if let Some(elected) = self.elected.take_if(is_it) {
+            self.has_its_turn_behind_it(elected);
+        }
+        self
+    }
+
+    /// Whoever had its turn comes after those that have had fewer.
+    fn has_its_turn_behind_it(&mut self, elected: Elected) {
+        match self.in_vain.iter_mut().find(|known| known.policy == elected.asker) {
+            Some(known) => known.turns += 1,
+            None => self.in_vain.push(InVain { policy: elected.asker, turns: 1 }),
+        }
+    }
+
     /// It has been reported that nobody can be asked.
     #[must_use]
     pub fn nobody_reported(self) -> Self {
@@ -308,14 +320,18 @@ impl State {
             !still || elected.is_spent(self.reported, timeout)
         });
         if let Some(spent) = spent {
-            *self.in_vain.entry(spent.asker).or_default() += 1;
+            self.has_its_turn_behind_it(spent);
         }
-        self.in_vain.retain(|asker, _| candidates.iter().any(|candidate| candidate.policy == *asker));
+        self.in_vain.retain(|known| candidates.iter().any(|candidate| candidate.policy == known.policy));
         if self.elected.is_none() {
-            if self.in_vain.len() >= ASKERS && eligible.iter().any(|c| self.in_vain.contains_key(&c.policy)) {
-                eligible.retain(|candidate| self.in_vain.contains_key(&candidate.policy));
+            let known = |candidate: &Candidate| self.in_vain.iter().find(|known| known.policy == candidate.policy);
+            // Whoever has been written so that it asks does, whether or not Karmada has taken it up.
+            let has_asked = |candidate: &&Candidate| candidate.phase == Phase::Both && known(candidate).is_some();
+            if candidates.iter().filter(has_asked).count() >= ASKERS && eligible.iter().copied().any(|c| has_asked(&c))
+            {
+                eligible.retain(has_asked);
             }
-            let tried = |candidate: &Candidate| self.in_vain.get(&candidate.policy).copied().unwrap_or_default();
+            let tried = |candidate: &Candidate| known(candidate).map_or(0, |known| known.turns);
             let first = eligible.iter().min_by_key(|c| (tried(c), c.phase == Phase::Claims, &c.policy));
             self.elected = first.map(|first| {
                 let asker = first.policy.clone();

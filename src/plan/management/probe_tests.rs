@@ -213,6 +213,38 @@ fn whoever_gets_no_answer_makes_way_and_a_few_ask_at_most() {
     assert_eq!(elected(&see(state, &gone).0), Some("ns-3"));
 }
 
+/// Found under load, by a test in which the hub took no writes in some namespaces: whoever was to ask there kept all others
+/// waiting for a minute each, and three of them for ever.
+#[test]
+fn whoever_cannot_ask_makes_way_at_once_and_is_none_of_the_few() {
+    let all: Vec<Candidate> = (1..=5).map(|n| candidate(&format!("ns-{n}"), Claims, Some(Single))).collect();
+    let mut state = State::default();
+    let mut order = Vec::new();
+    for _ in 0..6 {
+        (state, _) = see(state, &all);
+        let asks = elected(&state).unwrap().to_owned();
+        assert_eq!(state.clone().could_not_ask(&asker("ns-other")), state, "another's failure is not its own");
+        state = state.could_not_ask(&asker(&asks));
+        assert!(elected(&state).is_none() && !state.is_election_due(Duration::from_secs(1)), "one try for each look");
+        state = later(state, 2);
+        order.push(asks);
+    }
+    assert_eq!(order, ["ns-1", "ns-2", "ns-3", "ns-4", "ns-5", "ns-1"]);
+    // Written, and not taken up by a Karmada that is away: a few of those are enough.
+    let mut all = all;
+    let mut state = State::default();
+    for _ in 0..5 {
+        (state, _) = see(state.after(TIMEOUT * 3), &all);
+        let asks = elected(&state).unwrap().to_owned();
+        all.iter_mut().find(|c| c.policy.namespace == asks).unwrap().phase = Both;
+    }
+    assert_eq!(all.iter().filter(|candidate| candidate.phase == Both).count(), ASKERS);
+    // One that waits for its answer keeps its turn, whatever else of it is not taken.
+    let both = candidate("ns-1", Both, Some(Single));
+    let (state, _) = see(State::default(), std::slice::from_ref(&both));
+    assert_eq!(elected(&state.could_not_ask(&asker("ns-1"))), Some("ns-1"));
+}
+
 #[test]
 fn that_nobody_can_be_asked_counts_until_somebody_can() {
     let nobody = |seconds, reported| Probe::Nobody { waited_for: Duration::from_secs(seconds), reported };

@@ -1,6 +1,6 @@
 //! Instances on the hub -> their read-only copies, the projections, in the project they belong to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -130,6 +130,9 @@ pub struct Observed {
     /// Why that is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unbound: Option<Unbound>,
+    /// Uids of all Clusters of the hub; absent where one has none, or while they are not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub members: Option<BTreeSet<String>>,
 }
 
 /// A hub Instance that cannot be shown, and why.

@@ -48,6 +48,7 @@ fn observed(
         projection: projection.map(shared),
         bound: None,
         unbound: None,
+        members: None,
     }
 }
 

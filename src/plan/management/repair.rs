@@ -187,6 +187,12 @@ impl LastDelivery {
         })
     }
 
+    /// What counts of what is remembered since something is blocked, and what the condition says now. Of one copy the former:
+    /// over an outage the condition begins anew.
+    pub fn earlier(remembered: Option<Self>, said: Option<Self>) -> Option<Self> {
+        remembered.filter(|known| said.as_ref().is_none_or(|said| said.copy == known.copy)).or(said)
+    }
+
     /// Whether that was about these clusters.
     fn was_on(&self, clusters: &[String]) -> bool {
         self.places.as_ref().is_none_or(|places| *places == delivered(clusters).message)

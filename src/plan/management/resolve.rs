@@ -221,18 +221,19 @@ pub struct Data {
 /// Decides what the annotations of one deployment are to say.
 ///
 /// While something cannot be copied, or is not yet, what was promised before stands as far as it is still referred to:
-/// its copies are in use. The project's own annotation is believed only where the companion says the same, for
-/// whoever can write it could ask for anything (fact 19).
+/// its copies are in use. The project's own annotation is believed only where the companion says the same, or the copy on
+/// the hub where the companion names nobody, for whoever can write it could ask for anything (fact 19).
 pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     let namespace = deployment.namespace().unwrap_or_default();
     let references = references(&deployment.spec.template.spec);
     let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
     let holds = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.used);
+    let is_given = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.given);
     // Instances of the old template run on what it referred to until they are replaced.
     let refers = |data_ref: &DataRef| references.iter().any(|r| &r.data_ref == data_ref);
     let kept: Vec<DataRef> = promised
         .iter()
-        .filter(|data_ref| holds(data_ref) && (refers(data_ref) || is_rolling(deployment)))
+        .filter(|data_ref| is_given(data_ref) && (refers(data_ref) || is_rolling(deployment)))
         .filter(|data_ref| {
             let source = view.sources.get(data_ref).unwrap_or(&Source::Unknown);
             !lets_go(deployment, data_ref, source, view.deletions_wait)
@@ -247,7 +248,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     }
     match resolve(&references, &namespace, view.limits, &view.sources) {
         Resolution::Pending(data_refs) => {
-            data.trouble = Some(Verdict::no(Reason::Resolving, format!("reading {}", list(&data_refs))));
+            data.trouble = Some(Verdict::unknown(Reason::Resolving, format!("reading {}", list(&data_refs))));
             data.skipped = annotated(deployment, annotation::SKIPPED_REFERENCED_DATA);
             data.expected = held(kept);
         }
@@ -272,7 +273,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
                 if let Some((data_ref, why)) = full.find_map(|(of, companion)| Some((of, companion.full.as_ref()?))) {
                     message = format!("{message}; the list of those that use {data_ref} takes no more of them: {why}");
                 }
-                data.trouble = Some(Verdict::no(Reason::Resolving, message));
+                data.trouble = Some(Verdict::unknown(Reason::Resolving, message));
                 data.expected = held(kept);
             }
         }

@@ -1,6 +1,7 @@
 use super::*;
 use crate::api::compute::WorkloadDeploymentStatus;
-use crate::plan::management::facts::CompanionFacts;
+use crate::api::referenced::MANY_USERS;
+use crate::plan::management::facts::{CompanionFacts, Need};
 
 fn deployment(references: &serde_json::Value, annotations: &serde_json::Value) -> WorkloadDeployment {
     serde_json::from_value(json!({
@@ -85,7 +86,7 @@ struct World {
 fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
     let users = Some([user_entry("shop", "wd")].into());
     let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
-    let companion = |fresh: bool| SharedCompanion::of(&facts, "shop/wd", fresh.then_some("c"));
+    let companion = |fresh: bool| SharedCompanion::of(&facts, "shop/wd", Need::default(), fresh.then_some("c"));
     let companions = world.companions.iter().map(|(data_ref, fresh)| (data_ref.clone(), companion(*fresh))).collect();
     data(
         deployment,
@@ -138,7 +139,7 @@ fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
         let users = Some([user_entry("shop", user)].into());
         let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
         let full = Some("annotations are too long".into());
-        let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, "shop/wd", Some("c")) };
+        let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c")) };
         let (sources, companions) =
             ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
         data(&of, &View { limits: Limits::default(), sources, companions, deletions_wait: false })
@@ -239,5 +240,35 @@ fn an_optional_source_is_kept_for_what_still_runs_and_while_it_may_be_back() {
         let (sources, companions) = ([(b.clone(), Source::Absent)].into(), [(b.clone(), true)].into());
         let expected = decide(&World { sources, companions, deletions_wait }, &promised).expected;
         assert_eq!(texts(expected.as_ref()).len(), usize::from(kept), "{what}");
+    }
+}
+
+/// Found by reading: behind `more than 32`, whoever refers to a source counts as a user of its companion, and what a tenant
+/// wrote into the annotation of his own deployment brought its cell more than its references may have together.
+#[test]
+fn behind_a_list_that_names_nobody_only_the_copy_on_the_hub_says_what_was_promised() {
+    let (a, b) = (DataRef::secret("a"), DataRef::secret("b"));
+    let promised = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/a","Secret/b"]"# });
+    let references = json!([{ "secretRef": { "name": "a" } }, { "secretRef": { "name": "b" } }]);
+    let users = Some([MANY_USERS.to_owned()].into());
+    let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
+    let limits = Limits { per_object: 100, aggregate: 150 };
+    for (what, sizes, on_hub, expected) in [
+        ("too much together", Some(80), vec![], None),
+        ("not yet read", None, vec![], None),
+        ("too much by now, and in use", Some(80), vec![&a, &b], Some(vec![&a, &b])),
+        ("too much, and one in use", Some(80), vec![&a], Some(vec![&a])),
+        ("it fits", Some(70), vec![], Some(vec![&a, &b])),
+    ] {
+        let source = sizes.map_or(Source::Unknown, present);
+        let sources = [&a, &b].map(|data_ref| (data_ref.clone(), source.clone())).into();
+        let companion = |of: &DataRef| {
+            let need = Need { refers: true, promised: on_hub.contains(&of) };
+            (of.clone(), SharedCompanion::of(&facts, "shop/wd", need, Some("c")))
+        };
+        let companions = [&a, &b].map(companion).into();
+        let view = View { limits, sources, companions, deletions_wait: false };
+        let data = data(&deployment(&references, &promised), &view);
+        assert_eq!(data.expected, expected.map(|all| all.into_iter().cloned().collect()), "{what}");
     }
 }

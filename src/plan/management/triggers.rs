@@ -117,17 +117,19 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
             let draining = |facts: Option<&ClusterFacts>| facts.is_some_and(|facts| facts.draining);
             let called_off = draining(delta.old) && !draining(delta.new);
             work.extend(called_off.then(|| HubWork::CalledOff(delta.name.to_owned())));
-            let cell = |facts: Option<&ClusterFacts>| facts.and_then(|facts| facts.cell.clone());
-            work.extend((cell(delta.old) != cell(delta.new)).then_some(HubWork::Asked(None)));
+            let member =
+                |facts: Option<&ClusterFacts>| facts.filter(|facts| !facts.dead).and_then(|facts| facts.cell.clone());
+            work.extend((member(delta.old) != member(delta.new)).then_some(HubWork::Asked(None)));
             work
         }
         HubChange::Namespace(delta) if delta.old == delta.new => BTreeSet::new(),
         HubChange::Namespace(delta) => after_namespace(delta),
         HubChange::Instance(delta) => after_instance(delta),
         // Whoever found something there unreadable has waited, and no event of its own would call it.
-        HubChange::CopiesReadable(namespace) => {
-            let namespace = || Some((*namespace).to_owned());
-            [HubWork::Originals(namespace()), HubWork::Policies(namespace())].into()
+        HubChange::CopiesReadable(at) => {
+            let namespace = || Some((*at).to_owned());
+            let companions = HubWork::Companions((*at).to_owned());
+            [HubWork::Originals(namespace()), HubWork::Policies(namespace()), companions].into()
         }
         HubChange::InstancesReadable(namespace) => [HubWork::ProjectNamespaceOf((*namespace).to_owned())].into(),
     }
@@ -210,6 +212,11 @@ fn after_companion(kind: SourceKind, delta: &Delta<'_, CompanionFacts>) -> BTree
     let same = delta.old.map(of) == delta.new.map(of) && claim(delta.old) == claim(delta.new);
     let concerned: BTreeSet<&String> =
         if same { old.symmetric_difference(&new).collect() } else { old.union(&new).collect() };
+    // Who they are where they are too many to be named, nobody says here.
+    let many = |facts: Option<&CompanionFacts>| facts.is_some_and(CompanionFacts::has_many_users);
+    if many(delta.old) != many(delta.new) || !same && many(delta.new) {
+        work.insert(HubWork::Users(delta.namespace.to_owned(), DataRef { kind, name: delta.name.to_owned() }));
+    }
     let names = concerned.into_iter().filter_map(|user| user.split_once('/'));
     work.extend(names.map(|(_, name)| original(delta.namespace, name)));
     work

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::referenced::MANY_USERS;
 
 #[path = "triggers_binding_tests.rs"]
 mod of_bindings;
@@ -123,7 +124,10 @@ fn a_companion_concerns_its_own_controller_and_those_whose_use_or_copy_changed()
     let widely = CompanionFacts { cluster_policy: Some("wide".into()), ..one.clone() };
     let going = CompanionFacts { terminating: true, ..two.clone() };
     let corrupt = CompanionFacts { users: None, ..one.clone() };
+    let many = facts(&[MANY_USERS], None);
+    let many_go = CompanionFacts { terminating: true, ..many.clone() };
     let (web, api) = (|| original("ns-1", "web"), || original("ns-1", "api"));
+    let users = || HubWork::Users("ns-1".into(), DataRef::secret("db"));
     let migrating = || HubWork::MigratingPolicies("ns-1".into());
     let case = |old, new| HubChange::Companion(SourceKind::Secret, changed("db", old, new));
     table([
@@ -133,6 +137,10 @@ fn a_companion_concerns_its_own_controller_and_those_whose_use_or_copy_changed()
         ("a policy claims it", case(Some(&one), Some(&claimed)), vec![of_secret("db"), migrating(), on("dfw"), web()]),
         ("a cluster-wide policy does", case(Some(&one), Some(&widely)), vec![of_secret("db"), migrating(), web()]),
         ("it goes", case(Some(&two), Some(&going)), vec![of_secret("db"), web(), api()]),
+        ("they are too many to be named", case(Some(&one), Some(&many)), vec![of_secret("db"), users(), web()]),
+        ("of so many one more or less", case(Some(&many), Some(&many)), vec![of_secret("db")]),
+        ("it goes, and many use it", case(Some(&many), Some(&many_go)), vec![of_secret("db"), users()]),
+        ("it is gone", case(Some(&many), None), vec![of_secret("db"), migrating(), users()]),
         ("its claims become unreadable", case(Some(&one), Some(&corrupt)), vec![of_secret("db"), web()]),
     ]);
 }
@@ -142,6 +150,7 @@ fn clusters_namespaces_and_instances_of_the_hub() {
     let cluster = |draining| ClusterFacts { draining, ..ClusterFacts::labelled("dfw") };
     let (stays, leaves) = (cluster(false), cluster(true));
     let rebuilt = ClusterFacts { cell: Some("uid-2".into()), ..stays.clone() };
+    let given_up = ClusterFacts { dead: true, draining: true, ..rebuilt.clone() };
     let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
     let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
     let mirror = NamespaceFacts { labels, ..NamespaceFacts::default() };
@@ -160,6 +169,11 @@ fn clusters_namespaces_and_instances_of_the_hub() {
             "a cluster is drained",
             HubChange::Cluster(changed("a", Some(&stays), Some(&leaves))),
             vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None)],
+        ),
+        (
+            "it is given up, and what its cell held with it",
+            HubChange::Cluster(changed("a", Some(&rebuilt), Some(&given_up))),
+            vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None), HubWork::Asked(None)],
         ),
         (
             "its drain is called off",
@@ -233,7 +247,11 @@ fn a_hub_instance_concerns_every_place_that_it_named() {
 #[test]
 fn whoever_waited_for_what_could_not_be_read_is_called() {
     table([
-        ("copies", HubChange::CopiesReadable("ns-1"), vec![originals(), policies()]),
+        (
+            "copies",
+            HubChange::CopiesReadable("ns-1"),
+            vec![originals(), policies(), HubWork::Companions("ns-1".into())],
+        ),
         ("Instances", HubChange::InstancesReadable("ns-1"), vec![HubWork::ProjectNamespaceOf("ns-1".into())]),
     ]);
 }

@@ -15,7 +15,7 @@ use crate::{
     api::{
         compute::WorkloadDeployment,
         meta::annotation,
-        names::{Template, cluster_of_works},
+        names::{HubNamespace, Template, cluster_of_works},
         reason::Reason,
     },
     plan::{
@@ -71,7 +71,7 @@ impl WorkFacts {
 pub struct Observed {
     /// The Work.
     pub work: WorkFacts,
-    /// The template's namespace on the hub; nothing when it is not one of ours.
+    /// The template's namespace on the hub; nothing when there is none that mirrors one of a project.
     pub namespace: Option<NamespaceFacts>,
     /// Whether the sweep before this one has found the same.
     pub suspected: bool,
@@ -88,15 +88,18 @@ pub enum Signal {
     Suspected,
     /// It is still there, although its template is long gone.
     Left,
-    /// Karmada has forgotten it, and it is removed.
-    Forgotten,
 }
 
 /// Decides about one Work. One that Karmada is removing is its own to remove, and told once it takes long. One that it has
 /// forgotten goes when two sweeps have found it so and a live read finds no template.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, Signal> {
     let Observed { work, namespace, suspected, paused, timing } = observed;
-    let Some(facts) = namespace.as_ref().filter(|facts| facts.upstream().is_some()) else { return Plan::nothing() };
+    // Of a hub namespace that has gone itself nothing tells any more whose it was: what is left of it is counted.
+    let gone = namespace.is_none() && HubNamespace::is_form_of(&work.template.namespace);
+    let facts = namespace.as_ref().filter(|facts| facts.upstream().is_some());
+    if facts.is_none() && !gone {
+        return Plan::nothing();
+    }
     if let Some(since) = work.going_since {
         let long = Duration::try_from(now.duration_since(since)).is_ok_and(|since| since >= timing.work_removal);
         return Plan::nothing().with(long.then_some(Signal::Left));
@@ -104,15 +107,12 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, Signal> {
     if !suspected {
         return Plan::nothing().with([Signal::Suspected]);
     }
+    let Some(facts) = facts else { return Plan::nothing().with([Signal::Suspected, Signal::Left]) };
     if *paused || facts.paused {
         return Plan::nothing().with([Signal::Suspected, Signal::Left]);
     }
     let delete = Write::delete_version(work.work.clone(), work.version.clone());
-    Plan::writes(vec![Write::confirm_absent(work.template.clone()), delete]).with([
-        Signal::Suspected,
-        Signal::Left,
-        Signal::Forgotten,
-    ])
+    Plan::writes(vec![Write::confirm_absent(work.template.clone()), delete]).with([Signal::Suspected, Signal::Left])
 }
 
 /// What is left of a namespace on a cluster.
@@ -186,6 +186,22 @@ mod tests {
         }
     }
 
+    const ELSEWHERE: &str = "ns-of-somebody-else";
+    const GONE: &str = "ns-0b0b2f5c-9d6c-4f2a-9a36-0f6c3a5c7c11";
+
+    /// A Work of a namespace that is not known.
+    fn of(namespace: &str, going: Option<&str>) -> Observed {
+        let mut observed = Observed { namespace: None, ..observed(going) };
+        observed.work.template.namespace = namespace.into();
+        observed
+    }
+
+    impl Observed {
+        fn first(self) -> Self {
+            Self { suspected: false, ..self }
+        }
+    }
+
     fn decide(observed: &Observed) -> (usize, Vec<Signal>) {
         let plan = plan(observed, NOW.parse().unwrap());
         let again = super::plan(&recorded(observed), NOW.parse().unwrap());
@@ -207,18 +223,21 @@ mod tests {
 
     #[test]
     fn only_what_karmada_forgot_is_removed_and_only_after_two_looks_and_a_live_read() {
-        use Signal::{Forgotten, Left, Suspected};
+        use Signal::{Left, Suspected};
         let forgotten = observed(None);
         let foreign = Observed { namespace: Some(NamespaceFacts::default()), ..forgotten.clone() };
         let mut held = forgotten.clone();
         held.namespace.as_mut().unwrap().paused = true;
         for (what, observed, writes, signals) in [
-            ("twice", forgotten.clone(), 2, vec![Suspected, Left, Forgotten]),
+            ("twice", forgotten.clone(), 2, vec![Suspected, Left]),
             ("once", Observed { suspected: false, ..forgotten.clone() }, 0, vec![Suspected]),
             ("clean-up is paused", Observed { paused: true, ..forgotten.clone() }, 0, vec![Suspected, Left]),
             ("it is paused there", held, 0, vec![Suspected, Left]),
             ("somebody else's namespace", foreign, 0, vec![]),
-            ("no namespace that we know", Observed { namespace: None, ..forgotten.clone() }, 0, vec![]),
+            ("no namespace that we know", of(ELSEWHERE, None), 0, vec![]),
+            ("of a hub namespace that is gone, once", of(GONE, None).first(), 0, vec![Suspected]),
+            ("the same, twice", of(GONE, None), 0, vec![Suspected, Left]),
+            ("the same, and a cluster is away", of(GONE, Some("2026-01-01T00:00:00Z")), 0, vec![Left]),
             ("under way", observed(Some("2026-01-01T00:00:01Z")), 0, vec![]),
             ("a cluster is away", observed(Some("2026-01-01T00:00:00Z")), 0, vec![Left]),
         ] {

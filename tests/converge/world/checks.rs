@@ -1,12 +1,20 @@
 //! What holds in every history, and what at its end.
 
+use compute_operator::api::referenced::{MANY_USERS, MAX_NAMED_USERS};
+
 use super::*;
 
 impl World {
     /// What holds at every moment.
     pub fn check_always(&self) {
         assert_eq!(self.foreign_state(), self.foreign, "somebody else's object was touched");
-        let Planes { project, cell, .. } = &self.now;
+        let Planes { project, hub, cell, .. } = &self.now;
+        let DataRef { kind, name } = &data_refs()[0];
+        assert!(
+            hub.crowd.is_empty() || hub.objects.contains_key(&((*kind).into(), HUB_NS.into(), name.clone())),
+            "{} have been promised what is not there",
+            hub.crowd.len()
+        );
         for instance in cell.all::<Instance>(Kind::Instance) {
             let gated = instance.spec.controller.as_ref().is_none_or(|c| !c.scheduling_gates.is_empty());
             if gated || instance.metadata.deletion_timestamp.is_some() {
@@ -62,26 +70,7 @@ impl World {
             assert_eq!(copy.owner_references()[0].uid, uid(hub, HUB_NS));
             assert_eq!(shown.owner_references()[0].uid, uid(project, NS));
         }
-        for data_ref in data_refs() {
-            let kind = Kind::from(data_ref.kind);
-            let needed: BTreeSet<String> = hub
-                .all::<WorkloadDeployment>(Kind::WorkloadDeployment)
-                .iter()
-                .filter(|wd| wd.name_any() != FOREIGN)
-                .filter(|wd| references(&wd.spec.template.spec).iter().any(|r| r.data_ref == data_ref))
-                .map(|wd| format!("{NS}/{}", wd.name_any()))
-                .collect();
-            let companion = hub.raw(kind, HUB_NS, &data_ref.name);
-            assert_eq!(companion.is_some(), !needed.is_empty(), "{data_ref} is on the hub while it is needed");
-            let copy = cell.raw(kind, HUB_NS, &data_ref.name);
-            assert_eq!(copy.is_some(), !needed.is_empty(), "{data_ref} is on the cell while it is needed");
-            if let (Some(companion), Some(copy)) = (companion, copy) {
-                let by = companion["metadata"]["annotations"][annotation::REFERENCED_BY].as_str().unwrap();
-                assert_eq!(serde_json::from_str::<BTreeSet<String>>(by).unwrap(), needed);
-                let source = project.raw(kind, NS, &data_ref.name).unwrap();
-                assert_eq!((&companion["data"], &copy["data"]), (&source["data"], &source["data"]));
-            }
-        }
+        self.check_companions();
         let Some(workload) = self.workload() else {
             assert!(deployments.is_empty() && running.is_empty());
             return;
@@ -107,6 +96,37 @@ impl World {
             assert_eq!(instance.spec.runtime, workload.spec.template.spec.runtime);
         }
         self.check_specs(&deployments, &workload, replicas);
+    }
+
+    /// The companions that are needed, and their copies.
+    fn check_companions(&self) {
+        let Planes { project, hub, cell, .. } = &self.now;
+        for data_ref in data_refs() {
+            let kind = Kind::from(data_ref.kind);
+            let needed: BTreeSet<String> = hub
+                .all::<WorkloadDeployment>(Kind::WorkloadDeployment)
+                .iter()
+                .filter(|wd| wd.name_any() != FOREIGN)
+                .filter(|wd| references(&wd.spec.template.spec).iter().any(|r| r.data_ref == data_ref))
+                .map(|wd| format!("{NS}/{}", wd.name_any()))
+                .collect();
+            // The namespace is made for the Workload's deployments: where none has ever been, the crowd has nowhere to go.
+            let is_there = hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into()));
+            let crowd = project.crowd.iter().filter(|_| is_there && data_ref == data_refs()[0]);
+            let all: BTreeSet<String> = crowd.map(|name| format!("{NS}/{name}")).chain(needed.clone()).collect();
+            let copy = cell.raw(kind, HUB_NS, &data_ref.name);
+            assert_eq!(copy.is_some(), !needed.is_empty(), "{data_ref} is on the cell while it is needed");
+            let companion = hub.raw(kind, HUB_NS, &data_ref.name);
+            assert_eq!(companion.is_some(), !all.is_empty(), "{data_ref} is on the hub while it is needed");
+            if let Some(companion) = companion {
+                let by = companion["metadata"]["annotations"][annotation::REFERENCED_BY].as_str().unwrap();
+                let listed = if all.len() > MAX_NAMED_USERS { [MANY_USERS.to_owned()].into() } else { all };
+                assert_eq!(serde_json::from_str::<BTreeSet<String>>(by).unwrap(), listed);
+                let source = project.raw(kind, NS, &data_ref.name).unwrap();
+                assert_eq!(companion["data"], source["data"]);
+                assert!(copy.is_none_or(|copy| copy["data"] == source["data"]));
+            }
+        }
     }
 
     /// The specs of deployments, on every plane.

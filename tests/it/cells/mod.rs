@@ -110,7 +110,7 @@ fn the_full_road_with_networks_and_quota() {
 
 /// A deployment put on the cell by hand, as Karmada would bring it, in a namespace of these labels.
 async fn on_cell(world: &World, labels: Value, city: &str) -> String {
-    let namespace = format!("ns-{:016x}", fastrand::u64(..));
+    let namespace = crate::common::hub_namespace();
     let object =
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace, "labels": labels } });
     apply(&world.dfw, object).await;

@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use kube::{
     Client, Config, ResourceExt,
-    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ use testbed::{
 
 use self::pod::{NS, Node, Pod, token};
 use super::metrics_access::{Trust, scrape};
-use crate::common::{RUNTIME, apply, bed, binary, delete, eventually, get, list, path, try_apply, workload};
+use crate::common::{RUNTIME, api, apply, bed, binary, delete, eventually, get, list, path, try_apply, workload};
 
 /// Where the manifests look for the hub, and its port.
 const HUB: &str = "https://karmada-apiserver.karmada-system.svc.cluster.local:5443";
@@ -325,7 +325,10 @@ impl Stage {
         }
         let both = self.start(dfw, "single-cluster", hub).await;
         assert_eq!(both.len(), 2);
+        // What a tenant may write on his own deployments makes none of them a copy: here, as soon as it is made.
+        let marking = tokio::spawn(mark_as_copies(admin.clone()));
         self.federates(dfw, &admin, "of-one-cluster", &[&both, &cells[0]]).await;
+        marking.abort();
         end(both).await;
 
         strip(dfw).await;
@@ -351,6 +354,21 @@ impl Stage {
         self.federates(dfw, &admin, "of-dev", &[&cells[0]]).await;
         assert_eq!(dev.process.stop(Duration::from_secs(10)).await, 0);
         end(cells.remove(0)).await;
+    }
+}
+
+/// Labels every deployment of a project as what Karmada brings is labelled.
+async fn mark_as_copies(client: Client) {
+    let label = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-namespace": "theirs" } } });
+    loop {
+        for deployment in list(&client, "WorkloadDeployment", "").await {
+            let namespace = deployment.namespace().unwrap_or_default();
+            if !namespace.starts_with("ns-") {
+                let here = api(&client, "WorkloadDeployment", &namespace);
+                let _ = here.patch(&deployment.name_any(), &PatchParams::default(), &Patch::Merge(&label)).await;
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 

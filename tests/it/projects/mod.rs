@@ -3,75 +3,21 @@
 mod admission;
 mod generated;
 mod leaving;
-mod load;
 mod twins;
 
 use std::time::Duration;
 
 use crate::common::{
-    RUNTIME, World, api, apply,
-    beds::{Lender, Lent},
-    delete, deployment, eventually, get, list, promised, workload,
+    RUNTIME, World, api, apply, delete, deployment, eventually, get, list,
+    projects::{PERIODS, client, empty, engaged, metric, served, world},
+    promised, workload,
 };
 use kube::{
     Client, ResourceExt,
-    api::{DeleteParams, ListParams, Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
-use testbed::{Options, Testbed, bed::announce, control_plane::ControlPlane, neighbours::Reach};
-
-/// A project that is back is found sooner than in production.
-const PERIODS: &str = "timing:\n  tenantWatchRetryMaxSeconds: 3\n";
-
-static BEDS: Lender<World> = Lender::new(1);
-
-async fn world() -> Lent<World> {
-    let projects = ["alpha", "beta", "idle"].map(String::from).into();
-    let management = PERIODS.to_owned();
-    let options = Options { cells: vec!["dfw".into()], projects, management, ..Options::default() };
-    let world = BEDS.lend(async || World::start_with(options).await).await;
-    world.settled().await;
-    world
-}
-
-fn plane<'a>(bed: &'a Testbed, name: &str) -> &'a ControlPlane {
-    if name == "alpha" { &bed.project } else { &bed.others[name] }
-}
-
-async fn client(world: &World, name: &str) -> Client {
-    plane(&world.bed, name).client().await.unwrap()
-}
-
-async fn metric(world: &World, name: &str) -> f64 {
-    let text = world.operators[0].metrics().await.unwrap();
-    let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok());
-    value.unwrap_or(0.0)
-}
-
-async fn engaged(world: &World, count: f64) {
-    eventually(&format!("{count} projects are engaged"), || async {
-        let engaged = metric(world, "compute_projects_engaged").await;
-        if (engaged - count).abs() < 0.5 { Ok(()) } else { Err(engaged.to_string()) }
-    })
-    .await;
-}
-
-async fn served(project: &Client, namespace: &str, name: &str) {
-    eventually(&format!("{name} runs"), || async {
-        let wd = get(project, "WorkloadDeployment", namespace, name).await.ok_or("no deployment")?;
-        if wd.data["status"]["readyReplicas"] == 1 { Ok(()) } else { Err(wd.data["status"].to_string()) }
-    })
-    .await;
-}
-
-/// Deletes what is in a namespace, and not the namespace: its controller comes back to one that is not empty yet only
-/// after eight seconds.
-async fn empty(project: &Client, namespace: &str) {
-    for kind in ["Workload", "WorkloadDeployment"] {
-        let all = ListParams::default();
-        api(project, kind, namespace).delete_collection(&DeleteParams::background(), &all).await.unwrap();
-    }
-}
+use testbed::{bed::announce, neighbours::Reach};
 
 #[test]
 fn each_project_is_served_and_sees_its_own_alone() {
@@ -108,70 +54,6 @@ fn each_project_is_served_and_sees_its_own_alone() {
         .await;
         assert_eq!(list(&world.hub, "Instance", &hubs[0]).await.len(), 1);
         delete(&client(&world, "alpha").await, "Workload", "shop", "web").await;
-    });
-}
-
-#[test]
-fn a_project_that_is_silent_shut_or_incomplete_delays_no_other() {
-    RUNTIME.block_on(async {
-        let world = world().await;
-        engaged(&world, 3.0).await;
-        let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
-        let milo = world.bed.milo.as_ref().unwrap();
-        // The hub's API server has no LocationBindings: a project that is not all there.
-        milo.add("incomplete", &world.bed.hub).await.unwrap();
-        announce(&alpha, "incomplete").await.unwrap();
-        engaged(&world, 4.0).await;
-        for project in [&alpha, &beta] {
-            world.namespace_in(project, "calm").await;
-        }
-        let waiting = |k: usize, replicas: usize| {
-            let mut scaled = deployment("calm", &format!("waiting-{k}"), "dfw");
-            scaled["spec"]["scaleSettings"]["minReplicas"] = json!(replicas);
-            scaled
-        };
-        for k in 0..20 {
-            apply(&beta, waiting(k, 1)).await;
-        }
-        served(&beta, "calm", "waiting-19").await;
-        for (n, reach) in [Reach::Silent, Reach::Away, Reach::Absent].into_iter().enumerate() {
-            milo.set("beta", reach);
-            let replicas = n % 2;
-            for k in 0..20 {
-                apply(&beta, waiting(k, replicas)).await;
-            }
-            let began = tokio::time::Instant::now();
-            let name = format!("web-{n}");
-            apply(&alpha, workload("calm", &name, &["dfw"], 1)).await;
-            served(&alpha, "calm", &format!("{name}-p-dfw")).await;
-            assert!(began.elapsed() < promised(Duration::from_secs(10)), "{reach:?}: {:?}", began.elapsed());
-            eventually("ready all the while, and who is not is named", || async {
-                let (code, body) = world.operators[0].probe("/readyz").await.map_err(|e| e.to_string())?;
-                let named = ["list locationbindings.networking.datumapis.com in project incomplete", "in project beta"];
-                if code == 200 && named.iter().all(|name| body.contains(name)) {
-                    Ok(())
-                } else {
-                    Err(format!("{code} {body}"))
-                }
-            })
-            .await;
-            milo.set("beta", Reach::Served);
-            eventually("beta catches up", || async {
-                let wd = get(&beta, "WorkloadDeployment", "calm", "waiting-0").await.ok_or("gone")?;
-                if wd.data["status"]["replicas"] == replicas && wd.data["status"]["observedGeneration"] == n + 2 {
-                    Ok(())
-                } else {
-                    Err(wd.data["status"].to_string())
-                }
-            })
-            .await;
-        }
-        for project in [&alpha, &beta] {
-            empty(project, "calm").await;
-        }
-        world.settled().await;
-        delete(&alpha, "Project", "", "incomplete").await;
-        engaged(&world, 3.0).await;
     });
 }
 

@@ -3,10 +3,9 @@
 use std::{collections::BTreeMap, fs};
 
 use base64::{Engine, engine::general_purpose::STANDARD};
-use kube::api::DynamicObject;
+use kube::api::{DynamicObject, Patch, PatchParams};
 
 use super::*;
-use crate::common::merge;
 
 const NS: &str = "twins";
 const DEPLOYMENT: &str = "web-p-dfw";
@@ -220,9 +219,9 @@ fn of_two_tenants_with_the_same_names_none_shows_up_with_the_other_however_hosti
 
         // He deletes all that is his, the finalizers of what points at the other first.
         delete(&beta, "WorkloadDeployment", NS, "spy").await;
-        if get(&beta, "WorkloadDeployment", NS, "spy").await.is_some() {
-            merge(&beta, "WorkloadDeployment", NS, "spy", json!({ "metadata": { "finalizers": null } })).await;
-        }
+        // Unless it is gone already.
+        let release = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+        let _ = api(&beta, "WorkloadDeployment", NS).patch("spy", &PatchParams::default(), &release).await;
         for namespace in [NS, &victim.hub] {
             empty(&beta, namespace).await;
         }

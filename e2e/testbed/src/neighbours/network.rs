@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use futures::{StreamExt, stream};
 use kube::{
     Client, ResourceExt,
     api::{DynamicObject, GroupVersionKind},
@@ -16,6 +17,8 @@ const GROUP: &str = "networking.datumapis.com";
 const VERSION: &str = "v1alpha";
 /// Networks whose name contains this cannot be made; for tests and demos of what a tenant then reads.
 const BROKEN: &str = "broken";
+/// Bindings and claims that are served at a time.
+const AT_ONCE: usize = 8;
 /// Bindings to networks whose name contains this are left alone: whoever runs the test says what becomes of them.
 const BY_HAND: &str = "by-hand";
 
@@ -28,15 +31,17 @@ pub(super) async fn run(cell: Client, after: Duration) {
 async fn pass(cell: &Client, after: Duration, bindings: Vec<DynamicObject>, claims: Vec<DynamicObject>) -> Result<()> {
     // One that cannot be served, as in a namespace that is on its way out, keeps no other waiting.
     let limit = after + Duration::from_secs(10);
-    let mut failed = None;
-    for binding in &bindings {
-        let done = tokio::time::timeout(limit, bind(cell, binding, after)).await;
-        failed = failed.or(done.map_err(Into::into).flatten().err());
-    }
-    for claim in &claims {
-        let done = tokio::time::timeout(limit, allocate(cell, claim)).await;
-        failed = failed.or(done.map_err(Into::into).flatten().err());
-    }
+    let bound = bindings.into_iter().map(|binding| {
+        let cell = cell.clone();
+        async move { tokio::time::timeout(limit, bind(&cell, &binding, after)).await }
+    });
+    let bound: Vec<_> = stream::iter(bound).buffer_unordered(AT_ONCE).collect().await;
+    let allocated = claims.into_iter().map(|claim| {
+        let cell = cell.clone();
+        async move { tokio::time::timeout(limit, allocate(&cell, &claim)).await }
+    });
+    let allocated: Vec<_> = stream::iter(allocated).buffer_unordered(AT_ONCE).collect().await;
+    let failed = bound.into_iter().chain(allocated).find_map(|done| done.map_err(Into::into).flatten().err());
     failed.map_or(Ok(()), Err)
 }
 

@@ -1,0 +1,108 @@
+//! What a controller remembers of its writes, to notice that somebody else takes them back.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+use crate::{
+    io::store::ObjectKey,
+    metrics::Metrics,
+    plan::{
+        Known, Plan,
+        contest::{self, Contestable, Held, Memory, Sent},
+    },
+};
+
+/// So many keys are remembered before those are looked for that need not be.
+const ROOM: usize = 1024;
+
+/// The writes of one controller, by its keys.
+pub(super) struct Contests {
+    controller: &'static str,
+    /// Longest wait before what was taken back is written once more.
+    pause: Duration,
+    metrics: Metrics,
+    keys: Mutex<Keys>,
+}
+
+#[derive(Default)]
+struct Keys {
+    all: HashMap<ObjectKey, Memory>,
+    /// How many there may be before it is looked which of them matter.
+    room: usize,
+    /// How many of them are contested.
+    contested: usize,
+}
+
+/// A plan that is being carried out.
+pub(super) struct Round<'a> {
+    contests: &'a Contests,
+    key: ObjectKey,
+    held: Held,
+    now: Timestamp,
+}
+
+impl Contests {
+    pub(super) fn new(controller: &'static str, pause: Duration, metrics: &Metrics) -> Self {
+        Self { controller, pause, metrics: metrics.clone(), keys: Mutex::default() }
+    }
+
+    /// Takes out of a plan what is to wait. `live`: the object that the key is about.
+    pub(super) fn begin<S: Contestable, G, K: Known>(
+        &self,
+        key: &ObjectKey,
+        plan: &mut Plan<S, G>,
+        live: &K,
+        now: Timestamp,
+    ) -> Round<'_> {
+        let memory = self.lock().all.get(key).cloned().unwrap_or_default();
+        let held = contest::hold_back(plan, &memory, live, self.controller, now, self.pause);
+        if held.memory != memory {
+            self.remember(key, held.memory.clone(), now);
+        }
+        Round { contests: self, key: key.clone(), held, now }
+    }
+
+    /// The object is gone, and so is what was written into it.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        if self.lock().all.contains_key(key) {
+            self.remember(key, Memory::default(), Timestamp::UNIX_EPOCH);
+        }
+    }
+
+    fn remember(&self, key: &ObjectKey, memory: Memory, now: Timestamp) {
+        let mut keys = self.lock();
+        let is_contested = memory.is_contested();
+        let before =
+            if memory == Memory::default() { keys.all.remove(key) } else { keys.all.insert(key.clone(), memory) };
+        let was_contested = before.is_some_and(|memory| memory.is_contested());
+        if is_contested != was_contested {
+            keys.contested = keys.contested + usize::from(is_contested) - usize::from(was_contested);
+            self.metrics.contested(self.controller, keys.contested);
+        }
+        if keys.all.len() > keys.room.max(ROOM) {
+            keys.all.retain(|_, memory| memory.is_contested() || !memory.is_spent(now, self.pause));
+            keys.room = keys.all.len() * 2;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Keys> {
+        self.keys.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Round<'_> {
+    /// The writes that were left have been sent, with this outcome, in their order.
+    pub(super) fn made(self, all: &[Sent]) {
+        let Self { contests, key, held, now } = self;
+        let before = held.memory.clone();
+        let memory = held.made(now, |place| all.get(place).cloned().unwrap_or(Sent::Refused));
+        if memory != before {
+            contests.remember(&key, memory, now);
+        }
+    }
+}

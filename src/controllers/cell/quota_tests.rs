@@ -1,0 +1,82 @@
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::{
+    api::{meta::label, names::ProjectName},
+    io::{
+        clients::{Connection, ControlPlane, Projects},
+        health::Health,
+    },
+    plan::{
+        NamespaceFacts,
+        cell::{Features, claim::Names},
+    },
+};
+
+/// A cell that does not answer, with the quota of one project engaged; it holds no namespace and no Instance.
+fn controller() -> (QuotaController, ProjectName) {
+    let config = || kube::Config::new("http://127.0.0.1:9".parse().unwrap());
+    let features = Features { networks: false, quota: true, abandon_claims: false, data: false };
+    let caches = Arc::new(Caches::new(ControlPlane::new("cell", Connection::new(config()).unwrap()), features));
+    caches.uid.set("uid-of-dfw".into()).unwrap();
+    caches.namespaces.replace(Vec::new(), 1);
+    caches.deployments.replace(Vec::new(), 1);
+    caches.instances.replace(Vec::new(), 1);
+    let (health, metrics, timing) = (Health::default(), Metrics::default(), Timing::default());
+    let names = Names { current: "dfw".into(), former: [].into() };
+    let stop = CancellationToken::new();
+    let projects = Projects::new(config(), false);
+    let backends = QuotaBackends::new(caches.clone(), (names, projects), &health, (&metrics, timing), &stop);
+    let project = ProjectName::new("shop");
+    let backends = Arc::new(backends);
+    backends.backend(&project, std::time::Instant::now()).unwrap();
+    let contests = Contests::new(QuotaController::NAME, timing.takeover_pause, &metrics);
+    (QuotaController { caches, contests, backends, timing, metrics }, project)
+}
+
+/// A claim for Instance `ns-gone/web-0` that the cell with this uid has made.
+fn left_behind(controller: &QuotaController, project: &ProjectName, cell: &str, version: u64) {
+    let claim: ResourceClaim = serde_json::from_value(json!({
+        "metadata": {
+            "name": names::resource_claim_name("web-0"), "namespace": "default", "uid": cell,
+            "resourceVersion": version.to_string(),
+            "labels": { label::SOURCE_CLUSTER: "dfw", label::CELL_UID: cell, label::INSTANCE_NAMESPACE: "ns-gone" },
+        },
+        "spec": { "consumerRef": { "apiGroup": "g", "kind": "Project", "name": "shop" }, "requests": [] },
+    }))
+    .unwrap();
+    let backend = controller.backends.known(project).unwrap();
+    backend.claims.replace(vec![Incoming::new(&claim.clone(), Some(claim))], version);
+}
+
+fn key(project: Option<&ProjectName>) -> QuotaKey {
+    QuotaKey { project: project.cloned(), instance: ObjectKey::new("ns-gone", "web-0") }
+}
+
+/// Found by reading: where the namespace of an Instance went before anybody had released its claim, nothing said any more
+/// which project had it, and the claim stayed for ever.
+#[tokio::test]
+async fn a_claim_is_given_up_whose_namespace_on_the_cell_is_gone_after_a_live_look_for_its_instance() {
+    let (controller, project) = controller();
+    left_behind(&controller, &project, "uid-of-dfw", 9);
+    let error = controller.reconcile(&key(Some(&project)), Now::read()).await.unwrap_err().to_string();
+    assert!(error.contains("get Instance ns-gone/web-0 in cell"), "it asks the cell first: {error}");
+    assert_eq!(controller.reconcile(&key(None), Now::read()).await.unwrap(), Next::Await, "whose it is is not known");
+    left_behind(&controller, &project, "uid-of-ord", 10);
+    assert_eq!(controller.reconcile(&key(Some(&project)), Now::read()).await.unwrap(), Next::Await, "another cell's");
+}
+
+#[tokio::test]
+async fn the_key_of_one_whose_namespace_is_there_belongs_in_its_own_lane() {
+    let (controller, project) = controller();
+    left_behind(&controller, &project, "uid-of-dfw", 9);
+    let namespace = Incoming {
+        key: ObjectKey::new("", "ns-gone"),
+        uid: "n".into(),
+        version: 2,
+        value: Some(NamespaceFacts::default()),
+    };
+    controller.caches.namespaces.observe(namespace);
+    assert_eq!(controller.reconcile(&key(Some(&project)), Now::read()).await.unwrap(), Next::Await);
+}

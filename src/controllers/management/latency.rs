@@ -1,0 +1,68 @@
+//! How long federation takes, measured by all workers at once.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Instant,
+};
+
+use super::queues::ProjectKey;
+use crate::{
+    api::names::ProjectName,
+    io::clock::Now,
+    metrics::Metrics,
+    plan::management::latency::{Latencies, Look},
+};
+
+/// What is under way of every deployment. A process that does not work remembers nothing: nobody would look at it.
+#[derive(Default)]
+pub(super) struct Latency {
+    under_way: Mutex<Latencies<ProjectKey>>,
+    working: AtomicBool,
+}
+
+impl Latency {
+    /// Deployments are looked at from now on.
+    pub(super) fn begin(&self) {
+        self.working.store(true, Ordering::Relaxed);
+    }
+
+    /// A project's deployment was seen to ask for something new.
+    pub(super) fn changed(&self, key: &ProjectKey, uid: &str, now: Instant) {
+        if self.working.load(Ordering::Relaxed) {
+            self.lock().changed(key, uid, now);
+        }
+    }
+
+    /// A copy was seen with another report of its cell.
+    pub(super) fn reported(&self, key: &ProjectKey, now: Instant) {
+        if self.working.load(Ordering::Relaxed) {
+            self.lock().reported(key, now);
+        }
+    }
+
+    /// What was decided in a look that began at `began` has just been carried out. When that is, is read off the clock: nothing
+    /// is decided on it.
+    pub(super) fn looked(&self, key: &ProjectKey, look: &Look, began: Instant, metrics: &Metrics) {
+        let ended = self.lock().looked(key, look, began, Now::read().instant);
+        for (leg, took) in ended {
+            metrics.federated(leg.label(), took);
+        }
+    }
+
+    /// A deployment is gone, or going.
+    pub(super) fn forget(&self, key: &ProjectKey) {
+        self.lock().forget(key);
+    }
+
+    /// A project is let go.
+    pub(super) fn forget_project(&self, project: &ProjectName) {
+        self.lock().forget_where(|key| key.project == *project);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Latencies<ProjectKey>> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,274 @@
+//! Writes that somebody else takes back: a second manager of the same plane, of the Go operator or of this one.
+//!
+//! A hand's edit is put right at once. What is taken back again and again, soon after it was written, waits longer and longer
+//! instead, so that two who do not agree do not write without end. As soon as what was written stands, all goes on at once.
+//! What tells a contest from news is that the same write is due once more: what it put into the object is not there. Where the
+//! server's answer did not have it either, and what stands is what was answered, nobody has taken anything back: the server
+//! prunes it or says it otherwise. To write it again changes nothing, so that it is hardly ever tried.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+pub use super::contested::{Asked, Mark, Memory, Subject};
+use super::{
+    Cell, Kind, Known, Next, Op, Plan, Plane, Standing, Step, Write,
+    contested::{CREATE, Contest, TRIED_AGAIN, Trouble},
+    event::{self, Note, Severity},
+    hash,
+    takeover::{Part, holders},
+};
+use crate::api::{
+    meta::{self, annotation},
+    reason::Reason,
+};
+
+/// What came of sending something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// It failed, or was not sent.
+    Refused,
+    /// It was sent, and nothing is stored by it: a look, a deletion, an Event that got lost.
+    Done,
+    /// It is stored.
+    Stored {
+        /// The object's uid.
+        uid: String,
+        /// What stands of it in the server's answer.
+        standing: Option<Standing>,
+    },
+}
+
+/// What a plan asks to be sent.
+pub trait Contestable: Sized {
+    /// Whether each rests on those before it.
+    const ORDERED: bool;
+
+    /// What it changes.
+    fn mark(&self) -> Mark;
+
+    /// The same for an Event on the cell.
+    fn event(event: Write<Cell>) -> Self;
+}
+
+impl Contestable for Write<Cell> {
+    const ORDERED: bool = false;
+
+    fn mark(&self) -> Mark {
+        mark(self)
+    }
+
+    fn event(event: Self) -> Self {
+        event
+    }
+}
+
+impl<F: Plane> Contestable for Step<Cell, F> {
+    const ORDERED: bool = true;
+
+    fn mark(&self) -> Mark {
+        match self {
+            Self::Local(write) => mark(write),
+            Self::Remote(write) => mark(write),
+        }
+    }
+
+    fn event(event: Write<Cell>) -> Self {
+        Self::Local(event)
+    }
+}
+
+fn mark<P: Plane>(write: &Write<P>) -> Mark {
+    let object = &write.object;
+    let subject = |manager, op| Subject { plane: P::NAME, object: object.clone(), manager, op };
+    let puts =
+        |manager, op, digest| Mark::Puts(subject(manager, op), Asked { digest, standing: write.standing().cloned() });
+    // On a cell the times are of our own making. What goes elsewhere is a copy, and another time in it is its source's news.
+    let digest = |body| digest(body, P::NAME == Cell::NAME);
+    if object.kind == Kind::Event {
+        return Mark::Looks;
+    }
+    match &write.op {
+        Op::Create { body, manager } => puts(*manager, CREATE, digest(body)),
+        Op::Apply { body, manager, status: false, .. } if body["metadata"].get("uid").is_none() => {
+            puts(*manager, CREATE, digest(body))
+        }
+        Op::Apply { body, manager, status: false, .. } => puts(*manager, "apply", digest(body)),
+        Op::Apply { body, manager, status: true, .. } => puts(*manager, "apply status of", digest(body)),
+        Op::Merge { body, manager } => puts(*manager, "patch", digest(body)),
+        Op::TakeOver { manager, .. } => puts(*manager, "take over", String::new()),
+        Op::Delete { uid, .. } => Mark::Removes(subject(meta::MANAGED_BY, "delete"), uid.clone()),
+        Op::ConfirmAbsent | Op::ConfirmGone { .. } | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. } => {
+            Mark::Looks
+        }
+    }
+}
+
+/// Digest of what a write puts into an object, without versions, and without times where these are stamped anew by each
+/// attempt. An Instance that somebody deletes for its template hash and makes anew is another object, and the contest about it
+/// is the same.
+fn digest(body: &Value, is_stamped: bool) -> String {
+    let mut body = body.clone();
+    strip(&mut body, is_stamped);
+    if body.pointer("/spec/controller/templateHash").is_some()
+        && let Some(metadata) = body["metadata"].as_object_mut()
+    {
+        metadata.remove("uid");
+    }
+    hash::digest(&body)
+}
+
+fn strip(value: &mut Value, is_stamped: bool) {
+    match value {
+        Value::Object(members) => {
+            for key in ["resourceVersion", annotation::REFERENCED_DATA_GATE_START] {
+                members.remove(key);
+            }
+            if is_stamped {
+                members.remove("lastTransitionTime");
+            }
+            members.values_mut().for_each(|value| strip(value, is_stamped));
+        }
+        Value::Array(entries) => entries.iter_mut().for_each(|value| strip(value, is_stamped)),
+        _ => {}
+    }
+}
+
+/// What is left of a plan, and what to remember.
+#[derive(Debug)]
+pub struct Held {
+    /// What to remember whatever becomes of the writes.
+    pub memory: Memory,
+    /// What each write that is left puts into its object, in their order.
+    left: Vec<Mark>,
+    /// What the Event behind them tells.
+    told: Option<(Subject, Trouble)>,
+}
+
+impl Held {
+    /// What to remember once those writes were made that `sent` says, by their place among those that were left.
+    pub fn made(self, now: Timestamp, sent: impl Fn(usize) -> Sent) -> Memory {
+        let Self { mut memory, left, told } = self;
+        if let Some((subject, trouble)) = told
+            && matches!(sent(left.len()), Sent::Stored { .. })
+            && let Some((_, contest)) = memory.0.iter_mut().find(|(of, _)| *of == subject)
+        {
+            contest.told = Some(trouble);
+        }
+        for (place, mark) in left.into_iter().enumerate() {
+            let (stored, answered) = match sent(place) {
+                Sent::Refused => continue,
+                Sent::Done => (None, None),
+                Sent::Stored { uid, standing } => (Some(uid), standing),
+            };
+            let (subject, digest, uid, removed) = match mark {
+                Mark::Looks => continue,
+                Mark::Removes(subject, uid) => (subject, String::new(), Some(uid.clone()), Some(uid)),
+                Mark::Puts(subject, asked) => (subject, asked.digest, stored, None),
+            };
+            let before = memory.of(&subject);
+            let (times, told) = before.map_or((0, None), |before| (before.times, before.told.clone()));
+            memory.0.retain(|(of, contest)| {
+                *of != subject && removed.as_ref().is_none_or(|uid| contest.outlives(of, &subject, uid))
+            });
+            let contest = Contest { digest, uid, answered, written: now, times, since: None, tried: None, told };
+            memory.0.push((subject, contest));
+        }
+        memory
+    }
+}
+
+/// Takes out of a plan what is to wait, since somebody else takes it back again and again or the server does not keep it, and
+/// has that told on `live`, once. `pause`: the longest wait of what is taken back.
+pub fn hold_back<S: Contestable, G, K: Known>(
+    plan: &mut Plan<S, G>,
+    memory: &Memory,
+    live: &K,
+    controller: &str,
+    now: Timestamp,
+    pause: Duration,
+) -> Held {
+    let marks: Vec<Mark> = plan.steps.iter().map(Contestable::mark).collect();
+    let due: Vec<Subject> = marks.iter().filter_map(|mark| mark.subject().cloned()).collect();
+    let (mut after, mut next) = memory.of_what_stands(&due, now, pause);
+    let mut waits: Vec<Option<Trouble>> = vec![None; marks.len()];
+    let mut news = None;
+    for (place, mark) in marks.iter().enumerate() {
+        let Some(subject) = mark.subject() else { continue };
+        let Some(mut contest) = memory.due(subject, mark, now, pause) else { continue };
+        if let Some((left, trouble)) = contest.wait(mark, now, pause) {
+            next = next.or_sooner(Next::After(left));
+            let is_said = [&contest.tried, &contest.told].contains(&&Some(trouble.clone()));
+            if !is_said && news.is_none() {
+                // One that gets lost is sent again in the next wait, and not at each look.
+                contest.tried = Some(trouble.clone());
+                news = Some((subject.clone(), trouble.clone()));
+            }
+            waits[place] = Some(trouble);
+        }
+        after.0.push((subject.clone(), contest));
+    }
+    let is_kept = left_of(&marks, &waits, S::ORDERED);
+    let mut place = 0..;
+    plan.steps.retain(|_| place.next().is_some_and(|place: usize| is_kept[place]));
+    let left = marks.into_iter().zip(&is_kept).filter(|(_, is_kept)| **is_kept).map(|(mark, _)| mark).collect();
+    if waits.iter().any(Option::is_some) {
+        // They speak of writes that are not made now.
+        plan.signals.clear();
+    }
+    plan.next = plan.next.or_sooner(next);
+    plan.steps.extend(news.iter().map(|(subject, why)| S::event(tell(live, controller, subject, why, now, pause))));
+    Held { memory: after, left, told: news }
+}
+
+/// Which of a plan's steps are left. Of those that rest on each other none is, while one is taken back; what the server does not
+/// keep is done as far as it can be, and the others go on. Where nothing is left that changes anything, nothing is looked at.
+fn left_of(marks: &[Mark], waits: &[Option<Trouble>], is_ordered: bool) -> Vec<bool> {
+    let stopped = is_ordered && waits.contains(&Some(Trouble::TakenBack));
+    let left: Vec<bool> = waits.iter().map(|wait| wait.is_none() && !stopped).collect();
+    let changes = marks.iter().zip(&left).any(|(mark, left)| *left && *mark != Mark::Looks);
+    let waits = waits.iter().any(Option::is_some);
+    left.into_iter().map(|left| left && (changes || !waits)).collect()
+}
+
+/// The Event that says it.
+fn tell<K: Known>(
+    live: &K,
+    controller: &str,
+    subject: &Subject,
+    why: &Trouble,
+    now: Timestamp,
+    pause: Duration,
+) -> Write<Cell> {
+    let what = format!("{} {} as {}", subject.op, subject.object, subject.manager);
+    let (reason, text) = match why {
+        Trouble::TakenBack => {
+            let others = match &holders(live, Part::Status)[..] {
+                [] => String::new(),
+                names => format!(" (its status is also written by {})", names.join(", ")),
+            };
+            let text = format!(
+                "somebody else takes back again and again what this operator writes ({what}){others}, so that it is \
+                 written ever more rarely, down to once in {} s; two managers must not work on one cell: stop the other one",
+                pause.as_secs()
+            );
+            (Reason::WritesTakenBack, text)
+        }
+        Trouble::NotKept(field) => {
+            let text = format!(
+                "the API server of the {} does not keep what this operator writes ({what}): its answer has no {field}, or \
+                 another one, so that it is written only once in {} s; the definition of the kind is of another version, or \
+                 an admission webhook changes it",
+                subject.plane,
+                (pause * TRIED_AGAIN).as_secs()
+            );
+            (Reason::WritesNotKept, text)
+        }
+    };
+    event::on(live, controller, &Note { severity: Severity::Warning, reason, action: "Writing", text: &text }, now)
+}
+
+#[cfg(test)]
+#[path = "contest_tests.rs"]
+mod tests;

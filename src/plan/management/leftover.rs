@@ -1,0 +1,98 @@
+//! What a cell that is gone has left of Instances that its successor does not have.
+//!
+//! Its copies on the hub are nobody's to take away, and nobody asks for them; and of its claims, nobody waits for those of
+//! Instances that nobody runs any more. Each is the only trace of the other: so the claim goes first, and the copy is given
+//! to the city's cell after that, which looks at its own cluster and takes the copy away.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use super::{dead_claim, hand_over};
+use crate::{
+    api::{
+        compute::{Instance, WorkloadDeployment},
+        names,
+    },
+    plan::{Hub, Plan, Project, Shared, Step, ownership},
+};
+
+/// Everything that is known of a copy that may be left over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Observed {
+    /// The copy, and the claim of its Instance.
+    #[serde(flatten)]
+    pub left: dead_claim::Observed,
+    /// All copies that name the deployment.
+    pub siblings: Vec<Shared<Instance>>,
+}
+
+impl Observed {
+    /// The cell that has left the copy behind, as far as the copy tells: it is no member, nobody asks for the copy, and by its
+    /// ordinal it is none of those that the deployment asks for. What has no ordinal (somebody has made it by hand), or no
+    /// cell's mark (the Go operator's), may be anybody's who lives.
+    pub fn surplus_of(&self) -> Option<&String> {
+        let dead_claim::Observed { source, deployment, members, .. } = &self.left;
+        let (members, deployment) = (members.as_ref()?, deployment.as_deref()?);
+        let former = ownership::cell_of(&**source).filter(|cell| !members.contains(*cell))?;
+        let is_surplus = stays(source) && ordinal_of(source, deployment)? >= deployment.spec.desired_replicas();
+        is_surplus.then_some(former)
+    }
+
+    /// The same cell, once it is proved that another is in its place, so that it is worth to look at the claim.
+    ///
+    /// The deployment's cell has answered the present spec with as many Instances as it asks for, and holds the copies of all
+    /// of them: what Karmada noted of a cluster may be out of date, and then nobody lives under that uid, or somebody asks
+    /// for them.
+    pub fn former(&self) -> Option<&String> {
+        let former = self.surplus_of()?;
+        let dead_claim::Observed { source, deployment, bound, members, .. } = &self.left;
+        let (bound, members, deployment) = (bound.as_ref()?, members.as_ref()?, deployment.as_deref()?);
+        let desired = deployment.spec.desired_replicas();
+        let is_held = |copy: &&Shared<Instance>| {
+            let is_counted = ordinal_of(copy, deployment).is_some_and(|ordinal| ordinal < desired);
+            let is_of_bound = ownership::cell_of(&***copy) == Some(bound);
+            is_counted && is_of_bound && stays(copy) && copy.namespace() == source.namespace()
+        };
+        let held = self.siblings.iter().filter(is_held).count();
+        let has_them = members.contains(bound) && desired > 0 && u32::try_from(held) == Ok(desired);
+        (has_them && has_all_and_no_more(deployment)).then_some(former)
+    }
+}
+
+/// Whether a copy is to stay with whom it is.
+fn stays(copy: &Instance) -> bool {
+    copy.metadata.deletion_timestamp.is_none() && ownership::asking_cell(copy).is_none()
+}
+
+/// The place of a copy among those of a deployment; nothing where it is none of them.
+fn ordinal_of(copy: &Instance, deployment: &WorkloadDeployment) -> Option<u32> {
+    let name = copy.name_any();
+    let is_of_it = names::deployment_of_instance(&name) == Some(&*deployment.name_any());
+    names::instance_ordinal(&name).filter(|_| is_of_it)
+}
+
+/// Whether the cell of a deployment has answered its present spec, with as many Instances as it asks for.
+fn has_all_and_no_more(deployment: &WorkloadDeployment) -> bool {
+    let desired = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
+    deployment.metadata.deletion_timestamp.is_none()
+        && deployment.status.as_ref().is_some_and(|status| {
+            status.observed_generation.is_some()
+                && status.observed_generation == deployment.metadata.generation
+                && status.desired_replicas == desired
+                && status.replicas == desired
+        })
+}
+
+/// Deletes the claim of a cell that is gone, and then gives the copy away.
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
+    let dead_claim::Observed { source, deployment, bound, claim, .. } = &observed.left;
+    let Some((former, bound)) = observed.former().zip(bound.as_ref()) else { return Plan::nothing() };
+    let freed = claim.as_deref().and_then(|claim| dead_claim::freed(claim, source, former, deployment.as_deref(), now));
+    let given = hand_over::give(source, bound);
+    Plan::writes(freed.map(Step::Local).into_iter().chain([Step::Remote(given)]).collect())
+}
+
+#[cfg(test)]
+#[path = "leftover_tests.rs"]
+mod tests;

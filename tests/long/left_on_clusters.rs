@@ -1,0 +1,96 @@
+//! What Karmada keeps of what is deleted, and what it has forgotten.
+
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Wish, alone},
+    condition, delete, deployment, eventually,
+    example_app::SWEEPS,
+    get, list, rights,
+};
+
+/// Whether so many Works of what is deleted are counted for the cell in ord.
+async fn kept(world: &World, count: u32) -> Result<(), String> {
+    let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
+    let of_ord = |line: &&str| line.starts_with("compute_federation_left_on_clusters") && line.contains("cell-ord");
+    let line = text.lines().find(of_ord).unwrap_or_default();
+    if line.ends_with(&format!("}} {count}")) { Ok(()) } else { Err(line.to_owned()) }
+}
+
+#[test]
+fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
+    RUNTIME.block_on(async {
+        let since = jiff::Timestamp::now();
+        let management = format!("{SWEEPS}timing:\n  workRemovalSeconds: 2\n");
+        let mut world = alone(Wish { management, ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("kept").await;
+        for name in ["gone", "stays"] {
+            apply(&world.project, deployment(&ns, name, "ord")).await;
+            eventually("it is on the cell", || async {
+                get(&world.ord, "WorkloadDeployment", &hub, name).await.map(drop).ok_or("not yet".to_owned())
+            })
+            .await;
+        }
+        eventually("nothing is left of anything", || kept(&world, 0)).await;
+
+        // Karmada was about to make a Work when its template went (its issue 7896).
+        let mut copy = deployment(&hub, "forgotten", "ord");
+        copy["metadata"]["labels"] = json!({ "meta.datumapis.com/upstream-namespace": ns, "karmada.io/managed": "true" });
+        let work = json!({
+            "apiVersion": "work.karmada.io/v1alpha1", "kind": "Work",
+            "metadata": {
+                "namespace": "karmada-es-cell-ord", "name": "forgotten-1", "finalizers": ["karmada.io/execution-controller"],
+                "annotations": {
+                    "resourcebinding.karmada.io/namespace": hub,
+                    "resourcebinding.karmada.io/name": "forgotten-workloaddeployment",
+                },
+            },
+            "spec": { "workload": { "manifests": [copy] } },
+        });
+        apply(&world.hub, work).await;
+        eventually("it is gone from the hub", || async {
+            let left = get(&world.hub, "Work", "karmada-es-cell-ord", "forgotten-1").await;
+            if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+        })
+        .await;
+        eventually("and from the cell", || async {
+            let left = get(&world.ord, "WorkloadDeployment", &hub, "forgotten").await;
+            if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+        })
+        .await;
+        // The cell is away, and Karmada keeps the Work of what is deleted for it (fact 32).
+        world.bed.cells.get_mut("ord").unwrap().stop_api_server();
+        eventually("Karmada has noticed", || async {
+            let cluster = get(&world.hub, "Cluster", "", "cell-ord").await.ok_or("none")?;
+            let ready = condition(&cluster, "Ready")["status"].clone();
+            if ready == "True" { Err(ready.to_string()) } else { Ok(()) }
+        })
+        .await;
+        delete(&world.project, "WorkloadDeployment", &ns, "gone").await;
+        eventually("it is counted", || kept(&world, 1)).await;
+        eventually("it is told on the hub namespace", || async {
+            let events = list(&world.hub, "Event", "default").await;
+            let of = |event: &&DynamicObject| {
+                event.data["reason"] == "LeftOnCluster" && event.data["regarding"]["name"] == hub.as_str()
+            };
+            let notes: Vec<Value> = events.iter().filter(of).map(|event| event.data["note"].clone()).collect();
+            let says = |note: &Value| note.as_str().is_some_and(|text| text.contains("cell-ord") && text.contains("/gone"));
+            if notes.len() == 1 && says(&notes[0]) { Ok(()) } else { Err(format!("{notes:?}")) }
+        })
+        .await;
+        let ord = world.bed.cells.get_mut("ord").unwrap();
+        ord.start_api_server().unwrap();
+        ord.wait_ready().await.unwrap();
+        let world = &world;
+        eventually("it is back, and nothing is left", || kept(world, 0)).await;
+
+        let text = world.operators[0].metrics().await.unwrap();
+        assert!(text.contains("compute_federation_works_removed_total 1"), "{text}");
+        assert!(get(&world.ord, "WorkloadDeployment", &hub, "stays").await.is_some());
+        delete(&world.project, "WorkloadDeployment", &ns, "stays").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+        rights::shown(world, since, "what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes");
+    });
+}

@@ -1,0 +1,279 @@
+//! Prometheus itself scrapes the testbed's operators while applications come, change and go, and while something goes wrong for
+//! a moment, for as many minutes as `MINUTES` says (ten unless it does). `PROMETHEUS` names the program, or it is on the `PATH`.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::PathBuf,
+    process::Command,
+    time::Duration,
+};
+
+use kube::{Client, Config};
+use serde_json::{Value, json};
+use testbed::{control_plane::free_port, process::Process};
+use tokio::time::Instant;
+
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Lent, Wish, alone},
+    delete, eventually,
+    example_app::{SWEEPS, secret, using},
+    get, merge, path, ready, skipped, workload,
+};
+
+/// What is not told within these minutes, with the test that has it told.
+const ELSEWHERE: [(&str, &str); 14] = [
+    ("compute_fields_taken_over_total", "go_era"),
+    ("compute_contested_objects", "two_managers"),
+    ("compute_watch_replaced_total", "disruption"),
+    ("compute_undecodable_objects_total", "disruption"),
+    ("compute_quota_eval_failures_total", "metrics"),
+    ("compute_quota_claim_orphaned_total", "cells::quota"),
+    ("compute_federation_quarantined_objects", "metrics"),
+    ("compute_federation_guard_given_up_total", "claim_timeout"),
+    ("compute_federation_bindings_reaped_total", "metrics"),
+    ("compute_federation_left_on_clusters", "left_on_clusters"),
+    ("compute_federation_works_removed_total", "left_on_clusters"),
+    ("compute_deletions_paused", "restored"),
+    ("compute_federation_drains", "drains"),
+    ("compute_certificate_expiration_timestamp_seconds", "metrics_access"),
+];
+/// Whose metrics these are; that of the alerts and of the board.
+const JOB: &str = "job=\"compute-metrics\"";
+/// Namespaces that applications are in, one after the other.
+const NAMESPACES: usize = 3;
+/// How long the hub is away, once. No alert says so: it would be over before anybody has looked.
+const AWAY: Duration = Duration::from_secs(15);
+
+struct Prometheus {
+    process: Process,
+    client: Client,
+}
+
+impl Prometheus {
+    /// Scrapes the operators of this world every two seconds, and evaluates the rules that come with them.
+    fn start(program: &PathBuf, world: &World) -> Self {
+        let dir = world.bed.dir().join("prometheus");
+        fs::create_dir_all(&dir).unwrap();
+        let rules = fs::read_to_string(path("config/components/alerts/rules.yaml")).unwrap();
+        let [rules] = &testbed::manifests::documents(&rules).unwrap()[..] else { panic!("one PrometheusRule") };
+        // JSON is YAML.
+        fs::write(dir.join("rules.yaml"), rules["spec"].to_string()).unwrap();
+        let targets: Vec<Value> = world
+            .operators
+            .iter()
+            .map(|operator| {
+                let labels = json!({ "namespace": "compute-system", "pod": operator.process.name() });
+                json!({ "targets": [operator.metrics_address()], "labels": labels })
+            })
+            .collect();
+        let config = json!({
+            "global": { "scrape_interval": "2s", "evaluation_interval": "5s" },
+            "rule_files": ["rules.yaml"],
+            "scrape_configs": [{ "job_name": "compute-metrics", "static_configs": targets }],
+        });
+        fs::write(dir.join("prometheus.yaml"), config.to_string()).unwrap();
+        let address = format!("127.0.0.1:{}", free_port().unwrap());
+        let mut command = Command::new(program);
+        command
+            .arg(format!("--config.file={}", dir.join("prometheus.yaml").display()))
+            .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
+            .arg(format!("--web.listen-address={address}"));
+        let process = Process::spawn(world.bed.dir(), "prometheus", &mut command).unwrap();
+        let client = Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
+        Self { process, client }
+    }
+
+    /// What a query gives now.
+    async fn ask(&self, query: &str) -> Result<Vec<Value>, String> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
+        let encoded: String = query
+            .bytes()
+            .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+            .collect();
+        let request = http::Request::get(format!("/api/v1/query?query={encoded}")).body(Vec::new()).unwrap();
+        let answer: Value = self.client.request(request).await.map_err(|e| format!("{query}: {e}"))?;
+        answer["data"]["result"].as_array().cloned().ok_or(format!("{query}: {answer}"))
+    }
+
+    /// How many series there are of each metric; a histogram counts by its counts.
+    async fn series(&self) -> BTreeMap<String, usize> {
+        let names = "__name__!~\".*_(bucket|sum)|scrape_.*|up|ALERTS.*\"";
+        let counted = self.ask(&format!("count by (__name__) ({{{JOB},{names}}})")).await.unwrap();
+        let count = |of: &Value| of["value"][1].as_str().unwrap().parse::<f64>().unwrap();
+        // Whole numbers, and small.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let pair = |of: &Value| (of["metric"]["__name__"].as_str().unwrap().to_owned(), count(of) as usize);
+        counted.iter().map(pair).collect()
+    }
+}
+
+/// Applications that come and go, each of a name of its own.
+struct Load {
+    world: Lent<World>,
+    namespaces: Vec<(String, String)>,
+    rounds: usize,
+}
+
+impl Load {
+    /// An application comes, changes and goes.
+    async fn round(&mut self) {
+        let (world, (ns, hub)) = (&self.world, &self.namespaces[self.rounds % NAMESPACES]);
+        self.rounds += 1;
+        let name = format!("web-{}", self.rounds);
+        let mut app = using(ns, &["dfw", "ord"]);
+        app["metadata"]["name"] = json!(name);
+        apply(&world.project, app.clone()).await;
+        ready(world, ns, &name, 2).await;
+        app["spec"]["placements"][0]["scaleSettings"]["minReplicas"] = json!(2);
+        apply(&world.project, app).await;
+        ready(world, ns, &name, 4).await;
+        delete(&world.project, "Workload", ns, &name).await;
+        for (client, namespace, kind, name) in [
+            (&world.project, ns, "Workload", name.clone()),
+            (&world.hub, hub, "WorkloadDeployment", format!("{name}-main-dfw")),
+        ] {
+            eventually(&format!("{kind} {name} is gone"), || async {
+                get(client, kind, namespace, &name).await.map_or(Ok(()), |_| Err("still there".into()))
+            })
+            .await;
+        }
+    }
+
+    /// What goes wrong for a moment, once.
+    async fn trouble(&mut self) {
+        let (ns, hub) = self.namespaces[0].clone();
+        let world = &mut *self.world;
+        apply(&world.project, using(&ns, &["dfw"])).await;
+        ready(world, &ns, "web", 1).await;
+        delete(&world.hub, "ResourceBinding", &hub, "db-secret").await;
+        // A city that nobody has bound is waited for; one without a Cluster blocks.
+        testbed::bed::bind_location(&world.project, "lhr").await.unwrap();
+        apply(&world.project, workload(&ns, "nowhere", &["lhr"], 1)).await;
+        eventually("one is kept from its city", || async {
+            let text = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
+            let told = text.lines().any(|line| line.starts_with("compute_federation_blocked_") && line.ends_with(" 1"));
+            if told { Ok(()) } else { Err("not told".to_owned()) }
+        })
+        .await;
+        delete(&world.project, "Workload", &ns, "nowhere").await;
+        world.bed.hub.stop_api_server();
+        let change = json!({ "spec": { "template": { "metadata": { "annotations": { "change": "1" } } } } });
+        merge(&world.project, "Workload", &ns, "web", change).await;
+        // For so long it is away: this is no wait for something.
+        tokio::time::sleep(AWAY).await;
+        world.bed.hub.start_api_server().unwrap();
+        world.bed.hub.wait_ready().await.unwrap();
+        world.operators[0].wait_ready().await.unwrap();
+        delete(&world.project, "Workload", &ns, "web").await;
+    }
+}
+
+/// Names of the page of metrics, as Prometheus has them.
+fn documented() -> Vec<String> {
+    let page = fs::read_to_string(path("docs/metrics.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    rows.map(|row| {
+        let mut columns = row.split('|').map(str::trim).skip(1);
+        let (name, kind) = (columns.next().unwrap().trim_matches('`'), columns.next().unwrap());
+        format!("{name}{}", if kind == "histogram" { "_count" } else { "" })
+    })
+    .collect()
+}
+
+fn program() -> Option<PathBuf> {
+    let program = std::env::var_os("PROMETHEUS").map_or_else(|| PathBuf::from("prometheus"), PathBuf::from);
+    Command::new(&program).arg("--version").output().is_ok_and(|out| out.status.success()).then_some(program)
+}
+
+#[test]
+fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
+    let Some(program) = program() else {
+        skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; Debian's package prometheus has it");
+        return;
+    };
+    let minutes = std::env::var("MINUTES").map_or(10, |minutes| minutes.parse().unwrap());
+    RUNTIME.block_on(async {
+        let wish = Wish { networks_and_quota: true, management: SWEEPS.into(), ..Wish::default() };
+        let world = alone(wish).await;
+        let prometheus = Prometheus::start(&program, &world);
+        eventually("prometheus scrapes all of them", || async {
+            let up = prometheus.ask(&format!("up{{{JOB}}} == 1")).await?;
+            if up.len() == world.operators.len() { Ok(()) } else { Err(format!("{up:?}")) }
+        })
+        .await;
+        let mut load = Load { world, namespaces: Vec::new(), rounds: 0 };
+        for _ in 0..NAMESPACES {
+            let (ns, hub) = load.world.namespace("scraped").await;
+            apply(&load.world.project, secret(&ns)).await;
+            load.namespaces.push((ns, hub));
+        }
+        let (began, lasts) = (Instant::now(), Duration::from_mins(minutes));
+        load.trouble().await;
+        // Each namespace has had its turn before anything is compared.
+        while began.elapsed() < lasts / 2 || load.rounds < NAMESPACES {
+            load.round().await;
+        }
+        let (half, before) = (load.rounds, prometheus.series().await);
+        while began.elapsed() < lasts || load.rounds < half + 5 {
+            load.round().await;
+        }
+        let (rounds, after) = (load.rounds - half, prometheus.series().await);
+        eprintln!("{} applications came and went in {:.0} s", load.rounds, began.elapsed().as_secs_f64());
+        eprintln!(
+            "series: {} at half time, {} in the end",
+            before.values().sum::<usize>(),
+            after.values().sum::<usize>()
+        );
+        let grew = after.iter().map(|(name, now)| (name, now.saturating_sub(before.get(name).copied().unwrap_or(0))));
+        // Whatever is told of each object would have grown with every application.
+        let grew: BTreeMap<_, _> = grew.filter(|(_, more)| more * 2 > rounds).collect();
+        assert!(grew.is_empty(), "with {rounds} applications grew {grew:?}");
+        let run = format!("{}s", began.elapsed().as_secs() + 60);
+        all_is_told(&prometheus, &run).await;
+        panels_have_data(&prometheus, &run).await;
+        let fired = prometheus.ask(&format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{run}])")).await.unwrap();
+        assert!(fired.is_empty(), "nothing was provoked that lasts: {fired:#?}");
+        let slow = format!("max_over_time(scrape_duration_seconds{{{JOB}}}[{run}])");
+        for scrape in prometheus.ask(&slow).await.unwrap() {
+            eprintln!("longest scrape of {}: {} s", scrape["metric"]["pod"], scrape["value"][1]);
+        }
+        drop(prometheus.process);
+    });
+}
+
+async fn all_is_told(prometheus: &Prometheus, run: &str) {
+    let mut missing = BTreeSet::new();
+    let documented = documented();
+    for (name, _) in ELSEWHERE {
+        assert!(documented.iter().any(|known| known == name), "{name} is not documented");
+    }
+    for name in documented {
+        let told = prometheus.ask(&format!("last_over_time({name}{{{JOB}}}[{run}])")).await.unwrap();
+        if told.is_empty() && !ELSEWHERE.iter().any(|(known, _)| **known == name) {
+            missing.insert(name);
+        }
+    }
+    assert!(missing.is_empty(), "not told: {missing:?}");
+}
+
+async fn panels_have_data(prometheus: &Prometheus, run: &str) {
+    let board: Value = serde_json::from_str(&testbed::dashboard::text()).unwrap();
+    let (mut asked, mut empty) = (0, BTreeSet::new());
+    for panel in board["panels"].as_array().unwrap() {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().unwrap();
+            let of_elsewhere = ELSEWHERE.iter().any(|(name, _)| query.contains(name));
+            let query = ["$job", "$namespace", "$pod"].iter().fold(query.to_owned(), |q, name| q.replace(name, ".+"));
+            // A gauge that counts nothing at present is told as well; what was counted is looked for in the whole run.
+            let found = prometheus.ask(&query.replace("$__rate_interval", run)).await.unwrap();
+            asked += 1;
+            if found.is_empty() && !of_elsewhere {
+                empty.insert(query);
+            }
+        }
+    }
+    eprintln!("{asked} queries of the board were asked");
+    assert!(asked > 30 && empty.is_empty(), "without data: {empty:#?}");
+}
