@@ -147,6 +147,10 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
         }));
         let written = copies(&hub, &stage.hub);
         assert!(written.len() == count && written.values().all(|writes| *writes <= 2), "{written:?}");
+        // As nothing arrives meanwhile, whoever comes to be told after the first twenty is one of many.
+        let events = stage.events().await.len();
+        let told = 20.max(count / 10);
+        assert!(events <= told, "where many wait, no Event tells each: {events} of {count}");
 
         // From now on there is silence, however long it takes; `AWAY=600` makes it ten minutes.
         let away = std::env::var("AWAY").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(8);
@@ -192,8 +196,6 @@ fn a_karmada_that_is_slow_is_not_made_slower() {
         stage.was_patient().await;
         let said = writes_of(&project).into_iter().filter(|w| w.resource == "workloaddeployments/status").count();
         assert!(said > count + count / 2, "it was slow enough to be told: {said} status writes");
-        let events = stage.events().await.len();
-        assert!(events <= count / 2, "where many wait for it, no Event tells each: {events}");
     });
 }
 
