@@ -168,25 +168,25 @@ async fn carry_out<N: Plane, F: Plane, G>(
     plan: &Plan<Step<N, F>, G>,
     metrics: &Metrics,
 ) -> Result<Next, Stopped> {
-    carry_out_each(local, remote, plan, metrics).await.map(|_| plan.next)
+    carry_out_each(local, remote, plan, metrics, |_| {}).await
 }
 
-/// The same; answers with what came of each.
+/// The same; tells `came` what came of each write as soon as it is made, also where a later one fails.
 async fn carry_out_each<N: Plane, F: Plane, G>(
     local: &ControlPlane<N>,
     remote: &ControlPlane<F>,
     plan: &Plan<Step<N, F>, G>,
     metrics: &Metrics,
-) -> Result<Vec<Sent>, Stopped> {
-    let mut all = Vec::new();
+    mut came: impl FnMut(Sent),
+) -> Result<Next, Stopped> {
     for step in &plan.steps {
         let (at, sent) = match step {
             Step::Local(write) => (End::Local, send(local, write, metrics).await),
             Step::Remote(write) => (End::Remote, send(remote, write, metrics).await),
         };
-        all.push(came_of(sent.map_err(|error| Stopped { at, error })?));
+        came(came_of(sent.map_err(|error| Stopped { at, error })?));
     }
-    Ok(all)
+    Ok(plan.next)
 }
 
 /// What came of a write that was answered.
@@ -200,20 +200,25 @@ type Refused<'a, P> = Vec<(&'a Write<P>, Error)>;
 /// Sends writes that do not hang on each other: one that is refused keeps no other back. Only when nobody answers the
 /// rest is left for another time.
 ///
-/// Answers with what came of each.
-async fn send_each<P: Plane>(
+/// Tells `came` what came of each, and answers with those that were refused.
+async fn send_each<'a, P: Plane>(
     plane: &ControlPlane<P>,
-    writes: &[Write<P>],
+    writes: &'a [Write<P>],
     metrics: &Metrics,
-) -> Result<Vec<Result<Sent, Error>>, Error> {
-    let mut all = Vec::new();
+    mut came: impl FnMut(Sent),
+) -> Result<Refused<'a, P>, Error> {
+    let mut refused = Refused::new();
     for write in writes {
         match send(plane, write, metrics).await {
+            Ok(answer) => came(came_of(answer)),
             Err(error) if is_silence(&error) => return Err(error),
-            sent => all.push(sent.map(came_of)),
+            Err(error) => {
+                came(Sent::Refused);
+                refused.push((write, error));
+            }
         }
     }
-    Ok(all)
+    Ok(refused)
 }
 
 /// Whether nobody answered: whoever asks for the next thing would wait as long once more.

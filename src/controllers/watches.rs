@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use kube::core::DeserializeGuard;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -12,7 +11,7 @@ use crate::{
         feed::Feed,
         health::Health,
         store::{Cache, IndexValue, Listed, ObjectKey, Only, Store, Taking},
-        watch::{Metadata, WHOLE_PAGE_SIZE, Watch, Watched},
+        watch::{Guarded, Metadata, WHOLE_PAGE_SIZE, Watch, Watched},
     },
     metrics::Metrics,
     plan::{Kind, Known, Plane},
@@ -61,7 +60,7 @@ impl<P: Plane> Watches<'_, P> {
         V: Send + Sync + 'static,
     {
         let cache = Arc::new(Only { cache: store.clone(), about });
-        self.start_into::<DeserializeGuard<K>, V>((), "", WHOLE_PAGE_SIZE, keep, cache);
+        self.start_into::<Guarded<K>, V>((), "", WHOLE_PAGE_SIZE, keep, cache);
         self.plane.feed(K::KIND, Arc::new(Feed { keep, about, store: store.clone() }));
     }
 
@@ -77,7 +76,7 @@ impl<P: Plane> Watches<'_, P> {
             + 'static,
         V: Send + Sync + 'static,
     {
-        self.start::<DeserializeGuard<K>, V>(selector, keep, store);
+        self.start::<Guarded<K>, V>(selector, keep, store);
     }
 
     pub(super) fn start<W, V>(&self, selector: &str, keep: fn(W::Object) -> V, store: &Arc<Store<V, impl IndexValue>>)

@@ -16,7 +16,7 @@ use kube::{
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-pub use super::watched::{Metadata, Watched};
+pub use super::watched::{Guarded, Metadata, Watched};
 use super::{
     Error,
     clients::Connection,

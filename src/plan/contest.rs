@@ -148,21 +148,22 @@ pub struct Held {
 
 impl Held {
     /// What to remember once those writes were made that `sent` says, by their place among those that were left.
-    pub fn made(self, now: Timestamp, sent: impl Fn(usize) -> Sent) -> Memory {
-        let Self { mut memory, left, told } = self;
+    pub fn made(&self, now: Timestamp, sent: impl Fn(usize) -> Sent) -> Memory {
+        let Self { memory, left, told } = self;
+        let mut memory = memory.clone();
         if let Some((subject, trouble)) = told
             && matches!(sent(left.len()), Sent::Stored { .. })
-            && let Some((_, contest)) = memory.0.iter_mut().find(|(of, _)| *of == subject)
+            && let Some((_, contest)) = memory.0.iter_mut().find(|(of, _)| of == subject)
         {
-            contest.told = Some(trouble);
+            contest.told = Some(trouble.clone());
         }
-        for (place, mark) in left.into_iter().enumerate() {
+        for (place, mark) in left.iter().enumerate() {
             let (stored, answered) = match sent(place) {
                 Sent::Refused => continue,
                 Sent::Done => (None, None),
                 Sent::Stored { uid, standing } => (Some(uid), standing),
             };
-            let (subject, digest, uid, removed) = match mark {
+            let (subject, digest, uid, removed) = match mark.clone() {
                 Mark::Looks => continue,
                 Mark::Removes(subject, uid) => (subject, String::new(), Some(uid.clone()), Some(uid)),
                 Mark::Puts(subject, asked) => (subject, asked.digest, stored, None),

@@ -38,11 +38,13 @@ struct Keys {
     contested: usize,
 }
 
-/// A plan that is being carried out.
+/// A plan that is being carried out. What was made by its end is remembered, however it ends.
 pub(super) struct Round<'a> {
     contests: &'a Contests,
     key: ObjectKey,
     held: Held,
+    /// What came of the writes, in their order.
+    sent: Vec<Sent>,
     now: Timestamp,
 }
 
@@ -64,7 +66,7 @@ impl Contests {
         if held.memory != memory {
             self.remember(key, held.memory.clone(), now);
         }
-        Round { contests: self, key: key.clone(), held, now }
+        Round { contests: self, key: key.clone(), held, sent: Vec::new(), now }
     }
 
     /// The object is gone, and so is what was written into it.
@@ -96,13 +98,17 @@ impl Contests {
 }
 
 impl Round<'_> {
-    /// The writes that were left have been sent, with this outcome, in their order.
-    pub(super) fn made(self, all: &[Sent]) {
-        let Self { contests, key, held, now } = self;
-        let before = held.memory.clone();
-        let memory = held.made(now, |place| all.get(place).cloned().unwrap_or(Sent::Refused));
-        if memory != before {
-            contests.remember(&key, memory, now);
+    /// This came of the next of the writes that were left.
+    pub(super) fn came(&mut self, sent: Sent) {
+        self.sent.push(sent);
+    }
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        let memory = self.held.made(self.now, |place| self.sent.get(place).cloned().unwrap_or(Sent::Refused));
+        if memory != self.held.memory {
+            self.contests.remember(&self.key, memory, self.now);
         }
     }
 }

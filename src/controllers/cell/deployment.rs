@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{caches::Caches, contests::Contests};
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
-    controllers::{Reconciler, Refused, record, send, send_each, worst},
+    controllers::{Reconciler, record, send, send_each, worst},
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
@@ -49,12 +49,9 @@ impl Reconciler for DeploymentController {
         let observed = self.observe(deployment);
         let mut plan = instances::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        let round = self.contests.begin(key, &mut plan, &*observed.deployment, now.time);
-        let sent = send_each(&caches.plane, &plan.steps, &self.metrics).await?;
-        let came: Vec<Sent> = sent.iter().map(|sent| sent.as_ref().map_or(Sent::Refused, Clone::clone)).collect();
-        round.made(&came);
-        let refused = plan.steps.iter().zip(sent).filter_map(|(write, sent)| Some((write, sent.err()?)));
-        let refused: Refused<'_, Cell> = refused.collect();
+        let mut round = self.contests.begin(key, &mut plan, &*observed.deployment, now.time);
+        let refused = send_each(&caches.plane, &plan.steps, &self.metrics, |sent| round.came(sent)).await?;
+        drop(round);
         let is_final = |error: &Error| matches!(error.class(), Class::Invalid | Class::Forbidden);
         let instance = refused.iter().find(|(write, error)| write.makes::<Instance>() && is_final(error));
         if let Some((write, error)) = instance {

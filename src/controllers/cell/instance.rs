@@ -49,12 +49,10 @@ impl Reconciler for InstanceController {
         let observed = self.observe(instance, owner);
         let mut plan = instance::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        let round = self.contests.begin(key, &mut plan, &*observed.instance, now.time);
-        let mut sent = Vec::new();
+        let mut round = self.contests.begin(key, &mut plan, &*observed.instance, now.time);
         for write in &plan.steps {
-            sent.push(came_of(send(&caches.plane, write, &self.metrics).await?));
+            round.came(came_of(send(&caches.plane, write, &self.metrics).await?));
         }
-        round.made(&sent);
         for signal in &plan.signals {
             match signal {
                 Signal::WaitedForData(waited) => self.metrics.waited_for_data(&key.namespace, *waited),

@@ -119,14 +119,12 @@ impl QuotaController {
                 Err(error) => (Claim::Unknown(trouble(&error)), Some(error)),
             };
             let mut plan = self.plan(key, &observed, now);
-            let round = self.contests.begin(&key.instance, &mut plan, &*observed.instance, now.time);
-            let done = carry_out_each(&self.caches.plane, &backend.plane, &plan, &self.metrics).await;
+            let mut round = self.contests.begin(&key.instance, &mut plan, &*observed.instance, now.time);
+            let came = |sent| round.came(sent);
+            let done = carry_out_each(&self.caches.plane, &backend.plane, &plan, &self.metrics, came).await;
             match (done, failed) {
                 // Reported; and the next attempt waits as failures do, longer and longer.
-                (Ok(sent), Some(error)) if matches!(plan.next, Next::After(_)) => {
-                    round.made(&sent);
-                    return Err(error);
-                }
+                (Ok(Next::After(_)), Some(error)) => return Err(error),
                 (Err(Stopped { at: End::Remote, error }), None) if !retried => {
                     retried = true;
                     seen = if error.class() == Class::Conflict {
@@ -137,10 +135,7 @@ impl QuotaController {
                         Err(error)
                     };
                 }
-                (done, _) => {
-                    round.made(&done?);
-                    return Ok(plan.next);
-                }
+                (done, _) => return Ok(done?),
             }
         }
     }
@@ -181,15 +176,13 @@ impl QuotaController {
     /// of the wait.
     async fn report(&self, key: &QuotaKey, observed: Observed, now: Now) -> Result<Next, Error> {
         let mut plan = self.plan(key, &observed, now);
-        let round = self.contests.begin(&key.instance, &mut plan, &*observed.instance, now.time);
-        let mut sent = Vec::new();
+        let mut round = self.contests.begin(&key.instance, &mut plan, &*observed.instance, now.time);
         for step in &plan.steps {
-            sent.push(match step {
+            round.came(match step {
                 Step::Local(write) => came_of(send(&self.caches.plane, write, &self.metrics).await?),
                 Step::Remote(_) => Sent::Refused,
             });
         }
-        round.made(&sent);
         Ok(plan.next)
     }
 

@@ -109,12 +109,13 @@ impl WriteBackController {
         if instance.is_none() {
             self.contests.forget(key);
         }
-        let round = instance.map(|instance| self.contests.begin(key, &mut plan, instance, now.time));
-        let sent = carry_out_each(&self.caches.plane, &self.copies.hub, &plan, &self.metrics).await?;
-        if let Some(round) = round {
-            round.made(&sent);
-        }
-        Ok(plan.next)
+        let mut round = instance.map(|instance| self.contests.begin(key, &mut plan, instance, now.time));
+        let came = |sent| {
+            if let Some(round) = &mut round {
+                round.came(sent);
+            }
+        };
+        Ok(carry_out_each(&self.caches.plane, &self.copies.hub, &plan, &self.metrics, came).await?)
     }
 
     /// Whose an Instance is, by the hub's own word.

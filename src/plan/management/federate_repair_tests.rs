@@ -82,6 +82,11 @@ fn what_karmada_has_not_got_to_yet_is_told_later_and_where_many_wait_without_eve
     assert_eq!(events(&alone), ["BindingMissing"]);
     let many = after(15, None, 250);
     assert_eq!((federated(&many).unwrap()["reason"].as_str(), events(&many)), (Some("BindingMissing"), Vec::new()));
+    // Once the others have it, the one that is left is told of; and no second time, also after a restart.
+    let left = after(600, federated(&many), 0);
+    assert_eq!(events(&left), ["BindingMissing"]);
+    assert_eq!(events(&after(900, federated(&left), 0)), Vec::<String>::new());
+    assert_eq!(events(&after(900, federated(&left), 250)), Vec::<String>::new());
 }
 
 #[test]

@@ -205,11 +205,14 @@ fn update(
 }
 
 /// Whether a condition is worth an Event: each cause once while something is missing, and of Karmada's silence, which passes
-/// through several on its way, only the first.
+/// through several on its way, only the first. What was not told while many lacked the same is told of whoever lacks it still.
 fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, events: &[String]) -> bool {
     let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));
     let goes_on = silent && old.is_some_and(|old| old.status == new.status);
-    new.reason != Reason::Propagated && changed && !goes_on && !events.contains(&new.reason)
+    let is_left_alone =
+        old.is_some_and(|old| repair::is_one_of_many(&old.message)) && !repair::is_one_of_many(&new.message);
+    let is_told = events.contains(&new.reason);
+    new.reason != Reason::Propagated && (changed && !goes_on || is_left_alone) && !is_told
 }
 
 /// The cell's report, in the project's terms: generations are those of the project's object. For a cell of the Go operator,

@@ -253,6 +253,11 @@ fn is_all_or_many(more: &str) -> bool {
     more.is_empty() || more.starts_with(MANY_LACK_TEXT)
 }
 
+/// Whether this is said of one among many that were never there, of which no Event tells.
+pub fn is_one_of_many(message: &str) -> bool {
+    message.split_once(NEVER_DELIVERED_TEXT).is_some_and(|(_, more)| more.starts_with(MANY_LACK_TEXT))
+}
+
 /// The cause in full: whether it was ever different, and whether many lack the same.
 pub fn reported(cause: &Verdict, absence: Absence, repairs: &Repairs) -> Verdict {
     let mut full = cause.clone();
