@@ -36,12 +36,15 @@ pub enum Guarded<K> {
     /// What was sent.
     Sound(K),
     /// What was sent is no object of this kind.
-    Unsound {
-        /// All that is known of the object.
-        metadata: ObjectMeta,
-        /// The decoder's message.
-        error: String,
-    },
+    Unsound(Box<Unsound>),
+}
+
+/// All that is known of an object that cannot be read.
+#[derive(Clone, Debug)]
+pub struct Unsound {
+    metadata: ObjectMeta,
+    /// The decoder's message.
+    error: String,
 }
 
 /// What is read of an object that cannot be read.
@@ -56,7 +59,7 @@ impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         serde_json::from_str(text.get()).map(Self::Sound).or_else(|error| {
             let Envelope { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
-            Ok(Self::Unsound { metadata, error: error.to_string() })
+            Ok(Self::Unsound(Box::new(Unsound { metadata, error: error.to_string() })))
         })
     }
 }
@@ -84,14 +87,14 @@ impl<K: Resource> Resource for Guarded<K> {
     fn meta(&self) -> &ObjectMeta {
         match self {
             Self::Sound(object) => object.meta(),
-            Self::Unsound { metadata, .. } => metadata,
+            Self::Unsound(unsound) => &unsound.metadata,
         }
     }
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         match self {
             Self::Sound(object) => object.meta_mut(),
-            Self::Unsound { metadata, .. } => metadata,
+            Self::Unsound(unsound) => &mut unsound.metadata,
         }
     }
 }
@@ -105,7 +108,7 @@ where
     fn open(self) -> Result<K, String> {
         match self {
             Self::Sound(object) => Ok(object),
-            Self::Unsound { error, .. } => Err(error),
+            Self::Unsound(unsound) => Err(unsound.error),
         }
     }
 }

@@ -7,6 +7,8 @@ use serde_json::json;
 
 #[path = "contest_delete_tests.rs"]
 mod deletes;
+#[path = "contest_order_tests.rs"]
+mod order;
 
 const PAUSE: Duration = Duration::from_secs(64);
 
@@ -176,22 +178,6 @@ fn a_template_hash_is_contested_whatever_the_uid_of_the_instance() {
     let stamped =
         (0..20).map(|uid| manager.looks(vec![stamp(uid)]).0).filter(|done| done[..] == ["patch Instance ns-1/web-0"]);
     assert_eq!(stamped.count(), 4);
-}
-
-#[test]
-fn of_writes_that_rest_on_each_other_none_is_made_when_one_waits() {
-    let mut manager = Manager::new();
-    let object = Object::named::<WorkloadDeployment>("ns-1", "web");
-    let steps = |now| -> Vec<Step<Cell, Hub>> {
-        vec![Step::Remote(Write::confirm_present(object.clone(), "u")), Step::Local(status("mine", now))]
-    };
-    for _ in 0..4 {
-        let now = manager.now;
-        assert_eq!(manager.looks(steps(now)).0, ["event", WRITTEN]);
-    }
-    let now = manager.now;
-    let (left, next) = manager.looks(steps(now));
-    assert_eq!((left, next), (vec!["event".to_owned()], Next::After(PAUSE / 64)), "the Event alone");
 }
 
 #[test]

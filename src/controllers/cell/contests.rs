@@ -112,3 +112,35 @@ impl Drop for Round<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        api::compute::{Instance, InstanceSpec},
+        plan::{Cell, Object, Write},
+    };
+
+    /// Found by reading: where the second write of a plan failed, the first was made anew at each look without end, however often
+    /// somebody took it back.
+    #[test]
+    fn what_was_made_before_a_plan_failed_is_remembered() {
+        let contests = Contests::new("test", Duration::from_secs(64), &Metrics::default());
+        let (key, live) = (ObjectKey::new("ns-1", "web-0"), Instance::new("web-0", InstanceSpec::default()));
+        let attempt = |seconds| {
+            let first = Write::<Cell>::status("test", &json!({ "replicas": 1 }), &live);
+            let second = Write::create("test", Object::named::<Instance>("ns-1", "web-1"), json!({}));
+            let mut plan: Plan<Write<Cell>> = first.into_iter().chain([second]).collect();
+            let mut round = contests.begin(&key, &mut plan, &live, Timestamp::from_second(seconds).unwrap());
+            let is_made = plan.steps[0].object == Object::of(&live);
+            if is_made {
+                round.came(Sent::Stored { uid: "u".into(), standing: None });
+            }
+            is_made
+        };
+        assert_eq!([1, 2, 3, 4].map(attempt), [true; 4], "a hand's edit is put right at once");
+        assert!(!attempt(5), "what is taken back each time waits");
+    }
+}

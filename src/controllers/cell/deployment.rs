@@ -9,9 +9,8 @@ use crate::{
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Cell, Next, Shared,
+        Next, Shared,
         cell::instances::{self, Observed},
-        contest::Sent,
         ownership,
     },
     timing::Timing,

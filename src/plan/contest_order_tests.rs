@@ -1,0 +1,40 @@
+//! What is left of a plan whose steps rest on each other.
+
+use super::*;
+
+#[test]
+fn of_writes_that_rest_on_each_other_none_is_made_when_one_waits() {
+    let mut manager = Manager::new();
+    let object = Object::named::<WorkloadDeployment>("ns-1", "web");
+    let steps = |now| -> Vec<Step<Cell, Hub>> {
+        vec![Step::Remote(Write::confirm_present(object.clone(), "u")), Step::Local(status("mine", now))]
+    };
+    for _ in 0..4 {
+        let now = manager.now;
+        assert_eq!(manager.looks(steps(now)).0, ["event", WRITTEN]);
+    }
+    let now = manager.now;
+    let (left, next) = manager.looks(steps(now));
+    assert_eq!((left, next), (vec!["event".to_owned()], Next::After(PAUSE / 64)), "the Event alone");
+}
+
+/// Found by reading: where a webhook took a finalizer off again, what it was to guard was made all the same.
+#[test]
+fn what_rests_on_a_finalizer_that_is_not_kept_is_not_made() {
+    let steps = [Step::Local(status("mine", Timestamp::UNIX_EPOCH)), Step::<Cell, Hub>::Local(claim())];
+    let marks = steps.map(|step| step.mark());
+    let not_kept = |field: &str| Some(Trouble::NotKept(field.to_owned()));
+    for (what, trouble, is_ordered, left) in [
+        ("nothing waits", None, true, [true, true]),
+        ("taken back", Some(Trouble::TakenBack), true, [false, false]),
+        ("taken back beside what does not rest on it", Some(Trouble::TakenBack), false, [false, true]),
+        ("a field is not kept", not_kept(".spec.later"), true, [false, true]),
+        ("a finalizer is not kept", not_kept(".metadata.finalizers"), true, [false, false]),
+    ] {
+        assert_eq!(left_of(&marks, &[trouble, None], is_ordered), left, "{what}");
+    }
+}
+
+fn claim() -> Write<Cell> {
+    Write::create("compute-operator-test", Object::named::<WorkloadDeployment>("ns-1", "claim"), json!({}))
+}
