@@ -5,16 +5,16 @@
 //! ```text
 //!  api ------> plan ------> io ------> controllers ------> manager ------> main
 //!  types,      pure:        watch,     fetch, plan,        wiring,
-//!  names       observed     cache,     apply; one file     leadership,
-//!              -> writes    apply      per controller      orderly end
-//!                             ^
-//!              metrics, timing +        config (flags, file) and admin (/readyz, /metrics) serve the manager;
+//!  names       observed     cache,     apply; named by     leadership,
+//!              -> writes    apply      controller          orderly end
+//!                 ^           ^
+//!          timing +   metrics +         config (flags, file) and admin (/readyz, /metrics) serve the manager;
 //!                                       admission (webhooks: ask plan, read with io) stands beside the controllers;
 //!                                       migration is a command of its own
 //! ```
 //!
 //! A request travels through it like this. On the management side (`controllers::management`, `plan::management`) a tenant's
-//! `Workload` is put into a store by `io::watch`, which enqueues it for `workload`, whose plan, `fan_out`, makes a
+//! `Workload` is put into a store by `io::watch`; `triggers` enqueues it for `workload`, whose plan, `fan_out`, makes a
 //! `WorkloadDeployment` per city. Each is enqueued for `federator` (plan `federate`), which copies it to the hub, and for
 //! `policy` (plan `policy`), which keeps the city's PropagationPolicy. The ConfigMaps and Secrets that it refers to are
 //! enqueued for `companion` (plan `companion`), which copies them to the hub once `resolve` finds them all in order;

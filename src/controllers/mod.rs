@@ -42,7 +42,8 @@ pub trait Reconciler: Send + Sync + 'static {
     /// What it is enqueued for.
     type Key: Key;
 
-    /// Brings the object behind `key` one step nearer to what is wanted. `now` is the only clock that it may use.
+    /// Brings the object behind `key` one step nearer to what is wanted. What it decides is decided at `now`; other
+    /// clocks only measure.
     fn reconcile(&self, key: &Self::Key, now: Now) -> impl Future<Output = Result<Next, Error>> + Send;
 }
 
@@ -231,7 +232,7 @@ fn worst(errors: impl IntoIterator<Item = Error>) -> Option<Error> {
     let severity = |error: &Error| match error.class() {
         Class::Conflict => 0,
         Class::Gone => 1,
-        Class::Retry => 2,
+        Class::Retry | Class::Unauthenticated => 2,
         Class::Invalid => 3,
         Class::Forbidden => 4,
     };

@@ -1,4 +1,5 @@
-//! The clock. It is read here and in main loops alone; whatever decides is given what it said as an argument.
+//! The clock. Loops, listeners and measurements read it; whatever decides is given what it said as an argument. A test lists
+//! who reads it.
 
 use std::time::{Duration, Instant};
 

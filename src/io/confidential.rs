@@ -4,7 +4,7 @@
 use http::{HeaderValue, Request, header::ACCEPT};
 use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
-    core::{Request as Requests, TypeMeta},
+    core::{Request as Requests, Status, TypeMeta},
 };
 use serde_json::Value;
 
@@ -133,12 +133,23 @@ fn metadata(answer: &str) -> Option<DynamicObject> {
     Some(DynamicObject { types: None::<TypeMeta>, metadata, data: Value::Null })
 }
 
+/// Whether the server's words are its own, and so repeat nothing of the object: not those of a webhook, nor of a validation.
+fn speaks_for_itself(status: &Status) -> bool {
+    match status.code {
+        401 | 404 | 409 => true,
+        403 => {
+            [" is forbidden: User \"", " is forbidden: exceeded quota: "].iter().any(|own| status.message.contains(own))
+        }
+        _ => false,
+    }
+}
+
 /// The error without the server's words, of which nobody can say what they repeat; the fields it names are kept.
 pub(super) fn scrubbed(error: Error) -> Error {
     match error {
         Error::Api { call, source } => {
             let source = match *source {
-                kube::Error::Api(mut status) if !matches!(status.code, 401 | 403 | 404 | 409) => {
+                kube::Error::Api(mut status) if !speaks_for_itself(&status) => {
                     let causes = status.details.iter().flat_map(|d| &d.causes);
                     let fields: Vec<&str> = causes.map(|cause| cause.field.as_str()).collect();
                     status.message = format!("{} (HTTP {}) {}", status.reason, status.code, fields.join(", "));
@@ -155,7 +166,20 @@ pub(super) fn scrubbed(error: Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kube::core::Status;
+
+    /// Found by reading: the words of a webhook that answers 403 were kept.
+    #[test]
+    fn of_what_is_forbidden_the_words_of_rbac_and_quota_are_kept_and_no_webhooks() {
+        let words = |message: &str| {
+            let status = Status::failure(message, "Forbidden").with_code(403).boxed();
+            scrubbed(Error::Api { call: "create".into(), source: Box::new(kube::Error::Api(status)) }).to_string()
+        };
+        let right = r#"secrets "db" is forbidden: User "m" cannot create resource"#;
+        let quota = r#"secrets "db" is forbidden: exceeded quota: small, requested: count/secrets=1"#;
+        assert!([right, quota].iter().all(|message| words(message).contains(message)));
+        let told = words(r#"admission webhook "w" denied the request: value canary is too weak"#);
+        assert!(told.contains("403") && !told.contains("canary"), "{told}");
+    }
 
     #[test]
     fn a_refusal_reports_fields_but_no_words() {

@@ -74,6 +74,8 @@ pub enum Class {
     Conflict,
     /// It is gone; for what wanted it gone, a success.
     Gone,
+    /// The server does not know who asks: credentials expire, and are renewed.
+    Unauthenticated,
     /// A person must grant a permission.
     Forbidden,
     /// A person must change the object.
@@ -91,15 +93,15 @@ impl Error {
         }
     }
 
-    /// Whether the server did not know who asked.
-    pub fn is_unauthenticated(&self) -> bool {
-        self.code() == Some(401)
-    }
-
     /// The HTTP status of the answer, when there was one.
     fn code(&self) -> Option<u16> {
         let Self::Api { source, .. } = self else { return None };
         if let kube::Error::Api(status) = source.as_ref() { Some(status.code) } else { None }
+    }
+
+    /// Whether nothing can be made as the namespace is on its way out, which passes by itself.
+    pub fn is_of_terminating_namespace(&self) -> bool {
+        self.code() == Some(403) && self.to_string().contains("because it is being terminated")
     }
 
     /// Whether the server knows no more of what was asked for: a version to watch from, or the rest of a list.
@@ -114,7 +116,8 @@ impl Error {
                 kube::Error::Api(status) => match status.code {
                     404 | 410 => Class::Gone,
                     409 => Class::Conflict,
-                    401 | 403 => Class::Forbidden,
+                    401 => Class::Unauthenticated,
+                    403 => Class::Forbidden,
                     400 | 405 | 413 | 415 | 422 => Class::Invalid,
                     _ => Class::Retry,
                 },
@@ -141,14 +144,15 @@ impl Error {
         }
     }
 
-    /// The words of a write that was not taken, for tenants: what is said of the object itself helps whoever wrote it; what
-    /// a server says of this operator, and of its own neighbours and their addresses, is for the platform's log.
+    /// The words of a write that hub or cell have not taken, for tenants: what is said of the object itself helps whoever wrote
+    /// it; what a server says of this operator, and of its own neighbours and their addresses, is for the platform's log. What
+    /// the project's own server says of a right that is lacking there is its administrators' to read and to mend.
     pub fn words_for_tenants(&self) -> String {
         let words = self.to_string();
         match self.class() {
             // RBAC names whoever lacks a right.
             Class::Forbidden if words.contains("User \"") => "it does not let this operator do that".to_owned(),
-            Class::Forbidden if self.is_unauthenticated() => self.outline(),
+            Class::Unauthenticated => self.outline(),
             Class::Retry if !matches!(self, Self::Held(_)) => self.outline(),
             _ => words,
         }
@@ -165,7 +169,7 @@ impl Error {
             (Self::Api { .. }, Class::Retry) => "retry",
             (Self::Api { .. }, Class::Conflict) => "conflict",
             (Self::Api { .. }, Class::Gone) => "gone",
-            (Self::Api { .. }, Class::Forbidden) => "forbidden",
+            (Self::Api { .. }, Class::Unauthenticated | Class::Forbidden) => "forbidden",
             (Self::Api { .. }, Class::Invalid) => "invalid",
         }
     }

@@ -224,9 +224,9 @@ pub fn hold_back<S: Contestable, G, K: Known>(
 }
 
 /// Which of a plan's steps are left. Of those that rest on each other none is, while one is taken back; what the server does not
-/// keep, but for finalizers, is done as far as it can be, and the others go on. Where nothing is left that changes anything, nothing is looked at.
+/// keep is done as far as it can be, and the others go on. Where nothing is left that changes anything, nothing is looked at.
 fn left_of(marks: &[Mark], waits: &[Option<Trouble>], is_ordered: bool) -> Vec<bool> {
-    let stopped = is_ordered && waits.iter().flatten().any(Trouble::stops_what_follows);
+    let stopped = is_ordered && waits.contains(&Some(Trouble::TakenBack));
     let left: Vec<bool> = waits.iter().map(|wait| wait.is_none() && !stopped).collect();
     let changes = marks.iter().zip(&left).any(|(mark, left)| *left && *mark != Mark::Looks);
     let waits = waits.iter().any(Option::is_some);

@@ -75,17 +75,6 @@ pub(super) enum Trouble {
     NotKept(String),
 }
 
-impl Trouble {
-    /// Whether what rests on the write waits with it. Where the server does not keep a finalizer, nothing may be made that it
-    /// is to guard.
-    pub(super) fn stops_what_follows(&self) -> bool {
-        match self {
-            Self::TakenBack => true,
-            Self::NotKept(field) => field.starts_with(".metadata.finalizers"),
-        }
-    }
-}
-
 /// What is remembered of one write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Contest {

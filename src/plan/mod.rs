@@ -1,7 +1,7 @@
 //! Pure decisions: one observed snapshot in, a [`Plan`] out. No async, no client, no clock; time is an argument.
 //!
 //! What is *unknown* (a cache not filled, a namespace not seen) never reaches these functions as *absent*: the
-//! controllers call them only once every store they read is filled.
+//! controllers call them only once every store they read is filled, or the snapshot says what is not known.
 
 pub mod admission;
 pub mod cell;

@@ -9,7 +9,17 @@ use crate::api::{
     meta::{self, annotation, label},
     names::{CityPolicyName, HubNamespace, Template},
 };
-use crate::plan::cell::write_back;
+
+/// Labels by which every Instance says of itself what it belongs to. Without them it cannot be copied.
+pub const OF_AN_INSTANCE: [&str; 7] = [
+    label::WORKLOAD_UID,
+    label::WORKLOAD_DEPLOYMENT_UID,
+    label::WORKLOAD_DEPLOYMENT_NAME,
+    label::INSTANCE_INDEX,
+    label::CITY_CODE,
+    label::WORKLOAD_NAME,
+    label::PLACEMENT_NAME,
+];
 
 /// The owner that controls `object`.
 pub fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
@@ -120,7 +130,7 @@ pub fn is_federated_original(deployment: &WorkloadDeployment) -> bool {
 /// Whether this label of an Instance is the operator's, or Karmada's, to write: from a template it is not taken.
 pub fn is_reserved_on_instances(key: &str) -> bool {
     let ours = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::CELL_UID];
-    write_back::DEMANDED.contains(&key) || ours.contains(&key) || !may_travel(key)
+    OF_AN_INSTANCE.contains(&key) || ours.contains(&key) || !may_travel(key)
 }
 
 /// Whether a tenant's label may travel to the hub: Karmada steers by its own, so those may not.

@@ -1,5 +1,5 @@
 //! Prometheus itself scrapes the testbed's operators while applications come, change and go, and while something goes wrong for
-//! a moment, for as many minutes as `MINUTES` says (ten unless it does). `PROMETHEUS` names the program, or it is on the `PATH`.
+//! a moment, for as many minutes as `MINUTES` says (two unless it does). `PROMETHEUS` names the program, or it is on the `PATH`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -193,7 +193,7 @@ fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
         skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; Debian's package prometheus has it");
         return;
     };
-    let minutes = std::env::var("MINUTES").map_or(10, |minutes| minutes.parse().unwrap());
+    let minutes = std::env::var("MINUTES").map_or(2, |minutes| minutes.parse().unwrap());
     RUNTIME.block_on(async {
         let wish = Wish { networks_and_quota: true, management: SWEEPS.into(), ..Wish::default() };
         let world = alone(wish).await;

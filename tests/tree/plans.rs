@@ -222,6 +222,26 @@ fn modules_use_each_other_one_way() {
     }
 }
 
+/// What plans of both sides share knows neither of them, so that there is no cycle through a folder either.
+#[test]
+fn what_plans_share_uses_none_of_them() {
+    let shared: Vec<PathBuf> = rust_files(&root().join("src/plan"));
+    let shared =
+        shared.iter().filter(|file| file.parent() == Some(&root().join("src/plan")) && !file.ends_with("mod.rs"));
+    let mut seen = 0;
+    for file in shared {
+        let code = production(file);
+        for side in ["cell::", "management::", "admission::"] {
+            let used = code
+                .match_indices(side)
+                .any(|(at, _)| !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_'));
+            assert!(!used, "{}: {side}", file.display());
+        }
+        seen += 1;
+    }
+    assert!(seen > 10, "the reader sees only {seen} files: it is broken");
+}
+
 #[test]
 fn a_cycle_is_seen() {
     let uses = |list: &[(&str, &[&str])]| {

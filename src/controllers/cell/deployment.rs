@@ -32,7 +32,8 @@ impl Reconciler for DeploymentController {
     /// 2. Plan: the labels, the status, the networks and at most one step of the roll-out.
     ///    What somebody else takes back again and again waits.
     /// 3. Write each, whatever becomes of the others; an Instance that the cell refuses is reported on the deployment, since
-    ///    nobody else would tell the tenant.
+    ///    nobody else would tell the tenant. Where the name is taken by one of its own, that has lost the label by which it is
+    ///    watched, and gets it back.
     async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let caches = &self.caches;
         if !caches.knows_all() {
@@ -54,9 +55,17 @@ impl Reconciler for DeploymentController {
         let is_final = |error: &Error| matches!(error.class(), Class::Invalid | Class::Forbidden);
         let instance = refused.iter().find(|(write, error)| write.makes::<Instance>() && is_final(error));
         if let Some((write, error)) = instance {
-            let told = instances::refused(&observed, &write.object.name, &error.to_string(), now.time);
+            let told = instances::refused(&observed, &write.object.name, &error.words_for_tenants(), now.time);
             if let Some(status) = &told {
                 send(&caches.plane, status, &self.metrics).await?;
+            }
+        }
+        let is_taken = |error: &Error| error.class() == Class::Conflict;
+        for (write, _) in refused.iter().filter(|(write, error)| write.makes::<Instance>() && is_taken(error)) {
+            let object = &write.object;
+            let live = caches.plane.read::<Instance>(&object.namespace, &object.name).await?;
+            if let Some(labels) = live.and_then(|live| instances::found(&observed.deployment, &live)) {
+                send(&caches.plane, &labels, &self.metrics).await?;
             }
         }
         worst(refused.into_iter().map(|(_, error)| error)).map_or(Ok(plan.next), Err)

@@ -218,10 +218,10 @@ fn trouble(error: &Error) -> Trouble {
     let cause = match (error.missing(), error.class()) {
         (Some("projects"), _) => Cause::NoProject,
         (Some("namespaces"), _) => Cause::NoNamespace,
-        (Some(_), _) | (None, Class::Forbidden | Class::Invalid) => Cause::Misconfigured,
+        (Some(_), _) | (None, Class::Unauthenticated | Class::Forbidden | Class::Invalid) => Cause::Misconfigured,
         _ => Cause::Unavailable,
     };
-    Trouble { cause, message: error.to_string() }
+    Trouble { cause, message: error.words_for_tenants() }
 }
 
 #[cfg(test)]

@@ -210,12 +210,12 @@ impl ResolvedKey<'_> {
             Ok(None) => (sources::Reading { source: Source::Absent, ..Default::default() }, None),
             // Credentials expire, and are renewed: only what lasts is said, to all who refer to it.
             Err(error)
-                if error.is_unauthenticated()
+                if error.class() == Class::Unauthenticated
                     && sources.unread_for(&self.source, now.instant) < self.of.timing.delivery_grace =>
             {
                 return Err(error);
             }
-            Err(error) if error.class() == Class::Forbidden => {
+            Err(error) if matches!(error.class(), Class::Unauthenticated | Class::Forbidden) => {
                 let source = Source::Unauthorized(error.to_string());
                 (sources::Reading { source, ..Default::default() }, None)
             }
@@ -257,8 +257,8 @@ impl ResolvedKey<'_> {
                     self.note_taken();
                     return Ok(Offer::Settled);
                 }
-                Err(error) if error.class() == Class::Invalid && brings => {
-                    let (why, retry) = (error.to_string(), self.of.timing.source_retry);
+                Err(error) if brings && is_refusal(&error) => {
+                    let (why, retry) = (error.words_for_tenants(), self.of.timing.source_retry);
                     tracing::info!(object = %self.key, %error, "the hub refuses a copy");
                     self.notify_users(sources.refuse(&self.source, why, now.instant, retry));
                     return Ok(Offer::Refused);
@@ -331,5 +331,39 @@ impl ResolvedKey<'_> {
     fn wants_companions(&self, user: &PackedDeployment) -> bool {
         let sources = self.project.read_sources(self.namespace, user.references());
         wants_companions(user.references(), self.namespace, self.of.limits, &sources)
+    }
+}
+
+/// Whether the hub does not take a copy, and will not by itself: its content, or by a quota, a webhook or a right that is lacking.
+fn is_refusal(error: &Error) -> bool {
+    match error.class() {
+        Class::Invalid => true,
+        Class::Forbidden => !error.is_of_terminating_namespace(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Found by reading: of a copy that the hub forbade nobody was told.
+    #[test]
+    fn what_the_hub_forbids_is_refused_unless_its_namespace_goes() {
+        let answer = |code: u16, message: &str| {
+            let status = kube::core::Status::failure(message, "").with_code(code).boxed();
+            Error::Api { call: "create".into(), source: Box::new(kube::Error::Api(status)) }
+        };
+        let going = "unable to create new content in namespace ns-1 because it is being terminated";
+        for (code, message, refused) in [
+            (422, "data: Too long", true),
+            (403, "exceeded quota: small", true),
+            (403, going, false),
+            (401, "Unauthorized", false),
+            (409, "exists", false),
+            (500, "webhook is away", false),
+        ] {
+            assert_eq!(is_refusal(&answer(code, message)), refused, "{code} {message}");
+        }
     }
 }

@@ -150,8 +150,7 @@ impl Federator {
                 return Some((Cause::CopyHeld, words, waited));
             }
             (_, Class::Conflict) => return None,
-            (_, Class::Retry) => Cause::Unavailable,
-            _ if error.is_unauthenticated() => Cause::Unavailable,
+            (_, Class::Retry | Class::Unauthenticated) => Cause::Unavailable,
             (_, Class::Forbidden | Class::Invalid | Class::Gone) => Cause::Refused,
         };
         // What an API server says of the object itself helps whoever wrote it; what it says of us, and of its own webhooks and

@@ -76,8 +76,8 @@ use crate::{
     timing::Timing,
 };
 
-/// Workers per controller. A project has a share of eight of them, which hides the latency of the API servers without
-/// crowding them; all together they outnumber the projects that may be silent at a time.
+/// Workers per controller. While others have work, a project has a share of eight of them, and else of half: that hides
+/// the latency of the API servers without crowding them. All together they outnumber the projects that may be silent at a time.
 const WORKERS: usize = 32;
 
 /// Companions that are looked at at once: each may hold two payloads in memory for a moment.

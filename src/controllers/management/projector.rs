@@ -247,7 +247,7 @@ async fn read_claim(
 fn readable<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
     match read {
         Ok(read) => Ok(Some(read)),
-        Err(error) if matches!(error.class(), Class::Forbidden | Class::Gone) => {
+        Err(error) if matches!(error.class(), Class::Unauthenticated | Class::Forbidden | Class::Gone) => {
             tracing::warn!(%error, "the claim of an Instance cannot be read");
             Ok(None)
         }

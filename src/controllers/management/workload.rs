@@ -6,12 +6,15 @@ use kube::ResourceExt;
 
 use super::{index::workload_index, project_cache::ProjectCache, queues::ProjectKey, registry::ProjectRegistry};
 use crate::{
-    api::{compute::Workload, names::CityCode},
+    api::{
+        compute::{Workload, WorkloadDeployment},
+        names::CityCode,
+    },
     controllers::{Reconciler, Refused, is_silence, record, send, worst},
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Next, Project, Write,
+        Next, Project, Shared, Write,
         management::{
             fan_out::{self, Observed},
             placement,
@@ -93,30 +96,37 @@ fn refusal_of(write: &Write<Project>, error: &Error) -> Refusal {
         (Error::Held(_), _) => Cause::Paused,
         (_, Class::Forbidden) => Cause::Forbidden,
         (_, Class::Invalid) => Cause::Invalid,
-        (_, Class::Retry | Class::Conflict | Class::Gone) => Cause::Passing,
+        (_, Class::Retry | Class::Unauthenticated | Class::Conflict | Class::Gone) => Cause::Passing,
     };
     Refusal::of(write, cause, error.to_string())
 }
 
-/// Everything that is known about one Workload, each object looked up once.
+/// Everything that is known about one Workload, each object read once.
 fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, timing: &Timing) -> Observed {
-    let named = placement::names(&workload).into_iter().filter_map(|name| {
-        let deployment = project.deployment(&ObjectKey::new(&key.namespace, &name))?;
-        Some((name, deployment.into()))
-    });
     let is_open = |city: &CityCode| !project.locations.keys_by_index(city.as_str()).is_empty();
     let networks = project.networks.as_ref().map(|networks| {
         let is_there = |name: &&String| networks.get(&ObjectKey::new(&key.namespace, name)).is_some();
         fan_out::networks(&workload).filter(is_there).cloned().collect()
     });
     let deployments = project.deployments.by_index(&workload_index(&workload.uid().unwrap_or_default()));
+    let deployments: Vec<Shared<WorkloadDeployment>> =
+        deployments.iter().map(|deployment| deployment.open().into()).collect();
+    let named = placement::names(&workload).into_iter().filter_map(|name| {
+        let is_named = |own: &&Shared<WorkloadDeployment>| {
+            own.name_any() == name && own.namespace().as_deref() == Some(&*key.namespace)
+        };
+        let own = deployments.iter().find(is_named).cloned();
+        // Another object may have the name.
+        let deployment = own.or_else(|| project.deployment(&ObjectKey::new(&key.namespace, &name)).map(Into::into))?;
+        Some((name, deployment))
+    });
     // Of what is to be deleted with it, all must be known.
     let deleting = workload.metadata.deletion_timestamp.is_some();
     let unreadable = if deleting { project.deployments.unreadable_in(&key.namespace) } else { Vec::new() };
     Observed {
         unreadable: unreadable.iter().map(ToString::to_string).collect(),
-        deployments: deployments.iter().map(|deployment| deployment.open().into()).collect(),
         named: named.collect(),
+        deployments,
         bound: placement::cities(&workload).filter(is_open).collect(),
         namespace_uid: project.namespace_uid(&key.namespace),
         networks,

@@ -219,6 +219,12 @@ fn own_labels(template: &InstanceTemplateSpec) -> BTreeMap<String, String> {
     labels.into_iter().filter(|(key, _)| !ownership::is_reserved_on_instances(key)).collect()
 }
 
+/// Puts the labels back that say which Instance this is, of one that is not seen without them: its deployment controls it, and
+/// its name is taken. `None` where it is somebody else's, or has them.
+pub fn found(deployment: &WorkloadDeployment, instance: &Instance) -> Option<Write<Cell>> {
+    ownership::is_controlled_by(instance, deployment).then(|| backfill(deployment, instance)).flatten()
+}
+
 fn stamp(instance: &Instance, hash: &str) -> Write<Cell> {
     let patch = json!({ "spec": { "controller": { "templateHash": hash } } });
     Write::amend(manager::DEPLOYMENT, patch, instance)

@@ -23,7 +23,7 @@ use crate::{
             amounts::{amounts, sorted},
             claim::{Address, Identity},
         },
-        condition::{Verdict, find},
+        condition::{Verdict, differs_in_their_numbers_alone, find},
         event::{self, Note, Severity},
         ownership::Holder,
     },
@@ -343,9 +343,17 @@ fn orphan(
     Plan::writes(vec![Step::Local(event), Step::Local(release)]).with([Signal::Orphaned])
 }
 
-/// The write that says `verdict`, when it does not stand already.
+/// The write that says `verdict`, when it does not stand already. Of a backend that does not answer each attempt may have
+/// other numbers, a port or an id, none of which is worth a write.
 fn report(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write<Cell>> {
     let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let is_same = |old: &&Condition| {
+        (old.status, &old.reason[..]) == (verdict.status, verdict.reason.as_str())
+            && verdict.reason == Reason::QuotaBackendUnavailable
+            && differs_in_their_numbers_alone(&old.message, &verdict.message)
+    };
+    let message = find(old, condition::QUOTA_GRANTED).filter(is_same).map(|old| old.message.clone());
+    let verdict = Verdict { message: message.unwrap_or_else(|| verdict.message.clone()), ..verdict };
     let condition = verdict.into_condition(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
     Write::status(manager::QUOTA, &json!({ "conditions": [condition] }), instance)
 }

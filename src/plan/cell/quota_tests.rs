@@ -310,5 +310,21 @@ fn a_claim_left_behind_goes_after_a_live_read_and_only_if_it_is_ours() {
     assert!(steps(claim(|c| c["metadata"]["labels"][label::INSTANCE_NAMESPACE] = json!("ns-2"))).is_empty());
 }
 
+/// Found by reading: each attempt at a backend that breaks connections has another port in its words, and was written.
+#[test]
+fn another_number_in_the_words_of_a_backend_is_no_write() {
+    let said = |words: &str| format!("quota cannot be asked: {words}");
+    let broken = "read tcp 10.0.0.5:41234: connection reset";
+    let standing = instance(|i| {
+        i["status"]["conditions"] = json!([{ "type": "QuotaGranted", "status": "False",
+            "reason": "QuotaBackendUnavailable", "message": said(broken), "lastTransitionTime": at(0).to_string(),
+            "observedGeneration": 3 }]);
+    });
+    let writes = |reason: Reason, words: &str| report(&standing, Verdict::no(reason, said(words)), at(9)).is_some();
+    assert!(!writes(Reason::QuotaBackendUnavailable, &broken.replace("41234", "41999")));
+    assert!(writes(Reason::QuotaBackendUnavailable, "no answer within 10 s"));
+    assert!(writes(Reason::QuotaMisconfigured, broken));
+}
+
 #[path = "quota_holder_tests.rs"]
 mod holder;

@@ -143,7 +143,7 @@ fn quota_is_planned_as_recorded() {
 #[test]
 fn a_write_back_is_planned_as_recorded() {
     let labelled = instance(|object| {
-        for key in super::write_back::DEMANDED {
+        for key in crate::plan::ownership::OF_AN_INSTANCE {
             object["metadata"]["labels"][key] = json!("x");
         }
     });

@@ -26,17 +26,6 @@ use crate::{
     timing::Timing,
 };
 
-/// What every Instance must say of itself before it is copied.
-pub(in crate::plan) const DEMANDED: [&str; 7] = [
-    label::WORKLOAD_UID,
-    label::WORKLOAD_DEPLOYMENT_UID,
-    label::WORKLOAD_DEPLOYMENT_NAME,
-    label::INSTANCE_INDEX,
-    label::CITY_CODE,
-    label::WORKLOAD_NAME,
-    label::PLACEMENT_NAME,
-];
-
 /// What a hub namespace says of the project that it mirrors a namespace of.
 const PROJECT: [&str; 2] = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE];
 
@@ -220,7 +209,9 @@ fn desired<'a>(observed: &'a Observed, instance: &'a Instance) -> Result<Desired
     let is_leaving = instance.metadata.deletion_timestamp.is_some();
     let is_orphan = deployment.is_none() && ownership::controller_of(instance).is_some();
     let lack = |why: String| if is_leaving || observed.copy.is_some() { Lack::Nothing } else { Lack::Said(why) };
-    if let Some(key) = DEMANDED.iter().find(|key| instance.labels().get(**key).is_none_or(String::is_empty)) {
+    if let Some(key) =
+        ownership::OF_AN_INSTANCE.iter().find(|key| instance.labels().get(**key).is_none_or(String::is_empty))
+    {
         // The deployment's controller puts them back, and their event enqueues the Instance again.
         let own = "the Instance has no label";
         return Err(if deployment.is_some() { Lack::Nothing } else { lack(format!("{own} {key}")) });

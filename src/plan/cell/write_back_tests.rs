@@ -6,7 +6,7 @@ const NS: &str = "ns-0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b11";
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
-    let mut labels: BTreeMap<&str, &str> = DEMANDED.iter().map(|key| (*key, "x")).collect();
+    let mut labels: BTreeMap<&str, &str> = ownership::OF_AN_INSTANCE.iter().map(|key| (*key, "x")).collect();
     labels.insert(label::WORKLOAD_DEPLOYMENT_NAME, "wd");
     labels.insert("app", "web");
     let mut object = json!({

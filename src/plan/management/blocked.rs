@@ -126,7 +126,7 @@ impl<'a> State<'a> {
         let repairs = before.map_or(0, |before| before.repairs);
         Self {
             blocker: blocker.clone(),
-            overdue: Overdue { blocked: reported, unheard, many: first && case.repairs.are_many() },
+            overdue: Overdue { blocked: reported, unheard, several: first && case.repairs.are_several() },
             silent,
             repairs,
             last_delivery,

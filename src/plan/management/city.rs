@@ -29,7 +29,7 @@ pub struct Observed {
     pub copies: usize,
     /// Whether a living deployment of a project is to be copied there.
     pub wanted: bool,
-    /// Whether that is all: every project's deployments have been seen.
+    /// Whether that is all: every deployment of the mirrored namespace, and every copy in the hub namespace, can be read.
     pub complete: bool,
     /// Whether the namespace is there, and stays.
     pub namespace_lives: bool,

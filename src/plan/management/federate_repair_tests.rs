@@ -82,6 +82,16 @@ fn what_karmada_has_not_got_to_yet_is_told_later_and_where_many_wait_without_eve
     assert_eq!(events(&alone), ["BindingMissing"]);
     let many = after(15, None, 250);
     assert_eq!((federated(&many).unwrap()["reason"].as_str(), events(&many)), (Some("BindingMissing"), Vec::new()));
+    // While a few hundred of five thousand still wait, no Event tells each either.
+    let after_most = |condition: Option<Value>, others| {
+        let mut of = unbound(condition);
+        of.repairs = Repairs { others, deployments: 5_000, ..Repairs::default() };
+        plan(&of, NOW)
+    };
+    let among_many = after_most(None, 900);
+    let among_several = after_most(federated(&among_many), 300);
+    assert_eq!([events(&among_many), events(&among_several)], [Vec::<String>::new(), Vec::new()]);
+    assert_eq!(events(&after_most(federated(&among_several), 19)), ["BindingMissing"]);
     // Once the others have it, the one that is left is told of; and no second time, also after a restart.
     let left = after(600, federated(&many), 0);
     assert_eq!(events(&left), ["BindingMissing"]);

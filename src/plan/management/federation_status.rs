@@ -61,8 +61,8 @@ pub(super) struct Overdue {
     pub blocked: bool,
     /// Its cluster does not answer, so that nobody knows whether what is there is ready.
     pub unheard: bool,
-    /// So many have never been there that Karmada has not got to them: conditions and metrics tell of it, and no Event each.
-    pub many: bool,
+    /// Several have never been there, as Karmada has not got to them: conditions and metrics tell of it, and no Event each.
+    pub several: bool,
 }
 
 /// Decides the status of one deployment. What has been missing for a moment only is not said: it is under way.
@@ -93,7 +93,7 @@ pub(super) fn plan(
         if data.refers { verdict(data_ready(data, finding, reported), condition::REFERENCED_DATA_READY) } else { None };
     let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
     let unheard = unheard::verdict(deployment, finding, overdue.unheard);
-    let own = Own { federated, of_data, unheard, silent, quiet: overdue.many };
+    let own = Own { federated, of_data, unheard, silent, quiet: overdue.several };
     update(deployment, copy, own, events, now)
 }
 
@@ -210,7 +210,7 @@ fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, events: &[Str
     let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));
     let goes_on = silent && old.is_some_and(|old| old.status == new.status);
     let is_left_alone =
-        old.is_some_and(|old| repair::is_one_of_many(&old.message)) && !repair::is_one_of_many(&new.message);
+        old.is_some_and(|old| repair::is_one_of_several(&old.message)) && !repair::is_one_of_several(&new.message);
     let is_told = events.contains(&new.reason);
     new.reason != Reason::Propagated && (changed && !goes_on || is_left_alone) && !is_told
 }

@@ -76,6 +76,11 @@ impl Repairs {
         self.others >= MANY_BLOCKED_MIN.max(self.deployments / MANY_BLOCKED_ONE_IN)
     }
 
+    /// Whether so many lack the same that they are no news each.
+    pub fn are_several(&self) -> bool {
+        self.others >= MANY_BLOCKED_MIN
+    }
+
     /// Whether Karmada is known to take its time.
     pub fn is_karmada_behind(&self, timing: &Timing) -> bool {
         self.lag > timing.delivery_grace
@@ -253,8 +258,8 @@ fn is_all_or_many(more: &str) -> bool {
     more.is_empty() || more.starts_with(MANY_LACK_TEXT)
 }
 
-/// Whether this is said of one among many that were never there, of which no Event tells.
-pub fn is_one_of_many(message: &str) -> bool {
+/// Whether this is said of one among several that were never there, of which no Event tells.
+pub fn is_one_of_several(message: &str) -> bool {
     message.split_once(NEVER_DELIVERED_TEXT).is_some_and(|(_, more)| more.starts_with(MANY_LACK_TEXT))
 }
 
@@ -264,11 +269,12 @@ pub fn reported(cause: &Verdict, absence: Absence, repairs: &Repairs) -> Verdict
     if absence == Absence::NeverDelivered {
         full.message.push_str(NEVER_DELIVERED_TEXT);
     }
-    if repairs.are_many() {
+    if repairs.are_many() || absence == Absence::NeverDelivered && repairs.are_several() {
         // By its scale alone: each other number would be another write.
         let scale =
             [10_000, 1_000, 100].into_iter().find(|scale| repairs.others > *scale).unwrap_or(MANY_BLOCKED_MIN - 1);
-        full.message = format!("{}{MANY_LACK_TEXT}{scale} others lack the same, repairs are held back", full.message);
+        let held = if repairs.are_many() { ", repairs are held back" } else { "" };
+        full.message = format!("{}{MANY_LACK_TEXT}{scale} others lack the same{held}", full.message);
     }
     full
 }

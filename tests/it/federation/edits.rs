@@ -84,3 +84,28 @@ fn what_a_tenant_takes_away_leaves_the_copy_too() {
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
     });
 }
+
+/// Found by reading: without the label that the cell's watch selects by, an Instance was not seen, its name was taken, and
+/// nothing of its deployment went on.
+#[test]
+fn an_instance_that_loses_the_label_of_its_deployment_gets_it_back() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("unlabelled").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        let label = "compute.datumapis.com/workload-deployment-uid";
+        let before = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap();
+        merge(&world.dfw, "Instance", &hub, "web-p-dfw-0", json!({ "metadata": { "labels": { label: null } } })).await;
+        eventually("it is labelled again", || async {
+            let instance = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.ok_or("gone")?;
+            assert_eq!(instance.uid(), before.uid(), "it runs on");
+            let now = instance.labels().get(label);
+            if now.is_some() && now == before.labels().get(label) { Ok(()) } else { Err(format!("{now:?}")) }
+        })
+        .await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 2)).await;
+        ready(world, &ns, "web", 2).await;
+    });
+}
