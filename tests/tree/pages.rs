@@ -8,7 +8,7 @@ use std::{
 
 use compute_operator::timing::Timing;
 
-use super::root;
+use super::{production, root, rust_files};
 
 /// Directories of the tree that pages name files of, from its root.
 const TREES: [&str; 7] = ["benches/", "config/", "crds/", "docs/", "e2e/", "src/", "tests/"];
@@ -130,6 +130,22 @@ fn the_page_of_tests_has_a_row_for_every_file_of_the_integration_tests() {
     });
     let missing: Vec<String> = files.filter(|file| !file.ends_with("/main.rs") && !named.contains(file)).collect();
     assert!(missing.is_empty(), "docs/testing.md does not say what these are for: {missing:?}");
+}
+
+#[test]
+fn the_page_of_the_architecture_says_where_each_controller_is() {
+    let page = fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let mut seen = 0;
+    for file in rust_files(&root().join("src/controllers")) {
+        let code = production(&file);
+        for rest in code.split("const NAME: &'static str = \"").skip(1) {
+            let (name, path) = (rest.split('"').next().unwrap(), file.strip_prefix(root()).unwrap().display());
+            let side = if file.to_string_lossy().contains("/cell/") { "cell" } else { "management" };
+            assert!(page.contains(&format!("| `{name}` | {side} | `{path}` |")), "{name} in {path}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 9, "the reader of names sees only {seen}: it is broken");
 }
 
 #[test]

@@ -79,7 +79,7 @@ impl ScaleSettings {
 
 /// Order of creation and replacement of instances.
 ///
-/// The only known value is `OrderedReady`; the schema has no enum (contract, 1.4), so others are kept as they are
+/// The only known value is `OrderedReady`; the schema has no enum (as in the Go operator's definitions), so others are kept as they are
 /// and treated alike.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(transparent)]

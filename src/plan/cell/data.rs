@@ -26,8 +26,8 @@ struct Hint {
 /// refers to.
 ///
 /// The deployment's annotations may be older than its template: what they do not speak of is not resolved, and the
-/// Instance waits (invariant E). Only the Go operator leaves it open whether an optional source was skipped; `waited_out`: that
-/// it has had its time where it [says nothing at all](is_silence_of_go).
+/// Instance waits: no gate opens before its data is there. Only the Go operator leaves it open whether an optional source was
+/// skipped; `waited_out`: that it has had its time where it [says nothing at all](is_silence_of_go).
 pub fn judge(
     deployment: &WorkloadDeployment,
     instance: &Instance,
@@ -54,7 +54,7 @@ pub fn judge(
     if !unresolved.is_empty() {
         return Some(match hint.as_ref().and_then(|hint| Some((source_reason(&hint.reason)?, &hint.message))) {
             Some((reason, message)) => Verdict::no(reason, message.clone()),
-            // Contract, row 12.13: nobody knows yet.
+            // As the Go operator's cells said it: nobody knows yet.
             None => Verdict::unknown(Reason::Resolving, format!("waiting for {} to be looked up", list(&unresolved))),
         });
     }

@@ -68,8 +68,8 @@ struct Judged<'a> {
     suspended: bool,
 }
 
-/// Decides the write for one Instance. A gate opens only on a verdict that is recorded for the generation it opens in
-/// (invariant E); taking it away makes a new generation, of which the status then speaks.
+/// Decides the write for one Instance. A gate opens only on a verdict that is recorded for the generation it opens in,
+/// so that no verdict of an older template opens one; taking it away makes a new generation, of which the status then speaks.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     let Observed { instance, deployment, features, networks, companions, timing } = observed;
     let deployment = deployment.as_deref();
