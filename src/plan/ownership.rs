@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use crate::api::{
     compute::{Instance, WorkloadDeployment},
+    karmada::{PropagationPolicy, ResourceSelector},
     meta::{self, annotation, label},
-    names::{CityPolicyName, HubNamespace, Template},
+    names::{CityCode, CityPolicyName, HubNamespace, Template},
 };
 
 /// Labels by which every Instance says of itself what it belongs to. Without them it cannot be copied.
@@ -56,6 +57,33 @@ pub fn is_hub_copy_from(copy: &WorkloadDeployment, project_namespace: &str) -> b
 /// Whether we made this object on the hub (policies carry our label).
 pub fn is_managed<K: Resource>(object: &K) -> bool {
     object.labels().get(label::MANAGED_BY).is_some_and(|by| by == meta::MANAGED_BY)
+}
+
+/// Whether this policy of a hub namespace is a city's: one that we made or took over, or one exactly as the Go operator writes
+/// them, which carries no label. A policy that has the name and selects anything else is somebody else's.
+pub fn is_city_policy(policy: &PropagationPolicy) -> bool {
+    is_managed(policy) || is_city_policy_of_go(policy)
+}
+
+fn is_city_policy_of_go(policy: &PropagationPolicy) -> bool {
+    let Some(city) = CityPolicyName::parse(&policy.name_any()) else { return false };
+    let selects = |selector: &ResourceSelector, key: &str| {
+        let labels = selector.label_selector.as_ref().filter(|labels| labels.match_expressions.is_empty())?;
+        let one = labels.match_labels.first_key_value().filter(|_| labels.match_labels.len() == 1)?;
+        // Go leaves the namespace out, and Karmada's webhook fills it in (fact 43).
+        let is_here = selector.namespace.is_none() || selector.namespace == policy.namespace();
+        (is_here && one.0 == key).then(|| one.1.clone())
+    };
+    let is_gos = |selector: &ResourceSelector| match &*selector.kind {
+        "WorkloadDeployment" => selects(selector, label::TOPOLOGY_CITY)
+            .is_some_and(|spelling| CityCode::parse(&spelling).is_ok_and(|of| of == city)),
+        "ConfigMap" | "Secret" => selects(selector, label::REFERENCED_DATA).is_some(),
+        _ => false,
+    };
+    let selectors = &policy.spec.resource_selectors;
+    let kinds = ["ConfigMap", "Secret", "WorkloadDeployment"];
+    let has_all = kinds.iter().all(|kind| selectors.iter().any(|selector| selector.kind == *kind));
+    has_all && selectors.iter().all(is_gos) && !policy.spec.propagate_deps
 }
 
 /// Whether this is a companion: on the hub or a cell, an object of its name without our label is somebody else's.

@@ -1,9 +1,11 @@
 //! Files and functions stay short enough to be read at once.
 
-use std::{collections::BTreeMap, fs};
+use std::{collections::BTreeMap, fs, process::Command};
 
-use super::{root, rust_files};
+use super::{root, rust_files, skipping::skipped};
 
+/// Bytes of the largest file that is checked in; generated definitions come near it.
+const BYTES_OF_A_FILE: usize = 200_000;
 const LINES_OF_A_FILE: usize = 400;
 const LINES_OF_A_FUNCTION: usize = 80;
 
@@ -57,6 +59,25 @@ fn files_and_functions_are_short() {
     }
     assert!(seen > 1000, "the reader of functions sees only {seen}: it is broken");
     assert!(long.is_empty(), "at most {LINES_OF_A_FILE} lines, and {LINES_OF_A_FUNCTION} a function: {long:#?}");
+}
+
+/// Seen: an API server of 105 MB was checked in, beside a change of a few lines.
+#[test]
+fn what_is_checked_in_is_text_and_small() {
+    let tracked = Command::new("git").current_dir(root()).args(["ls-files", "-z"]).output();
+    let Some(tracked) = tracked.ok().filter(|out| out.status.success()) else {
+        skipped("git does not know the files of this folder");
+        return;
+    };
+    let names = String::from_utf8(tracked.stdout).unwrap();
+    let mut seen = 0;
+    for name in names.split_terminator('\0') {
+        let Ok(content) = fs::read(root().join(name)) else { continue }; // about to be deleted
+        assert!(content.len() <= BYTES_OF_A_FILE, "{name}: {} bytes", content.len());
+        assert!(String::from_utf8(content).is_ok(), "{name} is no text");
+        seen += 1;
+    }
+    assert!(seen > 400, "git knows only {seen} files");
 }
 
 #[test]

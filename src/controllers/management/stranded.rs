@@ -174,7 +174,7 @@ impl StrandedNamespaces {
         let ours: Vec<_> = copies.iter().filter(|copy| ownership::is_hub_copy_from(copy, own)).collect();
         let policies = self.hub.policies.by_index(&index);
         let stands = |policy: &&Arc<PropagationPolicy>| {
-            ownership::is_managed(policy.as_ref()) && policy.metadata.deletion_timestamp.is_none()
+            ownership::is_city_policy(policy.as_ref()) && policy.metadata.deletion_timestamp.is_none()
         };
         let instances = self.hub.instances.by_index(&origin_namespace_index(project, own));
         let here = instances.iter().filter(|instance| instance.namespace().as_deref() == Some(namespace));

@@ -15,7 +15,11 @@ use super::{
     facts::{Phase, selects_companions},
 };
 use crate::{
-    api::{karmada::PropagationPolicy, meta::manager, reason::Reason},
+    api::{
+        karmada::PropagationPolicy,
+        meta::{self, label, manager},
+        reason::Reason,
+    },
     plan::{
         Hub, Next, Plan, Write,
         event::{self, Note, Severity},
@@ -55,7 +59,7 @@ pub fn is_unneeded(observed: &Observed) -> bool {
 
 /// Decides about the policy of a city that has no deployment, as far as is known.
 pub(super) fn plan(observed: &Observed, now: Timestamp) -> Decided {
-    let ours = observed.policy.as_deref().filter(|policy| is_unneeded(observed) && ownership::is_managed(*policy));
+    let ours = observed.policy.as_deref().filter(|policy| is_unneeded(observed) && ownership::is_city_policy(policy));
     let Some(policy) = ours else { return Plan::nothing() };
     let Some(delete) = Write::delete(policy) else { return Plan::nothing() };
     if observed.claimed == 0 {
@@ -92,7 +96,11 @@ fn drop_selectors(observed: &Observed, policy: &PropagationPolicy) -> Option<Wri
     }
     let mut kept = policy.spec.resource_selectors.clone();
     kept.retain(|selector| selector.kind == "WorkloadDeployment");
-    let patch = json!({ "spec": { "resourceSelectors": kept, "propagateDeps": true } });
+    // By its label it is known as ours, when it does not look like one of the Go operator's any more.
+    let patch = json!({
+        "metadata": { "labels": { label::MANAGED_BY: meta::MANAGED_BY } },
+        "spec": { "resourceSelectors": kept, "propagateDeps": true },
+    });
     (!kept.is_empty()).then(|| Write::amend(manager::CITY_POLICY, patch, policy))
 }
 
