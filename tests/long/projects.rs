@@ -34,7 +34,7 @@ const IDLE_KIB: u64 = 1024;
 #[test]
 fn a_project_with_much_to_do_does_not_starve_one_with_little() {
     RUNTIME.block_on(async {
-        const MUCH: usize = 240;
+        const MUCH: usize = 600;
         let world = world().await;
         engaged(&world, 3.0).await;
         let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);

@@ -97,6 +97,10 @@ fn what_karmada_has_not_got_to_yet_is_told_later_and_where_many_wait_without_eve
     assert_eq!(events(&left), ["BindingMissing"]);
     assert_eq!(events(&after(900, federated(&left), 0)), Vec::<String>::new());
     assert_eq!(events(&after(900, federated(&left), 250)), Vec::<String>::new());
+    // Seen: one that was told of its first step was told once more when few were left at the next.
+    let mut told = unbound(federated(&many));
+    told.blocked.as_mut().unwrap().events = vec!["NotScheduled".to_owned()];
+    assert_eq!(events(&plan(&told, NOW)), Vec::<String>::new());
 }
 
 #[test]

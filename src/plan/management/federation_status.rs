@@ -209,8 +209,9 @@ fn update(
 fn is_news(old: Option<&Condition>, new: &Condition, silent: bool, events: &[String]) -> bool {
     let changed = old.is_none_or(|old| (old.status, &old.reason) != (new.status, &new.reason));
     let goes_on = silent && old.is_some_and(|old| old.status == new.status);
-    let is_left_alone =
-        old.is_some_and(|old| repair::is_one_of_several(&old.message)) && !repair::is_one_of_several(&new.message);
+    let is_left_alone = events.is_empty()
+        && old.is_some_and(|old| repair::is_one_of_several(&old.message))
+        && !repair::is_one_of_several(&new.message);
     let is_told = events.contains(&new.reason);
     new.reason != Reason::Propagated && (changed && !goes_on || is_left_alone) && !is_told
 }

@@ -170,7 +170,7 @@ impl CellCut {
 }
 
 /// More writes than management, and the cells, take for one namespace.
-const MOST: [u64; 2] = [70, 140];
+const MOST: [u64; 2] = [80, 140];
 
 /// A namespace has three Workloads and seven Instances: with one for every fifth write the test would take many minutes.
 const STEP: [u64; 2] = [20, 40];
