@@ -9,6 +9,7 @@ use crate::api::{
     karmada::{PropagationPolicy, ResourceSelector},
     meta::{self, annotation, label},
     names::{CityCode, CityPolicyName, HubNamespace, Template},
+    referenced::SourceKind,
 };
 
 /// Labels by which every Instance says of itself what it belongs to. Without them it cannot be copied.
@@ -74,16 +75,18 @@ fn is_city_policy_of_go(policy: &PropagationPolicy) -> bool {
         let is_here = selector.namespace.is_none() || selector.namespace == policy.namespace();
         (is_here && one.0 == key).then(|| one.1.clone())
     };
-    let is_gos = |selector: &ResourceSelector| match &*selector.kind {
-        "WorkloadDeployment" => selects(selector, label::TOPOLOGY_CITY)
-            .is_some_and(|spelling| CityCode::parse(&spelling).is_ok_and(|of| of == city)),
-        "ConfigMap" | "Secret" => selects(selector, label::REFERENCED_DATA).is_some(),
-        _ => false,
+    let is_of_deployments = |selector: &ResourceSelector| {
+        let spelling = selects(selector, label::TOPOLOGY_CITY).filter(|_| selector.kind == "WorkloadDeployment");
+        spelling.is_some_and(|spelling| CityCode::parse(&spelling).is_ok_and(|of| of == city))
+    };
+    let is_of_companions = |selector: &ResourceSelector| {
+        let is_source = SourceKind::ALL.iter().any(|kind| kind.as_str() == selector.kind);
+        is_source && selects(selector, label::REFERENCED_DATA).is_some()
     };
     let selectors = &policy.spec.resource_selectors;
-    let kinds = ["ConfigMap", "Secret", "WorkloadDeployment"];
-    let has_all = kinds.iter().all(|kind| selectors.iter().any(|selector| selector.kind == *kind));
-    has_all && selectors.iter().all(is_gos) && !policy.spec.propagate_deps
+    let has_both = selectors.iter().any(is_of_deployments) && selectors.iter().any(is_of_companions);
+    let is_known = |selector: &ResourceSelector| is_of_deployments(selector) || is_of_companions(selector);
+    has_both && selectors.iter().all(is_known) && !policy.spec.propagate_deps
 }
 
 /// Whether this is a companion: on the hub or a cell, an object of its name without our label is somebody else's.

@@ -19,7 +19,7 @@ fn a_policy_of_go_that_nobody_needs_goes_and_one_that_has_but_its_name_stays() {
         |policy| policy.metadata.name = Some("city-ord".into()),
         |policy| policy.spec.resource_selectors[2].namespace = Some("ns-2".into()),
         |policy| policy.spec.resource_selectors[1].label_selector = None,
-        |policy| drop(policy.spec.resource_selectors.remove(1)),
+        |policy| policy.spec.resource_selectors.truncate(1),
         |policy| policy.spec.propagate_deps = true,
     ];
     for (n, edit) in edits.iter().enumerate() {
