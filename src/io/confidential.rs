@@ -133,13 +133,15 @@ fn metadata(answer: &str) -> Option<DynamicObject> {
     Some(DynamicObject { types: None::<TypeMeta>, metadata, data: Value::Null })
 }
 
-/// Whether the server's words are its own, and so repeat nothing of the object: not those of a webhook, nor of a validation.
+/// Whether the server's words are its own, and so repeat nothing of the object: not those of a webhook or of a policy of
+/// admission, which may answer with any code (`admission webhook "..." denied`, `... is forbidden: ValidatingAdmissionPolicy`),
+/// nor of a validation.
 fn speaks_for_itself(status: &Status) -> bool {
+    let of_webhook = status.message.starts_with("admission webhook ");
+    let why = status.message.split_once(" is forbidden: ").map(|(_, why)| why);
     match status.code {
-        401 | 404 | 409 => true,
-        403 => {
-            [" is forbidden: User \"", " is forbidden: exceeded quota: "].iter().any(|own| status.message.contains(own))
-        }
+        401 | 404 | 409 => !of_webhook && why.is_none(),
+        403 => !of_webhook && why.is_some_and(|why| why.starts_with("User \"") || why.starts_with("exceeded quota: ")),
         _ => false,
     }
 }
@@ -170,15 +172,23 @@ mod tests {
     /// Found by reading: the words of a webhook that answers 403 were kept.
     #[test]
     fn of_what_is_forbidden_the_words_of_rbac_and_quota_are_kept_and_no_webhooks() {
-        let words = |message: &str| {
-            let status = Status::failure(message, "Forbidden").with_code(403).boxed();
+        let words = |code: u16, message: &str| {
+            let status = Status::failure(message, "Forbidden").with_code(code).boxed();
             scrubbed(Error::Api { call: "create".into(), source: Box::new(kube::Error::Api(status)) }).to_string()
         };
         let right = r#"secrets "db" is forbidden: User "m" cannot create resource"#;
         let quota = r#"secrets "db" is forbidden: exceeded quota: small, requested: count/secrets=1"#;
-        assert!([right, quota].iter().all(|message| words(message).contains(message)));
-        let told = words(r#"admission webhook "w" denied the request: value canary is too weak"#);
-        assert!(told.contains("403") && !told.contains("canary"), "{told}");
+        assert!([right, quota].iter().all(|message| words(403, message).contains(message)));
+        for denied in [
+            r#"admission webhook "w" denied the request: value canary is too weak"#,
+            r#"admission webhook "w" denied the request: canary is forbidden: User "m" knows it"#,
+            r#"secrets "db" is forbidden: ValidatingAdmissionPolicy 'p' denied request: canary is forbidden: User "m""#,
+        ] {
+            for code in [401, 403, 404, 409] {
+                let told = words(code, denied);
+                assert!(told.contains(&code.to_string()) && !told.contains("canary"), "{told}");
+            }
+        }
     }
 
     #[test]

@@ -99,9 +99,12 @@ impl Error {
         if let kube::Error::Api(status) = source.as_ref() { Some(status.code) } else { None }
     }
 
-    /// Whether nothing can be made as the namespace is on its way out, which passes by itself.
+    /// Whether nothing can be made as the namespace is on its way out, which passes by itself. The server's admission says so
+    /// by a cause (`NamespaceTerminatingCause` of k8s.io/api), which is there also where its words are not.
     pub fn is_of_terminating_namespace(&self) -> bool {
-        self.code() == Some(403) && self.to_string().contains("because it is being terminated")
+        let Self::Api { source, .. } = self else { return false };
+        let kube::Error::Api(status) = source.as_ref() else { return false };
+        status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
     }
 
     /// Whether the server knows no more of what was asked for: a version to watch from, or the rest of a list.

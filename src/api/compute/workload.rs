@@ -79,8 +79,8 @@ impl ScaleSettings {
 
 /// Order of creation and replacement of instances.
 ///
-/// The only known value is `OrderedReady`; the schema has no enum (as in the Go operator's definitions), so others are kept as they are
-/// and treated alike.
+/// The only known value is `OrderedReady`; the schema has no enum, as the Go operator's has none, so others are kept as they
+/// are and treated alike.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema, PartialEq, Eq)]
 #[serde(transparent)]
 #[schemars(inline)]

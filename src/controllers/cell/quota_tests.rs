@@ -80,3 +80,17 @@ async fn the_key_of_one_whose_namespace_is_there_belongs_in_its_own_lane() {
     controller.caches.namespaces.observe(namespace);
     assert_eq!(controller.reconcile(&key(Some(&project)), Now::read()).await.unwrap(), Next::Await);
 }
+
+/// Found by reading: what RBAC says of this operator went to the Instance, and from there to the tenant.
+#[test]
+fn what_a_tenant_reads_of_quota_names_no_account() {
+    let denied = |code: u16| {
+        let message = r#"resourceclaims is forbidden: User "cell-dfw" cannot create resource"#;
+        let status = kube::core::Status::failure(message, "").with_code(code).boxed();
+        trouble(&Error::Api { call: "create".into(), source: Box::new(kube::Error::Api(status)) })
+    };
+    for code in [401, 403] {
+        let Trouble { cause, message } = denied(code);
+        assert!(cause == Cause::Misconfigured && !message.contains("cell-dfw"), "{message}");
+    }
+}
