@@ -25,7 +25,6 @@ use crate::{
             projection::{self, Misplaced, Observed, Origin, Quarantine},
             quarantine::Report,
         },
-        ownership,
     },
 };
 
@@ -110,20 +109,21 @@ impl Projector {
         now: Now,
     ) -> Result<Next, Error> {
         let Observed { namespace, name, source, deployment, bound, members, .. } = observed;
-        let is_of_member = |source: &Instance| {
-            ownership::cell_of(source).zip(members.as_ref()).is_none_or(|(cell, members)| members.contains(cell))
-        };
-        let Some(source) = source.clone().filter(|source| !is_of_member(source)) else { return Ok(Next::Await) };
-        let siblings = deployment.as_deref().map(|deployment| {
+        let Some(source) = source.clone() else { return Ok(Next::Await) };
+        let (deployment, bound, members) = (deployment.clone(), bound.clone(), members.clone());
+        let left = dead_claim::Observed { source, deployment, bound, members, claim: None };
+        // The copies beside it are gathered only for one that is left over, not for each that is shown.
+        if leftover::surplus_of(&left).is_none() {
+            return Ok(Next::Await);
+        }
+        let siblings = left.deployment.as_deref().map(|deployment| {
             let index = origin_deployment_index(&project.name, namespace, &deployment.name_any());
             self.hub.instances.by_index(&index).into_iter().map(Shared::from).collect()
         });
-        let (deployment, bound, members) = (deployment.clone(), bound.clone(), members.clone());
-        let left = dead_claim::Observed { source, deployment, bound, members, claim: None };
         let mut observed = leftover::Observed { left, siblings: siblings.unwrap_or_default() };
         if observed.former().is_none() {
             // What is missing is said by other objects, none of whose events is about this one.
-            return Ok(observed.surplus_of().map_or(Next::Await, |_| Next::After(LEFTOVER_PAUSE)));
+            return Ok(Next::After(LEFTOVER_PAUSE));
         }
         let Some(claim) = readable(read_claim(project, namespace, name).await)? else { return Ok(Next::Await) };
         observed.left.claim = claim;

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Features, data, deployment_status::SUSPENDED, networks};
 use crate::{
     api::{
-        compute::{Condition, ConditionStatus, Instance, SchedulingGate, WorkloadDeployment},
+        compute::{Condition, ConditionStatus, Instance, LocationReference, SchedulingGate, WorkloadDeployment},
         meta::{annotation, condition, finalizer, gate, manager},
         names,
         reason::Reason,
@@ -62,6 +62,8 @@ struct Judged<'a> {
     features: Features,
     /// Only with the network feature.
     networks: Option<Verdict>,
+    /// Where its networks are, when that is known.
+    location: Option<LocationReference>,
     /// Nothing when it refers to no data, or without that feature.
     data: Option<Verdict>,
     /// Whether its deployment is to stand still.
@@ -79,10 +81,13 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     let silent = data.is_some_and(|(_, owner)| data::is_silence_of_go(owner, instance));
     let left = timing.optional_data.checked_sub(age).filter(|left| silent && !left.is_zero());
+    let networks = networks.map(|(seen, owner)| networks::judge(seen, owner, &instance.spec.network_interfaces));
+    let (networks, location) = networks.map(|networks| (networks.verdict, networks.location)).unzip();
     let judged = Judged {
         instance,
         features: *features,
-        networks: networks.map(|(seen, owner)| networks::judge(seen, owner, &instance.spec.network_interfaces).verdict),
+        networks,
+        location: location.flatten(),
         data: data.and_then(|(present, owner)| data::judge(owner, instance, present, left.is_none())),
         suspended: deployment.is_some_and(WorkloadDeployment::is_suspended),
     };
@@ -184,11 +189,13 @@ fn open_gates(judged: &Judged<'_>, conditions: &[Condition]) -> Option<Write<Cel
     if opening.is_empty() || opening.iter().any(|g| shut(judged, conditions, &g.name).is_some()) {
         return None;
     }
-    Some(Write::amend(
-        manager::INSTANCE,
-        json!({ "spec": { "controller": { "schedulingGates": left } } }),
-        judged.instance,
-    ))
+    let mut spec = json!({ "controller": { "schedulingGates": left } });
+    // One that was made before its cell knew where it is learns it before it starts.
+    let is_unplaced = judged.instance.spec.location.is_none() && opening.iter().any(|g| g.name == gate::NETWORK);
+    if let Some(location) = judged.location.as_ref().filter(|_| is_unplaced) {
+        spec["location"] = json!(location);
+    }
+    Some(Write::amend(manager::INSTANCE, json!({ "spec": spec }), judged.instance))
 }
 
 /// Why a gate stays shut; nothing when it may open, for exactly this generation of the Instance.

@@ -21,7 +21,7 @@ fn condition(type_: &str, status: &str, reason: &str, generation: i64) -> Value 
 }
 
 fn seen(instance: &Instance) -> Judged<'_> {
-    Judged { instance, features: OFF, networks: None, data: None, suspended: false }
+    Judged { instance, features: OFF, networks: None, location: None, data: None, suspended: false }
 }
 
 /// Does to an Instance what a write says.
@@ -73,11 +73,7 @@ fn the_gates_of_features_that_are_off_open_on_a_recorded_verdict() {
 fn outcome(instance: &Instance, features: Features, networks: Option<&Verdict>) -> (Vec<String>, String) {
     let mut object = instance.clone();
     for _ in 0..5 {
-        let steps = decide(
-            &Judged { instance: &object, features, networks: networks.cloned(), data: None, suspended: false },
-            NOW,
-        )
-        .steps;
+        let steps = decide(&Judged { features, networks: networks.cloned(), ..seen(&object) }, NOW).steps;
         let Some(write) = steps.into_iter().next() else { break };
         carry_out(&mut object, write);
     }
@@ -116,14 +112,42 @@ fn a_verdict_on_an_older_generation_opens_no_gate() {
     assert_eq!(outcome(&of(2), QUOTA, None).0, Vec::<String>::new());
 }
 
+/// Found by reading: an Instance that was made before its cell knew where it is never got `spec.location`.
+#[test]
+fn one_that_was_made_before_its_cell_knew_where_it_is_learns_it_as_its_gate_opens() {
+    const ON: Features = Features { networks: true, ..OFF };
+    let here = |name: &str| LocationReference { name: name.into(), namespace: None };
+    let verdict = |of| Some(Verdict { status: of, reason: Reason::NetworkReady, message: String::new() });
+    let said = json!([condition("QuotaGranted", "True", "QuotaDisabled", 1)]);
+    let placed = |gates: &[&str], edit: &dyn Fn(&mut Instance), status| {
+        let mut object = instance(1, gates, &said);
+        edit(&mut object);
+        let judged = Judged { features: ON, networks: verdict(status), location: Some(here("dfw-1")), ..seen(&object) };
+        let steps = decide(&judged, NOW).steps;
+        match steps.into_iter().next().map(|write| write.op) {
+            Some(Op::Merge { body, .. }) => Some(body["spec"]["location"]["name"].as_str().map(str::to_owned)),
+            _ => None,
+        }
+    };
+    let (ready, waits) = (ConditionStatus::True, ConditionStatus::False);
+    assert_eq!(placed(&["Network", "Quota"], &|_| (), ready), Some(Some("dfw-1".into())));
+    assert_eq!(
+        placed(&["Network", "Quota"], &|i| i.spec.location = Some(here("dfw-0")), ready),
+        Some(None),
+        "it stays"
+    );
+    assert_eq!(placed(&["Quota"], &|_| (), ready), Some(None), "its network was judged by whoever took that gate away");
+    assert_eq!(placed(&["Network", "Quota"], &|_| (), waits), None);
+    assert_eq!(placed(&[], &|_| (), ready), None, "what runs is left alone");
+}
+
 #[test]
 fn what_the_go_operator_held_is_released() {
     let mut object = instance(1, &[], &json!([]));
     object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     object.metadata.finalizers = Some(vec![finalizer::INSTANCE.into(), finalizer::QUOTA.into(), "theirs".into()]);
     let left = |object: &Instance, features| {
-        let steps =
-            decide(&Judged { instance: object, features, networks: None, data: None, suspended: false }, NOW).steps;
+        let steps = decide(&Judged { features, ..seen(object) }, NOW).steps;
         let Some(Op::Merge { body, .. }) = steps.into_iter().next().map(|w| w.op) else { return None };
         Some(body["metadata"]["finalizers"].clone())
     };
@@ -140,9 +164,7 @@ fn what_has_a_claim_is_held_where_quota_is_out_of_reach_until_somebody_says_othe
     let mut object = instance(1, &[], &old);
     object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     object.metadata.finalizers = Some(vec![finalizer::QUOTA.into()]);
-    let steps = |object: &Instance, features| {
-        decide(&Judged { instance: object, features, networks: None, data: None, suspended: false }, NOW).steps
-    };
+    let steps = |object: &Instance, features| decide(&Judged { features, ..seen(object) }, NOW).steps;
     let held = steps(&object, OFF);
     let [Write { op: Op::Apply { body, status: true, .. }, .. }] = &held[..] else { panic!("{held:?}") };
     let said: Vec<String> = body["status"]["conditions"]
@@ -246,8 +268,7 @@ fn the_worst_of_all_conditions_is_what_keeps_an_instance_from_being_ready() {
     ] {
         let conditions: Vec<Value> = [tries.clone()].into_iter().chain(others).collect();
         let mut object = instance(1, &[], &json!(conditions));
-        let plan =
-            decide(&Judged { instance: &object, features: QUOTA, networks: None, data: None, suspended: false }, NOW);
+        let plan = decide(&Judged { features: QUOTA, ..seen(&object) }, NOW);
         carry_out(&mut object, plan.steps.into_iter().next().unwrap());
         let ready = ready_of(&object);
         assert_eq!((ready.status, ready.reason.as_str()), (ConditionStatus::False, reason), "{conditions:?}");
@@ -271,12 +292,7 @@ fn the_gate_of_data_opens_when_it_is_there_and_says_why_when_not() {
     }))
     .unwrap();
     let later = Timestamp::from_second(90).unwrap();
-    let judge = |verdict: Verdict| {
-        decide(
-            &Judged { instance: &object, features: DATA, networks: None, data: Some(verdict), suspended: false },
-            later,
-        )
-    };
+    let judge = |verdict: Verdict| decide(&Judged { features: DATA, data: Some(verdict), ..seen(&object) }, later);
     let shut = judge(Verdict::no(Reason::from("AwaitingPropagation"), "waiting for Secret/db to arrive"));
     let Op::Apply { body, .. } = &shut.steps[0].op else { panic!("{shut:?}") };
     let reported = body["status"]["conditions"].as_array().unwrap();

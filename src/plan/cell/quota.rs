@@ -136,7 +136,6 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         Err(why) => return Plan::writes(reported(Verdict::no(Reason::ValidationFailed, why))),
     };
     let name = names::resource_claim_name(&instance.name_any());
-    // The finalizer first: as long as there is a claim, somebody answers for it.
     let mut steps: Vec<Step<Cell, Project>> = match claim {
         Claim::Unknown(_) => Vec::new(),
         _ => ensure_finalizer(instance).into_iter().map(Step::Local).collect(),
@@ -152,7 +151,11 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         }
         Claim::Absent => {
             let Some(address) = address else { return Plan::nothing() };
-            steps.push(Step::Remote(cell.create(address, &name, &namespace, &amounts)));
+            // The finalizer first, and seen to stand: as long as there is a claim, somebody answers for it. Its event enqueues
+            // the Instance again.
+            if steps.is_empty() {
+                steps.push(Step::Remote(cell.create(address, &name, &namespace, &amounts)));
+            }
             steps.extend(under_way(format!("ResourceClaim {name} is being made")));
         }
         Claim::Present(claim) if is_anothers(cell, claim, instance) => {

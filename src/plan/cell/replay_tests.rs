@@ -121,9 +121,10 @@ fn an_instance_is_planned_as_recorded() {
 
 #[test]
 fn quota_is_planned_as_recorded() {
+    let held = instance(|object| object["metadata"]["finalizers"] = json!([crate::api::meta::finalizer::QUOTA]));
     let recorded = |claim: Value| {
         json!({
-            "instance": instance(|_| ()),
+            "instance": held,
             "address": { "project": "shop", "namespace": "default" },
             "claim": claim, "watched": true,
             "cell": { "uid": "u", "cluster": "dfw-1" },

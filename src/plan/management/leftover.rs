@@ -1,4 +1,4 @@
-//! What a cell that is gone has left of Instances that its successor does not have.
+//! What a cell that is gone, or the Go operator, has left of Instances that the deployment's cell does not have.
 //!
 //! Its copies on the hub are nobody's to take away, and nobody asks for them; and of its claims, nobody waits for those of
 //! Instances that nobody runs any more. Each is the only trace of the other: so the claim goes first, and the copy is given
@@ -27,25 +27,38 @@ pub struct Observed {
     pub siblings: Vec<Shared<Instance>>,
 }
 
-impl Observed {
-    /// The cell that has left the copy behind, as far as the copy tells: it is no member, nobody asks for the copy, and by its
-    /// ordinal it is none of those that the deployment asks for. What has no ordinal (somebody has made it by hand), or no
-    /// cell's mark (the Go operator's), may be anybody's who lives.
-    pub fn surplus_of(&self) -> Option<&String> {
-        let dead_claim::Observed { source, deployment, members, .. } = &self.left;
-        let (members, deployment) = (members.as_ref()?, deployment.as_deref()?);
-        let former = ownership::cell_of(&**source).filter(|cell| !members.contains(*cell))?;
-        let is_surplus = stays(source) && ordinal_of(source, deployment)? >= deployment.spec.desired_replicas();
-        is_surplus.then_some(former)
-    }
+/// Who has left a copy behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Former<'a> {
+    /// The cell with this uid, which is no member.
+    Cell(&'a str),
+    /// The Go operator, which writes no cell's uid: on a cell that is gone, or on the present one, from where its Instance went
+    /// while nobody was there to take the copy along.
+    GoOperator,
+}
 
-    /// The same cell, once it is proved that another is in its place, so that it is worth to look at the claim.
+/// Who has left a copy behind, as far as the copy tells: it is no member's, nobody asks for the copy, and by its ordinal it
+/// is none of those that the deployment asks for. What has no ordinal (somebody has made it by hand) may be anybody's who lives.
+pub fn surplus_of(left: &dead_claim::Observed) -> Option<Former<'_>> {
+    let dead_claim::Observed { source, deployment, members, .. } = left;
+    let (members, deployment) = (members.as_ref()?, deployment.as_deref()?);
+    let former = match ownership::cell_of(&**source) {
+        Some(cell) if members.contains(cell) => return None,
+        Some(cell) => Former::Cell(cell),
+        None => Former::GoOperator,
+    };
+    let is_surplus = stays(source) && ordinal_of(source, deployment)? >= deployment.spec.desired_replicas();
+    is_surplus.then_some(former)
+}
+
+impl Observed {
+    /// Who has left the copy behind, once it is proved that another is in its place, so that it is worth to look at the claim.
     ///
     /// The deployment's cell has answered the present spec with as many Instances as it asks for, and holds the copies of all
     /// of them: what Karmada noted of a cluster may be out of date, and then nobody lives under that uid, or somebody asks
-    /// for them.
-    pub fn former(&self) -> Option<&String> {
-        let former = self.surplus_of()?;
+    /// for them. The Go operator holds none.
+    pub fn former(&self) -> Option<Former<'_>> {
+        let former = surplus_of(&self.left)?;
         let dead_claim::Observed { source, deployment, bound, members, .. } = &self.left;
         let (bound, members, deployment) = (bound.as_ref()?, members.as_ref()?, deployment.as_deref()?);
         let desired = deployment.spec.desired_replicas();
@@ -84,11 +97,15 @@ fn has_all_and_no_more(deployment: &WorkloadDeployment) -> bool {
         })
 }
 
-/// Deletes the claim of a cell that is gone, and then gives the copy away.
+/// Deletes the claim of a cell that is gone, and then gives the copy away. A claim of the Go operator's stays: it does not say
+/// whose it is.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
     let dead_claim::Observed { source, deployment, bound, claim, .. } = &observed.left;
     let Some((former, bound)) = observed.former().zip(bound.as_ref()) else { return Plan::nothing() };
-    let freed = claim.as_deref().and_then(|claim| dead_claim::freed(claim, source, former, deployment.as_deref(), now));
+    let freed = match (former, claim.as_deref()) {
+        (Former::Cell(cell), Some(claim)) => dead_claim::freed(claim, source, cell, deployment.as_deref(), now),
+        _ => None,
+    };
     let given = hand_over::give(source, bound);
     Plan::writes(freed.map(Step::Local).into_iter().chain([Step::Remote(given)]).collect())
 }
