@@ -6,15 +6,18 @@
 //! server's answer did not have it either, and what stands is what was answered, nobody has taken anything back: the server
 //! prunes it or says it otherwise. To write it again changes nothing, so that it is hardly ever tried.
 
+mod memory;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
-pub use super::contested::{Asked, Mark, Memory, Subject};
+pub use memory::{Asked, Mark, Memory, Subject};
+use memory::{CREATE, Contest, TRIED_AGAIN, Trouble};
+
 use super::{
     Cell, Kind, Known, Next, Op, Plan, Plane, Standing, Step, Write,
-    contested::{CREATE, Contest, TRIED_AGAIN, Trouble},
     event::{self, Note, Severity},
     hash,
     takeover::{Part, holders},
@@ -271,5 +274,4 @@ fn tell<K: Known>(
 }
 
 #[cfg(test)]
-#[path = "contest_tests.rs"]
 mod tests;

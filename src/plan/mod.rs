@@ -7,7 +7,6 @@ pub mod admission;
 pub mod cell;
 pub mod condition;
 pub mod contest;
-mod contested;
 mod delta;
 pub mod diff;
 pub mod event;

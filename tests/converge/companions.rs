@@ -76,7 +76,7 @@ impl World {
                 users,
                 expecting,
                 companion: facts.map(Shared::from),
-                leftovers: None,
+                residue: None,
                 fresh: false,
                 waits: false,
                 reading,

@@ -1,5 +1,6 @@
 //! Prometheus itself scrapes the testbed's operators while applications come, change and go, and while something goes wrong for
-//! a moment, for as many minutes as `MINUTES` says (two unless it does). `PROMETHEUS` names the program, or it is on the `PATH`.
+//! a moment; and while the chainsaw suites run, again and again; each for as many minutes as `MINUTES` says (two unless it
+//! does). `PROMETHEUS` names the program, or it is on the `PATH`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -83,6 +84,17 @@ impl Prometheus {
         let process = Process::spawn(world.bed.dir(), "prometheus", &mut command).unwrap();
         let client = Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
         Self { process, client }
+    }
+
+    /// The same, once it has scraped each of them.
+    async fn scraping(program: &PathBuf, world: &World) -> Self {
+        let prometheus = Self::start(program, world);
+        eventually("prometheus scrapes all of them", || async {
+            let up = prometheus.ask(&format!("up{{{JOB}}} == 1")).await?;
+            if up.len() == world.operators.len() { Ok(()) } else { Err(format!("{up:?}")) }
+        })
+        .await;
+        prometheus
     }
 
     /// What a query gives now.
@@ -197,12 +209,7 @@ fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
     RUNTIME.block_on(async {
         let wish = Wish { networks_and_quota: true, management: SWEEPS.into(), ..Wish::default() };
         let world = alone(wish).await;
-        let prometheus = Prometheus::start(&program, &world);
-        eventually("prometheus scrapes all of them", || async {
-            let up = prometheus.ask(&format!("up{{{JOB}}} == 1")).await?;
-            if up.len() == world.operators.len() { Ok(()) } else { Err(format!("{up:?}")) }
-        })
-        .await;
+        let prometheus = Prometheus::scraping(&program, &world).await;
         let mut load = Load { world, namespaces: Vec::new(), rounds: 0 };
         for _ in 0..NAMESPACES {
             let (ns, hub) = load.world.namespace("scraped").await;
@@ -226,21 +233,67 @@ fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
             before.values().sum::<usize>(),
             after.values().sum::<usize>()
         );
-        let grew = after.iter().map(|(name, now)| (name, now.saturating_sub(before.get(name).copied().unwrap_or(0))));
-        // Whatever is told of each object would have grown with every application.
-        let grew: BTreeMap<_, _> = grew.filter(|(_, more)| more * 2 > rounds).collect();
+        let grew = grown(&before, &after, rounds / 2);
         assert!(grew.is_empty(), "with {rounds} applications grew {grew:?}");
         let run = format!("{}s", began.elapsed().as_secs() + 60);
         all_is_told(&prometheus, &run).await;
         panels_have_data(&prometheus, &run).await;
-        let fired = prometheus.ask(&format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{run}])")).await.unwrap();
-        assert!(fired.is_empty(), "nothing was provoked that lasts: {fired:#?}");
-        let slow = format!("max_over_time(scrape_duration_seconds{{{JOB}}}[{run}])");
-        for scrape in prometheus.ask(&slow).await.unwrap() {
-            eprintln!("longest scrape of {}: {} s", scrape["metric"]["pod"], scrape["value"][1]);
-        }
+        nothing_fires_and_scrapes_are_told(&prometheus, &run).await;
         drop(prometheus.process);
     });
+}
+
+/// The suites provoke, one after the other and in namespaces of their own, whatever a tenant or an operator meets.
+#[test]
+fn prometheus_sees_nothing_that_grows_while_the_suites_run() {
+    let (Some(program), Some(chainsaw)) = (program(), testbed::chainsaw::find()) else {
+        skipped("prometheus or chainsaw is not on the PATH, and PROMETHEUS and CHAINSAW do not name them");
+        return;
+    };
+    let minutes = std::env::var("MINUTES").map_or(2, |minutes| minutes.parse().unwrap());
+    RUNTIME.block_on(async {
+        let world = alone(Wish { provider: false, ..Wish::default() }).await;
+        let prometheus = Prometheus::scraping(&program, &world).await;
+        let (began, lasts) = (Instant::now(), Duration::from_mins(minutes));
+        let (mut passes, mut first) = (0, None);
+        while passes < 2 || began.elapsed() < lasts {
+            let passed = testbed::chainsaw::run(chainsaw.clone(), &world.bed, &world.operators, false, &[]).await;
+            assert!(passed.unwrap(), "see what chainsaw says above");
+            passes += 1;
+            if first.is_none() {
+                first = Some(prometheus.series().await);
+            }
+        }
+        let (first, last) = (first.unwrap(), prometheus.series().await);
+        eprintln!("the suites passed {passes} times in {:.0} s", began.elapsed().as_secs_f64());
+        eprintln!(
+            "series: {} after the first, {} in the end",
+            first.values().sum::<usize>(),
+            last.values().sum::<usize>()
+        );
+        // Each pass makes a namespace for each suite: what were told of each would be more by more than the passes.
+        let grew = grown(&first, &last, passes);
+        assert!(grew.is_empty(), "with {passes} passes grew {grew:?}");
+        let run = format!("{}s", began.elapsed().as_secs() + 60);
+        nothing_fires_and_scrapes_are_told(&prometheus, &run).await;
+        drop(prometheus.process);
+    });
+}
+
+/// The metrics of which there are more than `allowed` series more than before.
+fn grown(before: &BTreeMap<String, usize>, after: &BTreeMap<String, usize>, allowed: usize) -> BTreeMap<String, usize> {
+    let more = after.iter().map(|(name, now)| (name, now.saturating_sub(before.get(name).copied().unwrap_or(0))));
+    more.filter(|(_, more)| *more > allowed).map(|(name, more)| (name.clone(), more)).collect()
+}
+
+/// No alert has fired, since nothing was provoked that lasts; and how long scrapes took.
+async fn nothing_fires_and_scrapes_are_told(prometheus: &Prometheus, run: &str) {
+    let fired = prometheus.ask(&format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{run}])")).await.unwrap();
+    assert!(fired.is_empty(), "nothing was provoked that lasts: {fired:#?}");
+    let slow = format!("max_over_time(scrape_duration_seconds{{{JOB}}}[{run}])");
+    for scrape in prometheus.ask(&slow).await.unwrap() {
+        eprintln!("longest scrape of {}: {} s", scrape["metric"]["pod"], scrape["value"][1]);
+    }
 }
 
 async fn all_is_told(prometheus: &Prometheus, run: &str) {

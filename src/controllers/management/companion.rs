@@ -171,7 +171,7 @@ impl ResolvedKey<'_> {
             users: users.iter().map(user).collect(),
             former_users: companion.as_ref().map(|companion| self.former_users(&users, companion)).unwrap_or_default(),
             expecting: companion.as_ref().and_then(|companion| self.expecting(&users, companion)),
-            leftovers: companion.as_ref().and_then(|companion| self.leftovers(companion)),
+            residue: companion.as_ref().and_then(|companion| self.residue(companion)),
             fresh: copied.is_some() && copied == stands,
             waits: sources.offered_in(&self.source, now.instant).is_some(),
             companion: companion.map(Shared::from),

@@ -12,7 +12,7 @@ use crate::{
     plan::{
         ObjectVersion, Shared,
         management::{
-            companion::{self, FormerUser, Leftovers},
+            companion::{self, FormerUser, ResidueFacts},
             facts::CompanionFacts,
             phase, residue,
         },
@@ -61,7 +61,7 @@ impl ResolvedKey<'_> {
     }
 
     /// What former claims of policies have left. Who expects the companion is only looked at where there is something.
-    pub(super) fn leftovers(&self, companion: &CompanionFacts) -> Option<Leftovers> {
+    pub(super) fn residue(&self, companion: &CompanionFacts) -> Option<ResidueFacts> {
         let (hub, namespace) = (&self.of.hub, &*self.hub_namespace);
         if !hub.knows_karmada() || hub.copies.has_unreadable(namespace) {
             return None; // nobody knows who lives, and who needs it; a fresh cache enqueues every key
@@ -84,7 +84,7 @@ impl ResolvedKey<'_> {
             let clusters = hub.binding_of(namespace, copy).map(|binding| binding.clusters.clone());
             residue::is_needed(&binding, &parent, clusters.as_deref()).then_some(parent)
         });
-        Some(Leftovers {
+        Some(ResidueFacts {
             on_companion: residue.on_companion,
             on_binding: residue.on_binding.then(|| ObjectVersion::new(&binding.uid, &binding.version)),
             needed_by: needed.collect(),

@@ -115,30 +115,23 @@ fn a_verdict_on_an_older_generation_opens_no_gate() {
 /// Found by reading: an Instance that was made before its cell knew where it is never got `spec.location`.
 #[test]
 fn one_that_was_made_before_its_cell_knew_where_it_is_learns_it_as_its_gate_opens() {
-    const ON: Features = Features { networks: true, ..OFF };
-    let here = |name: &str| LocationReference { name: name.into(), namespace: None };
-    let verdict = |of| Some(Verdict { status: of, reason: Reason::NetworkReady, message: String::new() });
-    let said = json!([condition("QuotaGranted", "True", "QuotaDisabled", 1)]);
-    let placed = |gates: &[&str], edit: &dyn Fn(&mut Instance), status| {
-        let mut object = instance(1, gates, &said);
-        edit(&mut object);
-        let judged = Judged { features: ON, networks: verdict(status), location: Some(here("dfw-1")), ..seen(&object) };
-        let steps = decide(&judged, NOW).steps;
-        match steps.into_iter().next().map(|write| write.op) {
-            Some(Op::Merge { body, .. }) => Some(body["spec"]["location"]["name"].as_str().map(str::to_owned)),
-            _ => None,
-        }
+    let here = |name: &str| Some(LocationReference { name: name.into(), namespace: None });
+    let placed = |gates: &[&str], before, networks| {
+        let mut object = instance(1, gates, &json!([condition("QuotaGranted", "True", "QuotaDisabled", 1)]));
+        object.spec.location = before;
+        let features = Features { networks: true, ..OFF };
+        let judged = Judged { features, networks, location: here("dfw-1"), ..seen(&object) };
+        let Some(Op::Merge { body, .. }) = decide(&judged, NOW).steps.into_iter().next().map(|w| w.op) else {
+            return None;
+        };
+        Some(body["spec"]["location"]["name"].as_str().map(str::to_owned))
     };
-    let (ready, waits) = (ConditionStatus::True, ConditionStatus::False);
-    assert_eq!(placed(&["Network", "Quota"], &|_| (), ready), Some(Some("dfw-1".into())));
-    assert_eq!(
-        placed(&["Network", "Quota"], &|i| i.spec.location = Some(here("dfw-0")), ready),
-        Some(None),
-        "it stays"
-    );
-    assert_eq!(placed(&["Quota"], &|_| (), ready), Some(None), "its network was judged by whoever took that gate away");
-    assert_eq!(placed(&["Network", "Quota"], &|_| (), waits), None);
-    assert_eq!(placed(&[], &|_| (), ready), None, "what runs is left alone");
+    let ready = || Some(Verdict::yes(Reason::NetworkReady, ""));
+    assert_eq!(placed(&["Network", "Quota"], None, ready()), Some(Some("dfw-1".into())));
+    assert_eq!(placed(&["Network", "Quota"], here("dfw-0"), ready()), Some(None), "it stays");
+    assert_eq!(placed(&["Quota"], None, ready()), Some(None), "who took that gate away has judged its networks");
+    assert_eq!(placed(&["Network", "Quota"], None, None), None);
+    assert_eq!(placed(&[], None, ready()), None, "what runs is left alone");
 }
 
 #[test]

@@ -53,7 +53,7 @@ pub struct FormerUser {
 
 /// What former claims of policies have left on a companion ([`residue`](super::residue)).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Leftovers {
+pub struct ResidueFacts {
     /// Whether the companion itself carries a claim.
     pub on_companion: bool,
     /// The companion's binding, when something was left there.
@@ -104,7 +104,7 @@ pub struct Observed {
     /// The companion.
     pub companion: Option<Shared<CompanionFacts>>,
     /// What former claims of policies have left on it, if anything.
-    pub leftovers: Option<Leftovers>,
+    pub residue: Option<ResidueFacts>,
     /// Whether the companion has been seen to have what the source has.
     pub fresh: bool,
     /// Whether the hub has refused what the source has, and is not to be asked again yet.
@@ -192,8 +192,8 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     let mut steps: Vec<Step<Project, Hub>> = confirm.into_iter().map(Step::Local).collect();
     let version = ObjectVersion::new(&companion.uid, &companion.version);
     // Taken off only once everybody who needs it has it by need, wherever that is (fact 27).
-    let released = observed.leftovers.as_ref().filter(|leftovers| leftovers.needed_by.is_empty());
-    let binding = released.and_then(|leftovers| leftovers.on_binding.as_ref());
+    let released = observed.residue.as_ref().filter(|residue| residue.needed_by.is_empty());
+    let binding = released.and_then(|residue| residue.on_binding.as_ref());
     let release = binding.map(|version| Step::Remote(release_binding(observed, version)));
     if users.is_empty() {
         // Nobody has ever said that he uses it, or nobody can be read: not ours to judge.
@@ -222,7 +222,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
             return Plan::writes(vec![Step::Remote(write)]);
         }
     }
-    let metadata = metadata(companion, &users, released.is_some_and(|leftovers| leftovers.on_companion));
+    let metadata = metadata(companion, &users, released.is_some_and(|residue| residue.on_companion));
     if !metadata.is_empty() {
         let patch = json!({ "metadata": metadata });
         steps.push(Step::Remote(Write::amend_version(manager::COMPANION, object(observed), patch, &version)));

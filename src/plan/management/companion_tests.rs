@@ -95,11 +95,11 @@ impl Case {
             (Some(source), Some((version, companion))) => Reading::Both { source, version, companion },
             (None, _) => Reading::Unknown,
         };
-        let leftovers = self.companion.as_ref().zip(self.binding.as_ref()).and_then(|(companion, binding)| {
+        let residue = self.companion.as_ref().zip(self.binding.as_ref()).and_then(|(companion, binding)| {
             let residue = residue::of(companion, binding, |_| false)?;
             let parents = self.copies.iter().filter(|copy| expects(copy, &data_ref));
             let parents = parents.map(|copy| names::deployment_binding(&copy.name_any()));
-            Some(Leftovers {
+            Some(ResidueFacts {
                 on_companion: residue.on_companion,
                 on_binding: residue.on_binding.then(|| ObjectVersion::new(&binding.uid, &binding.version)),
                 needed_by: parents.filter(|parent| residue::is_needed(binding, parent, None)).collect(),
@@ -114,7 +114,7 @@ impl Case {
             former_users: former_users.map(|name| (name.to_owned(), former(name))).collect(),
             expecting: (!self.copies_are_unreadable).then(|| expecting_copies.map(ResourceExt::name_any).collect()),
             companion: self.companion.clone().map(Shared::from),
-            leftovers,
+            residue,
             fresh: self.fresh,
             waits: self.waits,
             reading,
@@ -352,7 +352,7 @@ fn a_snapshot_is_decided_again_from_its_record() {
         "companion": {
             "uid": "c", "version": "7", "users": ["shop/a", "shop/b"], "policy": null, "terminating": false,
         },
-        "leftovers": null,
+        "residue": null,
         "fresh": true,
         "reading": "Unknown",
     });

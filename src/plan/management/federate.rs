@@ -218,7 +218,7 @@ fn data_annotations(data: &Data, hint: Option<&str>) -> BTreeMap<&'static str, S
     if !data.skipped.is_empty() {
         annotations.insert(annotation::SKIPPED_REFERENCED_DATA, referenced::to_annotation(&data.skipped));
     }
-    if let Some(error) = data.refusal.as_ref().map(resolve::Refusal::to_annotation).or(hint.map(str::to_owned)) {
+    if let Some(error) = data.refusal.as_ref().map(resolve::SourceRefusal::to_annotation).or(hint.map(str::to_owned)) {
         annotations.insert(annotation::REFERENCED_DATA_ERROR, error);
     }
     annotations

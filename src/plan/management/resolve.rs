@@ -56,14 +56,14 @@ pub enum Source {
 
 /// Why a source cannot be copied. Only whoever owns the source, or refers to it, can mend it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct SourceRefusal {
     /// The condition's reason.
     pub reason: Reason,
     /// What, where, and how to mend it.
     pub message: String,
 }
 
-impl Refusal {
+impl SourceRefusal {
     /// The value of the annotation that carries it to the cell.
     pub fn to_annotation(&self) -> String {
         json!({ "reason": self.reason, "message": self.message }).to_string()
@@ -76,7 +76,7 @@ pub enum Resolution {
     /// Not all sources have been looked at.
     Pending(Vec<DataRef>),
     /// Some cannot be copied.
-    Refused(Refusal),
+    Refused(SourceRefusal),
     /// These are to be copied; optional ones that cannot be are left out.
     Complete {
         /// What the cell is to get.
@@ -98,7 +98,7 @@ pub fn resolve(
             "it refers to {} ConfigMaps and Secrets, {MAX_REFERENCES} is the limit: refer to fewer, or put several into one",
             references.len()
         );
-        return Resolution::Refused(Refusal { reason: Reason::TooManySources, message });
+        return Resolution::Refused(SourceRefusal { reason: Reason::TooManySources, message });
     }
     let (mut pending, mut problems, mut wanted, mut skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut total = 0;
@@ -119,7 +119,7 @@ pub fn resolve(
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let named =
             problems.iter().take(MAX_NAMED_IN_MESSAGE).map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
-        return Resolution::Refused(Refusal { reason: reason.clone(), message: named + &more });
+        return Resolution::Refused(SourceRefusal { reason: reason.clone(), message: named + &more });
     }
     if !pending.is_empty() {
         return Resolution::Pending(pending);
@@ -133,7 +133,7 @@ pub fn resolve(
             limits.aggregate,
             largest.join(", ")
         );
-        return Resolution::Refused(Refusal { reason: Reason::SourceTooLarge, message });
+        return Resolution::Refused(SourceRefusal { reason: Reason::SourceTooLarge, message });
     }
     Resolution::Complete { wanted: wanted.into_iter().map(|(r, _)| r.data_ref.clone()).collect(), skipped }
 }
@@ -211,7 +211,7 @@ pub struct Data {
     /// Optional references that were left out.
     pub skipped: Vec<DataRef>,
     /// Why some source cannot be copied.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<SourceRefusal>,
     /// What keeps it from being complete; nothing when `expected` is all that it needs.
     pub trouble: Option<Verdict>,
     /// Whether it refers to anything.

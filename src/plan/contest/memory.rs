@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Next, Object, Standing};
+use crate::plan::{Next, Object, Standing};
 
 /// How often in a row a write is made anew at once.
 const AT_ONCE: u32 = 3;

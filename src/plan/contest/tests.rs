@@ -5,9 +5,9 @@ use crate::{
 };
 use serde_json::json;
 
-#[path = "contest_delete_tests.rs"]
+#[path = "delete_tests.rs"]
 mod deletes;
-#[path = "contest_order_tests.rs"]
+#[path = "order_tests.rs"]
 mod order;
 
 const PAUSE: Duration = Duration::from_secs(64);
