@@ -133,11 +133,16 @@ fn metadata(answer: &str) -> Option<DynamicObject> {
     Some(DynamicObject { types: None::<TypeMeta>, metadata, data: Value::Null })
 }
 
+/// Whether a webhook speaks, whose message the server begins in this way. Its code, its reason and its details are whatever the
+/// webhook put there (`ToStatusErr` of k8s.io/apiserver changes the message alone).
+fn is_of_webhook(status: &Status) -> bool {
+    status.message.starts_with("admission webhook ")
+}
+
 /// Whether the server's words are its own, and so repeat nothing of the object: not those of a webhook or of a policy of
-/// admission, which may answer with any code (`admission webhook "..." denied`, `... is forbidden: ValidatingAdmissionPolicy`),
-/// nor of a validation.
+/// admission, which may answer with any code (`... is forbidden: ValidatingAdmissionPolicy`), nor of a validation.
 fn speaks_for_itself(status: &Status) -> bool {
-    let of_webhook = status.message.starts_with("admission webhook ");
+    let of_webhook = is_of_webhook(status);
     let why = status.message.split_once(" is forbidden: ").map(|(_, why)| why);
     match status.code {
         401 | 404 | 409 => !of_webhook && why.is_none(),
@@ -146,7 +151,8 @@ fn speaks_for_itself(status: &Status) -> bool {
     }
 }
 
-/// The error without the server's words, of which nobody can say what they repeat; the fields it names are kept.
+/// The error without the server's words, of which nobody can say what they repeat; the fields that the server itself names are
+/// kept.
 pub(super) fn scrubbed(error: Error) -> Error {
     match error {
         Error::Api { call, source } => {
@@ -154,7 +160,13 @@ pub(super) fn scrubbed(error: Error) -> Error {
                 kube::Error::Api(mut status) if !speaks_for_itself(&status) => {
                     let causes = status.details.iter().flat_map(|d| &d.causes);
                     let fields: Vec<&str> = causes.map(|cause| cause.field.as_str()).collect();
-                    status.message = format!("{} (HTTP {}) {}", status.reason, status.code, fields.join(", "));
+                    if is_of_webhook(&status) {
+                        status.message = format!("denied by an admission webhook (HTTP {})", status.code);
+                        status.reason = String::new();
+                        status.details = None;
+                    } else {
+                        status.message = format!("{} (HTTP {}) {}", status.reason, status.code, fields.join(", "));
+                    }
                     kube::Error::Api(status)
                 }
                 other => other,
@@ -169,26 +181,53 @@ pub(super) fn scrubbed(error: Error) -> Error {
 mod tests {
     use super::*;
 
-    /// Found by reading: the words of a webhook that answers 403 were kept.
+    fn refused(code: u16, message: &str, reason: &str, field: &str) -> Error {
+        let status = serde_json::json!({
+            "status": "Failure", "code": code, "message": message, "reason": reason,
+            "details": { "causes": [{ "reason": reason, "field": field, "message": message }] },
+        });
+        let status: Status = serde_json::from_value(status).unwrap();
+        scrubbed(Error::Api { call: "create".into(), source: Box::new(kube::Error::Api(Box::new(status))) })
+    }
+
+    /// Found by reading: the words of a webhook that answers 403 were kept, and then what it gave as reason and as field.
     #[test]
     fn of_what_is_forbidden_the_words_of_rbac_and_quota_are_kept_and_no_webhooks() {
-        let words = |code: u16, message: &str| {
-            let status = Status::failure(message, "Forbidden").with_code(code).boxed();
-            scrubbed(Error::Api { call: "create".into(), source: Box::new(kube::Error::Api(status)) }).to_string()
-        };
         let right = r#"secrets "db" is forbidden: User "m" cannot create resource"#;
         let quota = r#"secrets "db" is forbidden: exceeded quota: small, requested: count/secrets=1"#;
-        assert!([right, quota].iter().all(|message| words(403, message).contains(message)));
-        for denied in [
-            r#"admission webhook "w" denied the request: value canary is too weak"#,
-            r#"admission webhook "w" denied the request: canary is forbidden: User "m" knows it"#,
-            r#"secrets "db" is forbidden: ValidatingAdmissionPolicy 'p' denied request: canary is forbidden: User "m""#,
+        let is_kept = |message: &str| refused(403, message, "Forbidden", "").to_string().contains(message);
+        assert!([right, quota].into_iter().all(is_kept));
+        for (denied, reason, field) in [
+            (r#"admission webhook "w" denied the request: value canary is too weak"#, "Forbidden", "data"),
+            (
+                r#"admission webhook "w" denied the request: canary is forbidden: User "m" knows it"#,
+                "Forbidden",
+                "data",
+            ),
+            (r#"admission webhook "w" denied the request: canary"#, "canary", "data"),
+            (r#"admission webhook "w" denied the request: no"#, "Forbidden", "data.pw=canary"),
+            (
+                r#"secrets "db" is forbidden: ValidatingAdmissionPolicy 'p' denied request: canary is forbidden: User "m""#,
+                "Forbidden",
+                "",
+            ),
         ] {
-            for code in [401, 403, 404, 409] {
-                let told = words(code, denied);
+            for code in [401, 403, 404, 409, 422, 500] {
+                let error = refused(code, denied, reason, field);
+                let told = format!("{error} {error:?}");
+                let told = told.split(" causes: ").next().unwrap_or_default();
                 assert!(told.contains(&code.to_string()) && !told.contains("canary"), "{told}");
             }
         }
+    }
+
+    /// What is told of a namespace that goes is told by a cause, which is left where the words are not.
+    #[test]
+    fn a_namespace_that_goes_is_known_without_the_words() {
+        let words = r#"secrets "db" is forbidden: unable to create new content in namespace ns-1 because it is being terminated"#;
+        assert!(refused(403, words, "NamespaceTerminating", "metadata.namespace").is_of_terminating_namespace());
+        let claimed = r#"admission webhook "w" denied the request: x"#;
+        assert!(!refused(403, claimed, "NamespaceTerminating", "metadata.namespace").is_of_terminating_namespace());
     }
 
     #[test]

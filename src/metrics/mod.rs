@@ -215,7 +215,7 @@ impl Metrics {
         self.0.data_reason_changes.get_or_create(&change).inc();
     }
 
-    /// A namespace of the cell is gone, and what is counted of it goes along. `reasons` are all that
+    /// A namespace of the cell is gone, or its last deployment, and what is counted of it goes along. `reasons` are all that
     /// [`Self::data_turned`] may have named.
     pub fn forget_namespace(&self, namespace: &str, reasons: &[&str]) {
         self.companions(namespace, 0, 0);

@@ -80,6 +80,9 @@ impl Triggers {
             }
             Work::CompanionCount(namespace) => self.count_companions(&namespace),
             Work::ForgetNamespace(namespace) => {
+                if !self.caches.deployments.keys_by_index(&Index::namespace(&namespace)).is_empty() {
+                    return;
+                }
                 let reasons: Vec<&str> = data::reasons().map(Reason::as_str).collect();
                 self.metrics.forget_namespace(&namespace, &reasons);
             }

@@ -12,7 +12,7 @@ use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
         karmada::PropagationPolicy,
-        meta::annotation,
+        meta::{annotation, label},
         names::{self, CityCode, CityPolicyName, HubNamespace, Template},
         referenced::{DataRef, PerKind, SourceKind},
     },
@@ -134,7 +134,8 @@ impl HubCache {
         self.bindings.get(&ObjectKey::new(namespace, &names::deployment_binding(copy)))
     }
 
-    /// Uid of the cell that Karmada has bound a copy's deployment to, which the copy's owner reference names.
+    /// Uid of the cell that Karmada has bound a copy's deployment to, which the copy's owner reference names; or, of a copy
+    /// without one, as the Go operator wrote them at first, its label.
     ///
     /// # Errors
     /// Why it is not known.
@@ -143,12 +144,15 @@ impl HubCache {
             return Err(Unbound::Unseen);
         }
         let namespace = instance.namespace().unwrap_or_default();
-        let owner = ownership::controller_of(instance).ok_or(Unbound::NoOwner)?;
-        let deployment = self.copy(&ObjectKey::new(&namespace, &owner.name));
-        if !deployment.is_some_and(|deployment| ownership::is_controlled_by(instance, &deployment)) {
+        let owner = ownership::controller_of(instance);
+        let label = instance.labels().get(label::WORKLOAD_DEPLOYMENT_NAME);
+        let label = label.filter(|_| owner.is_none() && ownership::cell_of(instance).is_none());
+        let name = owner.map(|owner| &owner.name).or(label).ok_or(Unbound::NoOwner)?;
+        let deployment = self.copy(&ObjectKey::new(&namespace, name));
+        if !deployment.is_some_and(|of| owner.is_none() || ownership::is_controlled_by(instance, &of)) {
             return Err(Unbound::NoOwner);
         }
-        let binding = self.binding_of(&namespace, &owner.name).filter(|binding| !binding.terminating);
+        let binding = self.binding_of(&namespace, name).filter(|binding| !binding.terminating);
         let binding = binding.ok_or(Unbound::NoBinding)?;
         let [cluster] = &binding.clusters[..] else { return Err(Unbound::Clusters(binding.clusters.len())) };
         let facts = self.clusters.get(&ObjectKey::new("", cluster));

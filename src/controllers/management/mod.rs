@@ -248,7 +248,7 @@ impl Parts {
 
     fn projector(&self) -> Projector {
         let Self { metrics, hub, projects, quarantine, triggers, .. } = self.clone();
-        Projector { hub, projects, quarantine, triggers, metrics }
+        Projector { hub, projects, quarantine, triggers, given: Mutex::default(), metrics }
     }
 
     fn companion(&self, watches: &Arc<ManagementWatches>) -> Companion {

@@ -1,6 +1,10 @@
 //! Instances on the hub -> projections in the projects they belong to.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use kube::ResourceExt;
 
@@ -21,7 +25,8 @@ use crate::{
     plan::{
         Hub, Next, Plan, Project, Shared, Step,
         management::{
-            dead_claim, leftover,
+            dead_claim,
+            leftover::{self, Former},
             projection::{self, Misplaced, Observed, Origin, Quarantine},
             quarantine::Report,
         },
@@ -37,6 +42,8 @@ pub(super) struct Projector {
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) quarantine: Arc<QuarantineRegistry>,
     pub(super) triggers: Arc<Triggers>,
+    /// Where copies that the Go operator left were given away, since this manager was started.
+    pub(super) given: Mutex<BTreeSet<InstanceKey>>,
     pub(super) metrics: Metrics,
 }
 
@@ -109,28 +116,47 @@ impl Projector {
         now: Now,
     ) -> Result<Next, Error> {
         let Observed { namespace, name, source, deployment, bound, members, .. } = observed;
-        let Some(source) = source.clone() else { return Ok(Next::Await) };
+        let Some(source) = source else { return Ok(Next::Await) };
+        // The copies beside it are gathered only for one that may be left over, not for each that is shown. Until its cell has
+        // answered, and where a copy's cell is none of the members, a sweep looks again.
+        let suspected = leftover::suspected(source, deployment.as_deref(), bound.as_ref(), members.as_ref());
+        let (Some(suspected), Some(of)) = (suspected, deployment.as_deref()) else { return Ok(Next::Await) };
+        let index = origin_deployment_index(&project.name, namespace, &of.name_any());
+        let siblings = self.hub.instances.by_index(&index).into_iter().map(Shared::from).collect();
         let (deployment, bound, members) = (deployment.clone(), bound.clone(), members.clone());
-        let left = dead_claim::Observed { source, deployment, bound, members, claim: None };
-        // The copies beside it are gathered only for one that is left over, not for each that is shown.
-        if leftover::surplus_of(&left).is_none() {
-            return Ok(Next::Await);
-        }
-        let siblings = left.deployment.as_deref().map(|deployment| {
-            let index = origin_deployment_index(&project.name, namespace, &deployment.name_any());
-            self.hub.instances.by_index(&index).into_iter().map(Shared::from).collect()
-        });
-        let mut observed = leftover::Observed { left, siblings: siblings.unwrap_or_default() };
+        let left = dead_claim::Observed { source: source.clone(), deployment, bound, members, claim: None };
+        let mut observed = leftover::Observed { left, siblings };
         if observed.former().is_none() {
             // What is missing is said by other objects, none of whose events is about this one.
             return Ok(Next::After(LEFTOVER_PAUSE));
         }
-        let Some(claim) = readable(read_claim(project, namespace, name).await)? else { return Ok(Next::Await) };
-        observed.left.claim = claim;
+        match suspected {
+            Former::Cell(_) => {
+                let Some(claim) = readable(read_claim(project, namespace, name).await)? else { return Ok(Next::Await) };
+                observed.left.claim = claim;
+            }
+            // Who has written it again lives: it is not given to and fro.
+            Former::GoOperator if self.given().contains(key) => {
+                tracing::warn!(
+                    namespace,
+                    name,
+                    "a copy without a cell's uid that was given away is there again, and stays"
+                );
+                return Ok(Next::Await);
+            }
+            Former::GoOperator => {}
+        }
         let plan = leftover::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         carry_out(&project.plane, &self.hub.plane, &plan, &self.metrics).await?;
+        if suspected == Former::GoOperator {
+            self.given().insert(key.clone());
+        }
         Ok(Next::Await)
+    }
+
+    fn given(&self) -> MutexGuard<'_, BTreeSet<InstanceKey>> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A hub Instance that names no project of ours.

@@ -130,7 +130,6 @@ fn one_that_was_made_before_its_cell_knew_where_it_is_learns_it_as_its_gate_open
     assert_eq!(placed(&["Network", "Quota"], None, ready()), Some(Some("dfw-1".into())));
     assert_eq!(placed(&["Network", "Quota"], here("dfw-0"), ready()), Some(None), "it stays");
     assert_eq!(placed(&["Quota"], None, ready()), Some(None), "who took that gate away has judged its networks");
-    assert_eq!(placed(&["Network", "Quota"], None, None), None);
     assert_eq!(placed(&[], None, ready()), None, "what runs is left alone");
 }
 

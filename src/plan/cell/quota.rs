@@ -155,8 +155,13 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             // the Instance again.
             if steps.is_empty() {
                 steps.push(Step::Remote(cell.create(address, &name, &namespace, &amounts)));
+                steps.extend(under_way(format!("ResourceClaim {name} is being made")));
+            } else {
+                let finalizer = finalizer::QUOTA;
+                let text =
+                    format!("ResourceClaim {name} is made once the finalizer {finalizer} stands on this Instance");
+                steps.extend(reported(pending(text)));
             }
-            steps.extend(under_way(format!("ResourceClaim {name} is being made")));
         }
         Claim::Present(claim) if is_anothers(cell, claim, instance) => {
             let by = cell.describe_other(claim);

@@ -73,7 +73,7 @@ pub enum Work {
     QuotaUse(String),
     /// How many companions the deployments of a namespace expect, and how many are there.
     CompanionCount(String),
-    /// What is counted of a namespace that is gone.
+    /// What is counted of a namespace that is gone, or has no deployment any more.
     ForgetNamespace(String),
     /// Everything there is.
     Everything,
@@ -147,7 +147,11 @@ fn after_deployment(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<Work> {
     if same {
         return [itself].into();
     }
-    [itself, instances, Work::CompanionCount(delta.namespace.to_owned())].into()
+    let mut work = BTreeSet::from([itself, instances, Work::CompanionCount(delta.namespace.to_owned())]);
+    // Hub namespaces outlive what was in them: what is counted of each would grow with every namespace that tenants ever had.
+    let is_gone = delta.old.is_some() && delta.new.is_none();
+    work.extend(is_gone.then(|| Work::ForgetNamespace(delta.namespace.to_owned())));
+    work
 }
 
 fn after_instance(delta: &Delta<'_, Instance>) -> BTreeSet<Work> {

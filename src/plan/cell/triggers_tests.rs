@@ -65,7 +65,7 @@ fn a_deployment_concerns_its_instances_unless_only_its_status_changed() {
         ("only its status", case(Some(&first), Some(&first)), vec![on("web")]),
         ("its spec", case(Some(&first), Some(&second)), all()),
         ("what it is to expect", case(Some(&first), Some(&promised)), all()),
-        ("it is gone", case(Some(&first), None), all()),
+        ("it is gone", case(Some(&first), None), [all(), vec![Work::ForgetNamespace(ns())]].concat()),
         ("one that cannot be read comes or goes", case(None, None), all()),
     ]);
 }

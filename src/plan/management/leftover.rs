@@ -2,7 +2,10 @@
 //!
 //! Its copies on the hub are nobody's to take away, and nobody asks for them; and of its claims, nobody waits for those of
 //! Instances that nobody runs any more. Each is the only trace of the other: so the claim goes first, and the copy is given
-//! to the city's cell after that, which looks at its own cluster and takes the copy away.
+//! to the city's cell after that, which looks at its own cluster and takes the copy away. Of the Go operator's the copy alone
+//! goes: a claim of its does not say whose it is.
+
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -37,30 +40,34 @@ pub enum Former<'a> {
     GoOperator,
 }
 
-/// Who has left a copy behind, as far as the copy tells: it is no member's, nobody asks for the copy, and by its ordinal it
-/// is none of those that the deployment asks for. What has no ordinal (somebody has made it by hand) may be anybody's who lives.
-pub fn surplus_of(left: &dead_claim::Observed) -> Option<Former<'_>> {
-    let dead_claim::Observed { source, deployment, members, .. } = left;
-    let (members, deployment) = (members.as_ref()?, deployment.as_deref()?);
-    let former = match ownership::cell_of(&**source) {
+/// Who may have left a copy behind, before it is looked at the copies beside it: it is no member's, nobody asks for it, by its
+/// ordinal it is none of those that the deployment asks for, and that one's cell has answered its present spec with as many
+/// Instances as it asks for. What has no ordinal (somebody has made it by hand) may be anybody's who lives.
+pub fn suspected<'a>(
+    source: &'a Instance,
+    deployment: Option<&WorkloadDeployment>,
+    bound: Option<&String>,
+    members: Option<&BTreeSet<String>>,
+) -> Option<Former<'a>> {
+    let (bound, members, deployment) = (bound?, members?, deployment?);
+    let former = match ownership::cell_of(source) {
         Some(cell) if members.contains(cell) => return None,
         Some(cell) => Former::Cell(cell),
         None => Former::GoOperator,
     };
     let is_surplus = stays(source) && ordinal_of(source, deployment)? >= deployment.spec.desired_replicas();
-    is_surplus.then_some(former)
+    (is_surplus && members.contains(bound) && has_all_and_no_more(deployment)).then_some(former)
 }
 
 impl Observed {
-    /// Who has left the copy behind, once it is proved that another is in its place, so that it is worth to look at the claim.
+    /// Who has left the copy behind, once it is proved that another is in its place.
     ///
-    /// The deployment's cell has answered the present spec with as many Instances as it asks for, and holds the copies of all
-    /// of them: what Karmada noted of a cluster may be out of date, and then nobody lives under that uid, or somebody asks
-    /// for them. The Go operator holds none.
+    /// The deployment's cell holds the copies of all that the deployment asks for: what Karmada noted of a cluster may be out of
+    /// date, and then nobody lives under that uid, or somebody asks for them. The Go operator holds none.
     pub fn former(&self) -> Option<Former<'_>> {
-        let former = surplus_of(&self.left)?;
         let dead_claim::Observed { source, deployment, bound, members, .. } = &self.left;
-        let (bound, members, deployment) = (bound.as_ref()?, members.as_ref()?, deployment.as_deref()?);
+        let former = suspected(source, deployment.as_deref(), bound.as_ref(), members.as_ref())?;
+        let (bound, deployment) = (bound.as_ref()?, deployment.as_deref()?);
         let desired = deployment.spec.desired_replicas();
         let is_held = |copy: &&Shared<Instance>| {
             let is_counted = ordinal_of(copy, deployment).is_some_and(|ordinal| ordinal < desired);
@@ -68,8 +75,7 @@ impl Observed {
             is_counted && is_of_bound && stays(copy) && copy.namespace() == source.namespace()
         };
         let held = self.siblings.iter().filter(is_held).count();
-        let has_them = members.contains(bound) && desired > 0 && u32::try_from(held) == Ok(desired);
-        (has_them && has_all_and_no_more(deployment)).then_some(former)
+        (desired > 0 && u32::try_from(held) == Ok(desired)).then_some(former)
     }
 }
 
@@ -97,8 +103,7 @@ fn has_all_and_no_more(deployment: &WorkloadDeployment) -> bool {
         })
 }
 
-/// Deletes the claim of a cell that is gone, and then gives the copy away. A claim of the Go operator's stays: it does not say
-/// whose it is.
+/// Deletes the claim of a cell that is gone, and then gives the copy away.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
     let dead_claim::Observed { source, deployment, bound, claim, .. } = &observed.left;
     let Some((former, bound)) = observed.former().zip(bound.as_ref()) else { return Plan::nothing() };

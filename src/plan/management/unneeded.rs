@@ -63,7 +63,11 @@ pub(super) fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let Some(policy) = ours else { return Plan::nothing() };
     let Some(delete) = Write::delete(policy) else { return Plan::nothing() };
     if observed.claimed == 0 {
-        return Plan::writes(vec![delete]);
+        // The Go operator writes the policy first: whoever wrote this one may be about to write its first deployment.
+        let grace = observed.timing.policy_claim_release;
+        let left =
+            grace.checked_sub(observed.unneeded_for).filter(|left| !left.is_zero() && !ownership::is_managed(policy));
+        return left.map_or_else(|| Plan::writes(vec![delete]), |left| Plan::until(Vec::new(), Next::After(left)));
     }
     if let Some(selects_no_more) = drop_selectors(observed, policy) {
         return Plan::writes(vec![selects_no_more, step(observed, policy, Phase::Dependencies, now)]);
