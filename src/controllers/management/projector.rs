@@ -117,18 +117,21 @@ impl Projector {
     ) -> Result<Next, Error> {
         let Observed { namespace, name, source, deployment, bound, members, .. } = observed;
         let Some(source) = source else { return Ok(Next::Await) };
-        // The copies beside it are gathered only for one that may be left over, not for each that is shown. Until its cell has
-        // answered, and where a copy's cell is none of the members, a sweep looks again.
-        let suspected = leftover::suspected(source, deployment.as_deref(), bound.as_ref(), members.as_ref());
+        let suspected = leftover::suspected(source, deployment.as_deref(), members.as_ref());
         let (Some(suspected), Some(of)) = (suspected, deployment.as_deref()) else { return Ok(Next::Await) };
+        // What is missing is said by other objects, none of whose events is about this one. Above what a deployment asks for
+        // Go cells may have copies in ordinary operation: a sweep looks at those.
+        let again = if suspected == Former::GoOperator { Next::Await } else { Next::After(LEFTOVER_PAUSE) };
+        if !leftover::is_answered(of, bound.as_ref(), members.as_ref()) {
+            return Ok(again);
+        }
         let index = origin_deployment_index(&project.name, namespace, &of.name_any());
         let siblings = self.hub.instances.by_index(&index).into_iter().map(Shared::from).collect();
         let (deployment, bound, members) = (deployment.clone(), bound.clone(), members.clone());
         let left = dead_claim::Observed { source: source.clone(), deployment, bound, members, claim: None };
         let mut observed = leftover::Observed { left, siblings };
         if observed.former().is_none() {
-            // What is missing is said by other objects, none of whose events is about this one.
-            return Ok(Next::After(LEFTOVER_PAUSE));
+            return Ok(again);
         }
         match suspected {
             Former::Cell(_) => {

@@ -119,6 +119,38 @@ fn an_instance_is_planned_as_recorded() {
     assert_eq!(reason(json!(["Secret/db"])), "Ready");
 }
 
+/// The location of the networks that were judged is the one that the Instance learns.
+#[test]
+fn an_instance_without_a_location_gets_that_of_its_networks_with_its_gate() {
+    let ready = json!([{ "type": "Ready", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": NOW.to_string() }]);
+    let object = |name: &str, spec: Value, status: Value| {
+        let owner = &instance(|_| ())["metadata"]["ownerReferences"];
+        json!({
+            "metadata": { "name": name, "namespace": "ns-1", "uid": name, "resourceVersion": "3", "ownerReferences": owner },
+            "spec": spec, "status": status,
+        })
+    };
+    let (here, context) = (json!({ "name": "dfw-1" }), json!({ "name": "default-dfw" }));
+    let networks = json!({
+        "locations": [here],
+        "bindings": [object("wd-net-0", json!({ "network": { "name": "default" }, "location": here }),
+            json!({ "conditions": ready, "networkContextRef": { "namespace": "ns-1", "name": "default-dfw" } }))],
+        "contexts": [object("default-dfw", json!({}), json!({ "conditions": ready }))],
+        "claims": [object("c", json!({
+            "subnetClass": "private", "networkContext": context, "location": here, "ipFamily": "IPv4",
+        }), json!({ "conditions": ready, "subnetRef": { "name": "s" } }))],
+        "subnets": [object("s", json!({ "networkContext": context }), json!({ "conditions": ready }))],
+    });
+    let gated = instance(|object| object["spec"]["controller"]["schedulingGates"] = json!([{ "name": "Network" }]));
+    let features = json!({ "networks": true, "quota": false, "data": false, "abandon_claims": false });
+    let recorded = json!({
+        "instance": gated, "deployment": deployment(), "features": features, "networks": networks, "companions": null,
+    });
+    let plan = replay::<instance::Observed, _, _>(recorded, instance::plan);
+    let Op::Merge { body, .. } = &only(&plan.steps).op else { panic!("{plan:?}") };
+    assert_eq!(body["spec"], json!({ "controller": { "schedulingGates": [] }, "location": here }));
+}
+
 #[test]
 fn quota_is_planned_as_recorded() {
     let held = instance(|object| object["metadata"]["finalizers"] = json!([crate::api::meta::finalizer::QUOTA]));

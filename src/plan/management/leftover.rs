@@ -40,23 +40,32 @@ pub enum Former<'a> {
     GoOperator,
 }
 
-/// Who may have left a copy behind, before it is looked at the copies beside it: it is no member's, nobody asks for it, by its
-/// ordinal it is none of those that the deployment asks for, and that one's cell has answered its present spec with as many
-/// Instances as it asks for. What has no ordinal (somebody has made it by hand) may be anybody's who lives.
+/// Who may have left a copy behind, as far as the copy tells: it is no member's, nobody asks for it, and by its ordinal it is
+/// none of those that the deployment asks for. What has no ordinal (somebody has made it by hand) may be anybody's who lives.
 pub fn suspected<'a>(
     source: &'a Instance,
     deployment: Option<&WorkloadDeployment>,
-    bound: Option<&String>,
     members: Option<&BTreeSet<String>>,
 ) -> Option<Former<'a>> {
-    let (bound, members, deployment) = (bound?, members?, deployment?);
+    let (members, deployment) = (members?, deployment?);
     let former = match ownership::cell_of(source) {
         Some(cell) if members.contains(cell) => return None,
         Some(cell) => Former::Cell(cell),
         None => Former::GoOperator,
     };
     let is_surplus = stays(source) && ordinal_of(source, deployment)? >= deployment.spec.desired_replicas();
-    (is_surplus && members.contains(bound) && has_all_and_no_more(deployment)).then_some(former)
+    is_surplus.then_some(former)
+}
+
+/// Whether the copies beside a suspected one are worth a look: its deployment is bound to a member, which has answered the
+/// present spec with as many Instances as it asks for.
+pub fn is_answered(
+    deployment: &WorkloadDeployment,
+    bound: Option<&String>,
+    members: Option<&BTreeSet<String>>,
+) -> bool {
+    let is_member = bound.zip(members).is_some_and(|(bound, members)| members.contains(bound));
+    is_member && has_all_and_no_more(deployment)
 }
 
 impl Observed {
@@ -66,8 +75,9 @@ impl Observed {
     /// date, and then nobody lives under that uid, or somebody asks for them. The Go operator holds none.
     pub fn former(&self) -> Option<Former<'_>> {
         let dead_claim::Observed { source, deployment, bound, members, .. } = &self.left;
-        let former = suspected(source, deployment.as_deref(), bound.as_ref(), members.as_ref())?;
-        let (bound, deployment) = (bound.as_ref()?, deployment.as_deref()?);
+        let former = suspected(source, deployment.as_deref(), members.as_ref())?;
+        let deployment = deployment.as_deref().filter(|of| is_answered(of, bound.as_ref(), members.as_ref()))?;
+        let bound = bound.as_ref()?;
         let desired = deployment.spec.desired_replicas();
         let is_held = |copy: &&Shared<Instance>| {
             let is_counted = ordinal_of(copy, deployment).is_some_and(|ordinal| ordinal < desired);
