@@ -103,6 +103,10 @@ async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key,
         match error.class() {
             // Somebody was faster: ordinary, and the next look settles it.
             Class::Conflict => tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "conflict"),
+            // What was written to has gone meanwhile, which its own event tells.
+            Class::Gone if error.is_of_an_object() => {
+                tracing::debug!(controller = R::NAME, object = shown, %error, retry_in, "gone meanwhile");
+            }
             _ => {
                 tracing::warn!(controller = R::NAME, object = shown, %error, class = error.label(), retry_in, "reconcile failed");
             }

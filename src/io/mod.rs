@@ -93,6 +93,11 @@ impl Error {
         }
     }
 
+    /// Whether one object is not there: neither its kind, which nobody has defined, nor the namespace that was to hold it.
+    pub fn is_of_an_object(&self) -> bool {
+        matches!(self, Self::NotThere(_)) || self.missing().is_some_and(|kind| !kind.is_empty() && kind != "namespaces")
+    }
+
     /// The HTTP status of the answer, when there was one.
     fn code(&self) -> Option<u16> {
         let Self::Api { source, .. } = self else { return None };

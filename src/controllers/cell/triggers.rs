@@ -178,3 +178,50 @@ impl Triggers {
         self.metrics.companions(namespace, expected.len(), present);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        api::compute::WorkloadDeployment,
+        io::{clients::Connection, clients::ControlPlane, store::Incoming},
+        plan::cell::Features,
+    };
+
+    /// Seen under Prometheus: what was counted of each namespace stayed for as long as the namespace did.
+    #[tokio::test]
+    async fn what_is_counted_of_a_namespace_is_forgotten_with_its_last_deployment() {
+        let plane = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+        let features = Features { networks: false, quota: false, abandon_claims: false, data: true };
+        let caches = Arc::new(Caches::new(ControlPlane::new("cell", plane), features));
+        let metrics = Metrics::default();
+        let triggers = Arc::new(Triggers::new(caches.clone(), None, None, metrics.clone()));
+        triggers.listen();
+        let deployment = |name: &str| -> WorkloadDeployment {
+            serde_json::from_value(json!({
+                "metadata": {
+                    "name": name, "namespace": "ns-1", "uid": name, "resourceVersion": "1",
+                    "annotations": { annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/db"]"# },
+                },
+                "spec": {
+                    "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "dfw",
+                    "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+                    "scaleSettings": { "minReplicas": 1 },
+                },
+            }))
+            .unwrap()
+        };
+        for name in ["api", "web"] {
+            let deployment = deployment(name);
+            caches.deployments.observe(Incoming::new(&deployment, Some(deployment.clone())));
+        }
+        metrics.waited_for_data("ns-1", std::time::Duration::from_secs(1));
+        let is_told = || metrics.text().contains("ns-1");
+        for (name, left) in [("web", true), ("api", false)] {
+            caches.deployments.forget(&ObjectKey::new("ns-1", name), name);
+            assert_eq!(is_told(), left, "{name} has gone");
+        }
+    }
+}

@@ -12,7 +12,7 @@ use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
         karmada::PropagationPolicy,
-        meta::{annotation, label},
+        meta::annotation,
         names::{self, CityCode, CityPolicyName, HubNamespace, Template},
         referenced::{DataRef, PerKind, SourceKind},
     },
@@ -30,7 +30,7 @@ use crate::{
             dead_claim,
             facts::{self, BindingFacts, CompanionFacts, Phase},
             guard,
-            hand_over::Unbound,
+            hand_over::{self, Unbound},
             migration::{self, Consumer},
             policy::Propagation,
             projection,
@@ -134,8 +134,7 @@ impl HubCache {
         self.bindings.get(&ObjectKey::new(namespace, &names::deployment_binding(copy)))
     }
 
-    /// Uid of the cell that Karmada has bound a copy's deployment to, which the copy's owner reference names; or, of a copy
-    /// without one, as the Go operator wrote them at first, its label.
+    /// Uid of the cell that Karmada has bound a copy's deployment to.
     ///
     /// # Errors
     /// Why it is not known.
@@ -144,12 +143,9 @@ impl HubCache {
             return Err(Unbound::Unseen);
         }
         let namespace = instance.namespace().unwrap_or_default();
-        let owner = ownership::controller_of(instance);
-        let label = instance.labels().get(label::WORKLOAD_DEPLOYMENT_NAME);
-        let label = label.filter(|_| owner.is_none() && ownership::cell_of(instance).is_none());
-        let name = owner.map(|owner| &owner.name).or(label).ok_or(Unbound::NoOwner)?;
+        let name = hand_over::deployment_of(instance).ok_or(Unbound::NoOwner)?;
         let deployment = self.copy(&ObjectKey::new(&namespace, name));
-        if !deployment.is_some_and(|of| owner.is_none() || ownership::is_controlled_by(instance, &of)) {
+        if !deployment.is_some_and(|of| hand_over::is_of(instance, &of)) {
             return Err(Unbound::NoOwner);
         }
         let binding = self.binding_of(&namespace, name).filter(|binding| !binding.terminating);

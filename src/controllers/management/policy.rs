@@ -1,6 +1,6 @@
 //! The PropagationPolicy of each city in each hub namespace. The key is not an object but a namespace and a city.
 
-use std::{collections::BTreeSet, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
     hub_cache::HubCache,
@@ -131,18 +131,22 @@ impl CityPolicy {
             Some(Err(waits)) => (None, self.memory.rollback_waits(key, Some(waits), now.instant)),
             None => (None, self.memory.rollback_waits(key, None, now.instant)),
         };
-        let mut observed = Observed {
+        let (wanted, complete) = (alive.count() > 0, known && !hub.copies.has_unreadable(namespace));
+        let is_unneeded = unneeded::is_unneeded(wanted, copies.len(), complete);
+        let (unneeded_for, wait_is_reported) =
+            self.memory.unneeded_for(key, is_unneeded && policy.is_some(), now.instant);
+        Some(Observed {
             spellings,
             copies: copies.len(),
-            wanted: alive.count() > 0,
-            complete: known && !hub.copies.has_unreadable(namespace),
+            wanted,
+            complete,
             namespace_lives: !facts.terminating,
             place: self.place(city, namespace, &keys),
             guard: self.city_guard,
             delivered_by_dependency: migration.as_ref().is_some_and(migration::all_delivered_by_dependency),
-            claimed: 0,
-            unneeded_for: Duration::ZERO,
-            wait_is_reported: false,
+            claimed: if is_unneeded { hub.claims_left(namespace, &name) } else { 0 },
+            unneeded_for,
+            wait_is_reported,
             propagation: self.propagation,
             probe,
             rollback_impact: impact.map(|impact| (impact, self.memory.warned_for(namespace, now.instant))),
@@ -151,12 +155,7 @@ impl CityPolicy {
             namespace: namespace.to_string(),
             policy: policy.map(Shared::from),
             city: city.clone(),
-        };
-        let unneeded = unneeded::is_unneeded(&observed);
-        (observed.unneeded_for, observed.wait_is_reported) =
-            self.memory.unneeded_for(key, unneeded && observed.policy.is_some(), now.instant);
-        observed.claimed = if unneeded { hub.claims_left(namespace, &name) } else { 0 };
-        Some(observed)
+        })
     }
 
     /// Where the city is, and whether it is to move.

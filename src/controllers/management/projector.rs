@@ -26,7 +26,7 @@ use crate::{
         Hub, Next, Plan, Project, Shared, Step,
         management::{
             dead_claim,
-            leftover::{self, Former},
+            leftover::{self, Former, WrittenAgain},
             projection::{self, Misplaced, Observed, Origin, Quarantine},
             quarantine::Report,
         },
@@ -129,30 +129,24 @@ impl Projector {
         let siblings = self.hub.instances.by_index(&index).into_iter().map(Shared::from).collect();
         let (deployment, bound, members) = (deployment.clone(), bound.clone(), members.clone());
         let left = dead_claim::Observed { source: source.clone(), deployment, bound, members, claim: None };
-        let mut observed = leftover::Observed { left, siblings };
+        let mut observed = leftover::Observed { left, siblings, given_before: self.given().contains(key) };
         if observed.former().is_none() {
             return Ok(again);
         }
-        match suspected {
-            Former::Cell(_) => {
-                let Some(claim) = readable(read_claim(project, namespace, name).await)? else { return Ok(Next::Await) };
-                observed.left.claim = claim;
-            }
-            // Who has written it again lives: it is not given to and fro.
-            Former::GoOperator if self.given().contains(key) => {
-                tracing::warn!(
-                    namespace,
-                    name,
-                    "a copy without a cell's uid that was given away is there again, and stays"
-                );
-                return Ok(Next::Await);
-            }
-            Former::GoOperator => {}
+        if let Former::Cell(_) = suspected {
+            let Some(claim) = readable(read_claim(project, namespace, name).await)? else { return Ok(Next::Await) };
+            observed.left.claim = claim;
         }
         let plan = leftover::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         carry_out(&project.plane, &self.hub.plane, &plan, &self.metrics).await?;
-        if suspected == Former::GoOperator {
+        if plan.signals.contains(&WrittenAgain) {
+            tracing::warn!(
+                namespace,
+                name,
+                "a copy without a cell's uid that was given away is there again, and stays"
+            );
+        } else if suspected == Former::GoOperator {
             self.given().insert(key.clone());
         }
         Ok(Next::Await)

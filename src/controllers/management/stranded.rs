@@ -15,7 +15,6 @@ use super::{
 };
 use crate::{
     api::{
-        karmada::PropagationPolicy,
         names::{HubNamespace, ProjectName},
         referenced::{DataRef, SourceKind},
     },
@@ -173,9 +172,6 @@ impl StrandedNamespaces {
         let copies: Vec<_> = self.hub.copies.by_index(&index).iter().map(|copy| copy.open()).collect();
         let ours: Vec<_> = copies.iter().filter(|copy| ownership::is_hub_copy_from(copy, own)).collect();
         let policies = self.hub.policies.by_index(&index);
-        let stands = |policy: &&Arc<PropagationPolicy>| {
-            ownership::is_city_policy(policy.as_ref()) && policy.metadata.deletion_timestamp.is_none()
-        };
         let instances = self.hub.instances.by_index(&origin_namespace_index(project, own));
         let here = instances.iter().filter(|instance| instance.namespace().as_deref() == Some(namespace));
         let mut companions = Vec::new();
@@ -194,7 +190,7 @@ impl StrandedNamespaces {
             copies_left: ours.len(),
             companions,
             instances: here.filter_map(|instance| standing(&**instance)).collect(),
-            policies: policies.iter().filter(stands).count(),
+            policies: policies.iter().filter(|policy| stranded::is_left(policy)).count(),
         }
     }
 

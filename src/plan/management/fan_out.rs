@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
-    leaving,
+    federate, leaving,
     placement::{self, City, PlacementOutcome},
     refusal::Refusal,
     workload_status::{self, workload_status},
@@ -16,7 +16,7 @@ use super::{
 use crate::{
     api::{
         compute::{Placement, ScaleSettings, Workload, WorkloadDeployment, WorkloadDeploymentSpec, WorkloadRef},
-        meta::{annotation, finalizer, label, manager},
+        meta::{finalizer, label, manager},
         names::{self, CityCode},
         reason::Reason,
     },
@@ -190,7 +190,10 @@ fn ensure_deployment(
         },
     });
     if let Some(uid) = &observed.namespace_uid {
-        stamp(&mut fields, uid);
+        // What the federator would otherwise add in a write of its own.
+        for (key, value) in federate::bond(&names::hub_namespace(uid)) {
+            fields["metadata"][key] = value;
+        }
     }
     let namespace = workload.namespace().unwrap_or_default();
     let write = Write::ensure(manager::WORKLOAD, &namespace, name, fields, live);
@@ -213,13 +216,6 @@ fn replicas(settings: &ScaleSettings, live: Option<&WorkloadDeployment>) -> Opti
     let least = settings.min_replicas;
     let most = settings.max_replicas.map_or(i32::MAX, |most| most.max(least));
     Some(standing.map_or(least, |standing| standing.clamp(least, most)))
-}
-
-/// What the federator would otherwise add in a write of its own.
-fn stamp(fields: &mut Value, namespace_uid: &str) {
-    fields["metadata"]["annotations"] =
-        json!({ annotation::FEDERATION_NAMESPACE: names::hub_namespace(namespace_uid) });
-    fields["metadata"]["finalizers"] = json!([finalizer::FEDERATOR]);
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 use std::{collections::HashMap, sync::Arc};
 
+use serde_json::Value;
+
 use super::*;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, WorkloadDeploymentStatus},
-        meta::condition,
+        meta::{annotation, condition},
         reason::Reason,
     },
     plan::{Kind, Op, recorded::recorded},

@@ -200,12 +200,24 @@ fn repair(
     steps
 }
 
-/// Finalizer and hub namespace in one write, before anything is written on the hub; and what is known of its data.
+/// What stands on a deployment before anything of it is written on the hub: that it may not go before that has gone, and where
+/// that is.
+pub(super) fn bond(hub_namespace: &str) -> [(&'static str, Value); 2] {
+    let annotations = json!({ annotation::FEDERATION_NAMESPACE: hub_namespace });
+    [("finalizers", json!([finalizer::FEDERATOR])), ("annotations", annotations)]
+}
+
+/// The [`bond`] with its copy, and what is known of its data, in one write.
 fn mark(deployment: &WorkloadDeployment, namespace: &str, data: &Data) -> Option<Write<Project>> {
-    let mut annotations = data_annotations(data, None);
+    let annotations = data_annotations(data, None);
     let stale = stale(deployment, &OF_DATA, &annotations);
-    annotations.insert(annotation::FEDERATION_NAMESPACE, namespace.to_owned());
-    let fields = json!({ "metadata": { "finalizers": [finalizer::FEDERATOR], "annotations": annotations }});
+    let mut fields = json!({});
+    for (key, value) in bond(namespace) {
+        fields["metadata"][key] = value;
+    }
+    for (key, value) in annotations {
+        fields["metadata"]["annotations"][key] = value.into();
+    }
     Write::ensure_fields(manager::FEDERATOR, fields, deployment).or(stale)
 }
 

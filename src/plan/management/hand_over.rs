@@ -6,12 +6,13 @@
 use std::borrow::Cow;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
     api::{
-        compute::{Condition, Instance},
+        compute::{Condition, Instance, WorkloadDeployment},
         meta::{annotation, condition, label, manager},
         reason::Reason,
     },
@@ -47,6 +48,18 @@ impl Unbound {
             Self::Unnamed(cluster) => format!("Cluster {cluster} has no spec.id, by which Karmada tells cells apart"),
         }
     }
+}
+
+/// Name of the deployment on the hub that a copy belongs to: its owner reference says so; or, of one without, as the Go
+/// operator wrote them at first, its label. What a cell of ours has marked always has an owner.
+pub fn deployment_of(copy: &Instance) -> Option<&String> {
+    let labelled = || copy.labels().get(label::WORKLOAD_DEPLOYMENT_NAME).filter(|_| ownership::cell_of(copy).is_none());
+    ownership::controller_of(copy).map_or_else(labelled, |owner| Some(&owner.name))
+}
+
+/// Whether this deployment, which has the name that [`deployment_of`] tells, is the one: not another by its name.
+pub fn is_of(copy: &Instance, deployment: &WorkloadDeployment) -> bool {
+    ownership::controller_of(copy).is_none() || ownership::is_controlled_by(copy, deployment)
 }
 
 /// An Instance as its projection shows it, while another cell asks for its copy and does not get it: what the cell that holds
@@ -174,5 +187,45 @@ mod tests {
             );
             assert_eq!(body["metadata"]["resourceVersion"], "9", "in exactly the version that was judged");
         }
+    }
+
+    #[test]
+    fn a_copy_is_of_the_deployment_that_its_owner_names_or_of_the_go_operators_its_label() {
+        let deployment = |uid: &str| -> WorkloadDeployment {
+            serde_json::from_value(json!({
+                "metadata": { "name": "web", "namespace": "ns-1", "uid": uid },
+                "spec": {
+                    "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "dfw",
+                    "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+                    "scaleSettings": { "minReplicas": 1 },
+                },
+            }))
+            .unwrap()
+        };
+        let of = |cell: Option<&str>, owner: Option<&str>, label: Option<&str>| {
+            let mut copy = copy("old", None, false);
+            let labels = [(label::CELL_UID, cell), (label::WORKLOAD_DEPLOYMENT_NAME, label)];
+            let labels = labels.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?.to_owned())));
+            copy.metadata.labels = Some(labels.collect());
+            copy.metadata.owner_references = owner.map(|owner| {
+                serde_json::from_value(json!([{
+                    "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "name": owner, "uid": "w",
+                    "controller": true,
+                }]))
+                .unwrap()
+            });
+            let name = deployment_of(&copy).cloned();
+            (name.as_deref().map(str::to_owned), is_of(&copy, &deployment("w")), is_of(&copy, &deployment("anew")))
+        };
+        let web = |of: bool, anew: bool| (Some("web".to_owned()), of, anew);
+        assert_eq!(of(Some("cell"), Some("web"), None), web(true, false));
+        assert_eq!(of(None, Some("web"), Some("api")), web(true, false), "an owner says more than a label");
+        assert_eq!(of(None, None, Some("web")), web(true, true));
+        assert_eq!(
+            of(Some("cell"), None, Some("web")).0,
+            None,
+            "a cell of ours writes an owner, which somebody took away"
+        );
+        assert_eq!(of(None, None, None).0, None);
     }
 }

@@ -28,7 +28,15 @@ pub struct Observed {
     pub left: dead_claim::Observed,
     /// All copies that name the deployment.
     pub siblings: Vec<Shared<Instance>>,
+    /// Whether a copy in its place that the Go operator had left was given away before.
+    #[serde(default)]
+    pub given_before: bool,
 }
+
+/// A copy of the Go operator's that was given away is there again: whoever has written it lives, and it stays, since it
+/// would be given to and fro.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WrittenAgain;
 
 /// Who has left a copy behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,9 +122,12 @@ fn has_all_and_no_more(deployment: &WorkloadDeployment) -> bool {
 }
 
 /// Deletes the claim of a cell that is gone, and then gives the copy away.
-pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>, WrittenAgain> {
     let dead_claim::Observed { source, deployment, bound, claim, .. } = &observed.left;
     let Some((former, bound)) = observed.former().zip(bound.as_ref()) else { return Plan::nothing() };
+    if former == Former::GoOperator && observed.given_before {
+        return Plan::nothing().with([WrittenAgain]);
+    }
     let freed = match (former, claim.as_deref()) {
         (Former::Cell(cell), Some(claim)) => dead_claim::freed(claim, source, cell, deployment.as_deref(), now),
         _ => None,

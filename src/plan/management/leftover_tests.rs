@@ -63,7 +63,7 @@ fn observed(edit: impl FnOnce(&mut Told)) -> Observed {
         members: Some(["new".to_owned(), "third".to_owned()].into()),
         claim: told.claim.map(read),
     };
-    Observed { left, siblings: told.siblings.into_iter().map(read).collect() }
+    Observed { left, siblings: told.siblings.into_iter().map(read).collect(), given_before: false }
 }
 
 /// Whether the claim goes, and whether the copy is given away after that.
@@ -172,4 +172,14 @@ fn what_is_left_of_a_cell_that_is_gone_goes_to_the_one_that_has_all_and_no_more(
 #[test]
 fn a_copy_of_the_go_operators_goes_to_the_cell_that_has_all_and_no_more_and_no_claim_goes_by_it() {
     assert_eq!(decided(&observed(|told| drop(told.copy["metadata"]["labels"].take()))), (false, true));
+}
+
+/// Found by reading: two Go cells that both live would have had it given to and fro.
+#[test]
+fn a_copy_of_the_go_operators_is_given_once_and_one_of_a_cell_that_is_gone_as_often_as_it_is_there() {
+    let again = |edit: Edit| Observed { given_before: true, ..observed(edit) };
+    let written_again = again(|told| drop(told.copy["metadata"]["labels"].take()));
+    assert_eq!(decided(&written_again), (false, false));
+    assert_eq!(plan(&written_again, Timestamp::UNIX_EPOCH).signals, [WrittenAgain]);
+    assert_eq!(decided(&again(|_| ())), (true, true));
 }

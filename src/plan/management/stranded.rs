@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
+        karmada::PropagationPolicy,
         meta::{annotation, label, manager},
         names::HubNamespace,
         reason::Reason,
@@ -24,6 +25,7 @@ use crate::{
     plan::{
         Discovery, Hub, Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Project, Write,
         event::{self, Note, Severity},
+        ownership,
     },
 };
 
@@ -78,6 +80,11 @@ impl Content {
         let instances = self.instances.iter().filter(|_| self.copies_left == 0);
         self.copies.iter().chain(&self.companions).chain(instances)
     }
+}
+
+/// Whether a policy in the namespace is one that its city's own plan is to take away still.
+pub fn is_left(policy: &PropagationPolicy) -> bool {
+    policy.metadata.deletion_timestamp.is_none() && ownership::is_city_policy(policy)
 }
 
 /// Everything that is known of one hub namespace.

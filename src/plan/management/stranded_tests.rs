@@ -264,3 +264,49 @@ fn one_sweep_takes_a_few_and_no_more_than_a_tenth() {
         assert_eq!(removals(known), expected, "{known}");
     }
 }
+
+/// Found by reading: the Go operator's policies, which carry no label, were not counted, and a namespace was told to be empty
+/// that had one.
+#[test]
+fn policies_that_their_city_is_to_take_away_are_left_and_nobody_elses() {
+    type Edit = fn(&mut PropagationPolicy);
+    let selects = |kind: &str, label: &str, value: &str| json!({ "apiVersion": "v1", "kind": kind, "labelSelector": { "matchLabels": { (label): value } } });
+    let of_go = || -> PropagationPolicy {
+        serde_json::from_value(json!({
+            "metadata": { "name": "city-dfw", "namespace": "ns-1" },
+            "spec": {
+                "resourceSelectors": [
+                    selects("WorkloadDeployment", label::TOPOLOGY_CITY, "DFW"),
+                    selects("Secret", label::REFERENCED_DATA, "true"),
+                ],
+                "placement": {},
+            },
+        }))
+        .unwrap()
+    };
+    let cases: [(&str, Edit, bool); 4] = [
+        ("the Go operator's", |_| (), true),
+        (
+            "ours, whatever it selects",
+            |policy| {
+                policy.metadata.labels = Some([(label::MANAGED_BY.to_owned(), meta::MANAGED_BY.to_owned())].into());
+                policy.spec.resource_selectors.clear();
+            },
+            true,
+        ),
+        ("one that has but the name", |policy| policy.spec.resource_selectors.clear(), false),
+        (
+            "one that goes",
+            |policy| {
+                policy.metadata.deletion_timestamp =
+                    Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap())
+            },
+            false,
+        ),
+    ];
+    for (name, edit, expected) in cases {
+        let mut policy = of_go();
+        edit(&mut policy);
+        assert_eq!(is_left(&policy), expected, "{name}");
+    }
+}

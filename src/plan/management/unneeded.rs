@@ -52,14 +52,16 @@ impl Unneeded {
     }
 }
 
-/// Whether nobody needs the policy: known to be so, not merely not known otherwise.
-pub fn is_unneeded(observed: &Observed) -> bool {
-    !observed.wanted && observed.copies == 0 && observed.complete
+/// Whether nobody needs the policy of a city: known to be so, not merely not known otherwise. No living deployment of the
+/// project is in the city (`wanted`), no copy of one is on the hub (`copies`), and that is all there is (`complete`).
+pub fn is_unneeded(wanted: bool, copies: usize, complete: bool) -> bool {
+    !wanted && copies == 0 && complete
 }
 
 /// Decides about the policy of a city that has no deployment, as far as is known.
 pub(super) fn plan(observed: &Observed, now: Timestamp) -> Decided {
-    let ours = observed.policy.as_deref().filter(|policy| is_unneeded(observed) && ownership::is_city_policy(policy));
+    let is_unneeded = is_unneeded(observed.wanted, observed.copies, observed.complete);
+    let ours = observed.policy.as_deref().filter(|policy| is_unneeded && ownership::is_city_policy(policy));
     let Some(policy) = ours else { return Plan::nothing() };
     let Some(delete) = Write::delete(policy) else { return Plan::nothing() };
     if observed.claimed == 0 {
