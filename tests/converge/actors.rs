@@ -119,6 +119,7 @@ impl World {
                 karmada: None,
                 blocked: None,
                 outage: None,
+                rival: None,
                 namespace_words: None,
                 repairs: Repairs::default(),
                 timing: Timing::default(),

@@ -85,12 +85,17 @@ impl Reconciler for Companion {
             return Ok(Next::Await);
         }
         let Some(uid) = project.namespace_uid(&key.namespace) else { return Ok(Next::Await) };
+        let hub_namespace = names::hub_namespace(&uid);
+        let facts = self.hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
+        if self.projects.rival(&key.project, &hub_namespace, facts.as_deref()).is_some() {
+            return Ok(Next::Await); // what is there is the other's, whose Secrets these would replace
+        }
         let resolved = ResolvedKey {
             of: self,
             project: &project,
             key,
             namespace: &key.namespace,
-            hub_namespace: names::hub_namespace(&uid),
+            hub_namespace,
             source: key.source(),
             data_ref: &key.data_ref,
         };

@@ -225,7 +225,12 @@ impl Federator {
         let hub = &self.hub;
         let known = !project.deployments.has_unreadable(&key.object.namespace);
         let Some(uid) = project.namespace_uid(&key.object.namespace).filter(|_| known) else { return Ok(Next::Await) };
-        let Some(copy) = hub.copy(&ObjectKey::new(&names::hub_namespace(&uid), &key.object.name)) else {
+        let hub_namespace = names::hub_namespace(&uid);
+        let facts = hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
+        if self.projects.rival(&project.name, &hub_namespace, facts.as_deref()).is_some() {
+            return Ok(Next::Await); // what is there is the other's
+        }
+        let Some(copy) = hub.copy(&ObjectKey::new(&hub_namespace, &key.object.name)) else {
             return Ok(Next::Await);
         };
         let namespace = key.object.namespace.to_string();
@@ -244,11 +249,13 @@ impl Federator {
         let copy = hub.copy(&ObjectKey::new(&namespace, &place.name));
         let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada());
         let (blocked, timing) = (&self.blocked, self.timing);
+        let hub_namespace = hub.namespaces.get(&ObjectKey::new("", &namespace));
         Observed {
+            rival: self.projects.rival(&project.name, &namespace, hub_namespace.as_deref()),
             project: project.name.clone(),
             keeper: self.projects.keeper(project),
             namespace_uid,
-            hub_namespace: hub.namespaces.get(&ObjectKey::new("", &namespace)).map(Shared::from),
+            hub_namespace: hub_namespace.map(Shared::from),
             data: self.observe_data(
                 project,
                 &namespace,

@@ -67,6 +67,7 @@ use crate::{
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
+        store::ObjectKey,
     },
     metrics::Metrics,
     plan::{
@@ -335,7 +336,12 @@ impl ManagementControllers {
         let propagation = self.parts.options.propagation;
         move |project, namespace| {
             let uid = projects.get(project)?.namespace_uid(namespace)?;
-            hub.claimed(&names::hub_namespace(&uid), propagation)
+            let namespace = names::hub_namespace(&uid);
+            let facts = hub.namespaces.get(&ObjectKey::new("", &namespace));
+            if projects.rival(project, &namespace, facts.as_deref()).is_some() {
+                return None; // what is there is another tenant's
+            }
+            hub.claimed(&namespace, propagation)
         }
     }
 

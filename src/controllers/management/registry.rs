@@ -7,16 +7,17 @@ use std::{
 
 use super::project_cache::ProjectCache;
 use crate::{
-    api::names::ProjectName,
+    api::names::{HubNamespace, ProjectName},
     io::{
         clients::ControlPlane,
         store::{ObjectKey, Store},
     },
     plan::{
-        self, Keeper, Kind,
+        self, Keeper, Kind, NamespaceFacts,
         management::{
             engagement::{self, Discovery, ProjectFacts},
-            stranded::Existence,
+            rival::{self, Rival},
+            stranded::{Existence, Mirrored},
         },
     },
 };
@@ -102,6 +103,37 @@ impl ProjectRegistry {
         engagement::existence(self.is_engaged(name), discovery)
     }
 
+    /// What is known of the namespace `own` of a project, which the hub namespace `namespace` mirrors.
+    pub(super) fn mirrored(&self, name: &ProjectName, own: &str, namespace: &str) -> Mirrored {
+        let Some(project) = self.get(name) else {
+            return match self.existence(name) {
+                Existence::Absent(kind) => Mirrored::ProjectGone(kind),
+                Existence::Exists | Existence::Unknown => Mirrored::Unknown,
+            };
+        };
+        if !project.is_synced() || !project.namespaces.is_live() {
+            return Mirrored::Unknown;
+        }
+        let uid = project.namespace_uid(own);
+        if uid.as_deref() == HubNamespace::parse(namespace) { Mirrored::Lives } else { Mirrored::NamespaceGone }
+    }
+
+    /// Another project that has a better right to a hub namespace than this one.
+    pub(super) fn rival(
+        &self,
+        project: &ProjectName,
+        namespace: &str,
+        facts: Option<&NamespaceFacts>,
+    ) -> Option<Rival> {
+        let (named, own) = facts?.upstream()?;
+        if named == *project {
+            return None;
+        }
+        let found = rival::of(facts, project, self.mirrored(&named, own, namespace), self.discovered().is_some())?;
+        tracing::warn!(%project, rival = %named, namespace, ?found, "two projects have a namespace of one uid");
+        Some(found)
+    }
+
     fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ProjectName, Arc<ProjectCache>>> {
         self.engaged.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -110,3 +142,7 @@ impl ProjectRegistry {
         self.engaged.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+#[path = "rival_tests.rs"]
+mod tests;

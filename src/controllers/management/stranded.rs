@@ -9,13 +9,12 @@ use kube::{Resource, ResourceExt};
 use super::{
     hub_cache::HubCache,
     index::{namespace_index, origin_namespace_index},
-    project_cache::ProjectCache,
     registry::ProjectRegistry,
     triggers::Triggers,
 };
 use crate::{
     api::{
-        names::{HubNamespace, ProjectName},
+        names::ProjectName,
         referenced::{DataRef, SourceKind},
     },
     controllers::{is_silence, record, send, worst},
@@ -24,7 +23,7 @@ use crate::{
     plan::{
         Keeper, Known, NamespaceFacts, Object, ObjectVersion, Op,
         management::{
-            stranded::{self, Action, Content, Decided, Existence, Mirrored, Observed, Present, Purpose, Signal},
+            stranded::{self, Action, Content, Decided, Mirrored, Observed, Present, Purpose, Signal},
             sweep::{self, Budget, Sweep},
             triggers::HubWork,
         },
@@ -131,9 +130,8 @@ impl StrandedNamespaces {
     fn observe(&self, namespace: &str, facts: &NamespaceFacts) -> Observed {
         let upstream = facts.upstream();
         let project = upstream.as_ref().and_then(|(project, _)| self.projects.get(project));
-        let mirrored = upstream
-            .as_ref()
-            .map_or(Mirrored::Unknown, |(name, own)| self.mirrored(name, own, project.as_deref(), namespace));
+        let mirrored =
+            upstream.as_ref().map_or(Mirrored::Unknown, |(name, own)| self.projects.mirrored(name, own, namespace));
         let keeper = project.as_deref().map_or_else(
             || Keeper { management: self.projects.management(), control_plane: None },
             |project| self.projects.keeper(project),
@@ -149,21 +147,6 @@ impl StrandedNamespaces {
             paused: self.sweep.paused,
             present: None,
         }
-    }
-
-    /// What is known of the namespace of a project that a hub namespace mirrors.
-    fn mirrored(&self, name: &ProjectName, own: &str, project: Option<&ProjectCache>, namespace: &str) -> Mirrored {
-        let Some(project) = project else {
-            return match self.projects.existence(name) {
-                Existence::Absent(kind) => Mirrored::ProjectGone(kind),
-                Existence::Exists | Existence::Unknown => Mirrored::Unknown,
-            };
-        };
-        if !project.is_synced() || !project.namespaces.is_live() {
-            return Mirrored::Unknown;
-        }
-        let uid = project.namespace_uid(own);
-        if uid.as_deref() == HubNamespace::parse(namespace) { Mirrored::Lives } else { Mirrored::NamespaceGone }
     }
 
     /// What a hub namespace holds of the namespace of a project.

@@ -17,6 +17,7 @@ use super::{
     federation_status as status,
     hub_trouble::{self, Cause},
     resolve::{self, Data},
+    rival::Rival,
 };
 use crate::{
     api::{
@@ -50,6 +51,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     };
     if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
         return hub_trouble::told(observed, &hub_trouble::of_outage(outage), now);
+    }
+    if observed.rival.is_some() {
+        return refused_for_a_rival(observed, now);
     }
     let mut steps: Vec<Step<Project, Hub>> = Vec::new();
     let data = resolve::data(deployment, &observed.data);
@@ -134,6 +138,12 @@ fn delete(observed: &Observed, now: Timestamp) -> Decided {
     };
     if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
         return hub_trouble::told(observed, &hub_trouble::of_outage(outage), now);
+    }
+    match observed.rival {
+        // Nothing of it is there.
+        Some(Rival::Lives) => return release().map(Step::Local).into_iter().collect(),
+        Some(Rival::Possible) => return refused_for_a_rival(observed, now),
+        None => {}
     }
     // A record leads there, but the tenant may have written it: what the hub namespace itself says decides whose it is.
     let mirrors = observed.hub_namespace.as_deref().map(|facts| facts.mirrors(&observed.project, &own));
@@ -261,6 +271,12 @@ fn hint(data: &Data, finding: Option<&Delivery>, copy: Option<&WorkloadDeploymen
         Some(Delivery::Blocked { cause, data: true, .. }) if data.trouble.is_none() => Some(status::hint(cause, copy)),
         _ => None,
     }
+}
+
+/// Nothing is written on the hub where another project has a better right to the namespace.
+fn refused_for_a_rival(observed: &Observed, now: Timestamp) -> Decided {
+    let trouble = hub_trouble::lasting(observed, Cause::Refused, Rival::WORDS.to_owned());
+    hub_trouble::told(observed, &trouble, now)
 }
 
 fn ensure_namespace(observed: &Observed, name: &str, live: Option<&NamespaceFacts>) -> Option<Write<Hub>> {

@@ -76,3 +76,34 @@ fn what_holds_the_copy_or_its_namespace_is_told() {
     assert_eq!(federated(&told), (Some("HubNamespaceTerminating".into()), false));
     assert!(!told.signals.contains(&Signal::Unexplained));
 }
+
+/// Found by reading: where one project's control plane was made from another's data, both wrote into one hub namespace, and
+/// the Secrets of one came to run with the other.
+#[test]
+fn nothing_is_written_where_another_project_has_a_better_right_to_the_namespace() {
+    let blocked = Blocked {
+        reason: "HubRefused".into(),
+        elapsed: Duration::from_secs(6),
+        last_delivery: None,
+        events: Vec::new(),
+        repairs: 0,
+    };
+    let decided = |wd: &WorkloadDeployment, rival| {
+        let seen = observed(wd, Some("n1"), Some(namespace()), Some(copy_of(&marked())));
+        plan(&Observed { rival: Some(rival), blocked: Some(blocked.clone()), ..seen }, NOW)
+    };
+    for rival in [Rival::Lives, Rival::Possible] {
+        for wd in [deployment(), marked()] {
+            assert_eq!(federated(&decided(&wd, rival)), (Some("HubRefused".into()), false), "{rival:?}");
+        }
+    }
+    let released = decided(&deleting(), Rival::Lives);
+    assert!(matches!(&released.steps[..], [Step::Local(Write { op: Op::Merge { .. }, .. })]), "{released:?}");
+    let waits = decided(&deleting(), Rival::Possible);
+    assert!(
+        !waits
+            .steps
+            .iter()
+            .any(|step| matches!(step, Step::Remote(_) | Step::Local(Write { op: Op::Merge { .. }, .. })))
+    );
+}

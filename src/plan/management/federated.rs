@@ -10,6 +10,7 @@ use super::{
     delivery::Karmada,
     repair::{LastDelivery, Repairs},
     resolve,
+    rival::Rival,
 };
 use crate::{
     api::{
@@ -44,6 +45,9 @@ pub struct Observed {
     pub namespace_uid: Option<String>,
     /// The hub namespace in which the copy is, [`copy_namespace`], if it carries a label of ours.
     pub hub_namespace: Option<Shared<NamespaceFacts>>,
+    /// Another project that has a better right to the hub namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rival: Option<Rival>,
     /// Who is to keep the hub namespace, as far as is known.
     #[serde(default, skip_serializing_if = "Keeper::is_unknown")]
     pub keeper: Keeper,

@@ -109,6 +109,7 @@ fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
     .unwrap();
     Observed {
         outage: None,
+        rival: None,
         namespace_words: None,
         project: ProjectName::new("hostile"),
         namespace_uid: uid.map(str::to_owned),

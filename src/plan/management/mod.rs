@@ -40,6 +40,7 @@ pub mod refusal;
 pub mod repair;
 pub mod residue;
 pub mod resolve;
+pub mod rival;
 pub mod stranded;
 pub mod sweep;
 #[cfg(test)]

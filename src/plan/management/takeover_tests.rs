@@ -90,6 +90,7 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
     };
     federate::Observed {
         outage: None,
+        rival: None,
         namespace_words: None,
         project: ProjectName::single(),
         deployment: deployment.clone().into(),
