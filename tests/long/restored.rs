@@ -43,6 +43,15 @@ async fn told(world: &World, reason: &str, count: usize) -> String {
     .await
 }
 
+/// Waits until all deployments have their copies.
+async fn all_on_the_hub(world: &World, hub: &str) -> BTreeMap<String, String> {
+    eventually("all are on the hub", || async {
+        let copies = copies(world, hub).await;
+        if copies.len() == DEPLOYMENTS { Ok(copies) } else { Err(copies.len().to_string()) }
+    })
+    .await
+}
+
 async fn paused(world: &World) -> bool {
     let text = world.operators[0].metrics().await.unwrap();
     text.lines().any(|line| line.starts_with("compute_deletions_paused{plane=\"project\"} 1"))
@@ -55,12 +64,7 @@ fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
         let (ns, hub) = world.namespace("restored").await;
         let backup = world.bed.back_up_project().await.unwrap();
         deploy(&world, &ns).await;
-        eventually("all are on the hub", || async {
-            let copies = copies(&world, &hub).await.len();
-            if copies == DEPLOYMENTS { Ok(()) } else { Err(copies.to_string()) }
-        })
-        .await;
-        let before = copies(&world, &hub).await;
+        let before = all_on_the_hub(&world, &hub).await;
 
         let began = Instant::now();
         world.bed.restore_project(&backup).await.unwrap();
@@ -115,5 +119,32 @@ fn what_a_restored_project_lacks_is_not_deleted_before_it_is_clear_why() {
         })
         .await;
         eprintln!("gone {:?} after it was confirmed", began.elapsed());
+    });
+}
+
+/// Found by reading: a manager that begins has known nothing before, and took away every copy without its original. Its own
+/// Lease may lie in the etcd that is restored, so that it begins anew by that alone.
+#[test]
+fn what_was_restored_while_no_manager_ran_is_missed_by_its_copies() {
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("restored").await;
+        let backup = world.bed.back_up_project().await.unwrap();
+        deploy(&world, &ns).await;
+        let before = all_on_the_hub(&world, &hub).await;
+        world.operators[0].process.kill();
+        world.bed.restore_project(&backup).await.unwrap();
+        world.restart_manager(&[]).await;
+        let note = told(&world, "DeletionsPaused", 1).await;
+        assert!(note.contains(&format!("{DEPLOYMENTS} of {DEPLOYMENTS} workloaddeployments")), "{note}");
+        never("a copy is deleted", || async {
+            let now = copies(&world, &hub).await;
+            (now != before).then_some(now)
+        })
+        .await;
+        // They are put back, and each finds its copy as it was.
+        deploy(&world, &ns).await;
+        told(&world, "DeletionsResumed", 1).await;
+        assert_eq!(copies(&world, &hub).await, before);
     });
 }

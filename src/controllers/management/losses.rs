@@ -2,14 +2,19 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
 use k8s_openapi::api::core::v1::Namespace;
 use tokio_util::sync::CancellationToken;
 
-use super::{hub_cache::HubCache, registry::ProjectRegistry, triggers::Triggers};
+use super::{
+    first_look::{Compared, FirstLook},
+    hub_cache::HubCache,
+    registry::ProjectRegistry,
+    triggers::Triggers,
+};
 use crate::{
     api::names::ProjectName,
     controllers::{IsThere, send, with},
@@ -96,6 +101,7 @@ pub(super) struct Losses {
     waiting: Mutex<BTreeMap<Scope, Waiting>>,
     /// What was told and is over, which is to be told as well.
     over: Mutex<Vec<(Scope, End)>>,
+    first: OnceLock<FirstLook>,
 }
 
 impl Losses {
@@ -180,11 +186,30 @@ impl Losses {
 
     /// Whether deletions wait in this project, so that what is missing there may be back.
     pub(super) fn holds_project(&self, project: &ProjectName) -> bool {
+        self.compare(project);
         self.holds(&Scope::Hub) || self.holds(&Scope::Project(project.clone()))
+    }
+
+    /// Compares a project with what the hub holds of it, if that has not been done; answers whether it has by now.
+    fn compare(&self, project: &ProjectName) -> bool {
+        let Some(first) = self.first.get() else { return true };
+        let listed = match first.look(project) {
+            Compared::NotYet => return false,
+            Compared::Before => return true,
+            Compared::Now(listed) => listed,
+        };
+        let scope = Scope::Project(project.clone());
+        for taking in [Taking::Begins, Taking::Over] {
+            self.note(&scope, Kind::WorkloadDeployment.plural(), &listed, taking, first.is_there(project), Now::read());
+        }
+        true
     }
 
     /// A project is let go, and what is missing in it with it.
     pub(super) fn forget(&self, project: &ProjectName) {
+        if let Some(first) = self.first.get() {
+            first.forget(project);
+        }
         self.lock().remove(&Scope::Project(project.clone()));
     }
 
@@ -193,14 +218,16 @@ impl Losses {
         let is_namespace = object.kind == Kind::Namespace;
         let namespace = if is_namespace { &object.name } else { &object.namespace };
         let facts = hub.namespaces.get(&ObjectKey::new("", namespace));
-        let project = facts.and_then(|facts| facts.upstream().map(|(project, _)| Scope::Project(project)));
+        let project = facts.and_then(|facts| facts.upstream().map(|(project, _)| project));
+        let waits = |project: &ProjectName| !self.compare(project) || self.holds(&Scope::Project(project.clone()));
         self.holds(&Scope::Hub)
             || (is_namespace && self.holds(&Scope::Discovery))
-            || project.is_some_and(|project| self.holds(&project))
+            || project.is_some_and(|project| waits(&project))
     }
 
     /// Has the hub's deletions wait where they must.
-    pub(super) fn guard_hub(self: &Arc<Self>, hub: &Arc<HubCache>) {
+    pub(super) fn guard_hub(self: &Arc<Self>, hub: &Arc<HubCache>, projects: &Arc<ProjectRegistry>) {
+        let _ = self.first.set(FirstLook::new(hub, projects));
         let (losses, cache): (Arc<Self>, Weak<HubCache>) = (Arc::clone(self), Arc::downgrade(hub));
         hub.plane.hold_deletions(move |object| cache.upgrade().is_some_and(|hub| losses.holds_on_hub(&hub, object)));
     }

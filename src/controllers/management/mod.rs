@@ -6,6 +6,9 @@ mod companion;
 mod companion_users;
 mod discovery;
 mod federator;
+mod first_look;
+#[cfg(test)]
+mod fixtures;
 mod hub_cache;
 mod hub_outage;
 mod index;

@@ -66,7 +66,7 @@ pub(super) struct ManagementWatches {
 impl ManagementWatches {
     /// Watches the hub.
     pub(super) fn start_hub(&self) {
-        self.losses.guard_hub(&self.hub);
+        self.losses.guard_hub(&self.hub, &self.projects);
         self.triggers.listen_to_hub();
         let (hub, metrics) = (Arc::downgrade(&self.hub), self.metrics.clone());
         let triggers = Arc::downgrade(&self.triggers);

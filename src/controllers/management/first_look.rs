@@ -1,0 +1,82 @@
+//! A manager that has just begun has known nothing that could be missing: what the hub has copies of is what was known before.
+//!
+//! Where an etcd was restored while no manager ran, or the manager's own Lease lay in it, a first list lacks what later ones
+//! would be missed for, and every copy without its original would go.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError, Weak},
+};
+
+use super::{hub_cache::HubCache, index::namespace_index, index::project_index, registry::ProjectRegistry};
+use crate::{
+    api::names::ProjectName,
+    io::store::{Listed, ObjectKey},
+};
+
+/// Which projects have been compared with what the hub holds of them.
+pub(super) struct FirstLook {
+    hub: Weak<HubCache>,
+    projects: Weak<ProjectRegistry>,
+    done: Mutex<BTreeSet<ProjectName>>,
+}
+
+/// What a first look has come to.
+pub(super) enum Compared {
+    /// Nothing is known yet, of the hub or of the project: nothing may be concluded from what is not there.
+    NotYet,
+    /// It was compared before, or there is no such project.
+    Before,
+    /// So many deployments were known by their copies, and these are missing.
+    Now(Listed),
+}
+
+impl FirstLook {
+    pub(super) fn new(hub: &Arc<HubCache>, projects: &Arc<ProjectRegistry>) -> Self {
+        Self { hub: Arc::downgrade(hub), projects: Arc::downgrade(projects), done: Mutex::default() }
+    }
+
+    /// Compares a project with what the hub holds of it, once.
+    pub(super) fn look(&self, name: &ProjectName) -> Compared {
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        if done.contains(name) {
+            return Compared::Before;
+        }
+        let (Some(hub), Some(projects)) = (self.hub.upgrade(), self.projects.upgrade()) else {
+            return Compared::NotYet;
+        };
+        let Some(project) = projects.get(name) else { return Compared::Before };
+        if !hub.is_synced() || !project.is_synced() {
+            return Compared::NotYet;
+        }
+        let mut listed = Listed { another_history: false, known: 0, missing: Vec::new() };
+        for namespace in hub.namespaces.keys_by_index(&project_index(name)) {
+            let facts = hub.namespaces.get(&namespace);
+            let Some((_, own)) = facts.as_ref().and_then(|facts| facts.upstream()) else { continue };
+            let copies = hub.copies.keys_by_index(&namespace_index(&namespace.name));
+            listed.known += copies.len();
+            let originals = copies.iter().map(|copy| ObjectKey::new(own, &copy.name));
+            listed.missing.extend(originals.filter(|original| !project.deployments.contains(original)));
+        }
+        done.insert(name.clone());
+        Compared::Now(listed)
+    }
+
+    /// Whether a deployment of a project is there by now.
+    pub(super) fn is_there(&self, name: &ProjectName) -> crate::controllers::IsThere {
+        let (projects, name) = (self.projects.clone(), name.clone());
+        Box::new(move |key| {
+            let project = projects.upgrade().and_then(|projects| projects.get(&name));
+            project.is_some_and(|project| project.deployments.contains(key))
+        })
+    }
+
+    /// A project is let go: whoever comes in its place is compared anew.
+    pub(super) fn forget(&self, name: &ProjectName) {
+        self.done.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+    }
+}
+
+#[cfg(test)]
+#[path = "first_look_tests.rs"]
+mod tests;

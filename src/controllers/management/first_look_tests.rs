@@ -1,0 +1,79 @@
+use super::*;
+use crate::{
+    api::{meta::label, referenced::SourceKind},
+    controllers::management::{
+        Options, Parts,
+        fixtures::{deployment, namespace, nobody, project},
+    },
+    io::health::Health,
+    metrics::Metrics,
+    plan::Write,
+};
+
+/// A hub that holds copies of so many deployments, which a project has until `missing` of them are not there.
+struct World {
+    parts: Parts,
+    name: ProjectName,
+}
+
+impl World {
+    fn new(copies: usize, missing: usize) -> Self {
+        let parts = Parts::new(nobody(), Options::of_tests(), Health::default(), Metrics::default());
+        let (hub, name) = (&parts.hub, ProjectName::new("shop"));
+        parts.losses.guard_hub(hub, &parts.projects);
+        let named = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
+        hub.namespaces.replace(vec![namespace("ns-u", "h", &named)], 1);
+        hub.copies.replace((0..copies).map(|n| deployment("ns-u", &format!("api-{n}"))).collect(), 1);
+        hub.policies.replace(Vec::new(), 1);
+        let project = project("shop");
+        let there = (missing..copies).map(|n| deployment("web", &format!("api-{n}")));
+        project.deployments.replace(there.collect(), 1);
+        parts.projects.insert(project);
+        Self { parts, name }
+    }
+
+    /// The hub's last list comes in.
+    fn sync(&self) {
+        for kind in SourceKind::ALL {
+            self.parts.hub.companions(kind).replace(Vec::new(), 1);
+        }
+    }
+
+    /// Whether a deletion on the hub is held back, rather than sent to a server that does not answer.
+    async fn holds(&self) -> bool {
+        let copy = self.parts.hub.copy(&ObjectKey::new("ns-u", "api-0")).unwrap();
+        let deleted = self.parts.hub.plane.execute(&Write::delete(&copy).unwrap()).await;
+        matches!(deleted, Err(crate::io::Error::Held(_)))
+    }
+}
+
+/// Found by reading: where the manager's own Lease lay in the etcd that was restored, the manager began anew, missed nothing,
+/// and every copy without its original went.
+#[tokio::test]
+async fn what_a_manager_that_begins_does_not_find_is_missed_by_its_copies() {
+    for (copies, missing, held) in [(12, 12, true), (12, 10, true), (12, 9, false), (60, 10, false), (12, 0, false)] {
+        let world = World::new(copies, missing);
+        world.sync();
+        assert_eq!(world.holds().await, held, "{missing} of {copies}");
+        assert_eq!(world.parts.losses.holds_project(&world.name), held, "{missing} of {copies}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_goes_before_it_was_compared_and_it_is_compared_once() {
+    let world = World::new(12, 0);
+    assert!(world.holds().await, "the hub is not known yet");
+    world.sync();
+    assert!(!world.holds().await);
+    // What goes from now on is for the watch to miss.
+    let project = world.parts.projects.get(&world.name).unwrap();
+    project.deployments.replace(Vec::new(), 2);
+    assert!(!world.holds().await);
+    // Another project in the place of this one is compared anew.
+    world.parts.losses.forget(&world.name);
+    assert!(world.holds().await);
+    // They are back.
+    project.deployments.replace((0..12).map(|n| deployment("web", &format!("api-{n}"))).collect(), 3);
+    let first = FirstLook::new(&world.parts.hub, &world.parts.projects);
+    assert!(first.is_there(&world.name)(&ObjectKey::new("web", "api-3")));
+}
