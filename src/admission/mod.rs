@@ -49,7 +49,8 @@ use crate::{
         serve::{self, Limits},
     },
     plan::admission::{
-        deployment::Identities,
+        access::User,
+        deployment::{Identities, Own},
         request::{Facts, Needs, Subject, Verdict},
         sharing::InUse,
     },
@@ -110,7 +111,7 @@ pub async fn start(
     let Settings { at, files, certificate, resolvers } = settings;
     let own = match planes.home() {
         Ok(_) if !resolvers.is_empty() => Ok(()),
-        Ok(plane) => plane.own_name().await.map(|_| ()),
+        Ok(plane) => plane.own(None).await.map(|_| ()),
         Err(why) => Err((Class::Invalid, why)),
     };
     if let Err((class, why)) = own
@@ -231,7 +232,7 @@ impl Webhooks {
         };
         if needs_identity {
             identities.own = match asked {
-                Ok(asked) => who(asked, left()).await,
+                Ok(asked) => who(asked, user, left()).await,
                 Err(why) => Err(why),
             };
         }
@@ -248,9 +249,9 @@ impl Webhooks {
     }
 }
 
-/// Who we are on a control plane.
-async fn who(plane: &Plane, within: Duration) -> Result<String, String> {
-    match tokio::time::timeout(within, plane.own_name()).await {
+/// Who we are on a control plane, where this user asks for something.
+async fn who(plane: &Plane, user: &User, within: Duration) -> Result<Own, String> {
+    match tokio::time::timeout(within, plane.own(Some(user))).await {
         Ok(found) => found.map_err(|(_, why)| why),
         Err(_) => Err("no answer in time".into()),
     }

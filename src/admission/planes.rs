@@ -8,7 +8,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use tokio::{
-    sync::{OnceCell, OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::timeout,
 };
 
@@ -25,6 +25,7 @@ use crate::{
         admission::{
             Bound,
             access::{Access, Answer, User},
+            deployment::Own,
             request::{Facts, Needs},
         },
     },
@@ -38,6 +39,9 @@ const PARENT_TYPE: &str = "iam.miloapis.com/parent-type";
 
 /// Reviews of one request that are under way at a time.
 const PARALLEL: usize = 32;
+
+/// How long it is believed who this operator is, while somebody else has its name.
+const OWN_FOR: Duration = Duration::from_secs(30);
 
 /// Longest that one request may take for all that it needs; the API servers wait for ten seconds.
 pub(super) const DEADLINE: Duration = Duration::from_secs(8);
@@ -72,7 +76,7 @@ pub struct Plane {
     name: String,
     project: Option<ProjectName>,
     connection: Connection,
-    own: OnceCell<String>,
+    own: tokio::sync::Mutex<Option<(Own, Instant)>>,
     granted: Granted,
     /// In KiB: what is under way, and what waits for that.
     under_way: Arc<Semaphore>,
@@ -156,7 +160,7 @@ impl Plane {
 
     fn called(name: String, project: Option<ProjectName>, connection: Connection) -> Arc<Self> {
         let room = || Semaphore::new(MAX_UNDER_WAY_KIB as usize);
-        let (own, under_way) = (OnceCell::new(), Arc::new(room()));
+        let (own, under_way) = (tokio::sync::Mutex::default(), Arc::new(room()));
         Arc::new(Self { name, project, connection, own, granted: Granted::default(), under_way, waiting: room() })
     }
 
@@ -183,13 +187,21 @@ impl Plane {
         }
     }
 
-    /// The name under which this operator writes there; asked for once.
+    /// As whom this operator writes there; asked for once. Where a user has its name and not its uid, whose account may have
+    /// been made anew, it is asked once more after a while.
     ///
     /// # Errors
     /// Why it could not be found out, and whether asking again could help.
-    pub(super) async fn own_name(&self) -> Result<String, (Class, String)> {
-        let asked = self.own.get_or_try_init(|| reviews::own_name(&self.connection, &self.name)).await;
-        asked.cloned().map_err(|error| (error.class(), error.to_string()))
+    pub(super) async fn own(&self, user: Option<&User>) -> Result<Own, (Class, String)> {
+        let mut known = self.own.lock().await;
+        let doubted = |own: &Own| user.is_some_and(|user| own.has_name_of(user) && !own.is(user));
+        if let Some((own, _)) = known.as_ref().filter(|(own, at)| !doubted(own) || at.elapsed() < OWN_FOR) {
+            return Ok(own.clone());
+        }
+        match reviews::own(&self.connection, &self.name).await {
+            Ok(own) => Ok(known.insert((own, Instant::now())).0.clone()),
+            Err(error) => Err((error.class(), error.to_string())),
+        }
     }
 
     /// Reads what a request needs, all of it at once; what has not come in time is unknown.

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Error, apply::api_resource, clients::Connection, confidential::scrubbed, deadline, watch::PAGE_SIZE};
-use crate::plan::Kind;
+use crate::plan::{Kind, admission::deployment::Own};
 
 /// Longest wait for one answer.
 const TIMEOUT: Duration = Duration::from_secs(7);
@@ -20,16 +20,17 @@ const SELF: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
 const TOKEN: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
 const ACCESS: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 
-/// The name under which an API server knows us. `plane` is for people.
+/// As whom an API server knows us. `plane` is for people.
 ///
 /// # Errors
 /// Also when the server does not say.
-pub async fn own_name(connection: &Connection, plane: &str) -> Result<String, Error> {
+pub async fn own(connection: &Connection, plane: &str) -> Result<Own, Error> {
     let question = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview" });
     let what = || format!("create selfsubjectreview in {plane}");
     let answer = post(connection, SELF, &question, what).await?;
-    match answer["status"]["userInfo"]["username"].as_str() {
-        Some(name) if !name.is_empty() => Ok(name.to_owned()),
+    let text = |field: &str| answer["status"]["userInfo"][field].as_str().unwrap_or_default().to_owned();
+    match text("username") {
+        username if !username.is_empty() => Ok(Own { username, uid: text("uid") }),
         _ => Err(Error::Answer { call: what(), why: "it names no user".into() }),
     }
 }

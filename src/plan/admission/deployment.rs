@@ -22,11 +22,35 @@ pub const POWERS: [&str; 3] =
 /// Most Workloads that a message names.
 const MAX_REF_NAMED: usize = 3;
 
+/// Who this operator is on a control plane, as that one knows it.
+///
+/// A name by itself says little: who may make namespaces and ServiceAccounts in his project can make one of the operator's
+/// name there. The uid is of one account alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    /// Name.
+    pub username: String,
+    /// Unique id; empty where the server gives none, as to who comes with a certificate.
+    pub uid: String,
+}
+
+impl Own {
+    /// Whether this is the operator.
+    pub fn is(&self, user: &User) -> bool {
+        self.has_name_of(user) && (self.uid.is_empty() || self.uid == user.uid)
+    }
+
+    /// Whether this is the operator, or somebody of its name: an account that was made anew has another uid.
+    pub fn has_name_of(&self, user: &User) -> bool {
+        self.username == user.username
+    }
+}
+
 /// Who this operator is in the project, and who else may act in its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identities {
-    /// The name under which this operator writes there, or why it could not be found out.
-    pub own: Result<String, String>,
+    /// As whom this operator writes there, or why that could not be found out.
+    pub own: Result<Own, String>,
     /// Names that the configuration gives the same powers.
     pub resolvers: BTreeSet<String>,
 }
@@ -35,7 +59,7 @@ impl Identities {
     /// Whether this is the operator itself. While nobody knows who that is, whoever may act in its place counts as it.
     fn is_own(&self, user: &User) -> Result<bool, String> {
         match &self.own {
-            Ok(own) => Ok(*own == user.username),
+            Ok(own) => Ok(own.is(user)),
             Err(_) if self.resolvers.contains(&user.username) => Ok(true),
             Err(why) => Err(why.clone()),
         }
@@ -46,7 +70,7 @@ impl Identities {
         if user.is_master() || self.resolvers.contains(&user.username) {
             return Ok(true);
         }
-        self.own.as_ref().map(|own| *own == user.username).map_err(Clone::clone)
+        self.own.as_ref().map(|own| own.is(user)).map_err(Clone::clone)
     }
 }
 
@@ -207,7 +231,25 @@ mod tests {
     }
 
     fn identities() -> Identities {
-        Identities { own: Ok("operator".into()), resolvers: ["resolver".to_owned()].into() }
+        let own = Own { username: "operator".into(), uid: String::new() };
+        Identities { own: Ok(own), resolvers: ["resolver".to_owned()].into() }
+    }
+
+    /// Found by reading: a tenant who made a ServiceAccount of the operator's name in his project was the operator there.
+    #[test]
+    fn who_has_but_the_name_of_the_operator_is_not_the_operator() {
+        let named = |uid: &str| User { uid: uid.into(), ..user("operator", &[]) };
+        let own = |uid: &str| Own { username: "operator".into(), uid: uid.into() };
+        for (ours, theirs, expected) in
+            [("u", "u", true), ("u", "of-a-tenant", false), ("u", "", false), ("", "", true), ("", "any", true)]
+        {
+            let identities = Identities { own: Ok(own(ours)), resolvers: BTreeSet::new() };
+            let part = deployment(&json!({}), ("web", "u"), Some("u"));
+            let is_part = is_part_of_reviewed_workload(&part, &named(theirs), &identities);
+            assert_eq!(is_part, Ok(expected), "{ours:?} {theirs:?}");
+            let powerful = deployment(&json!({ annotation::EXPECTED_REFERENCED_DATA: "[]" }), ("web", "u"), Some("u"));
+            assert_eq!(powers(&powerful, None, &named(theirs), &identities).is_empty(), expected);
+        }
     }
 
     #[test]

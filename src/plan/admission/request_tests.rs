@@ -42,7 +42,8 @@ fn user(name: &str) -> User {
 }
 
 fn identities() -> Identities {
-    Identities { own: Ok("operator".into()), resolvers: std::collections::BTreeSet::new() }
+    let own = super::super::deployment::Own { username: "operator".into(), uid: String::new() };
+    Identities { own: Ok(own), resolvers: std::collections::BTreeSet::new() }
 }
 
 /// Everything is denied and nothing is open.
