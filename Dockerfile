@@ -1,5 +1,7 @@
 # syntax=docker/dockerfile:1
-# Static and non-root; nothing in it but the binary and the public certificate authorities.
+# Static and non-root; nothing in it but the binary and the public certificate authorities. No step names a processor, and Rust's
+# image is there for amd64 and arm64: `docker buildx build --platform linux/amd64,linux/arm64` makes both, each compiled by a
+# compiler of its own platform (on a builder of that platform, else emulated, which takes far longer).
 FROM rust:1.95.0-alpine AS build
 RUN apk add --no-cache build-base ca-certificates cmake linux-headers perl
 WORKDIR /src

@@ -3,15 +3,17 @@
 //! `cargo bench --bench memory [-- <unrelated objects> <deployments>]` prints one line per situation: resident memory (and
 //! its peak) of the same manager, on real API servers, beside so many unrelated ConfigMaps and Secrets of 1 KiB each in the
 //! project and on the hub (100,000 unless said otherwise, half of each kind), and started anew beside so many deployments
-//! that are reported on (5,000 unless said otherwise), with what one of them takes: it, its copy and its binding.
+//! that are reported on (10,000 unless said otherwise), with what one of them takes: it, its copy and its binding.
 //!
 //! Before that, what a scrape costs: the metrics of a cell with 200 namespaces and 10,000 deployments, made into text; and later,
 //! those of the manager beside its deployments, asked for as Prometheus does.
+//!
+//! It ends with code 1, and says what, where something takes more than the limits at the top of this file.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
 
-use std::time::Duration;
+use std::{process::ExitCode, time::Duration};
 
 use common::{count, create, deployment, manager, memory, namespace, resource, secret, wait};
 use compute_operator::metrics::Metrics;
@@ -29,12 +31,56 @@ const DEPLOYMENTS: usize = 100;
 const SECRETS: usize = 10;
 /// Scrapes of which the median is told.
 const SCRAPES: usize = 100;
+/// What one deployment may take, with its copy and its binding, in bytes.
+const EACH: usize = 4 << 10;
+/// Deployments below which the memory of the process itself blurs what each takes.
+const FEW: usize = 1_000;
+/// What the manager may take beside this many deployments or fewer, in KiB.
+const ALL: (usize, usize) = (10_000, 64 << 10);
+/// What a scrape may take, in milliseconds.
+const SCRAPE: f64 = 5.0;
+
+/// What takes more than it may, a sentence each.
+#[derive(Default)]
+struct Over(Vec<String>);
+
+impl Over {
+    fn add(&mut self, is_over: bool, sentence: impl FnOnce() -> String) {
+        self.0.extend(is_over.then(sentence));
+    }
+
+    fn scrape(&mut self, what: &str, took: f64) {
+        self.add(took >= SCRAPE, || {
+            format!("A scrape of {what} takes {took:.1} ms, which is to be less than {SCRAPE} ms.")
+        });
+    }
+
+    /// Beside these deployments the manager takes `all`, in KiB, and each of them `each`, in bytes.
+    fn memory(&mut self, deployments: usize, all: usize, each: usize) {
+        let (most, limit) = ALL;
+        self.add(deployments >= FEW && each > EACH, || {
+            format!("A deployment with its copy and its binding takes {each} bytes, which are to be {EACH} at most.")
+        });
+        self.add(deployments <= most && all > limit, || {
+            format!("Beside {deployments} deployments the manager takes {all} KiB, which are to be {limit} at most.")
+        });
+    }
+}
 
 #[tokio::main]
-async fn main() {
+async fn main() -> ExitCode {
+    let mut over = Over::default();
+    measure(&mut over).await;
+    for sentence in &over.0 {
+        eprintln!("{sentence}");
+    }
+    if over.0.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+async fn measure(over: &mut Over) {
     let mut numbers = std::env::args().skip(1).filter_map(|arg| arg.parse::<usize>().ok());
-    let (unrelated, deployments) = (numbers.next().unwrap_or(100_000), numbers.next().unwrap_or(5_000));
-    scrape();
+    let (unrelated, deployments) = (numbers.next().unwrap_or(100_000), numbers.next().unwrap_or(10_000));
+    over.scrape("a cell with 10,000 deployments", scrape());
     let bed = Testbed::start(Options { cells: vec!["dfw".into()], provider: false, ..Options::default() }, &|text| {
         eprintln!("{text}");
     })
@@ -58,13 +104,16 @@ async fn main() {
     let tracked = settle(&operator, &what).await;
     let each = tracked.saturating_sub(alone) * 1024 / deployments.max(1);
     println!("that is {each} bytes for each deployment, with its copy and its binding");
+    over.memory(deployments, tracked, each);
     let mut scrapes = Vec::new();
     for _ in 0..SCRAPES {
         let began = Instant::now();
         operator.metrics().await.unwrap();
         scrapes.push(began.elapsed());
     }
-    println!("and a scrape takes {:.1} ms", median(scrapes));
+    let took = median(scrapes);
+    println!("and a scrape takes {took:.1} ms");
+    over.scrape("the manager", took);
     drop(operator);
     if unrelated == 0 {
         return;
@@ -96,8 +145,9 @@ async fn main() {
     settle(&operator, "the same, started anew").await;
 }
 
-/// Prints how long it takes to make the text of a cell's metrics that has 200 namespaces with 50 deployments each.
-fn scrape() {
+/// Prints how long it takes to make the text of a cell's metrics that has 200 namespaces with 50 deployments each, and answers
+/// with it, in milliseconds.
+fn scrape() -> f64 {
     let metrics = Metrics::default();
     let reasons = ["", "Resolving", "AwaitingPropagation", "SourceNotFound", "Ready"];
     for namespace in (0..200).map(|nth| format!("ns-{nth:08x}-1111-2222-3333-444444444444")) {
@@ -116,7 +166,9 @@ fn scrape() {
         took.push(began.elapsed());
         assert!(text.lines().count() > 200 * 35);
     }
-    println!("metrics of 200 namespaces with 10,000 deployments: {:.1} ms", median(took));
+    let took = median(took);
+    println!("metrics of 200 namespaces with 10,000 deployments: {took:.1} ms");
+    took
 }
 
 /// In milliseconds.

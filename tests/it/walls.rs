@@ -23,6 +23,7 @@ use crate::common::{
 
 const CELL: &str = "compute.datumapis.com/cell-uid";
 const ASKS: &str = "compute.datumapis.com/claimed-by-cell";
+const FORMER: &str = "compute.datumapis.com/former-cell";
 const INSTANCE: &str = "web-p-dfw-0";
 
 /// What every user of a Kubernetes API server may do: ask about himself.
@@ -167,7 +168,23 @@ fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)>
         ("without an owner", "owned by", made(&|o| o["metadata"]["ownerReferences"] = json!([]))),
         ("another deployment's", "owned by", labels("compute.datumapis.com/workload-deployment-name", "other")),
         ("one that stays", "no finalizer", made(&|o| o["metadata"]["finalizers"] = json!(["example.com/mine"]))),
+        ("one handed over", "management alone", made(&|o| o["metadata"]["annotations"] = json!({ FORMER: "another" }))),
     ]
+}
+
+/// Attempts of a cell to say of its own Instance from whom it was taken, which has management free that one's claim.
+async fn says_nothing_of_former_cells(own: &kube::Api<DynamicObject>) {
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let says = |former: Value| json!({ "metadata": { "annotations": { FORMER: former, "note": "x" } } });
+    for former in ["", "another"] {
+        let refused = refusal(own.patch(INSTANCE, &dry, &Patch::Merge(&says(json!(former)))).await);
+        assert!(refused.as_ref().is_some_and(|why| why.contains("management alone")), "{former:?}: {refused:?}");
+    }
+    let kept = own.get_metadata(INSTANCE).await.unwrap().annotations().get(FORMER).cloned();
+    for former in [kept.map_or(Value::Null, Value::String), Value::Null] {
+        let refused = refusal(own.patch(INSTANCE, &dry, &Patch::Merge(&says(former.clone()))).await);
+        assert_eq!(refused, None, "{former}: it stays, or goes");
+    }
 }
 
 async fn copy(world: &World, hub: &str) -> Option<DynamicObject> {
@@ -216,6 +233,8 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
             let refused = refusal(thief.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await);
             assert!(refused.as_ref().is_some_and(|why| why.contains(words)), "{what}: {refused:?}");
         }
+        let holder = as_cell(&world.bed.hub.kubeconfig(&User::Cell("dfw".into())), &hub).await;
+        says_nothing_of_former_cells(&holder).await;
         // It may ask; but Karmada has not bound the deployment to it, and nobody hands anything over.
         let asks = json!({ "metadata": { "annotations": { ASKS: uids["ord"] } } });
         thief.patch(INSTANCE, &params, &Patch::Merge(&asks)).await.unwrap();
@@ -232,6 +251,8 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
         delete(&world.dfw, "Instance", &hub, INSTANCE).await;
         let handed = written_back(&world, &hub, &uids["dfw"]).await;
         assert_eq!(handed.uid(), held.uid(), "handed over, not made anew");
+        assert_eq!(handed.annotations().get(FORMER).map(String::as_str), Some("the-former"));
+        says_nothing_of_former_cells(&holder).await;
         ready(&world, &ns, "web", 1).await;
 
         // What the former cell had shown beside it, and nobody asks for, goes by the word of the cell that has none.

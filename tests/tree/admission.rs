@@ -1,9 +1,16 @@
 //! The webhooks as the manifests have them: what is asked is what is served.
 
-use compute_operator::{admission, plan::admission::deployment::POWERS};
+use compute_operator::{
+    admission,
+    config::{Config, Flags},
+    plan::admission::deployment::POWERS,
+};
 use serde_json::Value;
 
-use super::manifests::{configuration, objects, of_kind, overlays};
+use super::{
+    manifests::{configuration, objects, of_kind, overlays},
+    root,
+};
 
 const OVERLAY: &str = "management-plane-admission";
 
@@ -75,14 +82,44 @@ fn probes_and_metrics_are_reached_beside_the_webhooks() {
 
 #[test]
 fn every_configuration_asks_the_same() {
-    let (one, other) = (objects(OVERLAY), objects("project-webhooks"));
-    for (service, url) in webhooks(&one).iter().zip(&webhooks(&other)) {
-        let path = service["clientConfig"]["service"]["path"].as_str().unwrap();
-        assert!([admission::VALIDATE_WORKLOAD, admission::VALIDATE_DEPLOYMENT].contains(&path));
-        let url_text = url["clientConfig"]["url"].as_str().unwrap();
-        assert_eq!(url_text, format!("https://compute-webhook.compute-system.svc.cluster.local{path}"));
-        assert_eq!((&service["rules"], &service["matchConditions"]), (&url["rules"], &url["matchConditions"]));
+    let one = webhooks(&objects(OVERLAY));
+    for (overlay, host) in [
+        ("project-webhooks", "https://compute-webhook.compute-system.svc.cluster.local"),
+        ("dev", "https://host.docker.internal:9443"),
+    ] {
+        for (service, url) in one.iter().zip(&webhooks(&objects(overlay))) {
+            let path = service["clientConfig"]["service"]["path"].as_str().unwrap();
+            assert!([admission::VALIDATE_WORKLOAD, admission::VALIDATE_DEPLOYMENT].contains(&path));
+            assert_eq!(url["clientConfig"]["url"], format!("{host}{path}"), "{overlay}");
+            assert_eq!((&service["rules"], &service["matchConditions"]), (&url["rules"], &url["matchConditions"]));
+        }
     }
+}
+
+#[test]
+fn a_developers_manager_serves_where_it_is_asked_with_the_certificate_that_is_made() {
+    let objects = objects("dev");
+    let one = |kind: &str| match of_kind(&objects, kind)[..] {
+        [one] => one,
+        ref others => panic!("{kind}: {others:?}"),
+    };
+    let (certificate, configuration) = (one("Certificate"), one("ValidatingWebhookConfiguration"));
+    let named = format!("compute-system/{}", certificate["metadata"]["name"].as_str().unwrap());
+    assert_eq!(configuration["metadata"]["annotations"]["cert-manager.io/inject-ca-from"], named);
+    assert_eq!(certificate["spec"]["dnsNames"], serde_json::json!(["host.docker.internal"]));
+    assert_eq!(certificate["spec"]["issuerRef"]["name"], one("Issuer")["metadata"]["name"]);
+    let dir = root().join("config/overlays/dev");
+    let told = std::fs::read_to_string(dir.join("kustomization.yaml")).unwrap();
+    assert!(told.contains(&format!("get secret {} ", certificate["spec"]["secretName"].as_str().unwrap())));
+    let file = std::fs::read_to_string(dir.join("config.yaml")).unwrap();
+    let some_file = root().join("Cargo.toml").display().to_string();
+    let given = ["--server-config", "--federation-kubeconfig"].map(|flag| format!("{flag}={some_file}"));
+    let both = ["compute-operator", "--enable-management-controllers", "--enable-cell-controllers"].map(str::to_owned);
+    let config = Config::new(Flags::from_args(both.into_iter().chain(given)).unwrap(), Some(&file)).unwrap();
+    let served = config.webhook.unwrap();
+    assert_eq!(served.at.port(), 9443);
+    let folder = served.files.certificate.parent().unwrap().display().to_string();
+    assert!(told.contains(&format!("> {folder}/$file")), "{folder}");
 }
 
 #[test]

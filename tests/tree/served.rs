@@ -19,7 +19,7 @@ use super::{
     root,
 };
 
-/// An API server that knows the kinds of our neighbours, of Karmada and of the Prometheus operator.
+/// An API server that knows the kinds of our neighbours, of Karmada, of the Prometheus operator and of cert-manager.
 pub struct Server {
     // Dropped in this order.
     pub plane: ControlPlane,
@@ -40,7 +40,7 @@ impl Server {
         plane.start_api_server().unwrap();
         plane.wait_ready().await.unwrap();
         let client = plane.client().await.unwrap();
-        for file in ["neighbours", "karmada", "monitoring", "milo"] {
+        for file in ["neighbours", "karmada", "monitoring", "milo", "cert-manager"] {
             let text = fs::read_to_string(root().join(format!("e2e/testbed/crds/{file}.yaml"))).unwrap();
             manifests::apply(&client, &text).await.unwrap();
         }

@@ -1,6 +1,7 @@
 //! Every overlay of `config/`, started: applied to API servers as it is rendered, its binary run with its flags, variables
 //! and files, as the user it makes, with the rights it gives and no others; and the example of `config/samples` federates.
 
+mod dev;
 mod pod;
 
 use std::{
@@ -26,13 +27,15 @@ use testbed::{
     control_plane::ControlPlane,
     manifests,
     neighbours::grant,
-    operator::Operator,
     pki::User,
 };
 
-use self::pod::{NS, Node, Pod, token};
+use self::{
+    dev::define,
+    pod::{NS, Node, Pod, token},
+};
 use super::metrics_access::{Trust, scrape};
-use crate::common::{RUNTIME, api, apply, bed, binary, delete, eventually, get, list, path, try_apply, workload};
+use crate::common::{RUNTIME, api, apply, bed, delete, eventually, get, list, path, try_apply, workload};
 
 /// Where the manifests look for the hub, and its port.
 const HUB: &str = "https://karmada-apiserver.karmada-system.svc.cluster.local:5443";
@@ -252,17 +255,10 @@ impl Stage {
         let admin = project.client().await.unwrap();
         milo.add(PROJECT, project).await.unwrap();
         announce(&admin, PROJECT).await.unwrap();
-        let kinds = fs::read_to_string(path("e2e/testbed/crds/milo.yaml")).unwrap();
-        manifests::apply(&admin, &kinds).await.unwrap();
         apply(&admin, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "milo-system" } })).await;
-        for (kind, name) in [("policies", "grantcreationpolicies"), ("registrations", "resourceregistrations")] {
-            eventually(kind, || async {
-                let served = format!("/apis/quota.miloapis.com/v1alpha1/{name}");
-                let request = http::Request::get(served).body(Vec::new()).unwrap();
-                admin.request_text(request).await.map(drop).map_err(|e| e.to_string())
-            })
-            .await;
-        }
+        let quota = "quota.miloapis.com/v1alpha1";
+        let served = ["grantcreationpolicies", "resourceregistrations"].map(|kind| format!("{quota}/{kind}"));
+        define(&admin, "milo.yaml", &served.each_ref().map(String::as_str)).await;
         self.apply(project, "milo", as_it_is).await;
         self.hub("hub-with-go-cells").await;
         self.apply(project, "management-plane", as_it_is).await;
@@ -331,28 +327,7 @@ impl Stage {
         marking.abort();
         end(both).await;
 
-        strip(dfw).await;
-        self.apply(dfw, "dev", as_it_is).await;
-        let own = with_token(&dfw.kubeconfig(&User::Admin), &token(dfw, "compute-manager", None).await);
-        let there = with_token(&hub.kubeconfig(&User::Admin), &token(hub, "compute-manager", None).await);
-        let (at, hub_at) = (self.bed.dir().join("dev.kubeconfig"), self.bed.dir().join("dev-hub.kubeconfig"));
-        fs::write(&at, own).unwrap();
-        fs::write(&hub_at, there).unwrap();
-        let dev = Operator::with_flags(
-            self.bed.dir(),
-            binary(),
-            "dev",
-            &[
-                &format!("--kubeconfig={}", at.display()),
-                &format!("--federation-kubeconfig={}", hub_at.display()),
-                "--enable-management-controllers",
-                "--enable-cell-controllers",
-            ],
-        );
-        let mut dev = dev.unwrap();
-        dev.wait_ready().await.unwrap();
-        self.federates(dfw, &admin, "of-dev", &[&cells[0]]).await;
-        assert_eq!(dev.process.stop(Duration::from_secs(10)).await, 0);
+        self.dev(dfw, &cells[0]).await;
         end(cells.remove(0)).await;
     }
 }

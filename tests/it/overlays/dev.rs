@@ -1,0 +1,84 @@
+//! The overlay for a manager outside of the cluster: what its comment tells a developer to do, done.
+
+use std::{fs, time::Duration};
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use kube::Client;
+use testbed::{
+    control_plane::{ControlPlane, free_port},
+    manifests,
+    operator::Operator,
+    pki::User,
+};
+
+use super::{
+    Stage,
+    pod::{Pod, token},
+    strip, with_token,
+};
+use crate::common::{binary, eventually, path, try_apply, workload};
+
+/// What an API server in a container calls the developer's machine.
+const HOST: &str = "https://host.docker.internal:9443";
+
+/// Brings definitions of `e2e/testbed/crds` to a server, until it serves what they are of.
+pub(super) async fn define(client: &Client, file: &str, served: &[&str]) {
+    let kinds = fs::read_to_string(path("e2e/testbed/crds").join(file)).unwrap();
+    manifests::apply(client, &kinds).await.unwrap();
+    for kind in served {
+        eventually(kind, || async {
+            let request = http::Request::get(format!("/apis/{kind}")).body(Vec::new()).unwrap();
+            client.request_text(request).await.map(drop).map_err(|e| e.to_string())
+        })
+        .await;
+    }
+}
+
+impl Stage {
+    /// Project and cell in one cluster, by a manager beside it that API servers ask about what is written.
+    pub(super) async fn dev(&self, plane: &ControlPlane, others: &[Pod]) {
+        let (hub, dir) = (&self.bed.hub, self.bed.dir());
+        let admin = plane.client().await.unwrap();
+        strip(plane).await;
+        define(&admin, "cert-manager.yaml", &["cert-manager.io/v1/issuers", "cert-manager.io/v1/certificates"]).await;
+        let (port, authority) = (free_port().unwrap(), STANDARD.encode(fs::read(dir.join("ca.crt")).unwrap()));
+        let reached = |text: String| {
+            let text = text.replace(HOST, &format!("https://127.0.0.1:{port}"));
+            // What cert-manager would add.
+            text.replace("clientConfig:\n", &format!("clientConfig:\n    caBundle: {authority}\n"))
+        };
+        self.apply(plane, "dev", reached).await;
+
+        let certificates = dir.join("dev-webhook-cert");
+        fs::create_dir_all(&certificates).unwrap();
+        for (to, from) in [("tls.crt", "server.crt"), ("tls.key", "server.key")] {
+            fs::copy(dir.join(from), certificates.join(to)).unwrap();
+        }
+        let own = with_token(&plane.kubeconfig(&User::Admin), &token(plane, "compute-manager", None).await);
+        let there = with_token(&hub.kubeconfig(&User::Admin), &token(hub, "compute-manager", None).await);
+        let (at, hub_at) = (dir.join("dev.kubeconfig"), dir.join("dev-hub.kubeconfig"));
+        fs::write(&at, own).unwrap();
+        fs::write(&hub_at, there).unwrap();
+        let text = fs::read_to_string(path("config/overlays/dev/config.yaml")).unwrap();
+        let (_, text) = text.split_once("kind: WorkloadOperator\n").unwrap();
+        let text = text.replace("9443", &port.to_string());
+        let text = text.replace("tmp/webhook-cert", &certificates.display().to_string());
+        let flags = [
+            &format!("--kubeconfig={}", at.display()),
+            &format!("--federation-kubeconfig={}", hub_at.display()),
+            "--enable-management-controllers",
+            "--enable-cell-controllers",
+        ];
+        let mut dev = Operator::with_config(dir, binary(), "dev", &text, &flags).unwrap();
+        dev.wait_ready().await.unwrap();
+        eventually("the webhooks are asked", || async {
+            match try_apply(&admin, workload("default", "wrong", &["nowhere"], 1)).await {
+                Err(refused) if refused.to_string().contains("kb.io") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        self.federates(plane, &admin, "of-dev", &[others]).await;
+        assert_eq!(dev.process.stop(Duration::from_secs(10)).await, 0);
+    }
+}
