@@ -110,7 +110,7 @@ impl Run<'_> {
     }
 
     fn script(&mut self, arguments: &Value) {
-        let kubectl = testbed::binaries::find(&|_| ()).unwrap();
+        let kubectl = testbed::binaries::find_with_kubectl(&|_| ()).unwrap();
         let out = Command::new("sh")
             .args(["-c", arguments["content"].as_str().unwrap()])
             .env("PATH", format!("{}:{}", kubectl.display(), std::env::var("PATH").unwrap()))

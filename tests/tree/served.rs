@@ -30,7 +30,7 @@ pub struct Server {
 
 impl Server {
     pub async fn start() -> Self {
-        let bin = binaries::find(&|text| eprintln!("testbed: {text}")).unwrap();
+        let bin = binaries::find_with_kubectl(&|text| eprintln!("testbed: {text}")).unwrap();
         // The testbed clears away what a run leaves behind, by the name of its process.
         let dir = binaries::cache().join(format!("run-{}-tree{:04x}", std::process::id(), fastrand::u16(..)));
         fs::create_dir_all(&dir).unwrap();

@@ -5,18 +5,20 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     process::Command,
-    time::Instant,
 };
 
 use anyhow::{Context, Result, bail};
 
-/// Programs to build, by package. Versions are those of `kubernetes/go.mod` in this crate.
-const PROGRAMS: [(&str, &str); 4] = [
+use crate::go_build::{self, Program};
+
+/// What a testbed runs, all of one Go module: `kubernetes/go.mod` in this crate.
+const SERVERS: [Program; 3] = [
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
-    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
 ];
+/// What renders manifests, and what the suites' scripts call; of the same module.
+const KUBECTL: Program = ("kubectl", "k8s.io/kubernetes/cmd/kubectl");
 /// Free disk that the build wants: sources, build cache and results.
 const DISK_MIB: u64 = 6 * 1024;
 /// Free memory that a testbed wants.
@@ -33,75 +35,66 @@ pub fn cache() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from).join("testbed")
 }
 
-/// A folder with the programs: `KUBEBUILDER_ASSETS` when set, else built once with Go, which takes some minutes.
+/// A folder with the servers: `KUBEBUILDER_ASSETS` when set, else built once with Go, which takes some minutes.
 ///
 /// # Errors
 /// One line that says what is missing and how to get it.
 pub fn find(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     enough_memory()?;
-    if let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) {
-        for (name, _) in PROGRAMS.iter().take(3) {
-            if !assets.join(name).is_file() {
-                bail!(
-                    "KUBEBUILDER_ASSETS={} has no {name}; unset it to have it built, or install it there",
-                    assets.display()
-                );
-            }
+    let Some(assets) = assets() else { return built(&SERVERS, progress) };
+    for (name, _) in SERVERS {
+        if !assets.join(name).is_file() {
+            bail!(
+                "KUBEBUILDER_ASSETS={} has no {name}; unset it to have it built, or install it there",
+                assets.display()
+            );
         }
-        return Ok(assets);
     }
+    Ok(assets)
+}
+
+/// The same folder, with kubectl beside the servers.
+///
+/// # Errors
+/// One line that says what is missing and how to get it.
+pub fn find_with_kubectl(progress: &dyn Fn(&str)) -> Result<PathBuf> {
+    match assets() {
+        Some(assets) => Ok(assets),
+        None => built(&[&SERVERS[..], &[KUBECTL]].concat(), progress),
+    }
+}
+
+fn assets() -> Option<PathBuf> {
+    std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from)
+}
+
+/// A folder with these programs, as `kubernetes/go.mod` has them; those that are not there are built.
+fn built(wanted: &[Program], progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let bin = cache().join("bin");
     fs::create_dir_all(&bin).with_context(|| bin.display().to_string())?;
     // One build at a time, also among test binaries and a demo that start together.
     let lock = File::create(bin.join(".lock"))?;
     lock.lock()?;
     let module = Path::new(env!("CARGO_MANIFEST_DIR")).join("kubernetes");
-    let stamp = fs::read_to_string(module.join("go.mod"))?;
-    if fs::read_to_string(bin.join(".stamp")).is_ok_and(|before| before == stamp)
-        && PROGRAMS.iter().all(|(name, _)| bin.join(name).is_file())
-    {
-        return Ok(bin);
-    }
-    build(&module, &bin, progress)?;
-    fs::write(bin.join(".stamp"), stamp)?;
-    Ok(bin)
-}
-
-fn build(module: &Path, bin: &Path, progress: &dyn Fn(&str)) -> Result<()> {
-    let go = Command::new("go").arg("version").output();
-    if !go.is_ok_and(|out| out.status.success()) {
-        bail!(
-            "Go is missing: install Go 1.26 or newer (https://go.dev/dl), or point KUBEBUILDER_ASSETS at a folder with etcd and kube-apiserver"
-        );
-    }
-    enough_disk(bin)?;
-    let version = "v1.36.3";
-    let started = Instant::now();
-    for (index, (name, package)) in PROGRAMS.iter().enumerate() {
-        progress(&format!("building {name} ({} of {}; once, about 5 minutes on two cores)", index + 1, PROGRAMS.len()));
-        let out = Command::new("go")
-            .current_dir(module)
-            .env("CGO_ENABLED", "0")
-            .args(["build", "-trimpath", "-ldflags"])
-            .arg(format!(
-                "-s -w -X k8s.io/component-base/version.gitVersion={version} -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36"
-            ))
-            .arg("-o")
-            .arg(bin.join(name))
-            .arg(package)
-            .output()
-            .context("cannot run go")?;
-        if !out.status.success() {
-            let text = String::from_utf8_lossy(&out.stderr);
-            let why = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default().to_owned();
-            bail!("go build {package} failed: {why}");
+    let (stamp, versions) = (bin.join(".stamp"), fs::read_to_string(module.join("go.mod"))?);
+    if !fs::read_to_string(&stamp).is_ok_and(|before| before == versions) {
+        for (name, _) in SERVERS.into_iter().chain([KUBECTL]) {
+            let _ = fs::remove_file(bin.join(name));
         }
+        fs::write(stamp, versions)?;
     }
-    progress(&format!(
-        "built etcd, kube-apiserver, kube-controller-manager and kubectl in {} s",
-        started.elapsed().as_secs()
-    ));
-    Ok(())
+    let missing: Vec<Program> = wanted.iter().copied().filter(|(name, _)| !bin.join(name).is_file()).collect();
+    if !missing.is_empty() {
+        let go = Command::new("go").arg("version").output();
+        if !go.is_ok_and(|out| out.status.success()) {
+            bail!(
+                "Go is missing: install Go 1.26 or newer (https://go.dev/dl), or point KUBEBUILDER_ASSETS at a folder with etcd and kube-apiserver"
+            );
+        }
+        enough_disk(&bin)?;
+        go_build::build(&module, &bin, &missing, progress)?;
+    }
+    Ok(bin)
 }
 
 fn enough_memory() -> Result<()> {

@@ -39,7 +39,7 @@ pub async fn run(
         .env("TESTBED_MANAGERS", managers(operators))
         .kill_on_drop(true);
     // The suites' scripts call kubectl.
-    let bin = binaries::find(&|_| ())?;
+    let bin = binaries::find_with_kubectl(&|_| ())?;
     let path = std::env::var("PATH").unwrap_or_default();
     let status = command.env("PATH", format!("{}:{path}", bin.display())).args(more).status().await;
     Ok(status.context("cannot run chainsaw")?.success())
@@ -59,7 +59,7 @@ pub fn dump(bed: &Testbed, dir: &Path) -> Result<()> {
         "workloaddeployments,instances,namespaces,events.events.k8s.io,propagationpolicies,resourcebindings,clusters";
     let _ = fs::remove_dir_all(dir);
     fs::create_dir_all(dir)?;
-    let kubectl = binaries::find(&|_| ())?.join("kubectl");
+    let kubectl = binaries::find_with_kubectl(&|_| ())?.join("kubectl");
     for plane in [&bed.project, &bed.hub].into_iter().chain(bed.cells.values()) {
         let kinds = if plane.name() == bed.hub.name() { OF_HUB } else { OURS };
         let companions = "configmaps,secrets --selector compute.datumapis.com/referenced-data=true --output name";

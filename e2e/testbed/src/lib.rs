@@ -12,6 +12,7 @@ pub mod control_plane;
 pub mod dashboard;
 pub mod demo;
 pub mod gate;
+mod go_build;
 pub mod go_era;
 mod install;
 pub mod karmada;

@@ -13,7 +13,7 @@ use crate::binaries;
 
 /// The YAML of a folder with a kustomization, by kubectl's kustomize.
 pub fn kustomize(dir: &Path) -> Result<String> {
-    let kubectl = binaries::find(&|text| eprintln!("testbed: {text}"))?.join("kubectl");
+    let kubectl = binaries::find_with_kubectl(&|text| eprintln!("testbed: {text}"))?.join("kubectl");
     let out = Command::new(kubectl).arg("kustomize").arg(dir).output()?;
     if !out.status.success() {
         bail!("{}: {}", dir.display(), String::from_utf8_lossy(&out.stderr));
