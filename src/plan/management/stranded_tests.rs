@@ -299,7 +299,7 @@ fn policies_that_their_city_is_to_take_away_are_left_and_nobody_elses() {
             "one that goes",
             |policy| {
                 policy.metadata.deletion_timestamp =
-                    Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap())
+                    Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
             },
             false,
         ),
