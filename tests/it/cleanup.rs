@@ -2,14 +2,18 @@
 //! objects.
 
 use crate::common::{
-    RUNTIME, World, apply,
+    RUNTIME, World, api, apply,
     beds::{Wish, alone},
     binary, condition, delete, deployment, eventually,
     example_app::{Cut, Place, SWEEPS, budgets, left, secret, using},
     get, merge, never, ready,
+    refusal::Refusal,
 };
 use http::Method;
-use kube::{ResourceExt, api::DynamicObject};
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, DynamicObject},
+};
 use serde_json::{Value, json};
 use testbed::operator::Operator;
 
@@ -109,6 +113,15 @@ fn a_claim_made_between_the_decision_and_the_deletion_wins() {
     });
 }
 
+/// A binding of a companion that is not there, as if this policy had made it.
+fn binding(hub: &str, name: &str, policy: &str) -> Value {
+    json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": { "namespace": hub, "name": name, "annotations": { "propagationpolicy.karmada.io/name": policy } },
+        "spec": { "resource": { "apiVersion": "v1", "kind": "ConfigMap", "namespace": hub, "name": "x" } },
+    })
+}
+
 /// Puts companions without users and a binding without its companion on the hub, beside objects of others that look a
 /// little like ours; answers with these.
 async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> {
@@ -124,13 +137,7 @@ async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> 
             },
         })
     };
-    let binding = |name: &str, policy: &str| {
-        json!({
-            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
-            "metadata": { "namespace": hub, "name": name, "annotations": { "propagationpolicy.karmada.io/name": policy } },
-            "spec": { "resource": { "apiVersion": "v1", "kind": "ConfigMap", "namespace": hub, "name": "x" } },
-        })
-    };
+    let binding = |name: &str, policy: &str| binding(hub, name, policy);
     apply(&world.hub, companion("left", &format!("[\"{ns}/gone\"]"))).await;
     apply(&world.hub, companion("elsewhere", "[\"default/nonexistent-wd\"]")).await;
     apply(&world.hub, companion("of-many", "[\"more than 32\"]")).await;
@@ -216,5 +223,53 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         assert_eq!(condition(&wd, "ReferencedDataReady")["reason"], "Ready");
         let copy = get(&world.dfw, "Secret", &hub, "db").await;
         assert_eq!(copy.and_then(|copy| copy.uid()), in_use, "what is in use stays");
+    });
+}
+
+#[test]
+fn a_binding_that_the_hub_does_not_let_go_keeps_no_other_from_the_sweep() {
+    const STUCK: &str = "a-configmap";
+    const OTHERS: [&str; 2] = ["b-configmap", "c-secret"];
+    RUNTIME.block_on(async {
+        let world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("stuck").await;
+        apply(&world.project, secret(&ns)).await;
+        apply(&world.project, using(&ns, &["dfw"])).await;
+        ready(&world, &ns, "web", 1).await;
+        let unless = format!("oldObject.metadata.namespace != '{hub}' || oldObject.metadata.name != '{STUCK}'");
+        let kind = ("work.karmada.io", "resourcebindings");
+        let rule = Refusal { name: &ns, kind, operation: "DELETE", unless: &unless };
+        // Until the rule stands it is somebody else's, which no sweep touches. In the order of names it comes first.
+        apply(&world.hub, binding(&hub, STUCK, "their-policy")).await;
+        let bindings = api(&world.hub, "ResourceBinding", &hub);
+        let dry = DeleteParams { dry_run: true, ..DeleteParams::default() };
+        rule.begin_with(&world.hub, || async { bindings.delete(STUCK, &dry).await.map(drop) }).await;
+        for name in [STUCK].iter().chain(&OTHERS) {
+            apply(&world.hub, binding(&hub, name, "city-dfw")).await;
+        }
+        eventually("the others go, and the one is counted and told", || async {
+            for name in OTHERS {
+                if get(&world.hub, "ResourceBinding", &hub, name).await.is_some() {
+                    return Err(format!("{name} is there"));
+                }
+            }
+            let metrics = world.operators[0].metrics().await.map_err(|e| e.to_string())?;
+            let failed =
+                |line: &&str| line.starts_with("controller_runtime_reconcile_errors_total{controller=\"sweep\"");
+            let counted = metrics.lines().any(|line| failed(&line))
+                && metrics.contains("compute_federation_bindings_reaped_total 2\n");
+            let log = std::fs::read_to_string(world.operators[0].process.log()).map_err(|e| e.to_string())?;
+            let tells = |line: &str| {
+                ["cannot be removed", STUCK, "not while the rule stands"].iter().all(|part| line.contains(part))
+            };
+            if counted && log.lines().any(tells) { Ok(()) } else { Err(metrics) }
+        })
+        .await;
+        assert!(get(&world.hub, "ResourceBinding", &hub, STUCK).await.is_some());
+        rule.end(&world.hub).await;
+        eventually("it goes as soon as it may", || async {
+            get(&world.hub, "ResourceBinding", &hub, STUCK).await.map_or(Ok(()), |_| Err("still there".to_owned()))
+        })
+        .await;
     });
 }

@@ -4,7 +4,12 @@
 //! chainsaw is a program that a person installs; the reader keeps the suites true in every run of the tests. What it does
 //! not know is an error. It learns no more: a suite that needs more of the language needs chainsaw.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use crate::common::{
     RUNTIME, World,
@@ -21,21 +26,39 @@ struct Run<'a> {
     bindings: BTreeMap<String, String>,
 }
 
+/// The folders of the suites.
+fn suites() -> Vec<PathBuf> {
+    let mut suites: Vec<_> = fs::read_dir(path("e2e/suites")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    suites.sort();
+    assert!(suites.len() >= 4);
+    suites
+}
+
+#[test]
+fn chainsaw_finds_nothing_wrong_with_the_suites() {
+    let Some(program) = testbed::chainsaw::find() else {
+        skipped("CHAINSAW does not name chainsaw, nor is it on the PATH");
+        return;
+    };
+    let suites = suites().into_iter().map(|suite| ("test", suite.join("chainsaw-test.yaml")));
+    let mut wrong = Vec::new();
+    for (what, file) in suites.chain([("configuration", path("e2e/chainsaw-config.yaml"))]) {
+        wrong.extend(
+            testbed::chainsaw::lint(&program, what, &file).unwrap().map(|why| format!("{}: {why}", file.display())),
+        );
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn every_suite_passes_on_the_testbed() {
     RUNTIME.block_on(async {
         let world = alone(Wish { provider: false, ..Wish::default() }).await;
         if let Some(program) = testbed::chainsaw::find() {
-            assert!(
-                testbed::chainsaw::run(program, &world.bed, &world.operators, false, &[]).await.unwrap(),
-                "see what chainsaw says above"
-            );
+            testbed::chainsaw::run(program, &world.bed, &world.operators, false, &[]).await.unwrap();
             return;
         }
-        let mut suites: Vec<_> = fs::read_dir(path("e2e/suites")).unwrap().map(|entry| entry.unwrap().path()).collect();
-        suites.sort();
-        assert!(suites.len() >= 4);
-        for suite in suites {
+        for suite in suites() {
             let name = suite.file_name().unwrap().to_str().unwrap().to_owned();
             if fs::read_to_string(suite.join("chainsaw-test.yaml")).unwrap().contains("\n    needs: chainsaw\n") {
                 skipped(&format!("suite {name} needs chainsaw; CHAINSAW does not name it, nor is it on the PATH"));

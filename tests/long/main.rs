@@ -11,6 +11,7 @@ mod common;
 mod diagnosis;
 mod drains;
 mod external_edits;
+mod gated_suites;
 mod go_era;
 mod hub_refusals;
 mod karmada_upgrade;

@@ -6,7 +6,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::{bed::Testbed, binaries, control_plane::ControlPlane, operator::Operator, pki::User};
 
@@ -17,15 +17,25 @@ pub fn find() -> Option<PathBuf> {
     runs.then_some(program)
 }
 
+/// What `chainsaw lint` has against a file, which holds a `test` or a `configuration`; nothing where it is valid.
+pub fn lint(program: &Path, what: &str, file: &Path) -> Result<Option<String>> {
+    let out = Command::new(program).args(["lint", what, "--file"]).arg(file).output()?;
+    let said = [out.stdout, out.stderr].concat();
+    Ok((!out.status.success()).then(|| String::from_utf8_lossy(&said).into_owned()))
+}
+
 /// Runs the suites on a testbed that has these operators on it, those for a `gated` one or those for any other; `more` are
-/// arguments for chainsaw. Whether they pass.
-pub async fn run(
-    program: PathBuf,
-    bed: &Testbed,
-    operators: &[Operator],
-    gated: bool,
-    more: &[String],
-) -> Result<bool> {
+/// arguments for chainsaw. An error when they do not pass, which says where what was there is kept.
+pub async fn run(program: PathBuf, bed: &Testbed, operators: &[Operator], gated: bool, more: &[String]) -> Result<()> {
+    if passes(program, bed, operators, gated, more).await? {
+        return Ok(());
+    }
+    let dir = binaries::cache().join("e2e-failed");
+    dump(bed, &dir).context("suites have failed, and what was there cannot be kept")?;
+    bail!("suites have failed, chainsaw says above which; what was there is in {}", dir.display())
+}
+
+async fn passes(program: PathBuf, bed: &Testbed, operators: &[Operator], gated: bool, more: &[String]) -> Result<bool> {
     let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     let mut command = tokio::process::Command::new(program);
     command
@@ -53,7 +63,7 @@ fn managers(operators: &[Operator]) -> String {
 
 /// Writes what every control plane holds of ours and of Karmada's, without what Secrets contain, and what everybody has
 /// logged, into `dir`.
-pub fn dump(bed: &Testbed, dir: &Path) -> Result<()> {
+fn dump(bed: &Testbed, dir: &Path) -> Result<()> {
     const OURS: &str = "workloads,workloaddeployments,instances,namespaces,events.events.k8s.io";
     const OF_HUB: &str =
         "workloaddeployments,instances,namespaces,events.events.k8s.io,propagationpolicies,resourcebindings,clusters";

@@ -157,6 +157,15 @@ struct Parts {
     health: Health,
 }
 
+#[cfg(test)]
+impl Parts {
+    /// With a hub that nobody answers for.
+    fn of_tests() -> Self {
+        let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+        Self::new(hub, Options::of_tests(), Health::default(), Metrics::default())
+    }
+}
+
 impl Parts {
     fn new(hub: Connection, options: Options, health: Health, metrics: Metrics) -> Self {
         let hub = Arc::new(HubCache::new(ControlPlane::new("hub", hub)));

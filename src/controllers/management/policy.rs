@@ -169,23 +169,13 @@ impl CityPolicy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        api::meta::label,
-        controllers::management::{Options, Parts},
-        io::{clients::Connection, health::Health, store::Incoming},
-        plan::NamespaceFacts,
-    };
-
-    fn parts() -> Parts {
-        let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
-        Parts::new(hub, Options::of_tests(), Health::default(), Metrics::default())
-    }
+    use crate::{api::meta::label, controllers::management::Parts, io::store::Incoming, plan::NamespaceFacts};
 
     /// Found by reading: one of the Go operator's that could not be read counted as none, and a new one was forced in its
     /// place.
     #[tokio::test]
     async fn a_policy_that_cannot_be_read_is_left_as_it_is() {
-        let parts = parts();
+        let parts = Parts::of_tests();
         let hub = &parts.hub;
         let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
         let facts = NamespaceFacts {

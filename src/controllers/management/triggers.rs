@@ -374,3 +374,7 @@ impl Triggers {
         self.queues.policy.add(PolicyKey { namespace: namespace.into(), city: city.clone() });
     }
 }
+
+#[cfg(test)]
+#[path = "triggers_tests.rs"]
+mod tests;

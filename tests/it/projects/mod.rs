@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::common::{
     RUNTIME, World, api, apply, delete, deployment, eventually, get, list,
     projects::{PERIODS, client, empty, engaged, metric, served, world},
-    promised, workload,
+    workload,
 };
 use kube::{
     Client, ResourceExt,

@@ -1,0 +1,29 @@
+//! The chainsaw suites for cells that wait for networks and quota and for a project that asks the webhooks, run by chainsaw as
+//! `cargo testbed e2e --gated` does; `tests/it/suites.rs` runs all others.
+
+use testbed::admission::Webhooks;
+
+use crate::common::{
+    RUNTIME,
+    beds::{Wish, alone},
+    skipped,
+};
+
+#[test]
+fn every_gated_suite_passes_on_the_testbed() {
+    let Some(program) = testbed::chainsaw::find() else {
+        skipped("CHAINSAW does not name chainsaw, nor is it on the PATH: these suites are read by nothing else");
+        return;
+    };
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish { networks_and_quota: true, provider: false, ..Wish::default() }).await;
+        let webhooks = Webhooks::new(&world.bed).unwrap();
+        world.bed.options_mut().management = webhooks.config();
+        world.restart_manager(&[]).await;
+        webhooks.ask_from(&world.project).await.unwrap();
+        let passed = testbed::chainsaw::run(program, &world.bed, &world.operators, true, &[]).await;
+        // Whoever has the bed next asks nobody.
+        webhooks.leave(&world.project).await.unwrap();
+        passed.unwrap();
+    });
+}
