@@ -10,6 +10,7 @@ mod common;
 
 mod diagnosis;
 mod drains;
+mod elsewhere;
 mod external_edits;
 mod gated_suites;
 mod go_era;

@@ -23,6 +23,7 @@ use crate::{
         Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
             companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
+            many_users,
             resolve::{Limits, Source, does_without, lets_go, wants_companions},
         },
         ownership,
@@ -52,7 +53,7 @@ enum Offer {
 }
 
 /// A deployment that refers to the source.
-pub(super) type PackedUser = (ObjectKey, Arc<PackedDeployment>);
+type PackedUser = (ObjectKey, Arc<PackedDeployment>);
 
 /// One key, with everything that it stands for.
 pub(super) struct ResolvedKey<'a> {
@@ -161,25 +162,28 @@ impl ResolvedKey<'_> {
             !does_without(wd.references(), self.data_ref, &source)
                 || !lets_go(&wd.open(), self.data_ref, &source, deletions_wait)
         };
-        let users: Vec<PackedUser> = users.iter().filter(in_use).cloned().collect();
         let user = |(key, deployment): &PackedUser| User {
             name: key.name.to_string(),
             wants_copy: !deployment.is_deleting()
                 && !does_without(deployment.references(), self.data_ref, &source)
                 && self.wants_companions(deployment),
         };
+        let users = users.iter().filter(in_use).map(user);
+        // With each of many who come, all others would be asked what they want.
+        let many = companion.as_ref().is_some_and(|companion| companion.has_many_users());
+        let users = if many { many_users::enough(users) } else { users.collect() };
         Observed {
             data_ref: self.data_ref.clone(),
             namespace: self.namespace.to_owned(),
             hub_namespace: self.hub_namespace.clone(),
             hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating),
-            users: users.iter().map(user).collect(),
             former_users: companion.as_ref().map(|companion| self.former_users(&users, companion)).unwrap_or_default(),
-            expecting: companion.as_ref().and_then(|companion| self.expecting(&users, companion)),
+            expecting: companion.as_ref().and_then(|companion| self.expecting(users.len(), companion)),
             residue: companion.as_ref().and_then(|companion| self.residue(companion)),
             fresh: copied.is_some() && copied == stands,
             waits: sources.offered_in(&self.source, now.instant).is_some(),
             companion: companion.map(Shared::from),
+            users,
             reading,
         }
     }

@@ -2,17 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    companion::{PackedUser, ResolvedKey},
-    index::namespace_index,
-};
+use super::{companion::ResolvedKey, index::namespace_index};
 use crate::{
     api::{names, referenced::MAX_NAMED_USERS},
     io::store::ObjectKey,
     plan::{
         ObjectVersion, Shared,
         management::{
-            companion::{self, FormerUser, ResidueFacts},
+            companion::{self, FormerUser, ResidueFacts, User},
             facts::CompanionFacts,
             phase, residue,
         },
@@ -21,12 +18,8 @@ use crate::{
 
 impl ResolvedKey<'_> {
     /// Those that are named in `referenced-by` and do not refer to its source any more.
-    pub(super) fn former_users(
-        &self,
-        users: &[PackedUser],
-        companion: &CompanionFacts,
-    ) -> BTreeMap<String, FormerUser> {
-        let users: BTreeSet<&str> = users.iter().map(|(key, _)| &*key.name).collect();
+    pub(super) fn former_users(&self, users: &[User], companion: &CompanionFacts) -> BTreeMap<String, FormerUser> {
+        let users: BTreeSet<&str> = users.iter().map(|user| &*user.name).collect();
         let names = companion.users.iter().flatten().filter(|_| !companion.has_many_users());
         let users_then = names.filter_map(|user| companion::named(user));
         let former = users_then.filter(|(namespace, name)| *namespace != self.namespace || !users.contains(name));
@@ -46,13 +39,13 @@ impl ResolvedKey<'_> {
 
     /// The copies on the hub that have been promised a companion whose list does not say who its users are: as many as it takes
     /// to see that there are more than it names, beside those who refer to the source. Absent while one cannot be read.
-    pub(super) fn expecting(&self, users: &[PackedUser], companion: &CompanionFacts) -> Option<BTreeSet<String>> {
+    pub(super) fn expecting(&self, users: usize, companion: &CompanionFacts) -> Option<BTreeSet<String>> {
         let (copies, namespace) = (&self.of.hub.copies, &*self.hub_namespace);
         if !companion.names_nobody() || copies.has_unreadable(namespace) {
             return None;
         }
         // Where it says that there are many, those who refer to the source count by themselves.
-        if companion.has_many_users() && users.len() > MAX_NAMED_USERS {
+        if companion.has_many_users() && users > MAX_NAMED_USERS {
             return Some(BTreeSet::new());
         }
         let all = copies.entries_by_index(&namespace_index(namespace)).into_iter();

@@ -11,8 +11,20 @@ use crate::{
         queue::Outcome,
         store::Incoming,
     },
-    plan::management::sweep::Sweep,
+    plan::{Delta, management::sweep::Sweep},
 };
+
+fn deployment(metadata: &serde_json::Value) -> WorkloadDeployment {
+    serde_json::from_value(json!({
+        "metadata": metadata,
+        "spec": {
+            "workloadRef": { "name": "web", "uid": "w" }, "placementName": "p", "cityCode": "dfw",
+            "scaleSettings": { "minReplicas": 1 },
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+        },
+    }))
+    .unwrap()
+}
 
 /// A project with these deployments, of which no event has been heard.
 fn project(deployments: &[serde_json::Value]) -> Arc<ProjectCache> {
@@ -20,17 +32,7 @@ fn project(deployments: &[serde_json::Value]) -> Arc<ProjectCache> {
     let plane = ControlPlane::new("project", connection);
     let project = ProjectCache::new(&ProjectName::single(), plane, false, None, CancellationToken::new());
     for metadata in deployments {
-        let deployment: WorkloadDeployment = serde_json::from_value(json!({
-            "metadata": metadata,
-            "spec": {
-                "workloadRef": { "name": "web", "uid": "w" }, "placementName": "p", "cityCode": "dfw",
-                "scaleSettings": { "minReplicas": 1 },
-                "template": { "spec": {
-                    "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [],
-                } },
-            },
-        }))
-        .unwrap();
+        let deployment = deployment(metadata);
         project.deployments.observe(Incoming::new(&deployment, Some(PackedDeployment::of(deployment.clone()))));
     }
     Arc::new(project)
@@ -60,5 +62,27 @@ async fn a_deployment_on_its_way_out_whose_event_was_lost_is_looked_at_in_each_s
     tokio::select! {
         () = sweeper.run(&stop) => panic!("nobody has stopped it"),
         done = timeout(Sweep::default().interval * 5, looks) => assert!(done.is_ok(), "it was not looked at in each sweep"),
+    }
+}
+
+/// Whoever comes to a companion that others use already brings up itself, and what all of them share once.
+#[tokio::test]
+async fn of_many_users_who_come_each_is_worked_on_once_and_what_they_share_once() {
+    for users in [100, 1_000, 10_000] {
+        let (parts, project) = (Parts::of_tests(), project(&[]));
+        parts.projects.insert(project.clone());
+        for n in 0..users {
+            let name = format!("web-{n}");
+            let mut new =
+                deployment(&json!({ "name": name, "namespace": "shop", "uid": name, "resourceVersion": "1" }));
+            new.spec.template.spec.runtime.sandbox = serde_json::from_value(json!({ "containers": [
+                { "name": "c", "image": "i", "envFrom": [{ "secretRef": { "name": "db" } }] },
+            ] }))
+            .unwrap();
+            let delta = Delta { namespace: "shop", name: &name, old: None, new: Some(&new) };
+            parts.triggers.after_project(&project, &ProjectChange::Deployment(delta));
+        }
+        let queues = &parts.queues;
+        assert_eq!((queues.federator.depth(), queues.companion.depth(), queues.workload.depth()), (users, 1, 1));
     }
 }

@@ -27,6 +27,7 @@ pub mod later;
 mod leaving;
 pub mod leftover;
 pub mod losses;
+pub mod many_users;
 pub mod migration;
 pub mod moves;
 pub mod orphan;
