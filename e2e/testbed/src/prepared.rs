@@ -108,16 +108,22 @@ impl Prepared {
         }
         let folder = self.file.parent().context("no folder")?;
         fs::create_dir_all(folder)?;
-        for entry in fs::read_dir(folder)?.flatten() {
-            let other = entry.file_name().to_string_lossy().into_owned();
-            if other.starts_with(&format!("{}-", self.role)) && entry.path() != self.file {
-                let _ = fs::remove_file(entry.path());
-            }
-        }
+        remove_older(folder, &self.file, self.role)?;
         let whole = self.file.with_extension(format!("{}-{}", std::process::id(), fresh()));
         fs::write(&whole, serde_json::to_vec(&kept)?)?;
         Ok(fs::rename(&whole, &self.file)?)
     }
+}
+
+/// Removes what was kept for older states of a role. What another bed is just writing for the present one, beside `file`, stays.
+fn remove_older(folder: &Path, file: &Path, role: &str) -> Result<()> {
+    for entry in fs::read_dir(folder)?.flatten() {
+        let is_of_role = entry.file_name().to_string_lossy().starts_with(&format!("{role}-"));
+        if is_of_role && entry.path().file_stem() != file.file_stem() {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+    Ok(())
 }
 
 /// A number that this process has not used yet.
@@ -156,4 +162,24 @@ pub(crate) async fn post(etcd: &Etcd, path: &str, body: &Value) -> Result<Value>
         bail!("etcd refuses {path}: {body}");
     }
     Ok(serde_json::from_str(body)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seen in a fresh clone: of two beds that came up side by side, one took away what the other was about to keep.
+    #[test]
+    fn what_is_older_goes_and_what_is_being_written_stays() {
+        let folder = std::env::temp_dir().join(format!("prepared-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        for name in ["cell-old.json", "cell-new.json", "cell-new.7-1", "hub-old.json"] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        remove_older(&folder, &folder.join("cell-new.json"), "cell").unwrap();
+        let mut left: Vec<_> = fs::read_dir(&folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        left.sort();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(left, ["cell-new.7-1", "cell-new.json", "hub-old.json"]);
+    }
 }

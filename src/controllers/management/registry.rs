@@ -1,8 +1,8 @@
 //! Which projects are worked on, and which are known to exist.
 
 use std::{
-    collections::BTreeMap,
-    sync::{Arc, OnceLock, PoisonError, RwLock},
+    collections::{BTreeMap, BTreeSet},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
 };
 
 use super::project_cache::ProjectCache;
@@ -37,6 +37,8 @@ pub(super) struct ProjectRegistry {
     discovered: OnceLock<Discovered>,
     /// Uid of a namespace there that nobody can delete.
     management: OnceLock<String>,
+    /// Which projects have been found to have a rival, and at which hub namespace.
+    rivals: Mutex<BTreeSet<(ProjectName, String)>>,
 }
 
 impl ProjectRegistry {
@@ -130,7 +132,10 @@ impl ProjectRegistry {
             return None;
         }
         let found = rival::of(facts, project, self.mirrored(&named, own, namespace), self.discovered().is_some())?;
-        tracing::warn!(%project, rival = %named, namespace, ?found, "two projects have a namespace of one uid");
+        let mut rivals = self.rivals.lock().unwrap_or_else(PoisonError::into_inner);
+        if found == Rival::Lives && rivals.insert((project.clone(), namespace.to_owned())) {
+            tracing::warn!(%project, rival = %named, namespace, "two projects have a namespace of one uid");
+        }
         Some(found)
     }
 
