@@ -338,8 +338,9 @@ async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
 
 /// The city in `dfw`, in so many namespaces, each with one instance that uses a Secret; both clusters carry its label.
 async fn stage(namespaces: usize) -> Stage {
-    // Real Karmada takes longer for everything, a good move included.
-    let arrival = if std::env::var_os("KARMADA_BIN").is_some() { 30 } else { 10 };
+    // Real Karmada takes longer for everything, a good move included. Of a member that was away it sees nothing for up to a
+    // minute more, since its informers try again ever more rarely (fact 71), and what is sent back then stays there.
+    let arrival = if std::env::var_os("KARMADA_BIN").is_some() { 75 } else { 10 };
     let management =
         format!("timing:\n  drainArrivalSeconds: {arrival}\n  drainRetrySeconds: 10\n  policyPollSeconds: 0.5\n");
     let world = alone(Wish { management, ..Wish::default() }).await;
