@@ -104,6 +104,13 @@ impl Error {
         if let kube::Error::Api(status) = source.as_ref() { Some(status.code) } else { None }
     }
 
+    /// Whether nothing was made as there is one already, of the kind with this plural.
+    pub fn is_there_already(&self, plural: &str) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        let kube::Error::Api(status) = source.as_ref() else { return false };
+        status.reason == "AlreadyExists" && status.details.as_ref().is_some_and(|details| details.kind == plural)
+    }
+
     /// Whether nothing can be made as the namespace is on its way out, which passes by itself. The server's admission says so
     /// by a cause (`NamespaceTerminatingCause` of k8s.io/api), which is there also where its words are not.
     pub fn is_of_terminating_namespace(&self) -> bool {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// A template that uses a ConfigMap, a Secret, and a Secret to pull images with.
-fn using(references: &Value) -> Value {
+pub fn using(references: &Value) -> Value {
     let mut template = template("docker.io/library/nginx:1");
     template["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] = references.clone();
     template
@@ -24,28 +24,28 @@ fn all_three() -> Value {
     template
 }
 
-fn config_map(namespace: &str, name: &str, value: &str) -> Value {
+pub fn config_map(namespace: &str, name: &str, value: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": namespace, "name": name },
         "data": { "key": value },
     })
 }
 
-fn secret(namespace: &str, name: &str, value: &str) -> Value {
+pub fn secret(namespace: &str, name: &str, value: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": namespace, "name": name },
         "type": "Opaque", "stringData": { "key": value },
     })
 }
 
-fn with(template: &Value, namespace: &str, name: &str, cities: &[&str], replicas: u32) -> Value {
+pub fn with(template: &Value, namespace: &str, name: &str, cities: &[&str], replicas: u32) -> Value {
     let mut object = workload(namespace, name, cities, replicas);
     object["spec"]["template"] = template.clone();
     object
 }
 
 /// Waits until an object's condition has this reason, for as long as a person would; returns its message.
-async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_: &str, reason: &str) -> String {
+pub async fn reason(client: &Client, kind: &str, namespace: &str, name: &str, type_: &str, reason: &str) -> String {
     let began = Instant::now();
     let message = eventually(&format!("{kind} {name} says {type_} {reason}"), || async {
         let object = get(client, kind, namespace, name).await.ok_or("it is not there")?;

@@ -18,6 +18,7 @@ mod demo;
 mod disruption;
 mod federation;
 mod karmada_contract;
+mod kept_data;
 mod later_companions;
 mod later_fields;
 mod leadership;

@@ -20,11 +20,11 @@ use crate::{
     },
     metrics::Metrics,
     plan::{
-        Next, Object, ObjectVersion, Op, Shared, Step,
+        NamespaceFacts, Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
             companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
             many_users,
-            resolve::{Limits, Source, does_without, lets_go, wants_companions},
+            resolve::{Limits, Source, does_without, lets_go, wants_companion, wants_companions},
         },
         ownership,
         payload::Payload,
@@ -88,7 +88,7 @@ impl Reconciler for Companion {
         let Some(uid) = project.namespace_uid(&key.namespace) else { return Ok(Next::Await) };
         let hub_namespace = names::hub_namespace(&uid);
         let facts = self.hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
-        if self.projects.rival(&key.project, &hub_namespace, facts.as_deref()).is_some() {
+        if self.projects.rival(&key.project, &hub_namespace, facts.as_deref(), &self.hub).is_some() {
             return Ok(Next::Await); // what is there is the other's, whose Secrets these would replace
         }
         let resolved = ResolvedKey {
@@ -162,21 +162,25 @@ impl ResolvedKey<'_> {
             !does_without(wd.references(), self.data_ref, &source)
                 || !lets_go(&wd.open(), self.data_ref, &source, deletions_wait)
         };
-        let user = |(key, deployment): &PackedUser| User {
-            name: key.name.to_string(),
-            wants_copy: !deployment.is_deleting()
-                && !does_without(deployment.references(), self.data_ref, &source)
-                && self.wants_companions(deployment),
+        let user = |(key, deployment): &PackedUser| {
+            let copy = hub.copies.get(&ObjectKey::new(&self.hub_namespace, &key.name));
+            let promised = copy.is_some_and(|copy| copy.expects(self.data_ref));
+            User {
+                name: key.name.to_string(),
+                wants_copy: !deployment.is_deleting() && self.wants_companion(deployment, promised),
+                promised,
+            }
         };
         let users = users.iter().filter(in_use).map(user);
         // With each of many who come, all others would be asked what they want.
         let many = companion.as_ref().is_some_and(|companion| companion.has_many_users());
         let users = if many { many_users::enough(users) } else { users.collect() };
+        let is_own = |facts: &NamespaceFacts| facts.mirrors(&self.project.name, self.namespace);
         Observed {
             data_ref: self.data_ref.clone(),
             namespace: self.namespace.to_owned(),
             hub_namespace: self.hub_namespace.clone(),
-            hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating),
+            hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating && is_own(&facts)),
             former_users: companion.as_ref().map(|companion| self.former_users(&users, companion)).unwrap_or_default(),
             expecting: companion.as_ref().and_then(|companion| self.expecting(users.len(), companion)),
             residue: companion.as_ref().and_then(|companion| self.residue(companion)),
@@ -333,6 +337,13 @@ impl ResolvedKey<'_> {
             }
             self.of.triggers.enqueue_federator(self.project, key);
         }
+    }
+
+    /// Whether a deployment that refers to the source wants it to be copied now.
+    fn wants_companion(&self, user: &PackedDeployment, promised: bool) -> bool {
+        let (references, limits) = (user.references(), self.of.limits);
+        let sources = self.project.read_sources(self.namespace, references);
+        wants_companion(references, self.data_ref, self.namespace, limits, &sources, promised)
     }
 
     /// Whether a deployment that refers to the source wants all that it refers to to be copied now. What the hub refuses is

@@ -32,7 +32,7 @@ use crate::{
     io::{Class, Error, clock::Now, health::Health, packed::PackedDeployment, queue::Queue, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Next, Shared,
+        NamespaceFacts, Next, Object, ObjectVersion, Shared,
         management::{
             companion,
             diagnosis::Karmada,
@@ -42,6 +42,7 @@ use crate::{
             latency::Look,
             orphan,
             resolve::{self, Limits, View},
+            rival::Rival,
         },
         ownership,
         references::{Reference, annotated},
@@ -78,9 +79,10 @@ impl Reconciler for Federator {
     ///    the hub's watches fail for is told meanwhile.
     /// 2. Of a deployment that is gone, removes a copy that a write under way has made anew.
     /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
-    /// 4. Decides.
-    /// 5. Takes a repair's share of the budget; decides once more when others were quicker.
-    /// 6. Writes. What the hub does not take is told on the deployment.
+    /// 4. Decides: once more when somebody else's hub namespace has to be read, when others were quicker to take a repair's share
+    ///    of the budget, or when the hub is asked what it waits for.
+    /// 5. Writes. Where somebody was quicker to make the hub namespace, reads whose it is, and decides anew.
+    /// 6. What the hub does not take is told on the deployment.
     /// 7. Remembers what blocks delivery, and measures what has arrived.
     async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
         let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else { return Ok(Next::Await) };
@@ -95,23 +97,15 @@ impl Reconciler for Federator {
         };
         let mut observed = self.observe(&project, key, &packed, now);
         observed.outage = outage;
-        let mut plan = federate::plan(&observed, now.time);
-        if plan.signals.contains(&Signal::Unexplained) {
-            observed.namespace_words = Some(self.namespace_words(&observed, now).await);
-            plan = federate::plan(&observed, now.time);
+        let mut plan = self.decide(key, &mut observed, now).await?;
+        let mut done = carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await;
+        let is_there = |stopped: &Stopped| stopped.error.is_there_already("namespaces");
+        if done.as_ref().is_err_and(is_there) && observed.hub_namespace_version.is_none() {
+            self.read_namespace(&mut observed).await?;
+            plan = self.decide(key, &mut observed, now).await?;
+            done = carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await;
         }
-        if plan.signals.contains(&Signal::Repaired) {
-            let base = self.timing.repair_backoff_base;
-            match self.blocked.take(key, hub.copies.count(), base, now.instant) {
-                Ok(()) => self.metrics.repaired(),
-                Err(known) => {
-                    observed.repairs = known;
-                    plan = federate::plan(&observed, now.time);
-                }
-            }
-        }
-        record(Self::NAME, key, &observed, now, &plan);
-        match carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await {
+        match done {
             Ok(next) => {
                 self.note(key, &plan.signals, now);
                 self.measure(key, &observed, &plan, now);
@@ -131,6 +125,43 @@ impl Reconciler for Federator {
 }
 
 impl Federator {
+    /// Decides about one deployment, once all that this takes has been read or taken.
+    async fn decide(&self, key: &ProjectKey, observed: &mut Observed, now: Now) -> Result<Decided, Error> {
+        let mut plan = federate::plan(observed, now.time);
+        if plan.signals.contains(&Signal::NamespaceUnread) {
+            self.read_namespace(observed).await?;
+            plan = federate::plan(observed, now.time);
+        }
+        if plan.signals.contains(&Signal::Unexplained) {
+            observed.namespace_words = Some(self.namespace_words(observed, now).await);
+            plan = federate::plan(observed, now.time);
+        }
+        if plan.signals.contains(&Signal::Repaired) {
+            let base = self.timing.repair_backoff_base;
+            match self.blocked.take(key, self.hub.copies.count(), base, now.instant) {
+                Ok(()) => self.metrics.repaired(),
+                Err(known) => {
+                    observed.repairs = known;
+                    plan = federate::plan(observed, now.time);
+                }
+            }
+        }
+        record(Self::NAME, key, observed, now, &plan);
+        Ok(plan)
+    }
+
+    /// Reads what the hub namespace says now, and whose it is by that.
+    async fn read_namespace(&self, observed: &mut Observed) -> Result<(), Error> {
+        let namespace = federate::copy_namespace(&observed.deployment, observed.namespace_uid.as_deref());
+        let namespace = namespace.unwrap_or_default();
+        let found = self.hub.plane.read_metadata(&Object::named::<Namespace>("", &namespace)).await?;
+        observed.hub_namespace_version = found.as_ref().map(ObjectVersion::of);
+        let facts = found.map(NamespaceFacts::of);
+        observed.rival = self.projects.rival(&observed.project, &namespace, facts.as_ref(), &self.hub);
+        observed.hub_namespace = facts.map(Shared::from);
+        Ok(())
+    }
+
     /// What a write that the hub did not take comes to, in its words, and how long it was waited for; nothing when somebody was
     /// merely faster.
     fn trouble_of(&self, error: &Error, observed: &Observed) -> Option<(Cause, String, Duration)> {
@@ -227,7 +258,7 @@ impl Federator {
         let Some(uid) = project.namespace_uid(&key.object.namespace).filter(|_| known) else { return Ok(Next::Await) };
         let hub_namespace = names::hub_namespace(&uid);
         let facts = hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
-        if self.projects.rival(&project.name, &hub_namespace, facts.as_deref()).is_some() {
+        if self.projects.rival(&project.name, &hub_namespace, facts.as_deref(), hub).is_some() {
             return Ok(Next::Await); // what is there is the other's
         }
         let Some(copy) = hub.copy(&ObjectKey::new(&hub_namespace, &key.object.name)) else {
@@ -250,8 +281,13 @@ impl Federator {
         let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada());
         let (blocked, timing) = (&self.blocked, self.timing);
         let hub_namespace = hub.namespaces.get(&ObjectKey::new("", &namespace));
+        let rival = self.projects.rival(&project.name, &namespace, hub_namespace.as_deref(), hub);
+        if rival == Some(Rival::Lives) {
+            self.projects.note_rival(&project.name, &namespace);
+        }
         Observed {
-            rival: self.projects.rival(&project.name, &namespace, hub_namespace.as_deref()),
+            rival,
+            hub_namespace_version: None,
             project: project.name.clone(),
             keeper: self.projects.keeper(project),
             namespace_uid,
@@ -304,7 +340,9 @@ impl Federator {
             Some((data_ref, SharedCompanion { full: sources.full(&source), ..companion }))
         };
         let companions = data_refs.into_iter().filter_map(companion).collect();
-        View { limits: self.limits, sources, companions, deletions_wait: self.losses.holds_project(&project.name) }
+        let promised = copy.map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA)).unwrap_or_default();
+        let deletions_wait = self.losses.holds_project(&project.name);
+        View { limits: self.limits, sources, companions, promised: promised.into_iter().collect(), deletions_wait }
     }
 
     /// What Karmada made of a copy, and of the companions that it expects.

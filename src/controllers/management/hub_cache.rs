@@ -33,7 +33,7 @@ use crate::{
             hand_over::{self, Unbound},
             migration::{self, Consumer},
             policy::Propagation,
-            projection,
+            projection, sweep,
             triggers::copy_city,
         },
         ownership,
@@ -122,6 +122,18 @@ impl HubCache {
     /// One companion.
     pub(super) fn companion(&self, namespace: &str, data_ref: &DataRef) -> Option<Arc<CompanionFacts>> {
         self.companions(data_ref.kind).get(&ObjectKey::new(namespace, &data_ref.name))
+    }
+
+    /// Whether a namespace holds anything that a project has brought there; of a companion without known users nobody says so.
+    pub(super) fn has_content(&self, namespace: &str) -> bool {
+        let index = namespace_index(namespace);
+        let holds = |kind| {
+            let companions = self.companions(kind).by_index(&index);
+            companions.iter().any(|companion| !sweep::has_no_known_user(companion))
+        };
+        !self.copies.keys_by_index(&index).is_empty()
+            || self.copies.has_unreadable(namespace)
+            || SourceKind::ALL.into_iter().any(holds)
     }
 
     /// The copy of a deployment.

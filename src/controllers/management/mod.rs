@@ -350,7 +350,7 @@ impl ManagementControllers {
             let uid = projects.get(project)?.namespace_uid(namespace)?;
             let namespace = names::hub_namespace(&uid);
             let facts = hub.namespaces.get(&ObjectKey::new("", &namespace));
-            if projects.rival(project, &namespace, facts.as_deref()).is_some() {
+            if projects.rival(project, &namespace, facts.as_deref(), &hub).is_some() {
                 return None; // what is there is another tenant's
             }
             hub.claimed(&namespace, propagation)

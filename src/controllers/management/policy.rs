@@ -62,8 +62,7 @@ impl Reconciler for CityPolicy {
             if let Err(error) = send(&self.hub.plane, write, &self.metrics).await {
                 let refused = matches!(error.class(), Class::Forbidden | Class::Invalid);
                 self.refused.note(key, refused.then(|| error.words_for_tenants()));
-                // A conflict is over with the next look.
-                if error.class() != Class::Conflict {
+                if ends_its_turn(error.class()) {
                     self.prober.could_not_ask(&key.namespace, &key.city);
                 }
                 return Err(error);
@@ -166,10 +165,23 @@ impl CityPolicy {
     }
 }
 
+/// Whether a policy that was to ask Karmada makes way for another when its write fails. A conflict is over with its next look.
+fn ends_its_turn(failed: Class) -> bool {
+    failed != Class::Conflict
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::{api::meta::label, controllers::management::Parts, io::store::Incoming, plan::NamespaceFacts};
+
+    /// Found under load: whoever lost a race for its own policy lost its turn to ask, and the migration waited for the next round.
+    #[test]
+    fn a_conflict_costs_no_policy_its_turn() {
+        assert!(!ends_its_turn(Class::Conflict));
+        let others = [Class::Retry, Class::Gone, Class::Unauthenticated, Class::Forbidden, Class::Invalid];
+        assert!(others.into_iter().all(ends_its_turn), "whoever cannot write keeps nobody waiting");
+    }
 
     /// Found by reading: one of the Go operator's that could not be read counted as none, and a new one was forced in its
     /// place.

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
 };
 
-use super::project_cache::ProjectCache;
+use super::{hub_cache::HubCache, project_cache::ProjectCache};
 use crate::{
     api::names::{HubNamespace, ProjectName},
     io::{
@@ -16,7 +16,7 @@ use crate::{
         self, Keeper, Kind, NamespaceFacts,
         management::{
             engagement::{self, Discovery, ProjectFacts},
-            rival::{self, Rival},
+            rival::{self, Named, Rival},
             stranded::{Existence, Mirrored},
         },
     },
@@ -120,23 +120,28 @@ impl ProjectRegistry {
         if uid.as_deref() == HubNamespace::parse(namespace) { Mirrored::Lives } else { Mirrored::NamespaceGone }
     }
 
-    /// Another project that has a better right to a hub namespace than this one.
+    /// Another project that has a better right to a hub namespace than this one; `facts`: what that namespace says.
     pub(super) fn rival(
         &self,
         project: &ProjectName,
         namespace: &str,
         facts: Option<&NamespaceFacts>,
+        hub: &HubCache,
     ) -> Option<Rival> {
         let (named, own) = facts?.upstream()?;
         if named == *project {
             return None;
         }
-        let found = rival::of(facts, project, self.mirrored(&named, own, namespace), self.discovered().is_some())?;
+        let (mirrored, has_content) = (self.mirrored(&named, own, namespace), hub.has_content(namespace));
+        rival::of(facts, project, Named { mirrored, has_content }, self.discovered().is_some())
+    }
+
+    /// Says that a project has a rival at a hub namespace, once.
+    pub(super) fn note_rival(&self, project: &ProjectName, namespace: &str) {
         let mut rivals = self.rivals.lock().unwrap_or_else(PoisonError::into_inner);
-        if found == Rival::Lives && rivals.insert((project.clone(), namespace.to_owned())) {
-            tracing::warn!(%project, rival = %named, namespace, "two projects have a namespace of one uid");
+        if rivals.insert((project.clone(), namespace.to_owned())) {
+            tracing::warn!(%project, namespace, "another project has a namespace of the same uid, and has it on the hub");
         }
-        Some(found)
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ProjectName, Arc<ProjectCache>>> {

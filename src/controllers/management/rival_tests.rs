@@ -23,6 +23,7 @@ use crate::{
 fn parts() -> Parts {
     let parts = Parts::new(nobody(), Options::of_tests(), Health::default(), Metrics::default());
     let (plane, projects) = (ControlPlane::new("discovery", nobody()), Arc::new(Store::new(|_, _| Vec::new())));
+    projects.replace(Vec::new(), 1);
     parts.projects.discover(Discovered { plane, kind: Kind::Namespace, projects });
     for name in ["shop", "shop-restored"] {
         parts.projects.insert(project(name));
@@ -59,4 +60,25 @@ async fn what_is_on_the_hub_is_touched_for_the_project_alone_that_it_names() {
         let secret_waits = touches || matches!(secret, Ok(Next::Await));
         assert!(secret_waits, "{secret:?}");
     }
+}
+
+/// Found by reading: for a moment in which a project was not to be found, its rival took its hub namespace and all that ran
+/// there, with no grace and no live read.
+#[tokio::test]
+async fn what_runs_there_is_nobody_elses_because_a_project_seems_to_be_gone() {
+    let parts = parts();
+    let (shop, other) = (ProjectName::new("shop"), ProjectName::new("shop-restored"));
+    let is_refused = || {
+        let facts = parts.hub.namespaces.get(&ObjectKey::new("", "ns-u"));
+        parts.projects.rival(&other, "ns-u", facts.as_deref(), &parts.hub)
+    };
+    assert_eq!(is_refused(), Some(Rival::Lives));
+    parts.projects.remove(&shop);
+    assert!(matches!(parts.projects.existence(&shop), Existence::Absent(_)), "as far as discovery knows");
+    assert_eq!(is_refused(), Some(Rival::Possible));
+    let looked = parts.federator().reconcile(&ProjectKey::new(&other, "web", "gone"), Now::read()).await;
+    assert!(looked.is_ok(), "nobody is asked to delete the other's copy: {looked:?}");
+    // Once nothing of it is left, the namespace is free.
+    parts.hub.copies.replace(Vec::new(), 2);
+    assert_eq!(is_refused(), None);
 }

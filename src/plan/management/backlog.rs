@@ -160,7 +160,7 @@ impl<K: Ord + Clone> Backlog<K> {
     pub fn note(&mut self, key: &K, signals: &[Signal], now: Instant) -> Noted<K> {
         let blocker = signals.iter().find_map(|signal| match signal {
             Signal::Blocked { reason, silent, last_delivery } => Some((reason, *silent, last_delivery)),
-            Signal::Reported(_) | Signal::Repaired | Signal::Unexplained => None,
+            Signal::Reported(_) | Signal::Repaired | Signal::Unexplained | Signal::NamespaceUnread => None,
         });
         let Some((reason, silent, last_delivery)) = blocker else { return self.forget(key, now) };
         let mut noted = Noted::default();

@@ -36,8 +36,11 @@ use crate::{
 pub struct User {
     /// The deployment's name.
     pub name: String,
-    /// Whether a copy is to be made for it: it stays, and all that it refers to can be copied.
+    /// Whether a copy is to be made for it: it stays, and all that it refers to can be copied, or it has been promised this.
     pub wants_copy: bool,
+    /// Whether its copy on the hub has been promised the companion: it runs with it, whatever the list says.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub promised: bool,
 }
 
 /// What is known of whoever stands in `referenced-by` and does not refer to the source any more.
@@ -90,7 +93,7 @@ pub struct Observed {
     pub namespace: String,
     /// The hub's.
     pub hub_namespace: String,
-    /// Whether the hub namespace is there and stays.
+    /// Whether the hub namespace is there, names this project's, and stays.
     pub hub_namespace_lives: bool,
     /// The deployments that refer to the source.
     pub users: Vec<User>,
@@ -259,7 +262,7 @@ fn source(observed: &Observed) -> Object {
 }
 
 fn create(observed: &Observed, source: &Payload) -> Write<Hub> {
-    let users = observed.users.iter().filter(|user| user.wants_copy);
+    let users = observed.users.iter().filter(|user| user.wants_copy || user.promised);
     let users: BTreeSet<String> = users.map(|user| resolve::user_entry(&observed.namespace, &user.name)).collect();
     let mut body = Value::Object(source.fields());
     body["metadata"] = json!({
@@ -288,7 +291,7 @@ fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, 
     for user in &observed.users {
         let entry = resolve::user_entry(&observed.namespace, &user.name);
         // One that goes stays in the list until it is gone, and so does one whose other data cannot be copied.
-        if anybody || before.contains(&entry) || user.wants_copy {
+        if anybody || before.contains(&entry) || user.wants_copy || user.promised {
             users.insert(entry);
         }
     }

@@ -81,6 +81,7 @@ impl Case {
         let users = self.users.iter().map(|(deployment, resolved)| User {
             name: deployment.name_any(),
             wants_copy: *resolved && deployment.metadata.deletion_timestamp.is_none(),
+            promised: false,
         });
         let former = |name: &str| FormerUser {
             deployment: self.others.iter().find(|wd| wd.name_any() == name).cloned().map(Shared::from),

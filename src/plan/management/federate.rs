@@ -62,7 +62,10 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     if facts.is_some_and(|facts| facts.terminating) {
         return hub_trouble::after(steps, hub_trouble::namespace_goes(observed, &namespace, now));
     }
-    steps.extend(ensure_namespace(observed, &namespace, facts).map(Step::Remote));
+    match ensure_namespace(observed, &namespace, facts) {
+        Ok(write) => steps.extend(write.map(Step::Remote)),
+        Err(unread) => return Plan::nothing().with([unread]),
+    }
     let copy = observed.copy.as_deref();
     if let Some(copy) = copy.filter(|copy| copy.metadata.deletion_timestamp.is_some()) {
         let trouble = hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy));
@@ -279,23 +282,39 @@ fn refused_for_a_rival(observed: &Observed, now: Timestamp) -> Decided {
     hub_trouble::told(observed, &trouble, now)
 }
 
-fn ensure_namespace(observed: &Observed, name: &str, live: Option<&NamespaceFacts>) -> Option<Write<Hub>> {
+/// Has the hub namespace say whose it is, and who keeps it. One that is not there is made, by whoever is first; one that names
+/// another, or nobody, is written at the version that was just read: another project may want it as well.
+fn ensure_namespace(
+    observed: &Observed,
+    name: &str,
+    live: Option<&NamespaceFacts>,
+) -> Result<Option<Write<Hub>>, Signal> {
     let own = observed.deployment.namespace().unwrap_or_default();
     // Other services spell the project in another way, and mean the same: nobody wins where two insist.
     let spelt = live.filter(|live| live.mirrors(&observed.project, &own));
     let spelt = spelt.and_then(|live| live.labels.get(label::UPSTREAM_CLUSTER)).cloned();
     let labels = BTreeMap::from([
         (label::UPSTREAM_CLUSTER.to_owned(), spelt.unwrap_or_else(|| observed.project.label_value())),
-        (label::UPSTREAM_NAMESPACE.to_owned(), own),
+        (label::UPSTREAM_NAMESPACE.to_owned(), own.clone()),
         (label::DELETION_PROTECTED.to_owned(), meta::PROTECTED.to_owned()),
     ]);
     let keeper = observed.keeper.of(live.map(|live| &live.keeper));
     let same = |live: &NamespaceFacts| labels.iter().all(|(key, value)| live.labels.get(key) == Some(value));
     if live.is_some_and(|live| same(live) && live.keeper == keeper) {
-        return None;
+        return Ok(None);
     }
     let fields = json!({ "metadata": { "labels": labels, "annotations": keeper.to_annotations() } });
-    Write::ensure::<Namespace>(manager::FEDERATOR, "", name, fields, None)
+    let object = Object::named::<Namespace>("", name);
+    match live {
+        None => Ok(Some(Write::create(manager::FEDERATOR, object, fields))),
+        Some(live) if live.mirrors(&observed.project, &own) => {
+            Ok(Write::ensure::<Namespace>(manager::FEDERATOR, "", name, fields, None))
+        }
+        Some(_) => {
+            let version = observed.hub_namespace_version.as_ref().ok_or(Signal::NamespaceUnread)?;
+            Ok(Some(Write::amend_version(manager::FEDERATOR, object, fields, version)))
+        }
+    }
 }
 
 fn ensure_copy(

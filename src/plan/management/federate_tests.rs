@@ -82,6 +82,7 @@ fn observed(
     let here = namespace.as_deref() == Some("ns-n1");
     Observed {
         outage: None,
+        hub_namespace_version: None,
         rival: None,
         namespace_words: None,
         project: ProjectName::single(),

@@ -107,3 +107,36 @@ fn nothing_is_written_where_another_project_has_a_better_right_to_the_namespace(
             .any(|step| matches!(step, Step::Remote(_) | Step::Local(Write { op: Op::Merge { .. }, .. })))
     );
 }
+
+/// Found by reading: on a hub that was built anew two projects with a namespace of one uid both found none there, and the second
+/// one's forced write took the namespace, in which the first one's Secrets were, for its own.
+#[test]
+fn a_hub_namespace_is_his_who_makes_it_and_no_other_is_written_unread() {
+    let named = |project: &str| {
+        let labels = [(label::UPSTREAM_CLUSTER, project), (label::UPSTREAM_NAMESPACE, "shop")];
+        let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        NamespaceFacts { labels, ..NamespaceFacts::default() }
+    };
+    let decided = |facts: Option<NamespaceFacts>, version: Option<&str>| {
+        let seen = observed(&marked(), Some("n1"), facts, None);
+        let version = version.map(|version| ObjectVersion::new("n", version));
+        plan(&Observed { hub_namespace_version: version, ..seen }, NOW)
+    };
+    let of_namespace = |decided: &Decided| {
+        let hub =
+            decided.steps.iter().filter_map(|step| if let Step::Remote(write) = step { Some(write) } else { None });
+        hub.filter(|write| write.object.name == "ns-n1").map(|write| write.op.clone()).next()
+    };
+    let made = of_namespace(&decided(None, None));
+    assert!(matches!(made, Some(Op::Create { .. })), "whoever is second finds it there: {made:?}");
+    let ours = of_namespace(&decided(Some(named("cluster-single")), None));
+    assert!(matches!(ours, Some(Op::Apply { .. })), "what was taken off it comes back: {ours:?}");
+    for facts in [named("cluster-other"), NamespaceFacts::default()] {
+        let unread = decided(Some(facts.clone()), None);
+        assert!(unread.steps.is_empty() && unread.signals == [Signal::NamespaceUnread], "{unread:?}");
+        let taken = of_namespace(&decided(Some(facts), Some("7")));
+        let Some(Op::Merge { body, .. }) = &taken else { panic!("{taken:?}") };
+        assert_eq!((&body["metadata"]["resourceVersion"], &body["metadata"]["uid"]), (&json!("7"), &json!("n")));
+        assert_eq!(body["metadata"]["labels"][label::UPSTREAM_CLUSTER], "cluster-single");
+    }
+}

@@ -19,7 +19,7 @@ use crate::{
         names::{self, ProjectName},
         reason::Reason,
     },
-    plan::{Hub, Keeper, NamespaceFacts, Plan, Project, Shared, Step},
+    plan::{Hub, Keeper, NamespaceFacts, ObjectVersion, Plan, Project, Shared, Step},
     timing::Timing,
 };
 
@@ -45,6 +45,9 @@ pub struct Observed {
     pub namespace_uid: Option<String>,
     /// The hub namespace in which the copy is, [`copy_namespace`], if it carries a label of ours.
     pub hub_namespace: Option<Shared<NamespaceFacts>>,
+    /// Its version, where it has just been read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hub_namespace_version: Option<ObjectVersion>,
     /// Another project that has a better right to the hub namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rival: Option<Rival>,
@@ -89,6 +92,8 @@ pub enum Signal {
     Repaired,
     /// The hub is to be asked what keeps the namespace there, for it is told now.
     Unexplained,
+    /// The hub namespace is to be read, and all decided once more: it is there, and names another, or nobody.
+    NamespaceUnread,
 }
 
 /// What is decided about one deployment.

@@ -109,6 +109,7 @@ fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
     .unwrap();
     Observed {
         outage: None,
+        hub_namespace_version: None,
         rival: None,
         namespace_words: None,
         project: ProjectName::new("hostile"),

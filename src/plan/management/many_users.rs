@@ -57,7 +57,7 @@ mod tests {
     }
 
     fn user(n: usize, wants_copy: bool) -> User {
-        User { name: format!("web-{n}"), wants_copy }
+        User { name: format!("web-{n}"), wants_copy, promised: false }
     }
 
     #[test]

@@ -36,6 +36,8 @@ pub mod placement;
 pub mod policy;
 pub mod probe;
 pub mod projection;
+#[cfg(test)]
+mod promised_tests;
 pub mod quarantine;
 pub mod refusal;
 pub mod repair;

@@ -198,6 +198,9 @@ pub struct View {
     pub sources: BTreeMap<DataRef, Source>,
     /// The companions, as far as there are any, of what it refers to, was promised, or has on the hub.
     pub companions: BTreeMap<DataRef, SharedCompanion>,
+    /// What the deployment's copy on the hub has been promised: management alone writes that there.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub promised: BTreeSet<DataRef>,
     /// Whether deletions wait in the project: what is missing there may be back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deletions_wait: bool,
@@ -221,14 +224,16 @@ pub struct Data {
 /// Decides what the annotations of one deployment are to say.
 ///
 /// While something cannot be copied, or is not yet, what was promised before stands as far as it is still referred to:
-/// its copies are in use. The project's own annotation is believed only where the companion says the same, or the copy on
-/// the hub where the companion names nobody, for whoever can write it could ask for anything (fact 19).
+/// its copies are in use, also while one is made anew or somebody has written over the list of those who use it. The project's
+/// own annotation is believed only where the copy on the hub or the companion says the same, for whoever can write it could
+/// ask for anything (fact 19).
 pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
     let namespace = deployment.namespace().unwrap_or_default();
     let references = references(&deployment.spec.template.spec);
     let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
     let holds = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.used);
-    let is_given = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.given);
+    let is_named = |data_ref: &DataRef| view.companions.get(data_ref).is_some_and(|companion| companion.given);
+    let is_given = |data_ref: &DataRef| view.promised.contains(data_ref) || is_named(data_ref);
     // Instances of the old template run on what it referred to until they are replaced.
     let refers = |data_ref: &DataRef| references.iter().any(|r| &r.data_ref == data_ref);
     let kept: Vec<DataRef> = promised
@@ -292,6 +297,30 @@ pub fn does_without(references: &[Reference], data_ref: &DataRef, source: &Sourc
 pub fn lets_go(deployment: &WorkloadDeployment, data_ref: &DataRef, source: &Source, deletions_wait: bool) -> bool {
     let references = || references(&deployment.spec.template.spec);
     !deletions_wait && !is_rolling(deployment) && does_without(&references(), data_ref, source)
+}
+
+/// Whether a copy of one source is to be made or renewed for a deployment of this namespace that has these references: all that
+/// it refers to can be copied; or this one can, and its copy on the hub has been promised it, which then is kept as the source
+/// is, whatever has become of the others.
+pub fn wants_companion(
+    references: &[Reference],
+    data_ref: &DataRef,
+    namespace: &str,
+    limits: Limits,
+    sources: &BTreeMap<DataRef, Source>,
+    promised: bool,
+) -> bool {
+    let source = sources.get(data_ref).unwrap_or(&Source::Unknown);
+    let size = |source: &Source| if let Source::Present { size } = source { *size } else { 0 };
+    let is_copied = |of: &Reference| {
+        let can_be = problem(of, namespace, limits, source).is_none() && matches!(source, Source::Present { .. });
+        of.data_ref == *data_ref && can_be
+    };
+    let fits =
+        || references.iter().filter_map(|of| sources.get(&of.data_ref)).map(size).sum::<u64>() <= limits.aggregate;
+    !does_without(references, data_ref, source)
+        && (wants_companions(references, namespace, limits, sources)
+            || promised && references.iter().any(is_copied) && fits())
 }
 
 /// Whether a deployment of this namespace that has these references wants a companion of each to be made now.

@@ -95,6 +95,7 @@ fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
             sources: world.sources.clone(),
             companions,
             deletions_wait: world.deletions_wait,
+            ..View::default()
         },
     )
 }
@@ -142,9 +143,7 @@ fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
         let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c")) };
         let (sources, companions) =
             ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
-        data(&of, &View { limits: Limits::default(), sources, companions, deletions_wait: false })
-            .trouble
-            .map(|trouble| trouble.message)
+        data(&of, &View { sources, companions, ..View::default() }).trouble.map(|trouble| trouble.message)
     };
     let told = said("another").unwrap();
     assert!(
@@ -267,7 +266,7 @@ fn behind_a_list_that_names_nobody_only_the_copy_on_the_hub_says_what_was_promis
             (of.clone(), SharedCompanion::of(&facts, "shop/wd", need, Some("c")))
         };
         let companions = [&a, &b].map(companion).into();
-        let view = View { limits, sources, companions, deletions_wait: false };
+        let view = View { limits, sources, companions, ..View::default() };
         let data = data(&deployment(&references, &promised), &view);
         assert_eq!(data.expected, expected.map(|all| all.into_iter().cloned().collect()), "{what}");
     }

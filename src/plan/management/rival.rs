@@ -2,7 +2,8 @@
 //!
 //! On the hub, everything is found by that uid. What one of them has there the other would take for its own, and the Secrets
 //! of one tenant would come to run with the other. So it is his whom the hub namespace names, for as long as he may have it,
-//! and of the other nothing goes there. Who is named first stays named, whoever restarts.
+//! and of the other nothing goes there. Who is named first stays named, whoever restarts; and where
+//! he seems to be gone, what he has there goes first, by its own proof and after its own grace ([`stranded`](super::stranded)).
 
 use serde::{Deserialize, Serialize};
 
@@ -24,15 +25,25 @@ impl Rival {
                              the data of one of the two was made from the other's";
 }
 
-/// The rival of a project at a hub namespace; `mirrored`: what is known of whom that one names. Where no projects are
-/// discovered there is but one, and a name that is not its own is a slip of somebody's hand.
-pub fn of(facts: Option<&NamespaceFacts>, project: &ProjectName, mirrored: Mirrored, discovers: bool) -> Option<Rival> {
+/// What is known of whom a hub namespace names.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    /// Whether he has a namespace of that uid.
+    pub mirrored: Mirrored,
+    /// Whether something of his may be in the hub namespace.
+    pub has_content: bool,
+}
+
+/// The rival of a project at a hub namespace; `other`: whom that one names. Where no projects are discovered there is but one,
+/// and a name that is not its own is a slip of somebody's hand.
+pub fn of(facts: Option<&NamespaceFacts>, project: &ProjectName, other: Named, discovers: bool) -> Option<Rival> {
     let (named, _) = facts?.upstream()?;
-    match mirrored {
+    match other.mirrored {
         _ if named == *project || !discovers => None,
         Mirrored::Lives => Some(Rival::Lives),
         Mirrored::Unknown => Some(Rival::Possible),
-        Mirrored::ProjectGone(_) | Mirrored::NamespaceGone => None,
+        // A cache has not seen it, and that may pass: what runs there is not taken for that.
+        Mirrored::ProjectGone(_) | Mirrored::NamespaceGone => other.has_content.then_some(Rival::Possible),
     }
 }
 
@@ -51,17 +62,22 @@ mod tests {
         };
         let (ours, theirs, nobodys) = (named("shop"), named("other"), NamespaceFacts::default());
         let gone = Mirrored::ProjectGone(Kind::Namespace);
+        let possible = Some(Rival::Possible);
         for (what, facts, mirrored, discovers, expected) in [
-            ("the other lives", Some(&theirs), Mirrored::Lives, true, Some(Rival::Lives)),
-            ("nobody knows of the other", Some(&theirs), Mirrored::Unknown, true, Some(Rival::Possible)),
-            ("the other is gone", Some(&theirs), gone, true, None),
-            ("the other has another namespace of that name", Some(&theirs), Mirrored::NamespaceGone, true, None),
-            ("there is but one project", Some(&theirs), Mirrored::Unknown, false, None),
-            ("it is its own", Some(&ours), Mirrored::Lives, true, None),
-            ("it names nobody", Some(&nobodys), Mirrored::Unknown, true, None),
-            ("it is not there", None, Mirrored::Unknown, true, None),
+            ("the other lives", Some(&theirs), Mirrored::Lives, true, [Some(Rival::Lives); 2]),
+            ("nobody knows of the other", Some(&theirs), Mirrored::Unknown, true, [possible; 2]),
+            ("the other is gone", Some(&theirs), gone, true, [None, possible]),
+            ("he has another namespace of that name", Some(&theirs), Mirrored::NamespaceGone, true, [None, possible]),
+            ("there is but one project", Some(&theirs), Mirrored::Unknown, false, [None; 2]),
+            ("it is its own", Some(&ours), Mirrored::Lives, true, [None; 2]),
+            ("it names nobody", Some(&nobodys), Mirrored::Unknown, true, [None; 2]),
+            ("it is not there", None, Mirrored::Unknown, true, [None; 2]),
         ] {
-            assert_eq!(of(facts, &ProjectName::new("shop"), mirrored, discovers), expected, "{what}");
+            for (has_content, expected) in [false, true].into_iter().zip(expected) {
+                let other = Named { mirrored, has_content };
+                let found = of(facts, &ProjectName::new("shop"), other, discovers);
+                assert_eq!(found, expected, "{what}, content: {has_content}");
+            }
         }
     }
 }

@@ -90,6 +90,7 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
     };
     federate::Observed {
         outage: None,
+        hub_namespace_version: None,
         rival: None,
         namespace_words: None,
         project: ProjectName::single(),

@@ -1,0 +1,181 @@
+//! What a deployment has been promised stays with it while something else that it refers to cannot be copied, and whatever
+//! somebody has written over the list of those who use it.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{
+    companion::{self, Observed, Reading, Signal, User},
+    facts::{CompanionFacts, Need, SharedCompanion},
+    resolve::{self, Limits, Source, View, wants_companion},
+};
+use crate::{
+    api::{
+        compute::WorkloadDeployment,
+        meta::annotation,
+        referenced::{DataRef, MANY_USERS, SourceKind},
+    },
+    plan::{Hub, Op, Project, Shared, Step, payload::Payload, references::references},
+};
+
+fn db() -> DataRef {
+    DataRef::secret("db")
+}
+
+fn cfg() -> DataRef {
+    DataRef::config_map("cfg")
+}
+
+/// It refers to the ConfigMap `cfg` and the Secret `db`, and says that it was promised both.
+fn web() -> WorkloadDeployment {
+    let both = json!([{ "configMapRef": { "name": "cfg" } }, { "secretRef": { "name": "db" } }]);
+    let container = json!({ "name": "c", "image": "i", "envFrom": both });
+    serde_json::from_value(json!({
+        "metadata": {
+            "name": "web", "namespace": "shop", "uid": "w", "generation": 1,
+            "annotations": { annotation::EXPECTED_REFERENCED_DATA: r#"["ConfigMap/cfg","Secret/db"]"# },
+        },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "dfw",
+            "template": { "spec": {
+                "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [container] } },
+                "networkInterfaces": [],
+            } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+        "status": { "observedGeneration": 1, "replicas": 1, "currentReplicas": 1, "desiredReplicas": 1,
+                    "readyReplicas": 1, "updatedReplicas": 1 },
+    }))
+    .unwrap()
+}
+
+fn of_users(users: &[&str]) -> CompanionFacts {
+    let users = Some(users.iter().map(|&user| user.to_owned()).collect());
+    CompanionFacts { uid: "c".into(), version: "7".into(), users, ..CompanionFacts::default() }
+}
+
+/// What the deployment is promised from now on, while its ConfigMap is missing.
+fn promised(companion: Option<&CompanionFacts>, on_hub: bool) -> Vec<DataRef> {
+    let need = Need { refers: true, promised: on_hub };
+    let companion = companion.map(|facts| (db(), SharedCompanion::of(facts, "shop/web", need, None)));
+    let view = View {
+        sources: [(cfg(), Source::Absent), (db(), Source::Present { size: 1 })].into(),
+        companions: companion.into_iter().collect(),
+        promised: on_hub.then(db).into_iter().collect(),
+        ..View::default()
+    };
+    resolve::data(&web(), &view).expected.unwrap_or_default()
+}
+
+/// Found by reading: a Secret that was made anew while a ConfigMap of the same deployment was missing was taken from its cell
+/// until that was back, for its new copy named nobody; and so was one whose list of users somebody had written over.
+#[test]
+fn what_the_copy_on_the_hub_was_promised_stays_promised() {
+    let going = CompanionFacts { terminating: true, ..of_users(&["shop/web"]) };
+    let unreadable = CompanionFacts { users: None, ..of_users(&[]) };
+    for (what, companion) in [
+        ("its name stands in the list", Some(of_users(&["shop/web"]))),
+        ("it is made anew", None),
+        ("it is on its way out", Some(going)),
+        ("it was made anew for others", Some(of_users(&["shop/api"]))),
+        ("the list was taken off", Some(of_users(&[]))),
+        ("the list cannot be read", Some(unreadable)),
+        ("there are many", Some(of_users(&[MANY_USERS]))),
+    ] {
+        assert_eq!(promised(companion.as_ref(), true), [db()], "{what}");
+    }
+    for (what, companion) in [("there is none", None), ("it is another's", Some(of_users(&["shop/api"])))] {
+        assert!(promised(companion.as_ref(), false).is_empty(), "what its tenant has written does not count: {what}");
+    }
+}
+
+fn observed(users: &[User], companion: Option<CompanionFacts>, reading: Reading) -> Observed {
+    Observed {
+        data_ref: db(),
+        namespace: "shop".into(),
+        hub_namespace: "ns-1".into(),
+        hub_namespace_lives: true,
+        users: users.to_vec(),
+        former_users: [("ghost".to_owned(), companion::FormerUser::default())].into(),
+        expecting: Some([].into()),
+        companion: companion.map(Shared::from),
+        residue: None,
+        fresh: false,
+        waits: false,
+        reading,
+    }
+}
+
+fn user(name: &str, wants_copy: bool, promised: bool) -> User {
+    User { name: name.into(), wants_copy, promised }
+}
+
+fn secret() -> Payload {
+    let object = json!({ "metadata": {}, "data": { "k": "QQ==" }, "type": "Opaque" });
+    Payload::parse(SourceKind::Secret, object.to_string().as_bytes()).unwrap().1
+}
+
+/// The users that the only write on the hub names.
+fn listed(steps: &[Step<Project, Hub>]) -> String {
+    let hub = steps.iter().filter_map(|step| if let Step::Remote(write) = step { Some(&write.op) } else { None });
+    match hub.collect::<Vec<_>>()[..] {
+        [Op::Create { body, .. } | Op::Merge { body, .. }] => {
+            body["metadata"]["annotations"][annotation::REFERENCED_BY].as_str().unwrap_or_default().to_owned()
+        }
+        ref writes => panic!("{writes:?}"),
+    }
+}
+
+/// Found by reading: with the deployment that nobody named any more, its copy went while Instances ran with it.
+#[test]
+fn whoever_was_promised_a_companion_is_one_of_its_users_and_keeps_it() {
+    let both = [user("api", true, false), user("web", false, true)];
+    let made = companion::plan(&observed(&both, None, Reading::Source(secret())), Timestamp::UNIX_EPOCH);
+    assert_eq!(listed(&made.steps), r#"["shop/api","shop/web"]"#, "made anew, it names both");
+    // Somebody has written another name over the list, and the source itself is missing.
+    let alone = [user("web", false, true)];
+    let list =
+        companion::plan(&observed(&alone, Some(of_users(&["shop/ghost"])), Reading::Unknown), Timestamp::UNIX_EPOCH);
+    assert_eq!(listed(&list.steps), r#"["shop/web"]"#, "it stays, and names its user again");
+    let nobody = [user("web", false, false)];
+    let goes =
+        companion::plan(&observed(&nobody, Some(of_users(&["shop/ghost"])), Reading::Unknown), Timestamp::UNIX_EPOCH);
+    let deletes =
+        |step: &Step<Project, Hub>| matches!(step, Step::Remote(write) if matches!(write.op, Op::Delete { .. }));
+    assert!(goes.steps.iter().any(deletes), "of nobody's it goes: {goes:?}");
+    // Another deployment's missing source does not keep this one's content from being renewed.
+    let renewed = companion::plan(
+        &observed(&[user("web", true, true)], Some(of_users(&["shop/web"])), Reading::Unknown),
+        Timestamp::UNIX_EPOCH,
+    );
+    assert_eq!(renewed.signals, [Signal::Read]);
+}
+
+/// Found by reading: the cells kept a password that had been changed, for as long as a ConfigMap was missing.
+#[test]
+fn what_was_promised_is_renewed_while_another_source_is_missing() {
+    let references = references(&web().spec.template.spec);
+    let limits = Limits { per_object: 100, aggregate: 150 };
+    let wants = |cfg_is: Source, db_is: Source, promised: bool| {
+        let sources = BTreeMap::from([(cfg(), cfg_is), (db(), db_is)]);
+        wants_companion(&references, &db(), "shop", limits, &sources, promised)
+    };
+    let present = |size| Source::Present { size };
+    for (what, cfg_is, db_is, new, promised) in [
+        ("all is there", present(1), present(1), true, true),
+        ("another is missing", Source::Absent, present(1), false, true),
+        ("another is too large", present(101), present(1), false, true),
+        ("another has not been read", Source::Unknown, present(1), false, true),
+        ("all of them together are too much", present(90), present(90), false, false),
+        ("it is missing itself", present(1), Source::Absent, false, false),
+        ("it is too large itself", present(1), present(101), false, false),
+        ("it has not been read", present(1), Source::Unknown, false, false),
+        ("it may not be read", present(1), Source::Unauthorized("no".into()), false, false),
+        ("its place is taken", present(1), Source::Taken, false, false),
+    ] {
+        assert_eq!(wants(cfg_is.clone(), db_is.clone(), false), new, "not promised: {what}");
+        assert_eq!(wants(cfg_is, db_is, true), promised, "promised: {what}");
+    }
+}
