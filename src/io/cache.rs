@@ -40,7 +40,7 @@ pub struct Incoming<V> {
     /// Its resourceVersion, as a number; 0 when the server's are none.
     pub version: u64,
     /// What is kept of it. `None` when it could not be read: it is there, but what it says is unknown.
-    pub value: Option<V>,
+    pub value: Option<Arc<V>>,
 }
 
 impl<V> Incoming<V> {
@@ -50,7 +50,7 @@ impl<V> Incoming<V> {
             key: ObjectKey::of(object),
             uid: object.uid().unwrap_or_default(),
             version: object.resource_version().and_then(|v| v.parse().ok()).unwrap_or(0),
-            value,
+            value: value.map(Arc::new),
         }
     }
 }
@@ -95,7 +95,7 @@ pub struct Only<V> {
 
 impl<V> Only<V> {
     fn is_kept(&self, object: &Incoming<V>) -> bool {
-        object.value.as_ref().is_none_or(self.about)
+        object.value.as_deref().is_none_or(self.about)
     }
 }
 

@@ -62,7 +62,7 @@ where
             let frame = Incoming::<V>::new(&object, None);
             let value = (self.keep)(pruned(&kind, object));
             if (self.about)(&value) {
-                self.store.wrote(Incoming { value: Some(value), ..frame });
+                self.store.wrote(Incoming { value: Some(Arc::new(value)), ..frame });
             }
         }
     }

@@ -20,6 +20,8 @@ const BACKOFF_MAX: Duration = Duration::from_mins(1);
 
 /// Longest delay of a failing key after an event that touched it.
 const RETRY_AFTER_EVENT: Duration = Duration::from_secs(1);
+/// Room for so many ready keys is kept while none is.
+const ROOM: usize = 1024;
 
 /// What one controller is to reconcile. The keys of each controller are a type of their own, made of parsed names, so that
 /// nothing somebody writes into an object can be taken for the key of another.
@@ -335,6 +337,9 @@ impl<K: Key> State<K> {
             }
             *self.busy.entry(lane).or_default() += 1;
             let waited = self.ready.remove(&key).map(|since| since.elapsed());
+            if self.ready.is_empty() && self.ready.capacity() > ROOM {
+                self.ready.shrink_to_fit(); // at a start every key is ready
+            }
             self.running.insert(key.clone(), Instant::now());
             if let (Some(metrics), Some(waited)) = (&self.metrics, waited) {
                 metrics.taken(waited);

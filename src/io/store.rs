@@ -306,7 +306,6 @@ impl<V, I: IndexValue> Store<V, I> {
 
     fn take(&self, object: Incoming<V>, origin: Origin) {
         let Incoming { key, uid, version, value } = object;
-        let value = value.map(Arc::new);
         let (old, readable) = {
             let mut inner = self.write();
             match origin {

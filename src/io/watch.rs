@@ -347,7 +347,7 @@ where
     fn take_in(&self, object: W) -> Incoming<V> {
         let frame = Incoming::new::<W>(&object, None);
         let value = match object.open() {
-            Ok(object) => Some((self.keep)(pruned(&W::kind(&self.kind), object))),
+            Ok(object) => Some(Arc::new((self.keep)(pruned(&W::kind(&self.kind), object)))),
             Err(error) => {
                 let (kind, key) = (W::kind(&self.kind), &frame.key);
                 tracing::error!(%kind, object = %key, place = self.place, %error, "object cannot be read and is skipped");

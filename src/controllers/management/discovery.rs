@@ -236,7 +236,7 @@ mod tests {
             key: ObjectKey::new("", "no..name"),
             uid: "u".into(),
             version: 1 + u64::from(ready),
-            value: Some(ProjectFacts { uid: "u".into(), ready, terminating: false }),
+            value: Some(Arc::new(ProjectFacts { uid: "u".into(), ready, terminating: false })),
         };
         projects.observe(project(false));
         projects.observe(project(true));

@@ -24,7 +24,7 @@ pub(super) fn nobody() -> Connection {
 pub(super) fn namespace(name: &str, uid: &str, labels: &[(&str, &str)]) -> Incoming<NamespaceFacts> {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     let facts = NamespaceFacts { uid: uid.into(), labels, ..NamespaceFacts::default() };
-    Incoming { key: ObjectKey::new("", name), uid: uid.into(), version: 1, value: Some(facts) }
+    Incoming { key: ObjectKey::new("", name), uid: uid.into(), version: 1, value: Some(Arc::new(facts)) }
 }
 
 pub(super) fn deployment(namespace: &str, name: &str) -> Incoming<PackedDeployment> {

@@ -194,7 +194,8 @@ mod tests {
             labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
             ..NamespaceFacts::default()
         };
-        let namespace = Incoming { key: ObjectKey::new("", "ns-1"), uid: "n".into(), version: 1, value: Some(facts) };
+        let namespace =
+            Incoming { key: ObjectKey::new("", "ns-1"), uid: "n".into(), version: 1, value: Some(Arc::new(facts)) };
         hub.namespaces.replace(vec![namespace], 1);
         hub.copies.replace(Vec::new(), 1);
         for kind in crate::api::referenced::SourceKind::ALL {

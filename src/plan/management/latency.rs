@@ -120,9 +120,12 @@ struct Marks {
     reported: Option<Since>,
 }
 
-/// What is under way, by deployment. `K` names one on the whole hub.
+/// What is under way, by deployment. `K` names one on the whole hub. At a start all are under way for a moment, and few are later.
 #[derive(Debug)]
-pub struct Latencies<K>(HashMap<K, Marks>);
+pub struct Latencies<K>(HashMap<K, Box<Marks>>);
+
+/// Room for so many is kept while nothing is under way.
+const ROOM: usize = 1024;
 
 impl<K> Default for Latencies<K> {
     fn default() -> Self {
@@ -172,6 +175,9 @@ impl<K: Eq + Hash + Clone> Latencies<K> {
         marks.reported = Since::after(marks.reported, began);
         if marks.changed.is_none() && marks.sent.is_none() && marks.reported.is_none() {
             self.0.remove(key);
+            if self.0.is_empty() && self.0.capacity() > ROOM {
+                self.0.shrink_to_fit();
+            }
         }
         ended
     }
@@ -202,7 +208,7 @@ impl<K: Eq + Hash + Clone> Latencies<K> {
         if marks.uid != uid {
             // A report may have come before anything else was known of it.
             let reported = marks.reported.filter(|_| marks.uid.is_empty());
-            *marks = Marks { uid: uid.to_owned(), reported, ..Marks::default() };
+            **marks = Marks { uid: uid.to_owned(), reported, ..Marks::default() };
         }
         marks
     }
