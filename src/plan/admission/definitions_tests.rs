@@ -25,7 +25,7 @@ use crate::{
         crds,
     },
     plan::{
-        Op, Write,
+        Write,
         cell::{Features, instances},
         management::fan_out,
     },
