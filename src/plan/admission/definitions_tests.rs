@@ -34,7 +34,9 @@ use crate::{
 
 static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
     let files = crds::files().unwrap();
-    Definitions::new(files.iter().filter(|(name, _)| name.ends_with(".yaml")).map(|(_, text)| text.as_str()))
+    Definitions::new(
+        files.iter().filter(|(name, _)| name.starts_with("compute.datumapis.com_")).map(|(_, text)| text.as_str()),
+    )
 });
 
 /// Fields of a template of which the definitions alone say what may stand there; each is the same in all three, and an API

@@ -58,24 +58,24 @@ impl Wanted {
 /// follows it.
 pub fn of_workload(new: &Workload, old: Option<&Workload>, in_use: &[InUse]) -> Vec<FieldError> {
     let name = new.metadata.name.as_deref().unwrap_or_default();
-    let others = in_use.iter().filter(|one| one.workload != name);
-    refusals(&Wanted::of_workload(new), &old.map(Wanted::of_workload).unwrap_or_default(), others)
+    let others: Vec<&InUse> = in_use.iter().filter(|one| one.workload != name).collect();
+    refusals(&Wanted::of_workload(new), &old.map(Wanted::of_workload).unwrap_or_default(), &others)
 }
 
 /// The same of a deployment that somebody makes by hand, under whatever Workload.
 pub fn of_deployment(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>, in_use: &[InUse]) -> Vec<FieldError> {
     let name = new.metadata.name.as_deref().unwrap_or_default();
-    let others = in_use.iter().filter(|one| one.deployment != name);
-    refusals(&Wanted::of_deployment(new), &old.map(Wanted::of_deployment).unwrap_or_default(), others)
+    let others: Vec<&InUse> = in_use.iter().filter(|one| one.deployment != name).collect();
+    refusals(&Wanted::of_deployment(new), &old.map(Wanted::of_deployment).unwrap_or_default(), &others)
 }
 
 /// One error an object, at the first field that asks for it. What stood there before is not refused.
-fn refusals<'a>(new: &Wanted, old: &Wanted, others: impl Iterator<Item = &'a InUse> + Clone) -> Vec<FieldError> {
+fn refusals(new: &Wanted, old: &Wanted, others: &[&InUse]) -> Vec<FieldError> {
     let spec = Path::new("spec").child("template").child("spec");
     let mut errors = Vec::new();
     for (data_ref, field) in &new.data {
         let stood = |city: &&CityCode| old.data.contains_key(data_ref) && old.cities.contains(city);
-        let others = others.clone().filter(|one| one.data.contains(data_ref));
+        let others = others.iter().filter(|one| one.data.contains(data_ref));
         let by_others = others.map(|one| (Some(one.workload.as_str()), &one.city));
         let users: Vec<_> = new.cities.iter().map(|city| (None, city)).chain(by_others).collect();
         let clash = new.cities.iter().filter(|city| !stood(city)).find_map(|city| {
@@ -174,7 +174,7 @@ mod tests {
         let before = InUse { deployment: "by-hand".into(), ..in_use("web", "ord", "db") };
         let (own, other, before) = ([in_use("web", "ord", "db")], [in_use("api", "ord", "db")], [before]);
         let one = |city: &str| by_hand(city, &["db"]);
-        for (what, new, old, in_use, words) in [
+        let table = vec![
             ("alone", one("dfw"), None, &[][..], None),
             ("its Workload's other city", one("dfw"), None, &own, Some("Workload \"web\" in city ord")),
             ("another Workload's city", one("DFW"), None, &other, Some("would not reach city dfw")),
@@ -184,7 +184,8 @@ mod tests {
             ("it moves away from others", one("dfw"), Some(one("ord")), &other, Some("would not reach city dfw")),
             ("it stood before", one("dfw"), Some(one("dfw")), &other, None),
             ("no city", one("../x"), None, &other, None),
-        ] {
+        ];
+        for (what, new, old, in_use, words) in table {
             let errors = of_deployment(&new, old.as_ref(), in_use);
             assert_eq!(errors.len(), usize::from(words.is_some()), "{what}: {errors:?}");
             let (Some(words), [error]) = (words, &errors[..]) else { continue };
