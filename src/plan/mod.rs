@@ -11,6 +11,8 @@ mod delta;
 pub mod diff;
 pub mod event;
 pub mod hash;
+#[cfg(test)]
+mod hostile;
 pub mod instance_copy;
 mod kind;
 pub mod management;

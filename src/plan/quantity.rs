@@ -7,7 +7,7 @@ const MAX_QUANTITY: f64 = 1e24;
 
 /// The value in thousandths, rounded up. `None` when it is negative, not a quantity, or beyond any machine.
 pub fn thousandths(quantity: &Quantity) -> Option<i128> {
-    let text = quantity.0.trim();
+    let text = quantity.0.as_str();
     let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '+' || c == '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let binary = |power: i32| 1024_f64.powi(power);
@@ -57,6 +57,8 @@ mod tests {
             ("2E", Some(2_000_000_000_000_000_000_000)),
             ("0", Some(0)),
             ("-1", None),
+            (" 1", None),
+            ("1 ", None),
             ("1x", None),
             ("", None),
             ("e", None),

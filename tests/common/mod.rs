@@ -219,6 +219,7 @@ pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
         }
         "ResourceClaim" | "ResourceGrant" => ("quota.miloapis.com", "v1alpha1"),
         "Project" => ("resourcemanager.miloapis.com", "v1alpha1"),
+        "ProjectControlPlane" => ("infrastructure.miloapis.com", "v1alpha1"),
         "Event" => ("events.k8s.io", "v1"),
         "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
         "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" | "ValidatingWebhookConfiguration" => {

@@ -105,7 +105,7 @@ pub const UNLOGGED: [(Role, &str); 4] = [
 ];
 
 /// Rights that are used seldom, and the test whose audit log shows it.
-pub const SELDOM: [(Role, &str, &str); 18] = [
+pub const SELDOM: [(Role, &str, &str); 25] = [
     (Role::Metrics, "authentication.k8s.io/tokenreviews create", METRICS),
     (Role::Metrics, "authorization.k8s.io/subjectaccessreviews create", METRICS),
     (Role::Project, "compute.datumapis.com/workloads get", TAKEOVER),
@@ -116,6 +116,14 @@ pub const SELDOM: [(Role, &str, &str); 18] = [
     (Role::Project, "resourcemanager.miloapis.com/projects get", LEAVING),
     (Role::Project, "resourcemanager.miloapis.com/projects list", LEAVING),
     (Role::Project, "resourcemanager.miloapis.com/projects watch", LEAVING),
+    (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes get", INTERNAL),
+    (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes list", INTERNAL),
+    (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes watch", INTERNAL),
+    (
+        Role::Project,
+        "/namespaces get",
+        "what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_first_sweep",
+    ),
     (Role::Project, "authorization.k8s.io/subjectaccessreviews create", ADMISSION),
     (Role::Project, "quota.miloapis.com/resourceclaims get", DEAD),
     (Role::Project, "quota.miloapis.com/resourceclaims delete", DEAD),
@@ -127,6 +135,13 @@ pub const SELDOM: [(Role, &str, &str); 18] = [
         "what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes",
     ),
     (Role::Hub, "/namespaces get", LEAVING),
+    (Role::Hub, "events.k8s.io/events create", LEAVING),
+    (Role::Hub, "policy.karmada.io/propagationpolicies get", "a_policy_that_cannot_be_read_is_told_and_left_alone"),
+    (
+        Role::Hub,
+        "work.karmada.io/resourcebindings patch",
+        "what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_whenever",
+    ),
     (
         Role::Hub,
         "compute.datumapis.com/instances patch",
@@ -138,20 +153,8 @@ const TAKEOVER: &str = "a_federation_that_go_has_written_runs_on_wherever_its_ta
 const DEAD: &str = "a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting";
 const BY_HAND: &str = "an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is";
 const LEAVING: &str = "what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace";
+const INTERNAL: &str = "projects_that_are_services_of_their_own_are_known_by_their_control_planes";
 const ADMISSION: &str = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
-
-/// Rights of which no test's audit log is asked, and what they are for.
-pub const UNASKED: [(Role, &str, &str); 9] = [
-    (Role::Project, "/namespaces get", "to prove that one is gone"),
-    (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes get", "discovery.internalServiceDiscovery"),
-    (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes list", "discovery.internalServiceDiscovery"),
-    (Role::Project, "infrastructure.miloapis.com/projectcontrolplanes watch", "discovery.internalServiceDiscovery"),
-    (Role::Hub, "policy.karmada.io/propagationpolicies get", "to say why one cannot be read"),
-    (Role::Hub, "events.k8s.io/events create", "what is found on the hub and has no place in a project"),
-    (Role::Hub, "work.karmada.io/resourcebindings patch", "what a claim of the Go operator's leaves on real Karmada"),
-    (Role::Cell, "events.k8s.io/events create", "a claim that is left behind"),
-    (Role::Cell, "networking.datumapis.com/networkbindings delete", "a network that a template names no more"),
-];
 
 /// Fails when the audit logs of a bed do not show that this test has used every right that is its to show.
 pub fn shown(world: &World, since: Timestamp, test: &str) {

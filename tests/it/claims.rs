@@ -6,7 +6,7 @@ use crate::{
         beds::{Wish, alone},
         delete, eventually,
         example_app::{Place, SWEEPS, using},
-        get, list, merge, skip,
+        get, list, merge, rights, skip,
     },
     migration::{as_go_left_it, left_dfw, migrated, of_go, status},
 };
@@ -64,6 +64,8 @@ fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_wheneve
         });
         merge(&world.hub, "ResourceBinding", &by_hand.hub, "db-secret", left).await;
         eventually("what was left is undone", || migrated(&world, &by_hand.hub)).await;
+        let test = "what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_whenever";
+        rights::shown(&world, world.since(), test);
         // Nothing of it stays when the last user leaves.
         for place in [late, by_hand] {
             let in_ord = get(&world.ord, "Secret", &place.hub, "db").await.and_then(|s| s.uid());

@@ -14,7 +14,8 @@ use std::{
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Lent, Wish, alone},
-    binary, condition, delete, deployment, eventually, get, list, merge, promised, ready, template, workload,
+    binary, condition, delete, deployment, eventually, get, list, merge, promised, ready, rights, skip, template,
+    workload,
 };
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::json;
@@ -330,5 +331,38 @@ fn a_deployment_nobody_can_decode_is_reported_and_disturbs_no_other() {
         delete(&world.project, "WorkloadDeployment", &ns, "bad").await;
         delete(&world.project, "Workload", &ns, "good").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}
+
+#[test]
+fn a_policy_that_cannot_be_read_is_told_and_left_alone() {
+    RUNTIME.block_on(async {
+        let world = world().await;
+        if world.bed.stand_in().is_none() {
+            skip!("real Karmada's definition takes no policy that this operator could not read");
+        }
+        let (ns, hub) = world.namespace("unread").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(&world, &ns, "web", 1).await;
+        merge(&world.hub, "PropagationPolicy", &hub, "city-dfw", json!({ "spec": { "propagateDeps": "often" } })).await;
+        eventually("it is told on the policy", || async {
+            let events = list(&world.hub, "Event", &hub).await;
+            let of = |event: &&DynamicObject| {
+                event.data["reason"] == "Unreadable" && event.data["regarding"]["name"] == "city-dfw"
+            };
+            let notes: Vec<_> = events.iter().filter(of).map(|event| event.data["note"].to_string()).collect();
+            if notes.len() == 1 && notes[0].contains("invalid type") { Ok(()) } else { Err(format!("{notes:?}")) }
+        })
+        .await;
+        // Not even its last deployment takes it along: what it is for, nobody knows.
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("the deployment is gone", || async {
+            get(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw").await.map_or(Ok(()), |_| Err("there".to_owned()))
+        })
+        .await;
+        assert!(get(&world.hub, "PropagationPolicy", &hub, "city-dfw").await.is_some());
+        merge(&world.hub, "PropagationPolicy", &hub, "city-dfw", json!({ "spec": { "propagateDeps": true } })).await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+        rights::shown(&world, world.since(), "a_policy_that_cannot_be_read_is_told_and_left_alone");
     });
 }

@@ -5,7 +5,7 @@ use crate::common::{
     beds::{Wish, alone},
     delete, eventually,
     example_app::{SWEEPS, secret, using},
-    get, list, never, ready,
+    get, list, never, ready, rights,
 };
 use kube::{
     Client, ResourceExt,
@@ -103,6 +103,11 @@ fn what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_firs
         assert!(get(&world.hub, "Namespace", "", &gone.1).await.is_some(), "hub namespaces stay");
         let kept = get(&world.hub, "Namespace", "", &stays.1).await.unwrap();
         assert!(kept.annotations().contains_key("compute.datumapis.com/kept-by"), "it says who keeps it: {kept:?}");
+        rights::shown(
+            &world,
+            world.since(),
+            "what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_first_sweep",
+        );
         for (ns, _) in [anew, stays] {
             delete(&world.project, "Workload", ns, "web").await;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::common::{
@@ -9,8 +10,8 @@ use crate::common::{
     beds::{Wish, alone},
     delete, eventually,
     example_app::SWEEPS,
-    get, merge, path, ready,
-    rights::{Role, SELDOM, UNASKED, UNLOGGED},
+    get, merge, network, path, ready,
+    rights::{Role, SELDOM, UNLOGGED},
     workload,
 };
 
@@ -23,7 +24,25 @@ fn using(ns: &str, cities: &[&str], replicas: u32, image: &str) -> Value {
     object
 }
 
-/// A life with everything in it that happens often.
+/// Somebody makes an Instance that has no place among those of its deployment.
+async fn makes_a_stray(world: &World, hub: &str) {
+    let first = get(&world.dfw, "Instance", hub, "web-p-dfw-0").await.unwrap();
+    let stray = json!({
+        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+        "metadata": {
+            "namespace": hub, "name": "stray", "labels": first.labels(), "ownerReferences": first.owner_references(),
+        },
+        "spec": first.data["spec"],
+    });
+    apply(&world.dfw, stray).await;
+    eventually("the stray is gone", || async {
+        let left = get(&world.dfw, "Instance", hub, "stray").await;
+        if left.is_none() { Ok(()) } else { Err("still there".to_owned()) }
+    })
+    .await;
+}
+
+/// A life with everything in it that happens often, and a little of what does not.
 async fn a_life(world: &World) {
     let (ns, hub) = world.namespace("rights").await;
     for (kind, name) in [("Secret", "db"), ("ConfigMap", "settings")] {
@@ -32,8 +51,14 @@ async fn a_life(world: &World) {
         }))
         .await;
     }
-    apply(&world.project, using(&ns, &["dfw", "ord"], 2, "docker.io/library/nginx:1")).await;
+    // A network that the template names no more afterwards.
+    apply(&world.project, network(&ns, "second")).await;
+    let mut first = using(&ns, &["dfw", "ord"], 2, "docker.io/library/nginx:1");
+    let interface = |name: &str| json!({ "network": { "name": name } });
+    first["spec"]["template"]["spec"]["networkInterfaces"] = json!([interface("default"), interface("second")]);
+    apply(&world.project, first).await;
     ready(world, &ns, "web", 4).await;
+    makes_a_stray(world, &hub).await;
     for (kind, name) in [("Secret", "db"), ("ConfigMap", "settings")] {
         merge(&world.project, kind, &ns, name, json!({ "data": { "a": "Yg==" } })).await;
     }
@@ -74,9 +99,7 @@ fn every_right_of_the_roles_is_used_and_none_is_missing() {
             for role in Role::ALL {
                 let (used, lacked) = role.used(&world, world.since());
                 let seldom = SELDOM.iter().filter(|row| row.0 == role).map(|row| row.1);
-                let unasked = UNASKED.iter().filter(|row| row.0 == role).map(|row| row.1);
                 let elsewhere: BTreeSet<String> = seldom
-                    .chain(unasked)
                     .chain(UNLOGGED.iter().filter(|row| row.0 == role).map(|row| row.1))
                     .map(str::to_owned)
                     .collect();

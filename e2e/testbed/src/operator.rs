@@ -64,7 +64,9 @@ impl Operator {
     /// Management controllers over the testbed's projects and hub.
     pub fn management(bed: &Testbed, binary: &Path, name: &str, more: &[&str]) -> Result<Self> {
         let mut config = bed.options().management.clone();
-        if let Some(milo) = bed.milo.as_ref().filter(|_| !bed.options().projects.is_empty()) {
+        // Whoever says himself how projects are found has said it all.
+        let is_said = config.contains("discovery:\n");
+        if let Some(milo) = bed.milo.as_ref().filter(|_| !bed.options().projects.is_empty() && !is_said) {
             let file = milo.kubeconfig(&User::Operator).display().to_string();
             config = format!(
                 "{config}discovery:\n  mode: milo\n  discoveryKubeconfigPath: {file}\n  projectKubeconfigPath: {file}\n"

@@ -275,7 +275,8 @@ impl HubCache {
         let used = copies.iter().filter(|copy| !copy.is_deleting()).filter_map(|copy| {
             let copy = copy.open();
             let data = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA).into_iter().collect();
-            Some(InUse { city: copy_city(&copy)?, workload: copy.spec.workload_ref.name, data })
+            let deployment = copy.name_any();
+            Some(InUse { deployment, city: copy_city(&copy)?, workload: copy.spec.workload_ref.name, data })
         });
         Some(used.collect())
     }

@@ -87,6 +87,7 @@ fn volumes() {
             (&at(&format!("{disk}resources")), storage("101Gi"), &[(Invalid, &size)]),
             (&at(&format!("{disk}resources")), storage("10241Mi"), &[(Invalid, &size)]),
             (&at(&format!("{disk}resources")), storage("much"), &[(Invalid, &size)]),
+            (&at(&format!("{disk}resources")), storage(" 10Gi"), &[(Invalid, &size)]),
             (&at(&format!("{disk}resources")), storage("10240Mi"), &[]),
             (&at(&format!("{disk}populator")), Value::Null, &[(Invalid, mount)]),
             (

@@ -24,12 +24,17 @@ use crate::{
 
 const CITIES: [&str; 3] = ["dfw", "ord", "san-jose"];
 
+/// The cities that are open.
+pub fn bound() -> BTreeSet<CityCode> {
+    CITIES.iter().map(|city| CityCode::parse(city).unwrap()).collect()
+}
+
 /// Those that an API server would have read.
 fn workload() -> impl Strategy<Value = Option<Workload>> {
     samples::workload().prop_map(|workload| serde_json::from_value(workload).ok())
 }
 
-fn config() -> ProptestConfig {
+pub fn config() -> ProptestConfig {
     let cases = if std::env::var_os("ADMISSION_CASES").is_some() { 100_000 } else { 500 };
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
@@ -40,7 +45,7 @@ proptest! {
     #[test]
     fn what_passes_is_not_refused_by_the_plans(workload in workload(), old in workload()) {
         let Some(workload) = workload else { return Ok(()) };
-        let bound: BTreeSet<CityCode> = CITIES.iter().map(|city| CityCode::parse(city).unwrap()).collect();
+        let bound = bound();
         let errors = super::workload(&workload, None, &Bound::Known(bound.clone()));
         prop_assert!(field::joined(&errors).len() < 1 << 20);
         if let Some(old) = old {
@@ -88,7 +93,7 @@ fn passes_the_plans(workload: &Workload, bound: &BTreeSet<CityCode>) -> Result<(
 #[test]
 fn enough_of_the_generated_pass_and_enough_do_not() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let bound = Bound::Known(CITIES.iter().map(|city| CityCode::parse(city).unwrap()).collect());
+    let bound = Bound::Known(bound());
     let mut counts = [0; 2];
     for _ in 0..400 {
         let Some(workload) = workload().new_tree(&mut runner).unwrap().current() else { continue };

@@ -83,6 +83,10 @@ fn violations(workload: &Workload) -> Errors {
 #[cfg(test)]
 mod data_tests;
 #[cfg(test)]
+mod definitions;
+#[cfg(test)]
+mod definitions_tests;
+#[cfg(test)]
 mod generated_tests;
 #[cfg(test)]
 mod samples;

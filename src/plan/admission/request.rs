@@ -102,7 +102,11 @@ impl Subject {
 
     /// Whether [`Facts::claimed`] may matter.
     pub fn may_clash(&self) -> bool {
-        matches!(self, Self::Workload(new, _) if !self.is_going() && sharing::may_clash(new))
+        let (namespace, template) = match self {
+            Self::Workload(new, _) => (new.namespace(), &new.spec.template),
+            Self::Deployment(new, _) => (new.namespace(), &new.spec.template),
+        };
+        !self.is_going() && namespace.is_some() && sharing::may_clash(template)
     }
 
     /// The judgement, from what was read of [`Self::needs`].
@@ -140,7 +144,7 @@ impl Subject {
         match self {
             Self::Workload(new, old) => {
                 verdict.errors.extend(workload(new, old.as_deref(), &facts.bound));
-                let in_use = facts.claimed.as_ref().map(|in_use| sharing::refusals(new, old.as_deref(), in_use));
+                let in_use = facts.claimed.as_ref().map(|in_use| sharing::of_workload(new, old.as_deref(), in_use));
                 verdict.errors.extend(in_use.unwrap_or_default());
                 verdict.warnings.extend(warnings(new));
             }
@@ -149,6 +153,8 @@ impl Subject {
                 verdict.errors.extend(deployment::workload_ref(new, old, &facts.workloads));
                 verdict.errors.extend(deployment::city(new, old, &facts.bound));
                 verdict.errors.extend(deployment::template(new, old));
+                let in_use = facts.claimed.as_ref().map(|in_use| sharing::of_deployment(new, old, in_use));
+                verdict.errors.extend(in_use.unwrap_or_default());
             }
         }
         verdict.errors.extend(access::refusals(&asked, &facts.answers));

@@ -96,9 +96,17 @@ fn deployments_made_by_hand_are_reviewed_and_our_own_are_not() {
         let subject = Subject::Deployment(a_deployment("db", &metadata), None);
         let needs = subject.needs(&user(name), &identities());
         assert_eq!(!needs.is_empty(), needed, "{name} {metadata}");
-        let errors = subject.judge(&user(name), &identities(), &closed(&needs)).errors;
-        // The uid of another Workload, the city, the network and the Secret.
-        assert_eq!(errors.len(), if needed { 4 } else { 0 }, "{name} {metadata}: {errors:?}");
+        assert_eq!(subject.may_clash(), metadata["deletionTimestamp"].is_null(), "{metadata}");
+        let elsewhere = InUse {
+            deployment: "api-main-ord".into(),
+            workload: "api".into(),
+            city: crate::api::names::CityCode::parse("ord").unwrap(),
+            data: [crate::api::referenced::DataRef::secret("db")].into(),
+        };
+        let facts = Facts { claimed: Some(vec![elsewhere]), ..closed(&needs) };
+        let errors = subject.judge(&user(name), &identities(), &facts).errors;
+        // The uid of another Workload, the city, the network, and the Secret, which another city uses.
+        assert_eq!(errors.len(), if needed { 5 } else { 0 }, "{name} {metadata}: {errors:?}");
     }
 }
 

@@ -83,7 +83,7 @@ pub fn set(mut workload: Value, path: &str, value: Value) -> Value {
 }
 
 /// Fields that somebody may have got wrong, each with what he may have written there.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 24] = [
     "metadata.name",
     "metadata.namespace",
     "spec.placements.0.name",
@@ -101,6 +101,24 @@ const FIELDS: [&str; 17] = [
     "spec.template.spec.volumes.0.configMap.name",
     "spec.template.spec.volumes.0.name",
     "spec.template.spec.volumes.1.disk.template.spec.resources",
+    "spec.placements.0.scaleSettings.metrics.0.resource.target.averageUtilization",
+    "spec.placements.0.scaleSettings.metrics.0.resource.target.value",
+    "spec.template.spec.networkInterfaces.0.name",
+    "spec.template.spec.networkInterfaces.0.addresses",
+    "spec.template.spec.networkInterfaces.0.ipFamilies",
+    "spec.template.spec.runtime.class",
+    "spec.template.spec.runtime.sandbox.containers.0.securityContext",
+];
+
+/// Lists of which somebody may have written an item twice.
+const LISTS: [&str; 7] = [
+    "spec.placements",
+    "spec.template.spec.networkInterfaces",
+    "spec.template.spec.volumes",
+    "spec.template.spec.runtime.sandbox.containers",
+    "spec.template.spec.runtime.sandbox.containers.0.env",
+    "spec.template.spec.runtime.sandbox.containers.0.ports",
+    "spec.template.spec.runtime.sandbox.imagePullSecrets",
 ];
 
 fn text() -> impl Strategy<Value = String> {
@@ -114,6 +132,7 @@ fn text() -> impl Strategy<Value = String> {
         "a-b",
         "a.b",
         "10Gi",
+        " 25Gi",
         "settings",
         "San Jose",
         "datumcloud/d1-standard-2",
@@ -135,18 +154,45 @@ fn value() -> impl Strategy<Value = Value> {
         1 => prop::collection::btree_map(text(), text(), 0..3).prop_map(|map| json!(map)),
         1 => (-1..1002_i32).prop_map(|replicas| json!({ "minReplicas": replicas })),
         1 => text().prop_map(|amount| json!({ "requests": { "storage": amount } })),
+        1 => prop::collection::vec(text(), 0..3).prop_map(|added| json!({ "capabilities": { "add": added } })),
+        1 => (-1..4_i32).prop_map(Value::from),
         2 => placement,
     ]
+}
+
+/// The same Workload with this field changed, where what it lies in is still there.
+fn edited(workload: Value, path: &str, value: Value) -> Value {
+    let parent = path.rsplit_once('.').map(|(parent, _)| format!("/{}", parent.replace('.', "/")));
+    let is_there =
+        parent.and_then(|parent| workload.pointer(&parent).map(|parent| parent.is_object() || parent.is_array()));
+    if is_there == Some(true) { set(workload, path, value) } else { workload }
+}
+
+/// Fields that only a Workload of containers has.
+fn is_of_containers(path: &str) -> bool {
+    ["sandbox", "configMap", "volumes.1"].iter().any(|part| path.contains(part))
+}
+
+/// The same Workload, with the first item of a list once more behind the others. What is no list any more stays.
+fn twice(mut workload: Value, path: &str) -> Value {
+    let list = workload.pointer_mut(&format!("/{}", path.replace('.', "/"))).and_then(Value::as_array_mut);
+    if let Some(list) = list {
+        list.extend(list.first().cloned());
+    }
+    workload
 }
 
 /// Workloads of which a few fields are other than they should be.
 pub fn workload() -> impl Strategy<Value = Value> {
     let edits = prop::collection::vec((select(FIELDS.to_vec()), value()), 0..4);
-    (any::<bool>(), edits).prop_map(|(is_machine, edits)| {
+    let repeated = prop_oneof![3 => Just(None), 1 => select(LISTS.to_vec()).prop_map(Some)];
+    (any::<bool>(), edits, repeated).prop_map(|(is_machine, edits, repeated)| {
         let base = if is_machine { machine() } else { containers() };
-        let edited = edits.into_iter().filter(|(path, _)| {
-            !is_machine || !path.contains("sandbox") && !path.contains("configMap") && !path.contains("volumes.1")
-        });
-        edited.fold(base, |workload, (path, value)| set(workload, path, value))
+        let edits = edits.into_iter().filter(|(path, _)| !is_machine || !is_of_containers(path));
+        let workload = edits.fold(base, |workload, (path, value)| edited(workload, path, value));
+        match repeated {
+            Some(path) => twice(workload, path),
+            None => workload,
+        }
     })
 }

@@ -3,17 +3,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::ResourceExt;
-
 use super::field::{FieldError, Path};
 use crate::{
-    api::{compute::Workload, names::CityCode, referenced::DataRef},
+    api::{
+        compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
+        names::CityCode,
+        referenced::DataRef,
+    },
     plan::references::uses,
 };
 
 /// What one deployment of a namespace uses in its city.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InUse {
+    /// The deployment.
+    pub deployment: String,
     /// Its Workload.
     pub workload: String,
     /// The city.
@@ -22,37 +26,65 @@ pub struct InUse {
     pub data: BTreeSet<DataRef>,
 }
 
-/// The cities that a Workload names, as far as they are cities, and the objects that it uses.
-fn wanted(workload: &Workload) -> (BTreeSet<CityCode>, BTreeMap<DataRef, String>) {
-    let codes = workload.spec.placements.iter().flat_map(|placement| &placement.city_codes);
-    let cities = codes.filter_map(|code| CityCode::parse(code).ok()).collect();
-    let mut data = BTreeMap::new();
-    for used in uses(&workload.spec.template.spec) {
-        data.entry(used.data_ref).or_insert(used.field);
-    }
-    (cities, data)
+/// What a write has used: in which cities, and each object with the first field that asks for it.
+#[derive(Default)]
+struct Wanted {
+    cities: BTreeSet<CityCode>,
+    data: BTreeMap<DataRef, String>,
 }
 
-/// Refuses each object that a write has used in a city while another city uses it: one error an object, at the first field
-/// that asks for it. What stood there before is not refused.
-pub fn refusals(new: &Workload, old: Option<&Workload>, in_use: &[InUse]) -> Vec<FieldError> {
+impl Wanted {
+    /// In these cities, as far as they are cities.
+    fn new<'a>(codes: impl IntoIterator<Item = &'a String>, template: &InstanceTemplateSpec) -> Self {
+        let cities = codes.into_iter().filter_map(|code| CityCode::parse(code).ok()).collect();
+        let mut data = BTreeMap::new();
+        for used in uses(&template.spec) {
+            data.entry(used.data_ref).or_insert(used.field);
+        }
+        Self { cities, data }
+    }
+
+    fn of_workload(workload: &Workload) -> Self {
+        let codes = workload.spec.placements.iter().flat_map(|placement| &placement.city_codes);
+        Self::new(codes, &workload.spec.template)
+    }
+
+    fn of_deployment(deployment: &WorkloadDeployment) -> Self {
+        Self::new([&deployment.spec.city_code], &deployment.spec.template)
+    }
+}
+
+/// Refuses each object that a Workload has used in a city while another city uses it. What it had before is its own, and
+/// follows it.
+pub fn of_workload(new: &Workload, old: Option<&Workload>, in_use: &[InUse]) -> Vec<FieldError> {
     let name = new.metadata.name.as_deref().unwrap_or_default();
-    let (cities, data) = wanted(new);
-    let (old_cities, old_data) = old.map(wanted).unwrap_or_default();
+    let others: Vec<&InUse> = in_use.iter().filter(|one| one.workload != name).collect();
+    refusals(&Wanted::of_workload(new), &old.map(Wanted::of_workload).unwrap_or_default(), &others)
+}
+
+/// The same of a deployment that somebody makes by hand, under whatever Workload.
+pub fn of_deployment(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>, in_use: &[InUse]) -> Vec<FieldError> {
+    let name = new.metadata.name.as_deref().unwrap_or_default();
+    let others: Vec<&InUse> = in_use.iter().filter(|one| one.deployment != name).collect();
+    refusals(&Wanted::of_deployment(new), &old.map(Wanted::of_deployment).unwrap_or_default(), &others)
+}
+
+/// One error an object, at the first field that asks for it. What stood there before is not refused.
+fn refusals(new: &Wanted, old: &Wanted, others: &[&InUse]) -> Vec<FieldError> {
     let spec = Path::new("spec").child("template").child("spec");
     let mut errors = Vec::new();
-    for (data_ref, field) in &data {
-        let stood = |city: &&CityCode| old_data.contains_key(data_ref) && old_cities.contains(city);
-        let others = in_use.iter().filter(|one| one.workload != name && one.data.contains(data_ref));
-        let by_others = others.map(|one| (one.workload.as_str(), &one.city));
-        let users: Vec<(&str, &CityCode)> = cities.iter().map(|city| (name, city)).chain(by_others).collect();
-        let clash = cities.iter().filter(|city| !stood(city)).find_map(|city| {
+    for (data_ref, field) in &new.data {
+        let stood = |city: &&CityCode| old.data.contains_key(data_ref) && old.cities.contains(city);
+        let others = others.iter().filter(|one| one.data.contains(data_ref));
+        let by_others = others.map(|one| (Some(one.workload.as_str()), &one.city));
+        let users: Vec<_> = new.cities.iter().map(|city| (None, city)).chain(by_others).collect();
+        let clash = new.cities.iter().filter(|city| !stood(city)).find_map(|city| {
             let other = users.iter().find(|(_, other)| *other != city)?;
             Some((city, other))
         });
         let Some((city, (workload, other))) = clash else { continue };
         let (kind, object) = (data_ref.kind.as_str(), &data_ref.name);
-        let by = if *workload == name { "this Workload".to_owned() } else { format!("Workload {workload:?}") };
+        let by = workload.map_or_else(|| "this Workload".to_owned(), |workload| format!("Workload {workload:?}"));
         let detail = format!(
             "{kind} {object:?} is used by {by} in city {other}, and would not reach city {city}: at present each object \
              goes to one city alone; use a copy of it under another name in one of the two"
@@ -62,9 +94,9 @@ pub fn refusals(new: &Workload, old: Option<&Workload>, in_use: &[InUse]) -> Vec
     errors
 }
 
-/// Whether the name of a Workload's namespace and its cities could clash at all: nothing is looked up for what uses nothing.
-pub fn may_clash(new: &Workload) -> bool {
-    new.namespace().is_some() && !uses(&new.spec.template.spec).is_empty()
+/// Whether what uses this template could clash at all: nothing is looked up for what uses nothing.
+pub fn may_clash(template: &InstanceTemplateSpec) -> bool {
+    !uses(&template.spec).is_empty()
 }
 
 #[cfg(test)]
@@ -72,6 +104,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::compute::WorkloadDeploymentSpec;
 
     fn workload(name: &str, cities: &[&str], secrets: &[&str]) -> Workload {
         let from: Vec<_> = secrets.iter().map(|name| json!({ "secretRef": { "name": name } })).collect();
@@ -92,7 +125,8 @@ mod tests {
 
     fn in_use(workload: &str, city: &str, secret: &str) -> InUse {
         let data = [DataRef::secret(secret)].into();
-        InUse { workload: workload.into(), city: CityCode::parse(city).unwrap(), data }
+        let deployment = format!("{workload}-p-{city}");
+        InUse { deployment, workload: workload.into(), city: CityCode::parse(city).unwrap(), data }
     }
 
     #[test]
@@ -118,7 +152,7 @@ mod tests {
             ),
         ];
         for (what, new, old, in_use, words) in table {
-            let errors = refusals(&new, old.as_ref(), in_use);
+            let errors = of_workload(&new, old.as_ref(), in_use);
             assert_eq!(errors.len(), usize::from(words.is_some()), "{what}: {errors:?}");
             let (Some(words), [error]) = (words, &errors[..]) else { continue };
             assert_eq!(error.field, "spec.template.spec.runtime.sandbox.containers[0].envFrom[0].secretRef.name");
@@ -128,8 +162,40 @@ mod tests {
     }
 
     #[test]
+    fn a_deployment_by_hand_is_held_to_the_same_and_its_own_workload_is_another_user() {
+        let by_hand = |city: &str, secrets: &[&str]| {
+            let of = workload("web", &[], secrets);
+            let mut deployment = WorkloadDeployment::new("by-hand", WorkloadDeploymentSpec::default());
+            deployment.spec.template = of.spec.template;
+            deployment.spec.workload_ref.name = "web".into();
+            deployment.spec.city_code = city.into();
+            deployment
+        };
+        let before = InUse { deployment: "by-hand".into(), ..in_use("web", "ord", "db") };
+        let (own, other, before) = ([in_use("web", "ord", "db")], [in_use("api", "ord", "db")], [before]);
+        let one = |city: &str| by_hand(city, &["db"]);
+        let table = vec![
+            ("alone", one("dfw"), None, &[][..], None),
+            ("its Workload's other city", one("dfw"), None, &own, Some("Workload \"web\" in city ord")),
+            ("another Workload's city", one("DFW"), None, &other, Some("would not reach city dfw")),
+            ("the same city", one("ORD"), None, &other, None),
+            ("another object", by_hand("dfw", &["other"]), None, &other, None),
+            ("it moves, and takes along what it alone uses", one("dfw"), Some(one("ord")), &before, None),
+            ("it moves away from others", one("dfw"), Some(one("ord")), &other, Some("would not reach city dfw")),
+            ("it stood before", one("dfw"), Some(one("dfw")), &other, None),
+            ("no city", one("../x"), None, &other, None),
+        ];
+        for (what, new, old, in_use, words) in table {
+            let errors = of_deployment(&new, old.as_ref(), in_use);
+            assert_eq!(errors.len(), usize::from(words.is_some()), "{what}: {errors:?}");
+            let (Some(words), [error]) = (words, &errors[..]) else { continue };
+            assert!(error.to_string().contains(words), "{what}: {error}");
+        }
+    }
+
+    #[test]
     fn nothing_is_looked_up_for_what_uses_nothing() {
-        assert!(may_clash(&workload("web", &["dfw"], &["db"])));
-        assert!(!may_clash(&workload("web", &["dfw"], &[])));
+        assert!(may_clash(&workload("web", &["dfw"], &["db"]).spec.template));
+        assert!(!may_clash(&workload("web", &["dfw"], &[]).spec.template));
     }
 }

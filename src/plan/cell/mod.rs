@@ -17,6 +17,8 @@ pub mod write_back;
 pub use amounts::RESOURCES;
 
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod replay_tests;
 
 /// What this cell gates Instances on.

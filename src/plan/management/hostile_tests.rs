@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use proptest::{prelude::*, sample::select};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     federate::{self, Observed, copy_namespace},
@@ -15,54 +15,15 @@ use crate::{
         meta::{annotation, finalizer, label},
         names::ProjectName,
     },
-    plan::{Hub, Keeper, NamespaceFacts, Op, Shared, Step, Write},
+    plan::{
+        Hub, Keeper, NamespaceFacts, Op, Shared, Step, Write,
+        hostile::{ANNOTATIONS, LABELS, OWN, VICTIM, marks, steers_karmada},
+    },
     timing::Timing,
 };
 
-const OWN: &str = "ns-own";
-const VICTIM: &str = "ns-victim";
-
-/// Keys by which this operator and Karmada go somewhere.
-const LABELS: [&str; 9] = [
-    label::UPSTREAM_CLUSTER,
-    label::UPSTREAM_NAMESPACE,
-    label::TOPOLOGY_CITY,
-    label::MANAGED_BY,
-    label::REFERENCED_DATA,
-    label::CELL_UID,
-    label::DELETION_PROTECTED,
-    label::KARMADA_CLAIM,
-    label::WORKLOAD_UID,
-];
-const ANNOTATIONS: [&str; 9] = [
-    annotation::FEDERATION_NAMESPACE,
-    annotation::EXPECTED_REFERENCED_DATA,
-    annotation::SKIPPED_REFERENCED_DATA,
-    annotation::REFERENCED_DATA_ERROR,
-    annotation::TEMPLATE_UID,
-    annotation::SOURCE_GENERATION,
-    annotation::REPAIRED,
-    annotation::POLICY_NAME,
-    annotation::PAUSE,
-];
-/// What somebody who knows the victim would write there.
-const VALUES: [&str; 8] = [
-    VICTIM,
-    "shop",
-    "cluster-victim",
-    "[\"Secret/db\"]",
-    "true",
-    "city-dfw",
-    "c1",
-    "{\"reason\":\"x\",\"message\":\"y\"}",
-];
-
 const FINALIZERS: [&[&str]; 3] = [&[], &[finalizer::FEDERATOR], &["example.com/x", finalizer::FEDERATOR]];
 const CITIES: [&str; 5] = ["dfw", "DFW", "ord", "", "../x"];
-
-fn marks(keys: &'static [&'static str]) -> impl Strategy<Value = Value> {
-    prop::collection::btree_map(select(keys), select(&VALUES[..]), 0..5).prop_map(|marks| json!(marks))
-}
 
 /// A deployment of the hostile project. The victim has one of the same name, in a namespace of the same name.
 fn deployment() -> impl Strategy<Value = WorkloadDeployment> {
@@ -145,8 +106,7 @@ proptest! {
             let place = if write.object.namespace.is_empty() { &write.object.name } else { &write.object.namespace };
             prop_assert_eq!(place, OWN, "{:?}", write);
             let Op::Apply { body, .. } = &write.op else { continue };
-            let labels = body["metadata"]["labels"].as_object().unwrap();
-            prop_assert!(labels.keys().all(|key| !key.contains("karmada.io") || key == label::DELETION_PROTECTED), "{:?}", write);
+            prop_assert!(!steers_karmada(&body["metadata"]["labels"]), "{:?}", write);
             let annotations = &body["metadata"]["annotations"];
             prop_assert!(annotations[annotation::EXPECTED_REFERENCED_DATA] != "[\"Secret/db\"]", "{:?}", write);
             prop_assert!(annotations[annotation::POLICY_NAME].is_null() && annotations[annotation::TEMPLATE_UID].is_null());

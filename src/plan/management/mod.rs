@@ -18,7 +18,13 @@ mod federation_status;
 pub mod guard;
 pub mod hand_over;
 #[cfg(test)]
+mod hostile_data_tests;
+#[cfg(test)]
+mod hostile_instances_tests;
+#[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod hostile_workloads_tests;
 pub mod hub_trouble;
 pub mod karmada_version;
 pub mod labels;

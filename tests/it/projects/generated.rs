@@ -9,18 +9,24 @@ use proptest::{
 
 use super::*;
 
+#[path = "../../../src/plan/admission/definitions.rs"]
+mod definitions;
 #[path = "../../../src/plan/admission/samples.rs"]
 mod samples;
+
+use definitions::Definitions;
 
 /// How many are sent, and how many of those that pass are made.
 const SENT: usize = 200;
 const MADE: usize = 12;
 
-/// Each is taken or refused in words, none is an error of the webhooks; and of those that are taken, the operator makes
-/// what they ask for.
+/// Each is taken or refused in words, none is an error of the webhooks; what a definition refuses, and that alone, is what the
+/// tests without servers say of it; and of those that are taken, the operator makes what they ask for.
 pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
     let mut runner = TestRunner::deterministic();
-    let (mut taken, mut refused) = (Vec::new(), 0);
+    let definition = std::fs::read_to_string(crate::common::path("crds/compute.datumapis.com_workloads.yaml")).unwrap();
+    let definitions = Definitions::new([definition.as_str()]);
+    let (mut taken, mut refused, mut by_definition) = (Vec::new(), 0, 0);
     let began = tokio::time::Instant::now();
     for n in 0..SENT {
         let mut workload = samples::workload().new_tree(&mut runner).unwrap().current();
@@ -29,18 +35,32 @@ pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
         // Another namespace than that of the address never comes as far as the webhooks.
         workload["metadata"]["namespace"] = json!(namespace);
         let (code, body) = send(tenant, namespace, "?dryRun=All", &workload).await;
+        let found = definitions.refused(&workload);
         match code {
-            201 => taken.push((n, workload)),
+            201 => {
+                assert_eq!(found, [], "{workload} was taken");
+                taken.push((n, workload));
+            }
             // The definition's rules, or ours: one of both names the fields.
             400 | 422 => {
                 let message = body["message"].as_str().unwrap();
                 assert!(message.len() < 1 << 20 && !message.is_empty(), "{body}");
+                let is_by_rules = message.contains("vworkload.kb.io");
+                // Names, labels and the like are judged alike of every kind.
+                let is_by_name = !is_by_rules && [" metadata.", "ObjectMeta."].iter().any(|of| message.contains(of));
+                assert!(is_by_name || is_by_rules == found.is_empty(), "{message}\n{found:?}");
+                by_definition += usize::from(!is_by_rules && !is_by_name);
                 refused += 1;
             }
             _ => panic!("{code} {body} for {workload}"),
         }
     }
-    eprintln!("generated Workloads: {} taken, {refused} refused, in {:?}", taken.len(), began.elapsed());
+    let time = began.elapsed();
+    eprintln!(
+        "generated Workloads: {} taken, {refused} refused, {by_definition} by the definition, in {time:?}",
+        taken.len()
+    );
+    assert!(by_definition > SENT / 20, "{by_definition} by the definition");
     assert!(taken.len() > SENT / 10 && refused > SENT / 10, "{} taken, {refused} refused", taken.len());
 
     let few = |workload: &Value| {

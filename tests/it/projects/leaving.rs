@@ -11,7 +11,7 @@ use kube::{
     ResourceExt,
     api::{DeleteParams, DynamicObject},
 };
-use testbed::{audit::Audit, gate::Gate};
+use testbed::{audit::Audit, gate::Gate, pki::User};
 
 use super::*;
 use crate::common::{example_app::SWEEPS, merge, never, refusal::Refusal, rights};
@@ -188,5 +188,73 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
             world.since(),
             "what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_grace",
         );
+    });
+}
+
+/// A project's control plane, as the part of Milo that runs them says that there is one.
+async fn announce_control_plane(milo: &Client, project: &str) {
+    let object = json!({
+        "apiVersion": "infrastructure.miloapis.com/v1alpha1", "kind": "ProjectControlPlane", "metadata": { "name": project },
+    });
+    apply(milo, object).await;
+    let status = json!({ "status": { "conditions": [{
+        "type": "ControlPlaneReady", "status": "True", "reason": "Ready", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }] } });
+    let api = api(milo, "ProjectControlPlane", "");
+    api.patch_status(project, &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+/// Since when a hub namespace is stranded, as it says.
+async fn stranded_since(hub: &Client, namespace: &str) -> Option<String> {
+    let found = get(hub, "Namespace", "", namespace).await.unwrap();
+    found.annotations().get("compute.datumapis.com/stranded-since").cloned()
+}
+
+/// Nothing answers under the addresses of such services here: what is known of projects is who there is.
+#[test]
+fn projects_that_are_services_of_their_own_are_known_by_their_control_planes() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        engaged(&world, 3.0).await;
+        let (alpha, beta) = (client(&world, "alpha").await, client(&world, "beta").await);
+        let mut hubs = Vec::new();
+        for project in [&alpha, &beta] {
+            hubs.push(world.namespace_in(project, "inner").await);
+            apply(project, workload("inner", "web", &["dfw"], 1)).await;
+            served(project, "inner", "web-p-dfw").await;
+        }
+        for project in ["alpha", "idle"] {
+            announce_control_plane(&alpha, project).await;
+        }
+        let file = world.bed.milo.as_ref().unwrap().kubeconfig(&User::Operator).display().to_string();
+        let discovery = format!(
+            "discovery:\n  mode: milo\n  internalServiceDiscovery: true\n  discoveryKubeconfigPath: {file}\n  projectKubeconfigPath: {file}\n"
+        );
+        world.bed.options_mut().management = format!("{PERIODS}{SWEEPS}{discovery}");
+        world.restart_manager(&[]).await;
+        engaged(&world, 2.0).await;
+        eventually("what belongs to none of them is stranded", || async {
+            stranded_since(&world.hub, &hubs[1]).await.map(drop).ok_or("not yet".to_owned())
+        })
+        .await;
+        assert_eq!(stranded_since(&world.hub, &hubs[0]).await, None, "a project that does not answer is no project that is gone");
+        // As it was before, for whoever comes next.
+        for project in ["alpha", "idle"] {
+            delete(&alpha, "ProjectControlPlane", "", project).await;
+        }
+        world.bed.options_mut().management = format!("{PERIODS}{SWEEPS}");
+        world.restart_manager(&[]).await;
+        engaged(&world, 3.0).await;
+        eventually("nothing is stranded any more", || async {
+            stranded_since(&world.hub, &hubs[1]).await.map_or(Ok(()), Err)
+        })
+        .await;
+        PERIODS.clone_into(&mut world.bed.options_mut().management);
+        world.restart_manager(&[]).await;
+        for project in [&alpha, &beta] {
+            empty(project, "inner").await;
+        }
+        let test = "projects_that_are_services_of_their_own_are_known_by_their_control_planes";
+        rights::shown(&world, world.since(), test);
     });
 }

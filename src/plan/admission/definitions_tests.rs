@@ -1,0 +1,248 @@
+//! What passes the rules against the definitions in `crds/`: neither a Workload, nor any deployment that is made of it, nor
+//! any Instance of one of those, nor what is said of them, is refused by the API servers that hold them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::LazyLock,
+};
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+use proptest::prelude::*;
+use regex::Regex;
+use serde_json::{Value, json};
+
+use super::{
+    Bound,
+    definitions::Definitions,
+    format,
+    generated_tests::{bound, config},
+    samples::{self, containers, set},
+};
+use crate::{
+    api::{
+        compute::{Workload, WorkloadDeployment},
+        crds,
+    },
+    plan::{
+        Write,
+        cell::{Features, instances},
+        management::fan_out,
+    },
+    timing::Timing,
+};
+
+static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
+    let files = crds::files().unwrap();
+    Definitions::new(
+        files.iter().filter(|(name, _)| name.starts_with("compute.datumapis.com_")).map(|(_, text)| text.as_str()),
+    )
+});
+
+/// Fields of a template of which the definitions alone say what may stand there; each is the same in all three, and an API
+/// server judges by them before it asks a webhook.
+const BY_DEFINITION: [&str; 6] = [
+    "networkInterfaces[].name",
+    "networkInterfaces[].addresses",
+    "networkInterfaces[].ipFamilies",
+    "runtime.class",
+    "runtime.sandbox.containers[].env[]",
+    "runtime.sandbox.containers[].securityContext",
+];
+
+fn refused(object: &Value) -> Vec<(String, String)> {
+    match (object["spec"].is_null(), object["status"].is_null()) {
+        (false, _) => DEFINITIONS.refused(object),
+        (true, false) => DEFINITIONS.refused_below(object, "status"),
+        // Of some writes there is nothing in it but metadata.
+        (true, true) => Vec::new(),
+    }
+}
+
+/// What these writes ask objects to carry.
+fn asked<P>(writes: &[Write<P>]) -> impl Iterator<Item = Value> {
+    writes.iter().filter_map(|write| write.op.asked().cloned())
+}
+
+/// What is written of a Workload before anything runs: its deployments, its status, and of each deployment the first Instance
+/// and the status.
+fn derived(mut workload: Workload) -> Vec<Value> {
+    workload.metadata.uid = Some("a3f0c7d2-7c58-4c0e-9d3c-2f7a1f0b5e11".into());
+    workload.metadata.generation = Some(1);
+    let mut observed = fan_out::Observed {
+        workload: workload.into(),
+        deployments: Vec::new(),
+        named: BTreeMap::new(),
+        bound: bound(),
+        namespace_uid: Some("0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b11".into()),
+        networks: None,
+        unreadable: Vec::new(),
+        timing: Timing::default(),
+    };
+    let mut bodies: Vec<Value> = asked(&fan_out::plan(&observed, NOW).steps).collect();
+    let made = bodies.iter().filter(|body| body["kind"] == "WorkloadDeployment");
+    let made = made.map(|body| serde_json::from_value::<WorkloadDeployment>(body.clone()).unwrap());
+    for (n, mut deployment) in made.collect::<Vec<_>>().into_iter().enumerate() {
+        deployment.metadata.uid = Some(format!("5d1c8a44-52f7-4f0a-8f7e-{n:012}"));
+        deployment.metadata.generation = Some(1);
+        observed.named.insert(deployment.name_any(), deployment.clone().into());
+        observed.deployments.push(deployment.clone().into());
+        let on_cell = instances::Observed {
+            deployment: deployment.into(),
+            instances: Vec::new(),
+            in_the_way: Vec::new(),
+            unreadable: BTreeSet::new(),
+            features: Features { networks: false, quota: true, abandon_claims: false, data: true },
+            networks: None,
+            timing: Timing::default(),
+        };
+        bodies.extend(asked(&instances::plan(&on_cell, NOW).steps));
+    }
+    bodies.extend(asked(&fan_out::plan(&observed, NOW).steps));
+    bodies
+}
+
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn of_each_kind(bodies: &[Value]) -> BTreeMap<&str, usize> {
+    let mut counts = BTreeMap::new();
+    for body in bodies {
+        *counts.entry(body["kind"].as_str().unwrap()).or_default() += 1;
+    }
+    counts
+}
+
+/// A path to an item, as to every item of its list.
+fn without_indices(path: &str) -> String {
+    Regex::new(r"\[[0-9]+\]").unwrap().replace_all(path, "[]").into_owned()
+}
+
+/// Names and labels, which API servers judge alike whatever the kind.
+fn has_good_names(object: &Value) -> bool {
+    let labels = object["metadata"]["labels"].as_object();
+    let name = object["metadata"]["name"].as_str().unwrap();
+    (name.len() <= 253 && Regex::new("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$").unwrap().is_match(name))
+        && labels.into_iter().flatten().all(|(key, value)| {
+            format::qualified_name(key).is_none() && format::is_label_value(value.as_str().unwrap())
+        })
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn what_passes_is_not_refused_by_a_definition(mut object in samples::workload()) {
+        object["kind"] = json!("Workload");
+        let Ok(workload) = serde_json::from_value::<Workload>(object.clone()) else { return Ok(()) };
+        if !super::workload(&workload, None, &Bound::Known(bound())).is_empty() {
+            return Ok(());
+        }
+        let by_definition = refused(&object);
+        for (field, why) in &by_definition {
+            let in_template = without_indices(field.strip_prefix(".spec.template.spec.").unwrap_or_default());
+            prop_assert!(BY_DEFINITION.iter().any(|known| in_template.starts_with(known)), "{}: {}: {}", field, why, object);
+        }
+        if by_definition.is_empty() {
+            for body in derived(workload) {
+                prop_assert_eq!(refused(&body), [], "{}", body);
+                prop_assert!(has_good_names(&body), "{}", body);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_made_of_a_workload_is_held_against_the_definitions_whole() {
+    let bodies = derived(serde_json::from_value(containers()).unwrap());
+    let counts = of_each_kind(&bodies);
+    assert_eq!(counts, [("Instance", 1), ("Workload", 2), ("WorkloadDeployment", 2)].into(), "{bodies:#?}");
+    for kind in ["Instance", "WorkloadDeployment"] {
+        let mut body = bodies.iter().find(|body| body["kind"] == kind && !body["spec"].is_null()).unwrap().clone();
+        let template = if kind == "Instance" { &mut body["spec"] } else { &mut body["spec"]["template"]["spec"] };
+        template["networkInterfaces"] = json!([]);
+        assert_eq!(refused(&body).len(), 1, "{kind}");
+    }
+}
+
+#[test]
+fn a_template_is_held_to_the_same_in_every_definition() {
+    fn bare(mut schema: Value) -> Value {
+        if let Some(parts) = schema.as_object_mut() {
+            // `description` is also a name that a field may have, and then no text.
+            parts.retain(|key, value| key != "description" || !value.is_string());
+        }
+        match schema {
+            Value::Object(parts) => parts.into_iter().map(|(key, value)| (key, bare(value))).collect(),
+            Value::Array(items) => items.into_iter().map(bare).collect(),
+            other => other,
+        }
+    }
+    let of = |kind, path| bare(DEFINITIONS.schema(kind).pointer(path).unwrap().clone());
+    let of_instance = of("Instance", "/properties/spec");
+    for kind in ["Workload", "WorkloadDeployment"] {
+        assert_eq!(of(kind, "/properties/spec/properties/template/properties/spec"), of_instance, "{kind}");
+    }
+}
+
+/// The smallest changes that a definition refuses, of each kind of rule that definitions have, and what they take.
+#[test]
+fn definitions_are_judged_as_an_api_server_judges() {
+    let container = "spec.template.spec.runtime.sandbox.containers.0";
+    let disk = "spec.template.spec.volumes.1.disk.template.spec";
+    for (path, value, at) in [
+        ("spec", Value::Null, Some(".spec")),
+        ("spec.placements", json!([]), Some(".spec.placements")),
+        ("spec.placements.0.name", json!(1), Some(".spec.placements[0].name")),
+        ("spec.placements.0.name", Value::Null, Some(".spec.placements[0].name")),
+        ("spec.placements.0.newer", json!(1), None),
+        ("spec.placements.0.scaleSettings.instanceManagementPolicy", Value::Null, None),
+        ("spec.placements.0.scaleSettings.maxReplicas", Value::Null, None),
+        (
+            "spec.placements.0.scaleSettings.minReplicas",
+            json!(1001),
+            Some(".spec.placements[0].scaleSettings.minReplicas"),
+        ),
+        (
+            "spec.placements.0.scaleSettings.maxReplicas",
+            json!(1_i64 << 31),
+            Some(".spec.placements[0].scaleSettings.maxReplicas"),
+        ),
+        (&format!("{container}.env.1"), json!({ "name": "P" }), Some("containers[0].env[1]")),
+        (&format!("{container}.env.1"), json!({ "name": "Q" }), None),
+        (
+            &format!("{container}.securityContext"),
+            json!({ "capabilities": { "add": ["A", "A"] } }),
+            Some("capabilities.add[1]"),
+        ),
+        (
+            &format!("{disk}.resources.requests.storage"),
+            json!(" 1Gi"),
+            Some("disk.template.spec.resources.requests.storage"),
+        ),
+        (&format!("{disk}.resources.requests.storage"), json!(1), None),
+        (
+            &format!("{disk}.resources.requests.storage"),
+            json!(true),
+            Some("disk.template.spec.resources.requests.storage"),
+        ),
+        (&format!("{disk}.populator.filesystem.type"), json!("xfs"), Some("populator.filesystem.type")),
+        ("spec.template.spec.networkInterfaces.0.name", json!("x".repeat(16)), Some("networkInterfaces[0].name")),
+        ("spec.template.spec.networkInterfaces.0.name", json!("ü".repeat(15)), None),
+        ("spec.template.spec.networkInterfaces.0.ipFamilies", json!([]), Some("networkInterfaces[0].ipFamilies")),
+        ("status", Value::Null, None),
+        (
+            "status",
+            json!({ "conditions": [{ "type": "A", "status": "True", "reason": "B", "message": "", "lastTransitionTime": "never" }] }),
+            Some(".status.conditions[0].lastTransitionTime"),
+        ),
+    ] {
+        let mut object = set(containers(), path, value.clone());
+        object["kind"] = json!("Workload");
+        let found = DEFINITIONS.refused(&object);
+        let is_as_told = match at {
+            None => found.is_empty(),
+            Some(at) => found.len() == 1 && found[0].0.ends_with(at),
+        };
+        assert!(is_as_told, "{path} = {value}: {found:?}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Hostile sources, and deployments made by hand that refer to them: nothing but their own companions is written for them.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use proptest::{prelude::*, sample::select};
+use serde_json::{Value, json};
+
+use super::{
+    companion::{self, FormerUser, Observed, Reading, User},
+    facts::CompanionFacts,
+};
+use crate::{
+    api::{
+        compute::WorkloadDeployment,
+        meta::{annotation, label},
+        referenced::{DataRef, SourceKind},
+    },
+    plan::{
+        Hub, Op, Plane, Shared, Step, Write,
+        hostile::{ANNOTATIONS, LABELS, OWN, VICTIM, marks, template},
+        payload::Payload,
+    },
+};
+
+/// Names of sources, some of them of what the hub has beside them.
+const NAMES: [&str; 3] = ["db", VICTIM, "city-dfw"];
+/// What may stand in the list of a companion's users.
+const ENTRIES: [&str; 6] = ["shop/web", "shop/gone", "victim/web", "ns-victim/web", "victim", "more than 32"];
+
+fn source(labels: &Value, annotations: &Value, value: &str, immutable: bool) -> Payload {
+    let object = json!({
+        "metadata": {
+            "name": "db", "namespace": VICTIM, "labels": labels, "annotations": annotations,
+            "finalizers": ["example.com/never"],
+            "ownerReferences": [{ "apiVersion": "v1", "kind": "Namespace", "name": VICTIM, "uid": "v", "controller": true }],
+        },
+        "data": { "k": value, "namespace": "bnMtdmljdGlt" }, "type": "Opaque", "immutable": immutable,
+    });
+    Payload::parse(SourceKind::Secret, object.to_string().as_bytes()).unwrap().1
+}
+
+/// A deployment that does not refer to the source, and says of itself what it likes.
+fn former(labels: &Value, annotations: &Value, copy_exists: bool, copy_expects: bool) -> FormerUser {
+    let mut deployment: WorkloadDeployment = serde_json::from_value(json!({
+        "metadata": {
+            "name": "gone", "namespace": "shop", "uid": "g", "generation": 1, "labels": labels, "annotations": annotations,
+        },
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "w1" }, "placementName": "p", "cityCode": "dfw",
+            "template": template(labels, annotations), "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap();
+    deployment.spec.template.spec.runtime.sandbox = None;
+    FormerUser { deployment: Some(Shared::from(deployment)), copy_exists, copy_expects }
+}
+
+fn observed() -> impl Strategy<Value = Observed> {
+    let written = (marks(&LABELS), marks(&ANNOTATIONS), select(&["QQ==", "Qg=="][..]), any::<[bool; 6]>());
+    let listed = prop::option::of(prop::collection::btree_set(select(&ENTRIES[..]), 0..3));
+    (written, listed, select(&NAMES[..]), 0..3).prop_map(
+        |((labels, annotations, value, [copies, expects, uses, is_read, immutable, fresh]), listed, name, form)| {
+            let list = listed.map(|entries| json!(entries).to_string());
+            // One that cannot be told from a copy of a Go operator's, or made by hand, has any list.
+            let meta =
+                json!({ "uid": "c", "resourceVersion": "7", "annotations": { annotation::REFERENCED_BY: list } });
+            let companion =
+                (form != 0).then(|| CompanionFacts::of(&serde_json::from_value(without_null(meta)).unwrap()));
+            let source = source(&labels, &annotations, value, immutable);
+            let reading = match (&companion, is_read) {
+                (_, false) => Reading::Unknown,
+                (None, true) => Reading::Source(source),
+                (Some(companion), true) => Reading::Both {
+                    source,
+                    version: crate::plan::ObjectVersion::new(&companion.uid, &companion.version),
+                    companion: self::source(&json!({}), &json!({}), "QQ==", form == 2),
+                },
+            };
+            Observed {
+                data_ref: DataRef::secret(name),
+                namespace: "shop".into(),
+                hub_namespace: OWN.into(),
+                hub_namespace_lives: true,
+                users: uses.then(|| User { name: "web".into(), wants_copy: true }).into_iter().collect(),
+                former_users: BTreeMap::from([("gone".to_owned(), former(&labels, &annotations, copies, expects))]),
+                expecting: Some([].into()),
+                companion: companion.map(Shared::from),
+                residue: None,
+                fresh,
+                waits: false,
+                reading,
+            }
+        },
+    )
+}
+
+/// As a client sends it: what is not there is left out.
+fn without_null(mut meta: Value) -> Value {
+    if meta["annotations"][annotation::REFERENCED_BY].is_null() {
+        meta["annotations"] = json!({});
+    }
+    meta
+}
+
+fn is_look<P: Plane>(write: &Write<P>) -> bool {
+    matches!(write.op, Op::ConfirmAbsent | Op::ConfirmUnchanged { .. })
+}
+
+/// What a write on the hub may be: the companion made where nothing is, or the one that was judged changed or deleted.
+fn is_of_the_companion(write: &Write<Hub>, observed: &Observed) -> bool {
+    let metadata = |body: &Value| body["metadata"].as_object().cloned().unwrap_or_default();
+    let list = |body: &Value| body["metadata"]["annotations"].as_object().cloned().unwrap_or_default();
+    let is_listed = |body: &Value| list(body).keys().all(|key| key == annotation::REFERENCED_BY);
+    let is_place = write.object.namespace == OWN && write.object.name == observed.data_ref.name;
+    let seen = observed.companion.as_ref().map(|companion| (companion.uid.clone(), companion.version.clone()));
+    is_place
+        && match &write.op {
+            Op::Create { body, .. } => {
+                let of_us = ["annotations", "labels", "name", "namespace"];
+                seen.is_none()
+                    && metadata(body).keys().eq(of_us)
+                    && body["metadata"]["labels"] == json!({ label::REFERENCED_DATA: "true" })
+                    && is_listed(body)
+            }
+            Op::Merge { body, .. } => {
+                let version = |key: &str| body["metadata"][key].as_str().unwrap().to_owned();
+                let known = ["annotations", "resourceVersion", "uid"];
+                seen == Some((version("uid"), version("resourceVersion")))
+                    && metadata(body).keys().all(|key| known.contains(&&**key))
+                    && is_listed(body)
+            }
+            Op::Delete { uid, resource_version } => seen == Some((uid.clone(), resource_version.clone())),
+            _ => false,
+        }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn for_a_source_its_own_companion_is_written_and_nothing_of_what_it_says_of_itself(observed in observed()) {
+        let wanted = observed.users.first().map(|user| format!("shop/{}", user.name));
+        for step in companion::plan(&observed, Timestamp::UNIX_EPOCH).steps {
+            match step {
+                Step::Local(write) => {
+                    prop_assert!(is_look(&write) && write.object.namespace == "shop", "{:?}", write);
+                }
+                Step::Remote(write) => {
+                    prop_assert!(is_of_the_companion(&write, &observed), "{:?}", write);
+                    let list = write.op.asked().map(|body| body["metadata"]["annotations"][annotation::REFERENCED_BY].clone());
+                    if let Some(list) = list.as_ref().and_then(Value::as_str) {
+                        let own = wanted.as_ref().is_none_or(|user| list.contains(user.as_str()));
+                        prop_assert!(own, "who uses it is still told: {}", list);
+                    }
+                }
+            }
+        }
+    }
+}
