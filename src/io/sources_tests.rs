@@ -6,7 +6,7 @@ use std::sync::{
 use super::*;
 
 fn object(version: u64) -> Incoming<()> {
-    Incoming { key: ObjectKey::new("shop", "db"), uid: "u".into(), version, value: Some(()) }
+    Incoming { key: ObjectKey::new("shop", "db"), uid: "u".into(), version, value: Some(().into()) }
 }
 
 fn reading(version: u64) -> Reading {

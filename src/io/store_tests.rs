@@ -2,7 +2,7 @@ use super::*;
 use std::sync::Mutex;
 
 fn object(name: &str, uid: &str, version: u64, value: &'static str) -> Incoming<&'static str> {
-    Incoming { key: ObjectKey::new("ns", name), uid: uid.into(), version, value: Some(value) }
+    Incoming { key: ObjectKey::new("ns", name), uid: uid.into(), version, value: Some(value.into()) }
 }
 
 fn store() -> (Arc<Store<&'static str>>, Arc<Mutex<Vec<String>>>) {

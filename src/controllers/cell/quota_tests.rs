@@ -75,7 +75,7 @@ async fn the_key_of_one_whose_namespace_is_there_belongs_in_its_own_lane() {
         key: ObjectKey::new("", "ns-gone"),
         uid: "n".into(),
         version: 2,
-        value: Some(NamespaceFacts::default()),
+        value: Some(NamespaceFacts::default().into()),
     };
     controller.caches.namespaces.observe(namespace);
     assert_eq!(controller.reconcile(&key(Some(&project)), Now::read()).await.unwrap(), Next::Await);
