@@ -25,10 +25,10 @@ pub(super) struct FirstLook {
 pub(super) enum Compared {
     /// Nothing is known yet, of the hub or of the project: nothing may be concluded from what is not there.
     NotYet,
-    /// It was compared before, or there is no such project.
-    Before,
-    /// So many deployments were known by their copies, and these are missing.
-    Now(Listed),
+    /// There is no such project.
+    NoProject,
+    /// It was compared, now or before, and what it misses has been noted.
+    Done,
 }
 
 impl FirstLook {
@@ -36,16 +36,17 @@ impl FirstLook {
         Self { hub: Arc::downgrade(hub), projects: Arc::downgrade(projects), done: Mutex::default() }
     }
 
-    /// Compares a project with what the hub holds of it, once.
-    pub(super) fn look(&self, name: &ProjectName) -> Compared {
+    /// Compares a project with what the hub holds of it, once, and has `note` take down what is missing before anybody else learns
+    /// that it has been compared.
+    pub(super) fn look(&self, name: &ProjectName, note: impl FnOnce(&Listed)) -> Compared {
         let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
         if done.contains(name) {
-            return Compared::Before;
+            return Compared::Done;
         }
         let (Some(hub), Some(projects)) = (self.hub.upgrade(), self.projects.upgrade()) else {
             return Compared::NotYet;
         };
-        let Some(project) = projects.get(name) else { return Compared::Before };
+        let Some(project) = projects.get(name) else { return Compared::NoProject };
         if !hub.is_synced() || !project.is_synced() {
             return Compared::NotYet;
         }
@@ -58,8 +59,9 @@ impl FirstLook {
             let originals = copies.iter().map(|copy| ObjectKey::new(own, &copy.name));
             listed.missing.extend(originals.filter(|original| !project.deployments.contains(original)));
         }
+        note(&listed);
         done.insert(name.clone());
-        Compared::Now(listed)
+        Compared::Done
     }
 
     /// Whether a deployment of a project is there by now.

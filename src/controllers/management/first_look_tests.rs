@@ -77,3 +77,24 @@ async fn nothing_goes_before_it_was_compared_and_it_is_compared_once() {
     let first = FirstLook::new(&world.parts.hub, &world.parts.projects);
     assert!(first.is_there(&world.name)(&ObjectKey::new("web", "api-3")));
 }
+
+/// Found by reading: for a moment a project had been compared and what it misses was not noted yet, and a worker that asked just
+/// then deleted.
+#[tokio::test]
+async fn nobody_learns_that_a_project_was_compared_before_what_it_misses_is_noted() {
+    const WORKERS: usize = 8;
+    for _ in 0..20 {
+        let world = World::new(200, 200);
+        world.sync();
+        let start = std::sync::Barrier::new(WORKERS);
+        let held = || {
+            start.wait();
+            world.parts.losses.holds_project(&world.name)
+        };
+        let all: Vec<bool> = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(held)).collect();
+            workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        });
+        assert_eq!(all, [true; WORKERS]);
+    }
+}

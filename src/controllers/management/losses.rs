@@ -193,16 +193,16 @@ impl Losses {
     /// Compares a project with what the hub holds of it, if that has not been done; answers whether it has by now.
     fn compare(&self, project: &ProjectName) -> bool {
         let Some(first) = self.first.get() else { return true };
-        let listed = match first.look(project) {
-            Compared::NotYet => return false,
-            Compared::Before => return true,
-            Compared::Now(listed) => listed,
+        let note = |listed: &Listed| {
+            let (scope, plural) = (Scope::Project(project.clone()), Kind::WorkloadDeployment.plural());
+            for taking in [Taking::Begins, Taking::Over] {
+                self.note(&scope, plural, listed, taking, first.is_there(project), Now::read());
+            }
         };
-        let scope = Scope::Project(project.clone());
-        for taking in [Taking::Begins, Taking::Over] {
-            self.note(&scope, Kind::WorkloadDeployment.plural(), &listed, taking, first.is_there(project), Now::read());
+        match first.look(project, note) {
+            Compared::NotYet => false,
+            Compared::NoProject | Compared::Done => true,
         }
-        true
     }
 
     /// A project is let go, and what is missing in it with it.

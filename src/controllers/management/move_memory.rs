@@ -47,7 +47,7 @@ impl Moves {
     /// What a deployment of the city on one of these clusters is to say of it.
     pub(super) fn note(&self, city: &CityCode, on: &[String]) -> Option<String> {
         let all = self.lock();
-        let of = all.get(city).filter(|of| on.iter().any(|cluster| of.from.contains(cluster)))?;
+        let of = all.get(city).filter(|of| on.iter().any(|cluster| of.concerned().contains(cluster.as_str())))?;
         moves::note(city, of)
     }
 

@@ -35,9 +35,9 @@ pub struct Own {
 }
 
 impl Own {
-    /// Whether this is the operator.
+    /// Whether this is the operator: a server names one account alike, whoever asks it.
     pub fn is(&self, user: &User) -> bool {
-        self.has_name_of(user) && (self.uid.is_empty() || self.uid == user.uid)
+        self.has_name_of(user) && self.uid == user.uid
     }
 
     /// Whether this is the operator, or somebody of its name: an account that was made anew has another uid.
@@ -240,9 +240,13 @@ mod tests {
     fn who_has_but_the_name_of_the_operator_is_not_the_operator() {
         let named = |uid: &str| User { uid: uid.into(), ..user("operator", &[]) };
         let own = |uid: &str| Own { username: "operator".into(), uid: uid.into() };
-        for (ours, theirs, expected) in
-            [("u", "u", true), ("u", "of-a-tenant", false), ("u", "", false), ("", "", true), ("", "any", true)]
-        {
+        for (ours, theirs, expected) in [
+            ("u", "u", true),
+            ("u", "of-a-tenant", false),
+            ("u", "", false),
+            ("", "", true),
+            ("", "of-a-tenant", false),
+        ] {
             let identities = Identities { own: Ok(own(ours)), resolvers: BTreeSet::new() };
             let part = deployment(&json!({}), ("web", "u"), Some("u"));
             let is_part = is_part_of_reviewed_workload(&part, &named(theirs), &identities);

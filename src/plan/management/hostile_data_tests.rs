@@ -82,7 +82,10 @@ fn observed() -> impl Strategy<Value = Observed> {
                 namespace: "shop".into(),
                 hub_namespace: OWN.into(),
                 hub_namespace_lives: true,
-                users: uses.then(|| User { name: "web".into(), wants_copy: true, promised: false }).into_iter().collect(),
+                users: uses
+                    .then(|| User { name: "web".into(), wants_copy: true, promised: false })
+                    .into_iter()
+                    .collect(),
                 former_users: BTreeMap::from([("gone".to_owned(), former(&labels, &annotations, copies, expects))]),
                 expecting: Some([].into()),
                 companion: companion.map(Shared::from),

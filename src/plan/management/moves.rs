@@ -87,6 +87,8 @@ fn step(
     if called_off {
         // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
         next.home = before.and_then(|before| before.home.clone());
+        let told = next.failed.as_ref().map(|failed| failed.why.clone());
+        next.waits = told.or(next.waits.take());
         return (!next.transfers.is_empty()).then_some(next);
     }
     if next.transfers.is_empty() && !held.iter().any(|name| look.is_leaving(name)) {
@@ -175,8 +177,12 @@ impl Look<'_> {
             if arrived || not_begun && !back && (refused || called_off) {
                 continue; // what has not begun stays where it is
             }
-            let late = !back && !called_off && !not_begun && self.passed(of.since, self.timing.drain_arrival);
-            let kept = if late { self.turn_around(next, &namespace, of) } else { self.ask_again(next, &namespace, of) };
+            let late = !called_off && self.passed(of.since, self.timing.drain_arrival);
+            // What is half-way to a cluster that takes no more of it, and is to stay, is whole again where it came from.
+            let stuck = called_off && refused && self.is_able(&transfer.from).is_ok();
+            let turns = !back && !not_begun && (late || stuck);
+            let kept =
+                if turns { self.turn_around(next, &namespace, of) } else { self.ask_again(next, &namespace, of) };
             next.transfers.insert(namespace, kept);
         }
     }
@@ -206,13 +212,16 @@ impl Look<'_> {
     fn turn_around(&self, next: &mut Move, namespace: &str, of: UnderWay) -> UnderWay {
         let (transfer, there) = (&of.transfer, &self.namespaces[namespace]);
         let missing = there.missing(&transfer.to, of.before).unwrap_or_default();
-        let limit = self.timing.drain_arrival.as_secs();
+        let within = match self.is_able(&transfer.to) {
+            Err(why) => format!(", which {why}"),
+            Ok(()) => format!(" within {} s", self.timing.drain_arrival.as_secs()),
+        };
         let able = self.is_able(&transfer.from);
         let fate = match &able {
             Ok(()) => "it is to be brought back".to_owned(),
             Err(why) => format!("it stays there, for Cluster {} {why}", transfer.from),
         };
-        let why = format!("{namespace} did not arrive on {} within {limit} s: {missing}; {fate}", transfer.to);
+        let why = format!("{namespace} did not arrive on {}{within}: {missing}; {fate}", transfer.to);
         let marks = self.clusters.get(&transfer.to).map(ClusterFacts::marks).unwrap_or_default();
         let failed = next.failed.take().filter(|failed| failed.cluster == transfer.to);
         next.failed = failed.or_else(|| Some(Failure { cluster: transfer.to.clone(), marks, why }));
@@ -302,7 +311,7 @@ fn report(city: &CityCode, before: Option<&Move>, next: Option<&Move>, now: Time
             Some(waits) if said != Some(waits) => {
                 let reason = if next.failed.is_some() { Reason::DrainFailed } else { Reason::DrainWaiting };
                 let text = format!("{city} stays here for now: {waits}");
-                (&next.from, Severity::Warning, reason, text)
+                (next.concerned(), Severity::Warning, reason, text)
             }
             _ => return Vec::new(),
         },
@@ -310,21 +319,24 @@ fn report(city: &CityCode, before: Option<&Move>, next: Option<&Move>, now: Time
             Some(before) if !before.from.is_empty() => {
                 let to = before.to.as_ref().map(|to| format!("; it was on its way to {to}")).unwrap_or_default();
                 let text = format!("nothing of {city} is to leave any more{to}");
-                (&before.from, Severity::Normal, Reason::DrainEnded, text)
+                (before.from.iter().map(String::as_str).collect(), Severity::Normal, Reason::DrainEnded, text)
             }
             _ => return Vec::new(),
         },
     };
-    let event = |name: &String| {
+    let event = |name: &str| {
         let note = Note { severity, reason: reason.clone(), action: "Draining", text: &text };
         event::on(&Cluster::new(name, ClusterSpec::default()), "city-guard", &note, now)
     };
-    on.iter().map(event).collect()
+    on.into_iter().map(event).collect()
 }
 
-/// What the deployments of a city that waits are to say, for those on a cluster that it is to leave.
+/// What the deployments of a city that waits are to say, for those on a cluster that it is to leave, or between two.
 pub fn note(city: &CityCode, of: &Move) -> Option<String> {
     let waits = of.waits.as_ref()?;
+    if of.from.is_empty() {
+        return Some(format!("{city} is to leave no Cluster any more, and is not whole on one yet: {waits}"));
+    }
     let from: Vec<&str> = of.from.iter().map(String::as_str).collect();
     Some(format!(
         "{city} is to leave Cluster {} ({}=true), and stays for now: {waits}",

@@ -363,6 +363,30 @@ fn called_off_everything_stays_where_it_is_but_for_what_is_half_way() {
     assert!(world.moves.is_empty(), "n1 and n2 are on b, n3 on a: so they stay");
 }
 
+/// Found by reading: what was half-way to a cluster that turned out to be bad stayed on two for ever once the drain was called off,
+/// and nobody was told.
+#[test]
+fn called_off_what_is_half_way_to_a_cluster_that_takes_no_more_comes_back() {
+    for able in [true, false] {
+        let mut world = World::new(&["n1"]);
+        world.look();
+        world.namespaces.get_mut("n1").unwrap().on =
+            [("a".to_owned(), presence(1)), ("b".to_owned(), presence(1))].into();
+        world.cluster("a").draining = false;
+        world.cluster("a").obstacle = (!able).then(|| "has the taint x:NoSchedule".into());
+        world.cluster("b").obstacle = Some("has the taint k:NoSchedule".into());
+        world.wait(1);
+        let events = world.look();
+        let of = &world.moves[&dfw()];
+        let told = note(&dfw(), of).unwrap_or_default();
+        assert!(events.contains("k:NoSchedule") && told.contains("k:NoSchedule"), "{events} {told}");
+        assert_eq!(of.concerned().into_iter().collect::<Vec<_>>(), ["a", "b"], "told on both");
+        let transfer = &of.transfers["n1"].transfer;
+        let back = transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX);
+        assert_eq!((transfer.to.as_str(), back), if able { ("a", true) } else { ("b", false) });
+    }
+}
+
 #[test]
 fn a_cluster_that_is_being_deleted_is_left_at_once() {
     let mut world = World::new(&["n1", "n2", "n3"]);

@@ -116,6 +116,14 @@ pub struct Move {
     pub failed: Option<Failure>,
 }
 
+impl Move {
+    /// The clusters on which it is told what it waits for: those that it leaves, and those between which a namespace is.
+    pub fn concerned(&self) -> BTreeSet<&str> {
+        let between = self.transfers.values().flat_map(|of| [&of.transfer.from, &of.transfer.to]);
+        self.from.iter().chain(between).map(String::as_str).collect()
+    }
+}
+
 /// A namespace's part of a city, on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnderWay {
