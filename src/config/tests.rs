@@ -228,3 +228,41 @@ fn the_page_of_settings_says_what_the_file_takes() {
     }
     assert!(tried > 20, "only {tried} rows were found");
 }
+
+/// What a section of the file takes, by the parser's own words about a key that it does not know.
+fn keys_of(section: &[&str]) -> Vec<String> {
+    let mut text = String::new();
+    for (depth, part) in section.iter().chain(&["unheardOf"]).enumerate() {
+        text += &format!("\n{}{part}: ", "  ".repeat(depth));
+    }
+    let why = cell(&format!("{HEAD}{}1\n", text.trim_start())).unwrap_err();
+    let (_, keys) = why.split_once("unknown field `unheardOf`, expected one of ").unwrap_or_else(|| panic!("{why}"));
+    keys.split(", ").map(str::to_owned).collect()
+}
+
+/// The keys of a section, and of those in it, that a page has no row for.
+fn unwritten(page: &str, section: &[&str]) -> Vec<String> {
+    let mut missing = Vec::new();
+    for key in keys_of(section) {
+        let path = [section, &[key.as_str()]].concat();
+        let name = path.join(".");
+        let is_section = page.contains(&format!("\n| `{name}."));
+        if is_section && name != "timing" {
+            missing.extend(unwritten(page, &path));
+        } else if !is_section && !page.contains(&format!("\n| `{name}` |")) {
+            missing.push(name);
+        }
+    }
+    missing
+}
+
+#[test]
+fn the_page_of_settings_has_every_key_of_the_file() {
+    let page = include_str!("../../docs/configuration.md");
+    assert_eq!(unwritten(page, &[]), ["apiVersion", "kind"], "these two stand above its tables");
+    // The check itself notices a row that is missing, at any depth.
+    let less = page
+        .replace("\n| `cleanup.pause` |", "\n| `cleanup.paus` |")
+        .replace("\n| `webhookServer.tls.keyName` |", "\n");
+    assert_eq!(unwritten(&less, &[]), ["apiVersion", "kind", "webhookServer.tls.keyName", "cleanup.pause"]);
+}

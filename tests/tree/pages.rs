@@ -92,22 +92,62 @@ fn not_run(page: &str) -> Vec<&str> {
     blocks.flat_map(|(_, block)| block.lines().map_while(|line| line.strip_prefix("    "))).collect()
 }
 
+/// Programs that a page has a reader start, by a line of an indented block, after variables that it sets for them.
+const PROGRAMS: [&str; 6] = ["cargo", "curl", "docker", "e2e/kind/", "kubectl", "openssl"];
+
+/// What readers of README and of the pages about building, testing and deploying are told to type, and where it is run: by this
+/// file, or by hand. The runbooks say themselves what of them was done.
+const RUN: [(&str, &str); 7] = [
+    ("cargo demo", "tests/it/demo.rs"),
+    ("cargo test", "Cargo.toml"),
+    ("cargo testbed down", ""),
+    ("cargo testbed e2e", ""),
+    ("cargo testbed status", ""),
+    ("cargo testbed up --operator --networks --quota", ""),
+    ("kubectl kustomize config/overlays/cell", "tests/tree/manifests.rs"),
+];
+
+/// The commands of a page's indented blocks, without variables before them and notes behind them.
+fn commands(page: &str) -> Vec<&str> {
+    let lines = page.lines().filter_map(|line| line.strip_prefix("    "));
+    let typed = lines.map(|line| line.split("    ").next().unwrap_or(line).split("   #").next().unwrap_or(line).trim());
+    let bare = typed.map(|line| {
+        let words = line.split_inclusive(' ').take_while(|word| word.contains('=') && !word.starts_with('-'));
+        &line[words.map(str::len).sum()..]
+    });
+    bare.filter(|line| PROGRAMS.iter().any(|program| line.starts_with(program))).collect()
+}
+
 #[test]
 fn what_nobody_has_run_is_marked_and_is_this() {
-    let mut marked = BTreeMap::new();
+    let (mut marked, mut seen) = (BTreeMap::new(), BTreeSet::new());
     for file in pages() {
         let page = fs::read_to_string(&file).unwrap();
         let name = file.strip_prefix(root()).unwrap().display().to_string();
-        let commands = not_run(&page);
-        let typed =
-            page.lines().filter_map(|line| line.strip_prefix("    ")).filter(|line| line.starts_with("e2e/kind/"));
-        assert_eq!(typed.collect::<Vec<_>>(), commands, "{name}: what wants a container engine has not been run");
-        if !commands.is_empty() {
-            marked.insert(name, commands.join(", "));
+        let not_run = not_run(&page);
+        for command in commands(&page).into_iter().filter(|_| !name.starts_with("docs/runbooks/")) {
+            let where_run =
+                RUN.iter().find(|(known, _)| command == *known || command.starts_with(&format!("{known} ")));
+            seen.extend(where_run);
+            match where_run {
+                Some((_, file)) => {
+                    assert!(root().join(file).exists() && !not_run.contains(&command), "{name}: {command}")
+                }
+                None => assert!(
+                    not_run.contains(&command),
+                    "{name}: who runs `{command}`? it stands in no block that says nobody"
+                ),
+            }
+        }
+        if !not_run.is_empty() {
+            marked.insert(name, not_run.join(", "));
         }
     }
+    assert_eq!(seen, RUN.iter().collect(), "each of them is asked for");
     let scripts = "e2e/kind/up, e2e/kind/run, e2e/kind/down";
-    assert_eq!(marked, ["README.md", "e2e/README.md"].map(|name| (name.to_owned(), scripts.to_owned())).into());
+    let image = "docker buildx build --platform linux/amd64,linux/arm64 .";
+    let of_pages = [("README.md", format!("{scripts}, {image}")), ("e2e/README.md", scripts.to_owned())];
+    assert_eq!(marked, of_pages.map(|(name, what)| (name.to_owned(), what)).into());
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub mod binaries;
 pub mod chainsaw;
 pub mod control_plane;
 pub mod dashboard;
+pub mod definitions;
 pub mod demo;
 pub mod gate;
 mod go_build;

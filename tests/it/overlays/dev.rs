@@ -6,7 +6,7 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::Client;
 use testbed::{
     control_plane::{ControlPlane, free_port},
-    manifests,
+    definitions, manifests,
     operator::Operator,
     pki::User,
 };
@@ -16,15 +16,14 @@ use super::{
     pod::{Pod, token},
     strip, with_token,
 };
-use crate::common::{binary, eventually, path, try_apply, workload};
+use crate::common::{binary, eventually, path, skipped, try_apply, workload};
 
 /// What an API server in a container calls the developer's machine.
 const HOST: &str = "https://host.docker.internal:9443";
 
-/// Brings definitions of `e2e/testbed/crds` to a server, until it serves what they are of.
-pub(super) async fn define(client: &Client, file: &str, served: &[&str]) {
-    let kinds = fs::read_to_string(path("e2e/testbed/crds").join(file)).unwrap();
-    manifests::apply(client, &kinds).await.unwrap();
+/// Brings definitions to a server, until it serves what they are of.
+pub(super) async fn define(client: &Client, kinds: &str, served: &[&str]) {
+    manifests::apply(client, kinds).await.unwrap();
     for kind in served {
         eventually(kind, || async {
             let request = http::Request::get(format!("/apis/{kind}")).body(Vec::new()).unwrap();
@@ -39,8 +38,15 @@ impl Stage {
     pub(super) async fn dev(&self, plane: &ControlPlane, others: &[Pod]) {
         let (hub, dir) = (&self.bed.hub, self.bed.dir());
         let admin = plane.client().await.unwrap();
+        let Some(kinds) = definitions::of_others().unwrap() else {
+            skipped("overlay dev: there is no Go, by which cert-manager's definitions are fetched");
+            return;
+        };
         strip(plane).await;
-        define(&admin, "cert-manager.yaml", &["cert-manager.io/v1/issuers", "cert-manager.io/v1/certificates"]).await;
+        for kind in ["issuers", "certificates"] {
+            let text = &kinds[format!("cert-manager.io_{kind}.yaml").as_str()];
+            define(&admin, text, &[&format!("cert-manager.io/v1/{kind}")]).await;
+        }
         let (port, authority) = (free_port().unwrap(), STANDARD.encode(fs::read(dir.join("ca.crt")).unwrap()));
         let reached = |text: String| {
             let text = text.replace(HOST, &format!("https://127.0.0.1:{port}"));

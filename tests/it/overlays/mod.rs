@@ -258,7 +258,8 @@ impl Stage {
         apply(&admin, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "milo-system" } })).await;
         let quota = "quota.miloapis.com/v1alpha1";
         let served = ["grantcreationpolicies", "resourceregistrations"].map(|kind| format!("{quota}/{kind}"));
-        define(&admin, "milo.yaml", &served.each_ref().map(String::as_str)).await;
+        let kinds = fs::read_to_string(path("e2e/testbed/crds/milo.yaml")).unwrap();
+        define(&admin, &kinds, &served.each_ref().map(String::as_str)).await;
         self.apply(project, "milo", as_it_is).await;
         self.hub("hub-with-go-cells").await;
         self.apply(project, "management-plane", as_it_is).await;

@@ -1,0 +1,10 @@
+// Whose definitions our manifests are checked against, and at which versions. Nothing is built of them.
+module compute-operator.local/testbed/definitions
+
+go 1.26.0
+
+require (
+	github.com/cert-manager/cert-manager v1.21.2
+	github.com/karmada-io/karmada v1.18.2
+	github.com/prometheus-operator/prometheus-operator v0.85.0
+)
