@@ -233,7 +233,7 @@ fn the_page_of_settings_says_what_the_file_takes() {
 fn keys_of(section: &[&str]) -> Vec<String> {
     let mut text = String::new();
     for (depth, part) in section.iter().chain(&["unheardOf"]).enumerate() {
-        text += &format!("\n{}{part}: ", "  ".repeat(depth));
+        text = format!("{text}\n{}{part}: ", "  ".repeat(depth));
     }
     let why = cell(&format!("{HEAD}{}1\n", text.trim_start())).unwrap_err();
     let (_, keys) = why.split_once("unknown field `unheardOf`, expected one of ").unwrap_or_else(|| panic!("{why}"));

@@ -108,17 +108,20 @@ impl World {
                 Some((data_ref, SharedCompanion::of(&facts, &user, need, fresh.then_some(&*facts.uid))))
             };
             let companions = data_refs().into_iter().filter_map(shared).collect();
+            let expects = |data_ref: &DataRef| copy.as_ref().is_some_and(|copy| companion::expects(copy, data_ref));
+            let promised = data_refs().into_iter().filter(expects).collect();
             let observed = federate::Observed {
                 project: ProjectName::single(),
                 namespace_uid: Some("n1".into()),
                 hub_namespace: facts.map(Shared::from),
                 keeper: Keeper::default(),
                 copy: copy.map(Shared::from),
-                data: resolve::View { sources: sources(&seen.project), companions, ..resolve::View::default() },
+                data: resolve::View { sources: sources(&seen.project), companions, promised, ..resolve::View::default() },
                 deployment: deployment.into(),
                 karmada: None,
                 blocked: None,
                 outage: None,
+                hub_namespace_version: None,
                 rival: None,
                 namespace_words: None,
                 repairs: Repairs::default(),

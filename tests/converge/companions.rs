@@ -32,16 +32,18 @@ impl World {
             let refs = |wd: &WorkloadDeployment| references(&wd.spec.template.spec);
             let refers = |wd: &&WorkloadDeployment| refs(wd).iter().any(|r| r.data_ref == data_ref);
             let sources = sources(&seen.project);
-            let wants = |wd: &WorkloadDeployment| {
-                let stays = wd.metadata.deletion_timestamp.is_none();
-                stays && resolve::wants_companions(&refs(wd), NS, Limits::default(), &sources)
+            let user = |wd: &WorkloadDeployment| {
+                let (name, stays) = (wd.name_any(), wd.metadata.deletion_timestamp.is_none());
+                let copy = seen.hub.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, &name);
+                let promised = copy.is_some_and(|copy| companion::expects(&copy, &data_ref));
+                let wants = || resolve::wants_companion(&refs(wd), &data_ref, NS, Limits::default(), &sources, promised);
+                User { name, wants_copy: stays && wants(), promised }
             };
-            let user = |wd: &WorkloadDeployment| User { name: wd.name_any(), wants_copy: wants(wd) };
             let mut users: Vec<User> = all.iter().filter(refers).map(user).collect();
             let is_first = data_ref == data_refs()[0];
             let wants_copy = matches!(sources.get(&data_ref), Some(Source::Present { .. }));
             let others = seen.project.crowd.iter().filter(|_| is_first);
-            users.extend(others.map(|name| User { name: name.clone(), wants_copy }));
+            users.extend(others.map(|name| User { name: name.clone(), wants_copy, promised: seen.hub.crowd.contains(name) }));
             let read = |model: &Model, ns: &str| {
                 let object = model.raw(data_ref.kind.into(), ns, &data_ref.name)?;
                 Payload::parse(data_ref.kind, object.to_string().as_bytes())
