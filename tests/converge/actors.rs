@@ -116,7 +116,12 @@ impl World {
                 hub_namespace: facts.map(Shared::from),
                 keeper: Keeper::default(),
                 copy: copy.map(Shared::from),
-                data: resolve::View { sources: sources(&seen.project), companions, promised, ..resolve::View::default() },
+                data: resolve::View {
+                    sources: sources(&seen.project),
+                    companions,
+                    promised,
+                    ..resolve::View::default()
+                },
                 deployment: deployment.into(),
                 karmada: None,
                 blocked: None,

@@ -36,14 +36,19 @@ impl World {
                 let (name, stays) = (wd.name_any(), wd.metadata.deletion_timestamp.is_none());
                 let copy = seen.hub.get::<WorkloadDeployment>(Kind::WorkloadDeployment, HUB_NS, &name);
                 let promised = copy.is_some_and(|copy| companion::expects(&copy, &data_ref));
-                let wants = || resolve::wants_companion(&refs(wd), &data_ref, NS, Limits::default(), &sources, promised);
+                let wants =
+                    || resolve::wants_companion(&refs(wd), &data_ref, NS, Limits::default(), &sources, promised);
                 User { name, wants_copy: stays && wants(), promised }
             };
             let mut users: Vec<User> = all.iter().filter(refers).map(user).collect();
             let is_first = data_ref == data_refs()[0];
             let wants_copy = matches!(sources.get(&data_ref), Some(Source::Present { .. }));
             let others = seen.project.crowd.iter().filter(|_| is_first);
-            users.extend(others.map(|name| User { name: name.clone(), wants_copy, promised: seen.hub.crowd.contains(name) }));
+            users.extend(others.map(|name| User {
+                name: name.clone(),
+                wants_copy,
+                promised: seen.hub.crowd.contains(name),
+            }));
             let read = |model: &Model, ns: &str| {
                 let object = model.raw(data_ref.kind.into(), ns, &data_ref.name)?;
                 Payload::parse(data_ref.kind, object.to_string().as_bytes())
