@@ -105,7 +105,7 @@ pub const UNLOGGED: [(Role, &str); 4] = [
 ];
 
 /// Rights that are used seldom, and the test whose audit log shows it.
-pub const SELDOM: [(Role, &str, &str); 25] = [
+pub const SELDOM: [(Role, &str, &str); 26] = [
     (Role::Metrics, "authentication.k8s.io/tokenreviews create", METRICS),
     (Role::Metrics, "authorization.k8s.io/subjectaccessreviews create", METRICS),
     (Role::Project, "compute.datumapis.com/workloads get", TAKEOVER),
@@ -135,6 +135,7 @@ pub const SELDOM: [(Role, &str, &str); 25] = [
         "what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes",
     ),
     (Role::Hub, "/namespaces get", LEAVING),
+    (Role::Hub, "/namespaces patch", LEAVING),
     (Role::Hub, "events.k8s.io/events create", LEAVING),
     (Role::Hub, "policy.karmada.io/propagationpolicies get", "a_policy_that_cannot_be_read_is_told_and_left_alone"),
     (

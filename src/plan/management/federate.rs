@@ -58,11 +58,10 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let mut steps: Vec<Step<Project, Hub>> = Vec::new();
     let data = resolve::data(deployment, &observed.data);
     steps.extend(mark(deployment, &namespace, &data).map(Step::Local));
-    let facts = observed.hub_namespace.as_deref();
-    if facts.is_some_and(|facts| facts.terminating) {
+    if observed.hub_namespace.as_deref().is_some_and(|facts| facts.terminating) {
         return hub_trouble::after(steps, hub_trouble::namespace_goes(observed, &namespace, now));
     }
-    match ensure_namespace(observed, &namespace, facts) {
+    match ensure_namespace(observed, &namespace) {
         Ok(write) => steps.extend(write.map(Step::Remote)),
         Err(unread) => return Plan::nothing().with([unread]),
     }
@@ -284,11 +283,8 @@ fn refused_for_a_rival(observed: &Observed, now: Timestamp) -> Decided {
 
 /// Has the hub namespace say whose it is, and who keeps it. One that is not there is made, by whoever is first; one that names
 /// another, or nobody, is written at the version that was just read: another project may want it as well.
-fn ensure_namespace(
-    observed: &Observed,
-    name: &str,
-    live: Option<&NamespaceFacts>,
-) -> Result<Option<Write<Hub>>, Signal> {
+fn ensure_namespace(observed: &Observed, name: &str) -> Result<Option<Write<Hub>>, Signal> {
+    let live = observed.hub_namespace.as_deref();
     let own = observed.deployment.namespace().unwrap_or_default();
     // Other services spell the project in another way, and mean the same: nobody wins where two insist.
     let spelt = live.filter(|live| live.mirrors(&observed.project, &own));
