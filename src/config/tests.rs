@@ -231,11 +231,9 @@ fn the_page_of_settings_says_what_the_file_takes() {
 
 /// What a section of the file takes, by the parser's own words about a key that it does not know.
 fn keys_of(section: &[&str]) -> Vec<String> {
-    let mut text = String::new();
-    for (depth, part) in section.iter().chain(&["unheardOf"]).enumerate() {
-        text += &format!("\n{}{part}: ", "  ".repeat(depth));
-    }
-    let why = cell(&format!("{HEAD}{}1\n", text.trim_start())).unwrap_err();
+    let parts = section.iter().chain(&["unheardOf"]).enumerate();
+    let lines: Vec<String> = parts.map(|(depth, part)| format!("{}{part}: ", "  ".repeat(depth))).collect();
+    let why = cell(&format!("{HEAD}{}1\n", lines.join("\n"))).unwrap_err();
     let (_, keys) = why.split_once("unknown field `unheardOf`, expected one of ").unwrap_or_else(|| panic!("{why}"));
     keys.split(", ").map(str::to_owned).collect()
 }

@@ -131,7 +131,7 @@ fn what_nobody_has_run_is_marked_and_is_this() {
             seen.extend(where_run);
             match where_run {
                 Some((_, file)) => {
-                    assert!(root().join(file).exists() && !not_run.contains(&command), "{name}: {command}")
+                    assert!(root().join(file).exists() && !not_run.contains(&command), "{name}: {command}");
                 }
                 None => assert!(
                     not_run.contains(&command),
