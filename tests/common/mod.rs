@@ -225,6 +225,7 @@ pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
         "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" | "ValidatingWebhookConfiguration" => {
             ("admissionregistration.k8s.io", "v1")
         }
+        "Lease" => ("coordination.k8s.io", "v1"),
         "ClusterRole" => ("rbac.authorization.k8s.io", "v1"),
         "ResourceInterpreterCustomization" => ("config.karmada.io", "v1alpha1"),
         _ => ("", "v1"),

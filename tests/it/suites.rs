@@ -53,9 +53,17 @@ fn chainsaw_finds_nothing_wrong_with_the_suites() {
 #[test]
 fn every_suite_passes_on_the_testbed() {
     RUNTIME.block_on(async {
-        let world = alone(Wish { provider: false, ..Wish::default() }).await;
+        // As their Deployments have them.
+        let flags = vec!["--leader-elect".to_owned()];
+        let mut lent = alone(Wish { provider: false, flags, ..Wish::default() }).await;
+        let world = &mut *lent;
         if let Some(program) = testbed::chainsaw::find() {
-            testbed::chainsaw::run(program, &world.bed, &world.operators, false, &[]).await.unwrap();
+            let processes = |world: &World| world.operators.iter().map(|one| one.process.pid()).collect::<Vec<_>>();
+            let before = processes(world);
+            testbed::chainsaw::run(program, &world.bed, &mut world.operators, false, &[]).await.unwrap();
+            let are_others: Vec<bool> =
+                processes(world).iter().zip(before).map(|(now, before)| *now != before).collect();
+            assert_eq!(are_others, [true, true, false], "suites have management and dfw end and begin anew, not ord");
             return;
         }
         for suite in suites() {
@@ -66,7 +74,7 @@ fn every_suite_passes_on_the_testbed() {
             }
             eprintln!("suite {name}");
             let (namespace, _) = world.namespace("chainsaw").await;
-            let mut run = Run { world: &world, namespace: namespace.clone(), bindings: BTreeMap::new() };
+            let mut run = Run { world, namespace: namespace.clone(), bindings: BTreeMap::new() };
             run.suite(&suite.join("chainsaw-test.yaml"), &name).await;
             delete(&world.project, "Namespace", "", &namespace).await;
         }

@@ -21,7 +21,8 @@ fn every_gated_suite_passes_on_the_testbed() {
         world.bed.options_mut().management = webhooks.config();
         world.restart_manager(&[]).await;
         webhooks.ask_from(&world.project).await.unwrap();
-        let passed = testbed::chainsaw::run(program, &world.bed, &world.operators, true, &[]).await;
+        let on = &mut *world;
+        let passed = testbed::chainsaw::run(program, &on.bed, &mut on.operators, true, &[]).await;
         // Whoever has the bed next asks nobody.
         webhooks.leave(&world.project).await.unwrap();
         passed.unwrap();

@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod alerts;
 mod diagnosis;
 mod drains;
 mod elsewhere;
@@ -23,4 +24,5 @@ mod projects;
 mod prometheus;
 mod repair;
 mod restored;
+mod scraping;
 mod two_managers;

@@ -5,14 +5,10 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    path::PathBuf,
-    process::Command,
     time::Duration,
 };
 
-use kube::{Client, Config};
 use serde_json::{Value, json};
-use testbed::{control_plane::free_port, process::Process};
 use tokio::time::Instant;
 
 use crate::common::{
@@ -22,7 +18,10 @@ use crate::common::{
     example_app::{SWEEPS, secret, using},
     get, merge, path, ready, skipped, workload,
 };
-use crate::elsewhere::ELSEWHERE;
+use crate::{
+    elsewhere::ELSEWHERE,
+    scraping::{JOB, Pace, Prometheus, program},
+};
 
 /// Of what the board has no data when the suites have run: no server was away, and what is counted of a namespace goes with its
 /// last deployment.
@@ -31,86 +30,10 @@ const NOT_BY_SUITES: [&str; 3] = [
     "compute_referenced_data_companions_expected",
     "compute_referenced_data_companions_present",
 ];
-/// Whose metrics these are; that of the alerts and of the board.
-const JOB: &str = "job=\"compute-metrics\"";
 /// Namespaces that applications are in, one after the other.
 const NAMESPACES: usize = 3;
 /// How long the hub is away, once. No alert says so: it would be over before anybody has looked.
 const AWAY: Duration = Duration::from_secs(15);
-
-struct Prometheus {
-    process: Process,
-    client: Client,
-}
-
-impl Prometheus {
-    /// Scrapes the operators of this world every two seconds, and evaluates the rules that come with them.
-    fn start(program: &PathBuf, world: &World) -> Self {
-        let dir = world.bed.dir().join("prometheus");
-        fs::create_dir_all(&dir).unwrap();
-        let rules = fs::read_to_string(path("config/components/alerts/rules.yaml")).unwrap();
-        let [rules] = &testbed::manifests::documents(&rules).unwrap()[..] else { panic!("one PrometheusRule") };
-        // JSON is YAML.
-        fs::write(dir.join("rules.yaml"), rules["spec"].to_string()).unwrap();
-        let targets: Vec<Value> = world
-            .operators
-            .iter()
-            .map(|operator| {
-                let labels = json!({ "namespace": "compute-system", "pod": operator.process.name() });
-                json!({ "targets": [operator.metrics_address()], "labels": labels })
-            })
-            .collect();
-        let config = json!({
-            "global": { "scrape_interval": "2s", "evaluation_interval": "5s" },
-            "rule_files": ["rules.yaml"],
-            "scrape_configs": [{ "job_name": "compute-metrics", "static_configs": targets }],
-        });
-        fs::write(dir.join("prometheus.yaml"), config.to_string()).unwrap();
-        let address = format!("127.0.0.1:{}", free_port().unwrap());
-        let mut command = Command::new(program);
-        command
-            .arg(format!("--config.file={}", dir.join("prometheus.yaml").display()))
-            .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
-            .arg(format!("--web.listen-address={address}"));
-        let process = Process::spawn(world.bed.dir(), "prometheus", &mut command).unwrap();
-        let client = Client::try_from(Config::new(format!("http://{address}").parse().unwrap())).unwrap();
-        Self { process, client }
-    }
-
-    /// The same, once it has scraped each of them.
-    async fn scraping(program: &PathBuf, world: &World) -> Self {
-        let prometheus = Self::start(program, world);
-        eventually("prometheus scrapes all of them", || async {
-            let up = prometheus.ask(&format!("up{{{JOB}}} == 1")).await?;
-            if up.len() == world.operators.len() { Ok(()) } else { Err(format!("{up:?}")) }
-        })
-        .await;
-        prometheus
-    }
-
-    /// What a query gives now.
-    async fn ask(&self, query: &str) -> Result<Vec<Value>, String> {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
-        let encoded: String = query
-            .bytes()
-            .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-            .collect();
-        let request = http::Request::get(format!("/api/v1/query?query={encoded}")).body(Vec::new()).unwrap();
-        let answer: Value = self.client.request(request).await.map_err(|e| format!("{query}: {e}"))?;
-        answer["data"]["result"].as_array().cloned().ok_or(format!("{query}: {answer}"))
-    }
-
-    /// How many series there are of each metric; a histogram counts by its counts.
-    async fn series(&self) -> BTreeMap<String, usize> {
-        let names = "__name__!~\".*_(bucket|sum)|scrape_.*|up|ALERTS.*\"";
-        let counted = self.ask(&format!("count by (__name__) ({{{JOB},{names}}})")).await.unwrap();
-        let count = |of: &Value| of["value"][1].as_str().unwrap().parse::<f64>().unwrap();
-        // Whole numbers, and small.
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let pair = |of: &Value| (of["metric"]["__name__"].as_str().unwrap().to_owned(), count(of) as usize);
-        counted.iter().map(pair).collect()
-    }
-}
 
 /// Applications that come and go, each of a name of its own.
 struct Load {
@@ -135,7 +58,7 @@ impl Load {
         delete(&world.project, "Workload", ns, &name).await;
         for (client, namespace, kind, name) in [
             (&world.project, ns, "Workload", name.clone()),
-            (&world.hub, hub, "WorkloadDeployment", format!("{name}-main-dfw")),
+            (&world.hub, hub, "WorkloadDeployment", format!("{name}-p-dfw")),
         ] {
             eventually(&format!("{kind} {name} is gone"), || async {
                 get(client, kind, namespace, &name).await.map_or(Ok(()), |_| Err("still there".into()))
@@ -185,11 +108,6 @@ fn documented() -> Vec<String> {
     .collect()
 }
 
-fn program() -> Option<PathBuf> {
-    let program = std::env::var_os("PROMETHEUS").map_or_else(|| PathBuf::from("prometheus"), PathBuf::from);
-    Command::new(&program).arg("--version").output().is_ok_and(|out| out.status.success()).then_some(program)
-}
-
 #[test]
 fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
     let Some(program) = program() else {
@@ -200,7 +118,7 @@ fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
     RUNTIME.block_on(async {
         let wish = Wish { networks_and_quota: true, management: SWEEPS.into(), ..Wish::default() };
         let world = alone(wish).await;
-        let prometheus = Prometheus::scraping(&program, &world).await;
+        let prometheus = Prometheus::scraping(&program, &world, &Pace::default()).await;
         let mut load = Load { world, namespaces: Vec::new(), rounds: 0 };
         for _ in 0..NAMESPACES {
             let (ns, hub) = load.world.namespace("scraped").await;
@@ -230,7 +148,7 @@ fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
         all_is_told(&prometheus, &run).await;
         panels_have_data(&prometheus, &run, &[]).await;
         nothing_fires_and_scrapes_are_told(&prometheus, &run).await;
-        drop(prometheus.process);
+        drop(prometheus);
     });
 }
 
@@ -243,11 +161,14 @@ fn prometheus_sees_nothing_that_grows_while_the_suites_run() {
     };
     let minutes = std::env::var("MINUTES").map_or(2, |minutes| minutes.parse().unwrap());
     RUNTIME.block_on(async {
-        let world = alone(Wish { provider: false, ..Wish::default() }).await;
-        let prometheus = Prometheus::scraping(&program, &world).await;
+        // As their Deployments have them.
+        let flags = vec!["--leader-elect".to_owned()];
+        let mut lent = alone(Wish { provider: false, flags, ..Wish::default() }).await;
+        let world = &mut *lent;
+        let prometheus = Prometheus::scraping(&program, world, &Pace::default()).await;
         let (began, lasts) = (Instant::now(), Duration::from_mins(minutes));
-        let run_suites = async || {
-            testbed::chainsaw::run(chainsaw.clone(), &world.bed, &world.operators, false, &[]).await.unwrap();
+        let mut run_suites = async || {
+            testbed::chainsaw::run(chainsaw.clone(), &world.bed, &mut world.operators, false, &[]).await.unwrap();
         };
         run_suites().await;
         let (mut passes, first) = (1, prometheus.series().await);
@@ -268,7 +189,7 @@ fn prometheus_sees_nothing_that_grows_while_the_suites_run() {
         let run = format!("{}s", began.elapsed().as_secs() + 60);
         panels_have_data(&prometheus, &run, &NOT_BY_SUITES).await;
         nothing_fires_and_scrapes_are_told(&prometheus, &run).await;
-        drop(prometheus.process);
+        drop(prometheus);
     });
 }
 

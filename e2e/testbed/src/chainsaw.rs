@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 
-use crate::{bed::Testbed, binaries, control_plane::ControlPlane, operator::Operator, pki::User};
+use crate::{bed::Testbed, binaries, control_plane::ControlPlane, managers::Managers, operator::Operator, pki::User};
 
 /// What `CHAINSAW` names, or what is called so on the `PATH`; none when it does not run.
 pub fn find() -> Option<PathBuf> {
@@ -26,7 +26,13 @@ pub fn lint(program: &Path, what: &str, file: &Path) -> Result<Option<String>> {
 
 /// Runs the suites on a testbed that has these operators on it, those for a `gated` one or those for any other; `more` are
 /// arguments for chainsaw. An error when they do not pass, which says where what was there is kept.
-pub async fn run(program: PathBuf, bed: &Testbed, operators: &[Operator], gated: bool, more: &[String]) -> Result<()> {
+pub async fn run(
+    program: PathBuf,
+    bed: &Testbed,
+    operators: &mut [Operator],
+    gated: bool,
+    more: &[String],
+) -> Result<()> {
     if passes(program, bed, operators, gated, more).await? {
         return Ok(());
     }
@@ -35,7 +41,14 @@ pub async fn run(program: PathBuf, bed: &Testbed, operators: &[Operator], gated:
     bail!("suites have failed, chainsaw says above which; what was there is in {}", dir.display())
 }
 
-async fn passes(program: PathBuf, bed: &Testbed, operators: &[Operator], gated: bool, more: &[String]) -> Result<bool> {
+async fn passes(
+    program: PathBuf,
+    bed: &Testbed,
+    operators: &mut [Operator],
+    gated: bool,
+    more: &[String],
+) -> Result<bool> {
+    let managers = Managers::listen().await?;
     let of = |plane: &ControlPlane| plane.kubeconfig(&User::Admin).display().to_string();
     let mut command = tokio::process::Command::new(program);
     command
@@ -45,20 +58,17 @@ async fn passes(program: PathBuf, bed: &Testbed, operators: &[Operator], gated: 
         .env("KUBECONFIG", of(&bed.project))
         .arg(format!("--cluster=downstream={}", of(&bed.hub)))
         .args(bed.cells.iter().map(|(city, cell)| format!("--cluster=pop-{city}={}", of(cell))))
-        // Which `e2e/manager` stops and starts.
-        .env("TESTBED_MANAGERS", managers(operators))
+        // Where `e2e/manager` asks for them to be stopped and started.
+        .env("TESTBED_MANAGERS", managers.port()?.to_string())
         .kill_on_drop(true);
     // The suites' scripts call kubectl.
     let bin = binaries::find_with_kubectl(&|_| ())?;
     let path = std::env::var("PATH").unwrap_or_default();
-    let status = command.env("PATH", format!("{}:{path}", bin.display())).args(more).status().await;
-    Ok(status.context("cannot run chainsaw")?.success())
-}
-
-/// `name=pid` of each.
-fn managers(operators: &[Operator]) -> String {
-    let named = operators.iter().map(|operator| format!("{}={}", operator.process.name(), operator.process.pid()));
-    named.collect::<Vec<_>>().join(" ")
+    let run = command.env("PATH", format!("{}:{path}", bin.display())).args(more).status();
+    tokio::select! {
+        status = run => Ok(status.context("cannot run chainsaw")?.success()),
+        ended = managers.serve(operators) => ended.map(|()| false),
+    }
 }
 
 /// Writes what every control plane holds of ours and of Karmada's, without what Secrets contain, and what everybody has

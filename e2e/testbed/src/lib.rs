@@ -17,6 +17,7 @@ mod go_build;
 pub mod go_era;
 mod install;
 pub mod karmada;
+mod managers;
 pub mod manifests;
 pub mod neighbours;
 pub mod operator;

@@ -56,6 +56,8 @@ fn target_dir() -> Result<PathBuf> {
 pub struct Operator {
     /// Its process.
     pub process: Process,
+    command: Command,
+    dir: PathBuf,
     health: u16,
     metrics: u16,
 }
@@ -144,7 +146,14 @@ impl Operator {
             .args((!args.iter().any(|arg| arg.starts_with("--zap-log-level"))).then_some("--zap-log-level=debug"))
             .args(args)
             .env("NO_COLOR", "1");
-        Ok(Self { process: Process::spawn(dir, name, &mut command)?, health, metrics })
+        let process = Process::spawn(dir, name, &mut command)?;
+        Ok(Self { process, command, dir: dir.into(), health, metrics })
+    }
+
+    /// Starts it again as it was started before, once it has ended, and waits until it is ready.
+    pub async fn start_again(&mut self) -> Result<()> {
+        self.process = Process::spawn(&self.dir, self.process.name(), &mut self.command)?;
+        self.wait_ready().await
     }
 
     /// Status code and body of a path of the health server.

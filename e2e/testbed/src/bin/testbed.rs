@@ -290,11 +290,10 @@ async fn e2e(mut wanted: Wanted, gated: bool, more: &[String]) -> Result<ExitCod
     let mut bed = Testbed::start(wanted.options(None), &progress).await?;
     let webhooks = if gated { Some(Webhooks::new(&bed)?) } else { None };
     bed.options_mut().management.extend(webhooks.iter().map(Webhooks::config));
-    // Without a Lease: a manager that a suite freezes for longer than it holds one would end when it is thawed.
-    let operators = start_operators(&bed, &progress, &[]).await?;
+    let mut operators = start_operators(&bed, &progress, &["--leader-elect"]).await?;
     if let Some(webhooks) = &webhooks {
         webhooks.ask_from(&bed.project.client().await?).await?;
     }
-    chainsaw::run(program, &bed, &operators, gated, more).await?;
+    chainsaw::run(program, &bed, &mut operators, gated, more).await?;
     Ok(ExitCode::SUCCESS)
 }
