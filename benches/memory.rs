@@ -19,8 +19,8 @@ use common::{count, create, deployment, manager, memory, namespace, resource, se
 use compute_operator::metrics::Metrics;
 use futures::{StreamExt, stream};
 use kube::{
-    Api, ResourceExt,
-    api::{DynamicObject, ListParams, Patch, PatchParams},
+    Api, Client,
+    api::{DynamicObject, ListParams, ObjectMeta, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use testbed::{Options, Testbed, operator::Operator};
@@ -187,31 +187,36 @@ async fn track(bed: &Testbed, deployments: usize) {
         .await;
     wait("all are on the cell", || async { count(&cell, "WorkloadDeployment").await > deployments }).await;
     let all = Api::<DynamicObject>::all_with(cell, &resource("WorkloadDeployment"));
-    for copy in all.list_metadata(&ListParams::default()).await.unwrap().items {
-        let namespace = copy.namespace().unwrap();
-        let api = Api::<DynamicObject>::namespaced_with(
-            all.clone().into_client(),
-            &namespace,
-            &resource("WorkloadDeployment"),
-        );
-        let report = Patch::Merge(json!({ "status": common::report() }));
-        api.patch_status(&copy.name_any(), &PatchParams::default(), &report).await.unwrap();
-    }
-    let originals = Api::<DynamicObject>::namespaced_with(project, common::NAMESPACE, &resource("WorkloadDeployment"));
+    let copies = all.list_metadata(&ListParams::default()).await.unwrap().items;
+    stream::iter(copies).for_each_concurrent(16, |copy| report_on(&all, copy.metadata)).await;
     wait("all reports are in the project", || async {
-        let mut mirrored = 0;
-        let mut page = ListParams::default().limit(500);
-        loop {
-            let list = originals.list(&page).await.unwrap();
-            mirrored += list.items.iter().filter(|of| of.data["status"]["readyReplicas"] == 2).count();
-            let Some(token) = list.metadata.continue_.filter(|token| !token.is_empty()) else { break };
-            page = page.continue_token(&token);
-        }
         sleep(Duration::from_secs(5)).await;
-        mirrored > deployments
+        mirrored(&project).await > deployments
     })
     .await;
     eprintln!("{deployments} deployments are there, and reported on, after {:.0} s", began.elapsed().as_secs_f64());
+}
+
+/// Reports on a copy, as its cell does.
+async fn report_on(all: &Api<DynamicObject>, copy: ObjectMeta) {
+    let (namespace, name) = (copy.namespace.unwrap(), copy.name.unwrap());
+    let api =
+        Api::<DynamicObject>::namespaced_with(all.clone().into_client(), &namespace, &resource("WorkloadDeployment"));
+    let report = Patch::Merge(json!({ "status": common::report() }));
+    api.patch_status(&name, &PatchParams::default(), &report).await.unwrap();
+}
+
+/// How many of the project's deployments say what was reported.
+async fn mirrored(project: &Client) -> usize {
+    let originals =
+        Api::<DynamicObject>::namespaced_with(project.clone(), common::NAMESPACE, &resource("WorkloadDeployment"));
+    let (mut mirrored, mut page) = (0, ListParams::default().limit(500));
+    loop {
+        let list = originals.list(&page).await.unwrap();
+        mirrored += list.items.iter().filter(|of| of.data["status"]["readyReplicas"] == 2).count();
+        let Some(token) = list.metadata.continue_.filter(|token| !token.is_empty()) else { return mirrored };
+        page = page.continue_token(&token);
+    }
 }
 
 /// Waits until the manager's memory stays as it is, prints it, and answers with what is resident, in KiB.

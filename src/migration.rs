@@ -77,7 +77,7 @@ impl Bindings {
         self.asking += usize::from(of_deployment && facts.propagates);
         self.answered += usize::from(facts.shows_dependencies());
         if let Some(policy) = facts.policy.filter(|_| !of_deployment) {
-            *self.claimed.entry((namespace, policy)).or_default() += 1;
+            *self.claimed.entry((namespace, policy.to_string())).or_default() += 1;
         }
     }
 

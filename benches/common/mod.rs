@@ -41,8 +41,13 @@ pub async fn wait<F: Future<Output = bool>>(what: &str, check: impl Fn() -> F) {
 /// Objects of a kind, of companions and their copies only those that the operator brought.
 pub async fn count(client: &Client, kind: &str) -> usize {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource(kind));
-    let ours = if kind == "Secret" { "compute.datumapis.com/referenced-data=true" } else { "" };
-    api.list_metadata(&ListParams::default().labels(ours)).await.unwrap().items.len()
+    if kind == "Secret" {
+        let ours = ListParams::default().labels("compute.datumapis.com/referenced-data=true");
+        return api.list_metadata(&ours).await.unwrap().items.len();
+    }
+    // To be asked twice a second for ten thousand objects would be most of what the servers do.
+    let page = api.list_metadata(&ListParams::default().limit(1)).await.unwrap();
+    page.items.len() + page.metadata.remaining_item_count.map_or(0, |more| usize::try_from(more).unwrap())
 }
 
 /// Creates one object.
@@ -87,14 +92,16 @@ pub fn deployment(name: &str, secrets: &[String]) -> Value {
     })
 }
 
-/// A deployment as a Workload with some settings has it, of the template with this number.
+/// A deployment as a Workload with some settings has it, of the template with this number, and the Workload of that number.
 pub fn detailed_deployment(name: &str, template: usize) -> Value {
     let env: Vec<Value> = (0..12)
         .map(|n| json!({ "name": format!("SETTING_{n}"), "value": format!("https://settings-{n}.example.com/{template}") }))
         .collect();
     let mut of = deployment(name, &[]);
+    let workload = format!("00000000-0000-0000-0000-{template:012}");
+    of["spec"]["workloadRef"]["uid"] = json!(workload);
     of["metadata"]["labels"] = json!({
-        "compute.datumapis.com/workload-uid": "00000000-0000-0000-0000-000000000001",
+        "compute.datumapis.com/workload-uid": workload,
         "compute.datumapis.com/placement-name": "p", "app.kubernetes.io/name": name,
     });
     of["spec"]["template"]["metadata"] = json!({ "labels": { "app.kubernetes.io/part-of": "storefront" } });

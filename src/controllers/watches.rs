@@ -10,7 +10,7 @@ use crate::{
         clients::ControlPlane,
         feed::Feed,
         health::Health,
-        store::{Cache, IndexValue, Listed, ObjectKey, Only, Store, Taking},
+        store::{Cache, IndexValue, Listed, Lost, Only, Store, Taking},
         watch::{Guarded, Metadata, WHOLE_PAGE_SIZE, Watch, Watched},
     },
     metrics::Metrics,
@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Whether an object that was missing is there again.
-pub(super) type IsThere = Box<dyn Fn(&ObjectKey) -> bool + Send + Sync>;
+pub(super) type IsThere = Box<dyn Fn(&Lost) -> bool + Send + Sync>;
 
 /// Whom the watches of a control plane tell what each complete list of a kind changes.
 pub(super) type OnListed = Arc<dyn Fn(&str, &Listed, Taking, IsThere) + Send + Sync>;
@@ -118,7 +118,7 @@ impl<P: Plane> Watches<'_, P> {
         let on_listed = move |kind: &str, listed: &Listed, taking: Taking| {
             let of = of.clone();
             if let Some(on_listed) = &on_listed {
-                on_listed(kind, listed, taking, Box::new(move |key| of.contains(key)));
+                on_listed(kind, listed, taking, Box::new(move |lost| of.has_again(lost)));
             }
         };
         let watch = Watch::<W, V> {

@@ -73,7 +73,17 @@ pub struct Listed {
     /// How many objects were known before.
     pub known: usize,
     /// Those of them that it does not have.
-    pub missing: Vec<ObjectKey>,
+    pub missing: Vec<Lost>,
+}
+
+/// An object that was known and is missing.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Lost {
+    /// Its key.
+    pub key: ObjectKey,
+    /// What tells it from another of its name, for whoever missed it: its own uid, or that of its namespace. Empty where any of its
+    /// name will do.
+    pub uid: String,
 }
 
 /// How far a cache is with a complete list.
@@ -104,8 +114,8 @@ impl<V> Cache<V> for Only<V> {
         self.cache.wants(key)
     }
 
-    fn contains(&self, key: &ObjectKey) -> bool {
-        self.cache.contains(key)
+    fn has_again(&self, lost: &Lost) -> bool {
+        self.cache.has_again(lost)
     }
 
     fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
@@ -144,8 +154,8 @@ impl<V> Cache<V> for Only<V> {
 pub trait Cache<V>: Send + Sync {
     /// Whether anything is kept of the object with this key; what is not, is dropped at once.
     fn wants(&self, key: &ObjectKey) -> bool;
-    /// Whether there is an object with this key, as far as is known.
-    fn contains(&self, key: &ObjectKey) -> bool;
+    /// Whether what was missing is there again, as far as is known.
+    fn has_again(&self, lost: &Lost) -> bool;
     /// What a complete list at `version` will change beside the objects in it.
     fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed;
     /// A complete list at `version`.

@@ -25,7 +25,7 @@ use crate::{
     },
     plan::{
         Shared,
-        management::facts::{BindingFacts, Replicas},
+        management::facts::{BindingFacts, Replicas, Scheduled},
         ownership,
         references::{Reference, annotated, references},
     },
@@ -34,19 +34,30 @@ use crate::{
 /// The templates of all deployments that are kept, of every control plane.
 static TEMPLATES: LazyLock<Pool<Template>> = LazyLock::new(Pool::default);
 
-/// The sets of fields that field managers have applied to them.
+/// The sets of fields that field managers have applied to them, and the lists of these sets that deployments have.
 static APPLIED_FIELDS: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
+static BOOKS: LazyLock<Pool<Book>> = LazyLock::new(Pool::default);
+
+/// Their cities, as they are spelt.
+static CITIES: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
 
 /// The lists of companions that they are promised.
 static PROMISED: LazyLock<Pool<[DataRef]>> = LazyLock::new(Pool::default);
 
-/// What clusters have made of bindings: whether they took them, and how many Instances there are.
+/// What bindings have in common: names of policies and digests of their placements, where they go, what the scheduler says, and
+/// what clusters have made of them: whether they took them, and how many Instances there are.
+static PLACEMENTS: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
+static CLUSTERS: LazyLock<Pool<Vec<String>>> = LazyLock::new(Pool::default);
+static SCHEDULED: LazyLock<Pool<Option<Scheduled>>> = LazyLock::new(Pool::default);
 static APPLIED: LazyLock<Pool<BTreeMap<String, Result<(), String>>>> = LazyLock::new(Pool::default);
 static REPLICAS: LazyLock<Pool<BTreeMap<String, Replicas>>> = LazyLock::new(Pool::default);
 
 /// What nearly every deployment has, as it stands in their texts: field names, labels, annotations, conditions. What comes
 /// often stands near the end, where it costs least to refer to.
 const COMMON: &[u8] = include_bytes!("packed_common.json");
+
+/// Of each field manager's entry, the set of fields where it is kept as text.
+type Book = [Option<Arc<str>>];
 
 /// One deployment.
 pub struct PackedDeployment {
@@ -55,12 +66,11 @@ pub struct PackedDeployment {
     /// Length of that JSON.
     length: usize,
     template: Arc<Template>,
-    /// Of each field manager's entry, the set of fields where it is kept as text.
-    fields: Box<[Option<Arc<str>>]>,
+    fields: Arc<Book>,
     /// The uid that it gives for its Workload.
     workload_uid: Box<str>,
-    city_code: Box<str>,
-    city_label: Option<Box<str>>,
+    city_code: Arc<str>,
+    city_label: Option<Arc<str>>,
     /// The companions that it is promised.
     promised: Arc<[DataRef]>,
     deleting: bool,
@@ -94,7 +104,7 @@ impl PackedDeployment {
             let packed = entry.fields_v1.take_if(|fields| fields.0.is_string())?;
             packed.0.as_str().map(|fields| APPLIED_FIELDS.share(fields.into()))
         });
-        let fields = fields.collect();
+        let fields = BOOKS.share(fields.collect());
         let text = json(&deployment);
         Self {
             text: lz4_flex::block::compress_with_dict(text.as_bytes(), COMMON).into(),
@@ -102,8 +112,8 @@ impl PackedDeployment {
             template,
             fields,
             workload_uid: deployment.spec.workload_ref.uid.as_str().into(),
-            city_code: deployment.spec.city_code.as_str().into(),
-            city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| city.as_str().into()),
+            city_code: CITIES.share(deployment.spec.city_code.as_str().into()),
+            city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| CITIES.share(city.as_str().into())),
             promised: PROMISED.share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
             deleting: deployment.metadata.deletion_timestamp.is_some(),
             original: ownership::is_federated_original(&deployment),
@@ -129,7 +139,7 @@ impl PackedDeployment {
         let mut deployment: WorkloadDeployment = serde_json::from_slice(&text).ok()?;
         deployment.spec.template = serde_json::from_str(&self.template.json).ok()?;
         let entries = deployment.metadata.managed_fields.iter_mut().flatten();
-        for (entry, fields) in entries.zip(&self.fields) {
+        for (entry, fields) in entries.zip(&*self.fields) {
             if let Some(fields) = fields {
                 entry.fields_v1 = Some(FieldsV1(Value::String(fields.to_string())));
             }
@@ -175,29 +185,42 @@ impl PackedDeployment {
     /// Bytes that are kept for it alone, what the allocator and the index need aside.
     #[cfg(test)]
     fn own_bytes(&self) -> usize {
-        let texts = self.text.len() + self.workload_uid.len() + self.city_code.len();
-        let label = self.city_label.as_ref().map_or(0, |city| city.len());
-        size_of::<Self>() + texts + label + size_of_val(&*self.fields)
+        size_of::<Self>() + self.text.len() + self.workload_uid.len()
     }
 }
 
 /// Drops what no deployment and no binding has any more.
 pub fn clean() {
     TEMPLATES.clean();
+    // A book has sets of fields, so it goes first.
+    BOOKS.clean();
     APPLIED_FIELDS.clean();
+    CITIES.clean();
     PROMISED.clean();
+    PLACEMENTS.clean();
+    CLUSTERS.clean();
+    SCHEDULED.clean();
     APPLIED.clean();
     REPLICAS.clean();
 }
 
-/// What is kept of a binding. What clusters say of it they say of many.
+/// What is kept of a binding. What is said of it is said of many.
 pub fn binding(binding: ResourceBinding) -> BindingFacts {
     fn share<T: std::hash::Hash + Eq>(pool: &Pool<T>, value: Shared<T>) -> Shared<T> {
         pool.share(value.into()).into()
     }
     let facts = BindingFacts::of(binding);
-    let (applied, replicas) = (share(&APPLIED, facts.applied), share(&REPLICAS, facts.replicas));
-    BindingFacts { applied, replicas, ..facts }
+    let name = |name: Option<Arc<str>>| name.map(|name| PLACEMENTS.share(name));
+    BindingFacts {
+        policy: name(facts.policy),
+        placement: name(facts.placement),
+        scheduled_by: name(facts.scheduled_by),
+        clusters: share(&CLUSTERS, facts.clusters),
+        scheduled: share(&SCHEDULED, facts.scheduled),
+        applied: share(&APPLIED, facts.applied),
+        replicas: share(&REPLICAS, facts.replicas),
+        ..facts
+    }
 }
 
 /// The text of part of a deployment. What cannot be written as text cannot be read back, and is kept whole.

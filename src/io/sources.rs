@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::store::{Cache, Incoming, Listed, ObjectKey};
+use super::store::{Cache, Incoming, Listed, Lost, ObjectKey};
 use crate::plan::{
     ObjectVersion,
     condition::differs_in_their_numbers_alone,
@@ -267,8 +267,8 @@ impl Cache<()> for Sources {
     }
 
     /// Whether there is such a source, by a reading that nothing has overtaken.
-    fn contains(&self, key: &ObjectKey) -> bool {
-        matches!(self.get(key), Source::Present { .. })
+    fn has_again(&self, lost: &Lost) -> bool {
+        matches!(self.get(&lost.key), Source::Present { .. })
     }
 
     /// Only those count that were there when they were last read: the copy of one that may be missing goes with it.
@@ -279,7 +279,8 @@ impl Cache<()> for Sources {
             |entry: &Entry| matches!(&entry.reading, Some((_, of)) if matches!(of.source, Source::Present { .. }));
         let known = || entries.iter().filter(|(_, entry)| was_there(entry)).map(|(key, _)| key);
         let another_history = version > 0 && version < self.passed.load(Ordering::Acquire);
-        let missing = known().filter(|key| !listed.contains(key)).cloned().collect();
+        let missing = known().filter(|key| !listed.contains(key));
+        let missing = missing.map(|key| Lost { key: key.clone(), uid: String::new() }).collect();
         Listed { another_history, known: known().count(), missing }
     }
 

@@ -14,16 +14,16 @@ use std::{
     },
 };
 
-pub use super::cache::{Cache, Change, Incoming, Listed, ObjectKey, Only, Taking};
+pub use super::cache::{Cache, Change, Incoming, Listed, Lost, ObjectKey, Only, Taking};
 
 /// How an object came in.
 #[derive(Clone, Copy)]
 enum Origin {
     Watch,
-    /// In a complete list of this version; `another_history`: see [`Listed`].
+    /// In a complete list of this version; `rewound`: it is older than what was seen.
     List {
         version: u64,
-        another_history: bool,
+        rewound: bool,
     },
     OwnWrite,
 }
@@ -33,8 +33,9 @@ impl<V: Send + Sync, I: IndexValue> Cache<V> for Store<V, I> {
         (self.wants)(key)
     }
 
-    fn contains(&self, key: &ObjectKey) -> bool {
-        Self::contains(self, key)
+    fn has_again(&self, lost: &Lost) -> bool {
+        let inner = self.read();
+        inner.entries.get(&lost.key).is_some_and(|slot| !self.by_uid || slot.uid == lost.uid)
     }
 
     fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
@@ -76,6 +77,8 @@ pub struct Store<V, I = String> {
     inner: RwLock<Inner<V, I>>,
     index: Index<V, I>,
     wants: fn(&ObjectKey) -> bool,
+    /// Whether one with another uid is another object, though its name is the same.
+    by_uid: bool,
     synced: AtomicBool,
     /// Whether the watch is believed to bring every change.
     live: AtomicBool,
@@ -111,11 +114,18 @@ impl<V, I: IndexValue> Store<V, I> {
             inner: RwLock::new(inner),
             index,
             wants,
+            by_uid: false,
             synced: AtomicBool::new(false),
             live: AtomicBool::new(false),
             listener: OnceLock::new(),
             on_readable: OnceLock::new(),
         }
+    }
+
+    /// An empty cache of objects that others know by their uids: one that a list has under the same name with another uid is
+    /// missing as if the list had none.
+    pub fn by_uid(index: Index<V, I>) -> Self {
+        Self { by_uid: true, ..Self::new(index) }
     }
 
     /// Called for each change. Set once, before the watch begins.
@@ -235,33 +245,42 @@ impl<V, I: IndexValue> Store<V, I> {
     /// What a complete list at `version` will change beside the objects in it.
     pub fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
         let inner = self.read();
-        let another_history = version > 0 && version < inner.passed;
-        let listed: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
+        let rewound = inner.is_rewound(version);
+        let listed: HashMap<&ObjectKey, &Incoming<V>> = objects.iter().map(|object| (&object.key, object)).collect();
         // What we wrote after the list was taken is not in it, and is there all the same.
-        let gone = |slot: &Slot<V>| another_history || slot.version <= version;
-        let missing = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && gone(slot));
-        let missing = missing.map(|(key, _)| key.clone()).collect();
-        Listed { another_history, known: inner.entries.len(), missing }
+        let counts = |slot: &Slot<V>| rewound || slot.version <= version;
+        let is_it = |of: &Incoming<V>, slot: &Slot<V>| !self.by_uid || of.uid == slot.uid;
+        let (mut missing, mut older) = (Vec::new(), false);
+        for (key, slot) in inner.entries.iter().filter(|(_, slot)| counts(slot)) {
+            let found = listed.get(key);
+            // No object is older than it was, unless all of them are.
+            older |= found.is_some_and(|of| of.uid == slot.uid && 0 < of.version && of.version < slot.version);
+            if found.is_none_or(|of| !is_it(of, slot)) {
+                let uid = if self.by_uid { slot.uid.clone() } else { String::new() };
+                missing.push(Lost { key: key.clone(), uid });
+            }
+        }
+        Listed { another_history: rewound || older, known: inner.entries.len(), missing }
     }
 
     /// A complete list at `version`: takes it all over, and calls the listener for every difference, so that it learns of
     /// deletions that no event brought.
     pub fn replace(&self, objects: Vec<Incoming<V>>, version: u64) {
-        let another_history = {
+        let rewound = {
             let mut inner = self.write();
-            let another_history = version > 0 && version < inner.passed;
-            if another_history {
+            let rewound = inner.is_rewound(version);
+            if rewound {
                 inner.passed = 0;
             }
-            another_history
+            rewound
         };
         let listed: BTreeSet<ObjectKey> = objects.iter().map(|o| o.key.clone()).collect();
         for object in objects {
-            self.take(object, Origin::List { version, another_history });
+            self.take(object, Origin::List { version, rewound });
         }
         let vanished: Vec<(ObjectKey, String)> = {
             let inner = self.read();
-            let gone = |slot: &Slot<V>| another_history || slot.version <= version;
+            let gone = |slot: &Slot<V>| rewound || slot.version <= version;
             let gone = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && gone(slot));
             gone.map(|(key, slot)| (key.clone(), slot.uid.clone())).collect()
         };
@@ -314,8 +333,8 @@ impl<V, I: IndexValue> Store<V, I> {
                 Origin::OwnWrite => {}
                 // At its version, a complete list has the newest of everything: what is newer here, and not newer than the
                 // list, is of another history.
-                Origin::List { version: of_list, another_history } => {
-                    let newer = |slot: &Slot<V>| slot.version > of_list && !another_history;
+                Origin::List { version: of_list, rewound } => {
+                    let newer = |slot: &Slot<V>| slot.version > of_list && !rewound;
                     let same = |slot: &Slot<V>| slot.uid == uid && slot.version == version && version > 0;
                     if inner.entries.get(&key).is_some_and(|slot| newer(slot) || same(slot)) {
                         return;
@@ -363,6 +382,11 @@ impl<V, I: IndexValue> Store<V, I> {
 }
 
 impl<V, I: IndexValue> Inner<V, I> {
+    /// Whether a complete list at `version` is older than what was seen.
+    fn is_rewound(&self, version: u64) -> bool {
+        version > 0 && version < self.passed
+    }
+
     fn has_unreadable(&self, namespace: &str) -> bool {
         self.unreadable.iter().any(|key| &*key.namespace == namespace)
     }

@@ -93,14 +93,19 @@ where
         // How often in a row the server has not known the version of the list that it had just given.
         let mut expired_lists = 0_u32;
         let mut histories = self.connection.histories();
+        // The history that the cache is of.
+        let mut of = *histories.borrow();
         loop {
             let known = *histories.borrow_and_update();
-            let listed = self.list(entry).await;
+            let listed = self.list(entry, known != of).await;
             let listed = listed.map(|(version, another_history)| {
-                // Those that have been told already list again as it is.
-                if another_history && *histories.borrow() == known {
+                // Whoever was told of it tells nobody; where somebody has told meanwhile, all list again as it is.
+                if another_history && known == of && *histories.borrow() == known {
                     self.connection.another_history();
                     histories.mark_unchanged();
+                    of = *histories.borrow();
+                } else {
+                    of = known;
                 }
                 version
             });
@@ -218,8 +223,9 @@ where
         }
     }
 
-    /// Answers with the version of the list, and whether it is of another history than what was known.
-    async fn list(&self, entry: &Entry) -> Result<(u64, bool), Error> {
+    /// Answers with the version of the list, and whether it is of another history than what was known. `told`: another watch of
+    /// this server has found that it is.
+    async fn list(&self, entry: &Entry, told: bool) -> Result<(u64, bool), Error> {
         let mut params = ListParams::default().labels(&self.selector).limit(self.page);
         let mut objects = Vec::new();
         loop {
@@ -232,7 +238,8 @@ where
             } else {
                 let version = number(page.metadata.resource_version.as_deref());
                 // Before anybody acts on what is missing; and once more when it is, for until then the cache still has it.
-                let listed = self.cache.compare(&objects, version);
+                let mut listed = self.cache.compare(&objects, version);
+                listed.another_history |= told;
                 self.report(&listed);
                 self.cache.replace(objects, version);
                 (self.on_listed)(&W::plural(&self.kind), &listed, Taking::Over);

@@ -75,7 +75,7 @@ impl ResolvedKey<'_> {
         let needed = expecting.filter_map(|copy| {
             let parent = names::deployment_binding(copy);
             let clusters = hub.binding_of(namespace, copy).map(|binding| binding.clusters.clone());
-            residue::is_needed(&binding, &parent, clusters.as_deref()).then_some(parent)
+            residue::is_needed(&binding, &parent, clusters.as_ref().map(|clusters| &clusters[..])).then_some(parent)
         });
         Some(ResidueFacts {
             on_companion: residue.on_companion,

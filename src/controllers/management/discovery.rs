@@ -46,7 +46,7 @@ pub(super) fn start(
     health: &Health,
     stop: &CancellationToken,
 ) {
-    let store: Arc<Store<ProjectFacts>> = Arc::new(Store::new(|_, _| Vec::new()));
+    let store: Arc<Store<ProjectFacts>> = Arc::new(Store::by_uid(|_, _| Vec::new()));
     let engagements = Arc::new(Engagements {
         watches: Arc::downgrade(management),
         projects,

@@ -8,10 +8,13 @@ use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
-use super::{hub_cache::HubCache, index::namespace_index, index::project_index, registry::ProjectRegistry};
+use super::{
+    hub_cache::HubCache, index::namespace_index, index::project_index, project_cache::ProjectCache,
+    registry::ProjectRegistry,
+};
 use crate::{
-    api::names::ProjectName,
-    io::store::{Listed, ObjectKey},
+    api::names::{HubNamespace, ProjectName},
+    io::store::{Listed, Lost, ObjectKey},
 };
 
 /// Which projects have been compared with what the hub holds of them.
@@ -54,22 +57,24 @@ impl FirstLook {
         for namespace in hub.namespaces.keys_by_index(&project_index(name)) {
             let facts = hub.namespaces.get(&namespace);
             let Some((_, own)) = facts.as_ref().and_then(|facts| facts.upstream()) else { continue };
+            let Some(uid) = HubNamespace::parse(&namespace.name) else { continue };
             let copies = hub.copies.keys_by_index(&namespace_index(&namespace.name));
             listed.known += copies.len();
-            let originals = copies.iter().map(|copy| ObjectKey::new(own, &copy.name));
-            listed.missing.extend(originals.filter(|original| !project.deployments.contains(original)));
+            let originals =
+                copies.iter().map(|copy| Lost { key: ObjectKey::new(own, &copy.name), uid: uid.to_owned() });
+            listed.missing.extend(originals.filter(|original| !has(&project, original)));
         }
         note(&listed);
         done.insert(name.clone());
         Compared::Done
     }
 
-    /// Whether a deployment of a project is there by now.
+    /// Whether the original of a copy is there by now.
     pub(super) fn is_there(&self, name: &ProjectName) -> crate::controllers::IsThere {
         let (projects, name) = (self.projects.clone(), name.clone());
-        Box::new(move |key| {
+        Box::new(move |original| {
             let project = projects.upgrade().and_then(|projects| projects.get(&name));
-            project.is_some_and(|project| project.deployments.contains(key))
+            project.is_some_and(|project| has(&project, original))
         })
     }
 
@@ -77,6 +82,13 @@ impl FirstLook {
     pub(super) fn forget(&self, name: &ProjectName) {
         self.done.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
+}
+
+/// Whether a project has the original of a copy. In another namespace of the same name, one of its name is not it: what the
+/// hub holds is of the namespace with that uid.
+fn has(project: &ProjectCache, original: &Lost) -> bool {
+    project.namespace_uid(&original.key.namespace).is_some_and(|uid| uid == original.uid)
+        && project.deployments.contains(&original.key)
 }
 
 #[cfg(test)]

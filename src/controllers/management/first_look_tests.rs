@@ -72,10 +72,25 @@ async fn nothing_goes_before_it_was_compared_and_it_is_compared_once() {
     // Another project in the place of this one is compared anew.
     world.parts.losses.forget(&world.name);
     assert!(world.holds().await);
-    // They are back.
+    // They are back, but in another namespace of the name they are others.
     project.deployments.replace((0..12).map(|n| deployment("web", &format!("api-{n}"))).collect(), 3);
     let first = FirstLook::new(&world.parts.hub, &world.parts.projects);
-    assert!(first.is_there(&world.name)(&ObjectKey::new("web", "api-3")));
+    let of = |uid: &str| Lost { key: ObjectKey::new("web", "api-3"), uid: uid.into() };
+    let is_there = first.is_there(&world.name);
+    assert!(is_there(&of("u")) && !is_there(&of("earlier")));
+}
+
+/// Found by reading: where the namespace was deleted and made anew since the backup, with deployments of the same names, nobody
+/// missed what the hub holds of the later one, and all of it went.
+#[tokio::test]
+async fn the_original_of_a_copy_is_in_the_namespace_whose_uid_the_hubs_has() {
+    for (uid, held) in [("u", false), ("earlier", true)] {
+        let world = World::new(12, 0);
+        let project = world.parts.projects.get(&world.name).unwrap();
+        project.namespaces.replace(vec![namespace("web", uid, &[])], 2);
+        world.sync();
+        assert_eq!(world.holds().await, held, "{uid}");
+    }
 }
 
 /// Found by reading: for a moment a project had been compared and what it misses was not noted yet, and a worker that asked just

@@ -45,7 +45,7 @@ impl ClusterLabels {
             if let Some(binding) = binding {
                 // Where another policy sends it is no matter of the city's label.
                 if binding.is_of_city(&city) {
-                    observed.holders.push((city, binding.clusters.clone()));
+                    observed.holders.push((city, binding.clusters.to_vec()));
                 }
             }
         }

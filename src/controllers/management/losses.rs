@@ -21,7 +21,7 @@ use crate::{
     io::{
         clients::ControlPlane,
         clock::{Now, ticks},
-        store::{Listed, ObjectKey, Taking},
+        store::{Listed, Lost, ObjectKey, Taking},
     },
     metrics::Metrics,
     plan::{
@@ -57,7 +57,7 @@ struct Waiting {
 /// What is missing of one kind.
 struct Missing {
     known: usize,
-    keys: BTreeSet<ObjectKey>,
+    lost: BTreeSet<Lost>,
     is_there: IsThere,
     /// The server has been given another history: every single one of them is in doubt.
     proved: bool,
@@ -67,7 +67,7 @@ struct Missing {
 
 impl Missing {
     fn is_many(&self) -> bool {
-        losses::is_loss(self.proved, self.known, self.keys.len())
+        losses::is_loss(self.proved, self.known, self.lost.len())
     }
 }
 
@@ -78,13 +78,14 @@ impl Waiting {
             if missing.unsettled {
                 return true;
             }
-            missing.keys.retain(|key| !(missing.is_there)(key));
+            missing.lost.retain(|lost| !(missing.is_there)(lost));
             missing.is_many()
         });
-        let of = |(kind, missing): (&String, &Missing)| format!("{} of {} {kind}", missing.keys.len(), missing.known);
+        let of = |(kind, missing): (&String, &Missing)| format!("{} of {} {kind}", missing.lost.len(), missing.known);
         let all: Vec<String> = self.missing.iter().map(of).collect();
         let deployments = self.missing.iter().filter(|(kind, _)| *kind == "workloaddeployments");
-        let example = deployments.chain(&self.missing).find_map(|(_, missing)| missing.keys.first())?;
+        let example = deployments.chain(&self.missing).find_map(|(_, missing)| missing.lost.first())?;
+        let example = &example.key;
         Some(format!("{} that were known are missing since {}, {example} among them", all.join(", "), self.token))
     }
 }
@@ -122,17 +123,17 @@ impl Losses {
         let token = format!("{:.0}", now.time);
         let begun = || Waiting { since: now.instant, token: token.clone(), missing: BTreeMap::new(), told: false };
         let waiting = all.entry(scope.clone()).or_insert_with(begun);
-        let mut keys: BTreeSet<ObjectKey> = listed.missing.iter().cloned().collect();
+        let mut lost: BTreeSet<Lost> = listed.missing.iter().cloned().collect();
         let (mut known, mut proved) = (listed.known, listed.another_history);
         let before = waiting.missing.remove(kind);
-        let is_known = before.as_ref().is_some_and(|before| keys.is_subset(&before.keys));
+        let is_known = before.as_ref().is_some_and(|before| lost.is_subset(&before.lost));
         if let Some(before) = before {
             // Those that have come back meanwhile are among the known of this list.
-            known += before.keys.iter().filter(|key| !is_there(key)).count();
+            known += before.lost.iter().filter(|lost| !is_there(lost)).count();
             proved |= before.proved;
-            keys.extend(before.keys);
+            lost.extend(before.lost);
         }
-        waiting.missing.insert(kind.to_owned(), Missing { known, keys, is_there, proved, unsettled: true });
+        waiting.missing.insert(kind.to_owned(), Missing { known, lost, is_there, proved, unsettled: true });
         if !is_known {
             (waiting.since, waiting.token, waiting.told) = (now.instant, token, false);
         }

@@ -11,7 +11,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 #[derive(Default)]
 struct World {
     losses: Losses,
-    there: Arc<Mutex<BTreeSet<ObjectKey>>>,
+    there: Arc<Mutex<BTreeSet<Lost>>>,
     start: Option<Instant>,
 }
 
@@ -25,11 +25,11 @@ impl World {
         Now { time, instant: self.start.unwrap() + Duration::from_secs(seconds) }
     }
 
-    fn have(&self, keys: &[ObjectKey]) {
+    fn have(&self, keys: &[Lost]) {
         self.there.lock().unwrap().extend(keys.iter().cloned());
     }
 
-    fn note(&self, missing: &[ObjectKey], proved: bool, taking: Taking, seconds: u64) {
+    fn note(&self, missing: &[Lost], proved: bool, taking: Taking, seconds: u64) {
         let known = self.there.lock().unwrap().len();
         let listed = Listed { another_history: proved, known, missing: missing.to_vec() };
         let there = self.there.clone();
@@ -38,7 +38,7 @@ impl World {
     }
 
     /// A complete list without these comes in.
-    fn lose(&self, missing: &[ObjectKey], proved: bool, seconds: u64) {
+    fn lose(&self, missing: &[Lost], proved: bool, seconds: u64) {
         self.note(missing, proved, Taking::Begins, seconds);
         self.there.lock().unwrap().retain(|key| !missing.contains(key));
         self.note(missing, proved, Taking::Over, seconds);
@@ -57,8 +57,8 @@ fn scope() -> Scope {
     Scope::Project(ProjectName::new("alpha"))
 }
 
-fn keys(names: std::ops::Range<usize>) -> Vec<ObjectKey> {
-    names.map(|n| ObjectKey::new("shop", &format!("wd-{n}"))).collect()
+fn keys(names: std::ops::Range<usize>) -> Vec<Lost> {
+    names.map(|n| Lost { key: ObjectKey::new("shop", &format!("wd-{n}")), uid: String::new() }).collect()
 }
 
 /// Found by reading: a second restore minutes into a pause had what was left of it, and its own token was the first's.

@@ -20,14 +20,46 @@ use crate::{
 
 /// The registry of them.
 pub(super) struct QuarantineRegistry {
-    entries: Mutex<BTreeMap<ObjectKey, Entry>>,
+    entries: Mutex<Entries>,
     /// How long a hub Instance must have had no place before it is reported.
     grace: Duration,
     metrics: Metrics,
 }
 
+#[derive(Default)]
+struct Entries {
+    by_key: BTreeMap<ObjectKey, Entry>,
+    /// How many have been reported as what. Counted along the way: a cell may bring thousands of them, and look at each again.
+    reported: BTreeMap<Quarantine, usize>,
+}
+
+impl Entries {
+    /// An entry takes the place of another, or none does; answers with the reasons of which there are more or fewer now.
+    fn set(&mut self, key: &ObjectKey, entry: Option<Entry>) -> [Option<Quarantine>; 2] {
+        let is = entry.as_ref().and_then(Entry::reported_as);
+        let before = match entry {
+            Some(entry) => self.by_key.insert(key.clone(), entry),
+            None => self.by_key.remove(key),
+        };
+        let was = before.as_ref().and_then(Entry::reported_as);
+        if was == is {
+            return [None; 2];
+        }
+        if let Some(count) = was.and_then(|why| self.reported.get_mut(&why)) {
+            *count -= 1;
+        }
+        if let Some(why) = is {
+            *self.reported.entry(why).or_default() += 1;
+        }
+        [was, is]
+    }
+}
+
 impl QuarantineRegistry {
     pub(super) fn new(grace: Duration, metrics: &Metrics) -> Self {
+        for why in Quarantine::ALL {
+            metrics.quarantined(why.label(), 0);
+        }
         Self { entries: Mutex::default(), grace, metrics: metrics.clone() }
     }
 
@@ -36,33 +68,67 @@ impl QuarantineRegistry {
         let mut entries = self.entries();
         let key = ObjectKey::of(instance);
         let uid = instance.uid().unwrap_or_default();
-        let (entry, report) = quarantine::judge(entries.get(&key), &uid, why, self.grace, now);
-        entries.insert(key, entry);
-        self.count(&entries);
+        let (entry, report) = quarantine::judge(entries.by_key.get(&key), &uid, why, self.grace, now);
+        self.set(&mut entries, &key, Some(entry));
         report
     }
 
     /// A hub Instance is shown, or gone.
     pub(super) fn remove(&self, key: &ObjectKey) {
-        let mut entries = self.entries();
-        if entries.remove(key).is_some() {
-            self.count(&entries);
-        }
+        self.set(&mut self.entries(), key, None);
     }
 
     /// Every one of them.
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
-        self.entries().keys().cloned().collect()
+        self.entries().by_key.keys().cloned().collect()
     }
 
-    fn count(&self, entries: &BTreeMap<ObjectKey, Entry>) {
-        for why in Quarantine::ALL {
-            let here = entries.values().filter(|entry| entry.reported_as() == Some(why));
-            self.metrics.quarantined(why.label(), here.count());
+    fn set(&self, entries: &mut Entries, key: &ObjectKey, entry: Option<Entry>) {
+        for why in entries.set(key, entry).into_iter().flatten() {
+            self.metrics.quarantined(why.label(), entries.reported.get(&why).copied().unwrap_or_default());
         }
     }
 
-    fn entries(&self) -> MutexGuard<'_, BTreeMap<ObjectKey, Entry>> {
+    fn entries(&self) -> MutexGuard<'_, Entries> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timing::some_moment;
+
+    /// Found by reading: each look at one of them counted all of them, once for each reason.
+    #[test]
+    fn how_many_there_are_is_counted_along_the_way() {
+        let metrics = Metrics::default();
+        let registry = QuarantineRegistry::new(Duration::from_secs(1), &metrics);
+        let instance = |nth: usize| {
+            let mut instance = Instance::new(&format!("web-{nth}"), crate::api::compute::InstanceSpec::default());
+            instance.metadata.uid = Some(format!("uid-{nth}"));
+            instance
+        };
+        let counted = |why: Quarantine| {
+            let text = metrics.text();
+            let line = text.lines().find(|line| line.contains("quarantined_objects{") && line.contains(why.label()));
+            line.map_or(0, |line| line.rsplit(' ').next().unwrap().parse::<usize>().unwrap())
+        };
+        let (early, late) = (some_moment(), some_moment() + Duration::from_secs(5));
+        let (absent, refused) = (Quarantine::DeploymentAbsent, Quarantine::Refused);
+        for nth in 0..10 {
+            registry.put(&instance(nth), absent, early);
+        }
+        assert_eq!(counted(absent), 0, "what they lack may be on its way");
+        for nth in (0..10).chain(0..10) {
+            registry.put(&instance(nth), absent, late);
+        }
+        assert_eq!(counted(absent), 10, "each once, however often it is looked at");
+        registry.put(&instance(0), refused, late);
+        assert_eq!((counted(absent), counted(refused)), (9, 0), "another cause begins anew");
+        registry.put(&instance(0), refused, late + Duration::from_secs(5));
+        registry.remove(&ObjectKey::of(&instance(1)));
+        registry.remove(&ObjectKey::of(&instance(1)));
+        assert_eq!((counted(absent), counted(refused)), (8, 1));
     }
 }

@@ -56,7 +56,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     }
     let what = format!("WorkloadDeployment {namespace}/{name}");
     let brought = Brought { what: &what, at: &at, applied: &binding.applied, suspension: &binding.suspension };
-    for cluster in &binding.clusters {
+    for cluster in &*binding.clusters {
         if let Some(gap) = not_applied(evidence, &brought, cluster, Repair::Copy) {
             return blocked(gap);
         }
@@ -138,7 +138,7 @@ fn diagnose_dependencies(
     expected: &[DataRef],
 ) -> Delivery {
     if expected.is_empty() {
-        return Delivery::Delivered { on: binding.clusters.clone(), note: None };
+        return Delivery::Delivered { on: binding.clusters.to_vec(), note: None };
     }
     if let Some(text) = unlisted(evidence, binding, namespace, expected) {
         let gap = if evidence.behind {
@@ -153,7 +153,7 @@ fn diagnose_dependencies(
             return gap.of_data();
         }
     }
-    Delivery::Delivered { on: binding.clusters.clone(), note: claimed_elsewhere(evidence, expected) }
+    Delivery::Delivered { on: binding.clusters.to_vec(), note: claimed_elsewhere(evidence, expected) }
 }
 
 /// Why Karmada does not know all that the deployment depends on; nothing when it does.
@@ -253,12 +253,12 @@ fn diagnose_claims(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &
         );
         return Gap::stated(Reason::ClaimedByAnotherPolicy, text).of_data();
     }
-    Delivery::Delivered { on: binding.clusters.clone(), note: None }
+    Delivery::Delivered { on: binding.clusters.to_vec(), note: None }
 }
 
 /// Why a binding goes nowhere.
 fn unscheduled(evidence: &Evidence<'_>, binding: &BindingFacts, at: &str) -> Option<Gap> {
-    let (ok, why, message) = match &binding.scheduled {
+    let (ok, why, message) = match &*binding.scheduled {
         Some(said) => (said.succeeded, said.reason.as_str(), said.message.as_str()),
         None => (false, "", "Karmada's scheduler has not looked at it"),
     };

@@ -37,7 +37,8 @@ fn unscheduled(world: &mut World) {
         succeeded: false,
         reason: "NoClusterFit".into(),
         message: "0/2 clusters are available".into(),
-    });
+    })
+    .into();
 }
 
 #[test]

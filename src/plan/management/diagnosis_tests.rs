@@ -85,7 +85,7 @@ fn world() -> World {
 
 fn look(world: &World) -> Delivery {
     let binding = world.bindings.get(PARENT).cloned();
-    let clusters = binding.iter().flat_map(|binding| binding.clusters.clone()).collect::<Vec<_>>();
+    let clusters = binding.iter().flat_map(|binding| binding.clusters.to_vec()).collect::<Vec<_>>();
     let attached = world.bindings.get("db-secret").map(|binding| AttachedBinding::of(binding, PARENT, &clusters));
     let karmada = Karmada {
         policy_lives: world.policy,
@@ -145,7 +145,7 @@ fn half_way_to_dependencies_what_a_claim_brings_is_there() {
     let attached = half.bindings.get_mut("db-secret").unwrap();
     attached.required_by.clear();
     assert!(matches!(look(&half), Delivery::Blocked { data: true, .. }));
-    half.bindings.get_mut("db-secret").unwrap().clusters = vec!["cell-dfw".into()];
+    half.bindings.get_mut("db-secret").unwrap().clusters = vec!["cell-dfw".into()].into();
     let Delivery::Delivered { note: Some(note), .. } = look(&half) else { panic!() };
     assert_eq!(note.reason, "DependenciesNotPropagated", "what holds up the migration is reported: {note:?}");
     assert_eq!(note.repair, None, "Karmada is at it");
@@ -168,7 +168,7 @@ fn silence_is_told_from_words() {
     };
     let mut early = world();
     parent(&mut early, &|binding| {
-        (binding.scheduled, binding.clusters) = (None, Vec::new());
+        (binding.scheduled, binding.clusters) = (None.into(), Vec::new().into());
     });
     assert_eq!(said(&early), ("NotScheduled".into(), true, false), "the scheduler has not looked at it");
     let mut waiting = world();
@@ -231,7 +231,8 @@ fn what_somebody_has_suspended_is_told_and_not_repaired() {
     };
     let all = Suspension { dispatching: Some(true), ..Suspension::default() };
     let scheduling = Suspension { scheduling: Some(true), ..Suspension::default() };
-    let unplaced = |binding: &mut BindingFacts| (binding.scheduled, binding.clusters) = (None, Vec::new());
+    let unplaced =
+        |binding: &mut BindingFacts| (binding.scheduled, binding.clusters) = (None.into(), Vec::new().into());
     let unreported = |binding: &mut BindingFacts| binding.applied.clear();
     let untaken = |binding: &mut BindingFacts| {
         binding.applied.insert("cell-dfw".into(), Err(String::new()));

@@ -1,6 +1,9 @@
 //! What is kept of bindings and companions, as far as a decision depends on it, and what of it one deployment sees.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use kube::{ResourceExt, core::ObjectMeta};
@@ -21,7 +24,7 @@ use crate::{
 };
 
 /// Condition `Scheduled` of a binding.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Scheduled {
     /// Whether it is `True`.
     pub succeeded: bool,
@@ -65,7 +68,7 @@ pub struct BindingFacts {
     /// What it was made for.
     pub template: Template,
     /// The PropagationPolicy that claims the template.
-    pub policy: Option<String>,
+    pub policy: Option<Arc<str>>,
     /// The ClusterPropagationPolicy that claims it: its name, or its id where no name stands (fact 67).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
@@ -75,19 +78,19 @@ pub struct BindingFacts {
     pub placed: bool,
     /// Digest of its placement, of a deployment's binding.
     #[serde(default)]
-    pub placement: Option<String>,
+    pub placement: Option<Arc<str>>,
     /// Digest of the placement that the scheduler has scheduled it by, which may be an earlier one.
     #[serde(default)]
-    pub scheduled_by: Option<String>,
+    pub scheduled_by: Option<Arc<str>>,
     /// The city whose policy made that placement, as far as its form shows.
     #[serde(default)]
     pub scheduled_for: Option<CityCode>,
     /// Where the template goes on its own account.
-    pub clusters: Vec<String>,
-    /// The bindings that need it, and where they go.
+    pub clusters: Shared<Vec<String>>,
+    /// The bindings that need it, sorted by name, and where they go.
     pub required_by: Vec<BindingSnapshot>,
     /// What the scheduler says of it; `None` while it has not looked at it.
-    pub scheduled: Option<Scheduled>,
+    pub scheduled: Shared<Option<Scheduled>>,
     /// Of each cluster, whether it took it; if not, in Karmada's words.
     pub applied: Shared<BTreeMap<String, Result<(), String>>>,
     /// Of each cluster, how many Instances a deployment has there.
@@ -109,13 +112,15 @@ impl BindingFacts {
     /// From a binding. What others own of it is dropped.
     pub fn of(binding: ResourceBinding) -> Self {
         let (uid, version) = (binding.uid().unwrap_or_default(), binding.resource_version().unwrap_or_default());
-        let policy = binding.annotations().get(annotation::POLICY_NAME).cloned();
+        let policy = binding.annotations().get(annotation::POLICY_NAME).map(|name| name.as_str().into());
         let cluster_policy = cluster_policy(&binding.metadata);
         let applied = binding.annotations().get(annotation::APPLIED_PLACEMENT).cloned();
         let placed = binding.spec.placement.is_some() || applied.is_some();
         let dependencies = binding.annotations().get(annotation::DEPENDENCIES).map(|text| dependencies(text));
         let distributed = binding.finalizers().iter().any(|f| f == finalizer::KARMADA_DEPENDENCIES);
         let terminating = binding.metadata.deletion_timestamp.is_some();
+        let mut required_by = binding.spec.required_by;
+        required_by.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let status = binding.status.unwrap_or_default();
         let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
         let changed = changed(&binding.metadata);
@@ -140,17 +145,15 @@ impl BindingFacts {
             policy,
             cluster_policy,
             placed,
-            placement: placement.as_ref().map(guard::digest),
+            placement: placement.as_ref().map(|placement| guard::digest(placement).into()),
             scheduled_for: scheduled_by.as_ref().and_then(guard::made_for),
-            scheduled_by: scheduled_by.as_ref().map(guard::digest),
-            clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect(),
-            required_by: binding.spec.required_by,
+            scheduled_by: scheduled_by.as_ref().map(|placement| guard::digest(placement).into()),
+            clusters: binding.spec.clusters.into_iter().map(|c| c.name).collect::<Vec<_>>().into(),
+            required_by,
             propagates: binding.spec.propagate_deps,
-            scheduled: scheduled.map(|c| Scheduled {
-                succeeded: c.status == "True",
-                reason: c.reason,
-                message: c.message,
-            }),
+            scheduled: scheduled
+                .map(|c| Scheduled { succeeded: c.status == "True", reason: c.reason, message: c.message })
+                .into(),
             applied: applied.collect::<BTreeMap<_, _>>().into(),
             distributed,
             dependencies,
@@ -163,6 +166,12 @@ impl BindingFacts {
     pub fn says_the_same(&self, other: &Self) -> bool {
         let Self { version, .. } = self;
         *self == Self { version: version.clone(), ..other.clone() }
+    }
+
+    /// How the binding of this name needs it. Thousands may, and each of them asks.
+    pub fn needed_by(&self, binding: &str) -> Option<&BindingSnapshot> {
+        let at = self.required_by.binary_search_by(|by| by.name.as_str().cmp(binding)).ok()?;
+        self.required_by.get(at)
     }
 
     /// The cities whose policies have, or had, it where it is.
@@ -382,10 +391,10 @@ pub struct AttachedBinding {
 impl AttachedBinding {
     /// As the deployment sees it whose own binding has this name and goes to these clusters.
     pub fn of(facts: &BindingFacts, parent: &str, clusters: &[String]) -> Self {
-        let needed = facts.required_by.iter().find(|by| by.name == parent);
+        let needed = facts.needed_by(parent);
         let taken = |name: &String| Some((name.clone(), facts.applied.get(name)?.clone()));
         Self {
-            clusters: facts.clusters.clone(),
+            clusters: facts.clusters.to_vec(),
             needed_on: needed.into_iter().flat_map(|by| &by.clusters).map(|cluster| cluster.name.clone()).collect(),
             applied: clusters.iter().filter_map(taken).collect(),
             suspension: facts.suspension.clone(),

@@ -19,7 +19,7 @@ fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
     let dfw = CityCode::parse("dfw").unwrap();
     let claimed = |asked: &str, done: &str| BindingFacts {
         policy: Some("city-dfw".into()),
-        clusters: vec!["a".into()],
+        clusters: vec!["a".into()].into(),
         placement: Some(asked.into()),
         scheduled_by: Some(done.into()),
         ..BindingFacts::default()
@@ -37,7 +37,7 @@ fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
         ("another city's was", None, BindingFacts { scheduled_for: CityCode::parse("ord").ok(), ..orphan() }, on(0)),
         ("another policy's", Some("p"), BindingFacts { policy: Some("theirs".into()), ..claimed("q", "q") }, on(0)),
         ("for the whole hub", Some("p"), BindingFacts { cluster_policy: Some("x".into()), ..claimed("q", "q") }, on(0)),
-        ("it goes nowhere", Some("p"), BindingFacts { clusters: vec![], ..claimed("q", "q") }, on(0)),
+        ("it goes nowhere", Some("p"), BindingFacts { clusters: vec![].into(), ..claimed("q", "q") }, on(0)),
         ("it is on its way out", Some("p"), BindingFacts { terminating: true, ..claimed("q", "q") }, on(0)),
     ];
     for (what, asked, binding, expected) in cases {

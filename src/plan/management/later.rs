@@ -92,7 +92,7 @@ mod tests {
     fn parent() -> BindingFacts {
         BindingFacts {
             changed: Some(at(10)),
-            clusters: vec!["cell-dfw".into()],
+            clusters: vec!["cell-dfw".into()].into(),
             propagates: true,
             distributed: true,
             dependencies: Some(vec![DataRef::config_map("one"), DataRef::config_map("two"), DataRef::secret("key")]),
@@ -145,7 +145,7 @@ mod tests {
     fn what_cannot_be_brought_for_another_reason_shows_nothing() {
         let going = BindingFacts { terminating: true, ..attached(&[]) };
         assert_eq!(see("two", &companion(20), Some(&going), 99), None);
-        let on_both = BindingFacts { clusters: vec!["cell-dfw".into(), "cell-ord".into()], ..parent() };
+        let on_both = BindingFacts { clusters: vec!["cell-dfw".into(), "cell-ord".into()].into(), ..parent() };
         let of = |brought_to: &[&str], ready: &[&str]| {
             let late = |data_ref: &DataRef| {
                 let clusters = if data_ref.name == "two" { brought_to } else { &["cell-dfw", "cell-ord"] };

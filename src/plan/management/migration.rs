@@ -165,11 +165,8 @@ mod tests {
     #[test]
     fn claims_on_companions_and_on_their_bindings_are_left() {
         let companion = |policy: Option<&str>| CompanionFacts { policy: policy.map(Into::into), ..Default::default() };
-        let binding = |template, policy: &str| BindingFacts {
-            template,
-            policy: Some(policy.to_owned()),
-            ..BindingFacts::default()
-        };
+        let binding =
+            |template, policy: &str| BindingFacts { template, policy: Some(policy.into()), ..BindingFacts::default() };
         let companions = [companion(None), companion(Some("city-dfw")), companion(Some("city-ord"))];
         let bindings = [
             binding(Template::Companion(DataRef::secret("db")), "city-dfw"),

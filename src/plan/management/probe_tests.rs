@@ -269,8 +269,8 @@ fn a_deployment_shows_something_only_where_an_answer_can_come() {
     let (one, two) = (DataRef::config_map("one"), DataRef::config_map("two"));
     let binding = BindingFacts {
         policy: Some("city-dfw".into()),
-        clusters: vec!["cell-dfw".into()],
-        scheduled: Some(Scheduled { succeeded: true, ..Scheduled::default() }),
+        clusters: vec!["cell-dfw".into()].into(),
+        scheduled: Some(Scheduled { succeeded: true, ..Scheduled::default() }).into(),
         propagates: true,
         distributed: true,
         dependencies: Some(vec![one.clone(), two.clone()]),
@@ -300,7 +300,7 @@ fn a_deployment_shows_something_only_where_an_answer_can_come() {
         ("claimed by another policy", |b| b.policy = Some("theirs".into())),
         ("claimed by a cluster-wide policy", |b| b.cluster_policy = Some("wide".into())),
         ("on no cluster", |b| b.clusters.clear()),
-        ("not scheduled", |b| b.scheduled = None),
+        ("not scheduled", |b| b.scheduled = None.into()),
         ("on its way out", |b| b.terminating = true),
     ];
     for (what, change) in never {

@@ -31,7 +31,7 @@ pub fn of(companion: &CompanionFacts, binding: &BindingFacts, lives: impl Fn(&st
     if !is_companions || claimed_for_the_hub || companion.terminating || binding.terminating {
         return None;
     }
-    let mut policies = companion.policy.iter().chain(&binding.policy);
+    let mut policies = companion.policy.as_deref().into_iter().chain(binding.policy.as_deref());
     if policies.any(|policy| CityPolicyName::parse(policy).is_none() || lives(policy)) {
         return None;
     }
@@ -46,7 +46,7 @@ pub fn of(companion: &CompanionFacts, binding: &BindingFacts, lives: impl Fn(&st
 /// somewhere, and the companion is not brought there by its need. `parent` is the name of the deployment's binding,
 /// `goes_to` what that says; `None` while there is none.
 pub fn is_needed(companions: &BindingFacts, parent: &str, goes_to: Option<&[String]>) -> bool {
-    let needed = companions.required_by.iter().find(|by| by.name == parent);
+    let needed = companions.needed_by(parent);
     match (goes_to, needed) {
         (Some([]), _) | (None, Some(_)) => false,
         (_, None) => true,
@@ -89,11 +89,11 @@ mod tests {
                 ..CompanionFacts::default()
             };
             let binding = BindingFacts {
-                policy: claim(2),
+                policy: claim(2).map(Into::into),
                 cluster_policy: is(6).then(|| "wide".to_owned()),
                 terminating: is(7),
                 placed: is(8),
-                clusters: is(9).then(|| "cell-dfw".to_owned()).into_iter().collect(),
+                clusters: if is(9) { vec!["cell-dfw".to_owned()] } else { vec![] }.into(),
                 ..BindingFacts::default()
             };
             (companion, binding)
@@ -111,9 +111,9 @@ mod tests {
     fn what_somebody_may_stand_behind_is_no_residue() {
         let mut judged = 0;
         for (companion, binding) in all() {
-            let somebody = |policy: &Option<String>| policy.as_ref().is_some_and(|name| name != "city-ord");
-            let kept = somebody(&companion.policy)
-                || somebody(&binding.policy)
+            let somebody = |policy: Option<&str>| policy.is_some_and(|name| name != "city-ord");
+            let kept = somebody(companion.policy.as_deref())
+                || somebody(binding.policy.as_deref())
                 || companion.cluster_policy.is_some()
                 || binding.cluster_policy.is_some()
                 || companion.terminating
@@ -130,18 +130,18 @@ mod tests {
     #[test]
     fn whatever_a_companion_would_not_have_by_need_alone_is_residue() {
         let companions = |template: &Template| matches!(template, Template::Companion(_));
-        let former = |policy: &Option<String>| policy.as_ref().is_none_or(|name| name == "city-ord");
+        let former = |policy: Option<&str>| policy.is_none_or(|name| name == "city-ord");
         let mut found = 0;
         for (companion, binding) in all() {
-            let nobody = former(&companion.policy)
-                && former(&binding.policy)
+            let nobody = former(companion.policy.as_deref())
+                && former(binding.policy.as_deref())
                 && companion.cluster_policy.is_none()
                 && binding.cluster_policy.is_none();
             if !nobody || companion.terminating || binding.terminating || !companions(&binding.template) {
                 continue;
             }
             let attached = CompanionFacts { policy: None, ..companion.clone() } == companion
-                && BindingFacts { policy: None, placed: false, clusters: vec![], ..binding.clone() } == binding;
+                && BindingFacts { policy: None, placed: false, clusters: vec![].into(), ..binding.clone() } == binding;
             let residue = of(&companion, &binding, lives);
             assert_eq!(residue.is_none(), attached, "{companion:?} {binding:?}");
             found += usize::from(residue.is_some());
