@@ -119,6 +119,12 @@ impl Error {
         status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
     }
 
+    /// Whether nobody has answered: the server is not there, or the way to it is not.
+    pub fn is_of_transport(&self) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        matches!(source.as_ref(), kube::Error::Service(_) | kube::Error::HyperError(_))
+    }
+
     /// Whether the server knows no more of what was asked for: a version to watch from, or the rest of a list.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)

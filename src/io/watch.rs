@@ -142,7 +142,12 @@ where
                     Ok(true) => return,
                     Ok(false) => {}
                     Err(error) => {
+                        let away = error.is_of_transport();
                         self.settle::<()>(entry, Err(error), failures).await;
+                        if away {
+                            // It may come back with the state of a backup, and pass our version before it is asked.
+                            return;
+                        }
                         continue;
                     }
                 }

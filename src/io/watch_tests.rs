@@ -1,4 +1,7 @@
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{
+    Mutex,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
@@ -21,6 +24,11 @@ const LISTED_LATER: (&str, &str) = (
     "200 OK",
     r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"50"},"items":[{"metadata":{"name":"late","uid":"u","resourceVersion":"50"}}]}"#,
 );
+/// Later again, without it.
+const LISTED_LATER_STILL: (&str, &str) = (
+    "200 OK",
+    r#"{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList","metadata":{"resourceVersion":"60"},"items":[]}"#,
+);
 const EXPIRED: (&str, &str) = (
     "410 Gone",
     r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"too old resource version","reason":"Expired","code":410}"#,
@@ -39,13 +47,16 @@ const FORBIDDEN: (&str, &str) = (
 /// A watch on which nothing comes.
 const QUIET: (&str, &str) = ("200 OK", "quiet");
 
+/// The server is away: the connection ends without an answer.
+const AWAY: (&str, &str) = ("", "away");
+
 /// How often an API server was asked for a list, and for a watch.
 #[derive(Default)]
 struct Asked {
     lists: AtomicUsize,
     watches: AtomicUsize,
-    /// From now on it answers lists with [`LISTED`].
-    restored: AtomicBool,
+    /// What it answers lists with from now on.
+    lists_are: Mutex<Option<(&'static str, &'static str)>>,
 }
 
 /// An API server that answers every list and every watch like this; it counts both.
@@ -68,8 +79,11 @@ async fn server(
                     watch
                 } else {
                     asked.lists.fetch_add(1, Ordering::SeqCst);
-                    if asked.restored.load(Ordering::SeqCst) { LISTED } else { list }
+                    asked.lists_are.lock().unwrap().unwrap_or(list)
                 };
+                if body == AWAY.1 {
+                    return;
+                }
                 if body == QUIET.1 {
                     let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n";
                     let _ = stream.write_all(head.as_bytes()).await;
@@ -211,7 +225,24 @@ async fn a_server_that_is_at_an_older_version_is_listed_anew() {
     watch(connection, store.clone(), &health).start(stop.clone());
     let late = ObjectKey::new("", "late");
     until("it is listed", || store.contains(&late)).await;
-    asked.restored.store(true, Ordering::SeqCst);
+    *asked.lists_are.lock().unwrap() = Some(LISTED);
+    until("it is listed anew", || !store.contains(&late)).await;
+    stop.cancel();
+}
+
+/// Found by reading: one that had passed the version by the time at which it was asked was believed never.
+#[tokio::test]
+async fn a_server_that_was_away_is_listed_anew() {
+    let (asked, health, store) = (Arc::new(Asked::default()), Health::default(), store());
+    let stop = CancellationToken::new();
+    let connection = server(asked.clone(), LISTED_LATER, ENDS_AT_ONCE).await;
+    watch(connection, store.clone(), &health).start(stop.clone());
+    let late = ObjectKey::new("", "late");
+    until("it is listed", || store.contains(&late)).await;
+    *asked.lists_are.lock().unwrap() = Some(AWAY);
+    let before = asked.lists.load(Ordering::SeqCst);
+    until("it has been asked meanwhile", || asked.lists.load(Ordering::SeqCst) > before + 1).await;
+    *asked.lists_are.lock().unwrap() = Some(LISTED_LATER_STILL);
     until("it is listed anew", || !store.contains(&late)).await;
     stop.cancel();
 }
