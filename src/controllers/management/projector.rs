@@ -74,10 +74,14 @@ impl Reconciler for Projector {
         record(Self::NAME, key, &observed, now, &plan);
         let mut next = plan.next;
         for misplaced in &plan.signals {
-            next = next.or_sooner(self.quarantine(&misplaced.instance, misplaced.why, now).await?);
+            let (again, told) = self.quarantine(&misplaced.instance, misplaced.why, now).await?;
+            next = next.or_sooner(again);
+            if let Some(note) = projection::tell_tenant(&observed, misplaced.why, now.time).filter(|_| told) {
+                send(&project.plane, &note, &self.metrics).await?;
+            }
         }
         if let Some(refused) = self.write(&project, &observed, &plan).await? {
-            next = next.or_sooner(self.quarantine(&refused.instance, refused.why, now).await?);
+            next = next.or_sooner(self.quarantine(&refused.instance, refused.why, now).await?.0);
         }
         next = next.or_sooner(self.give_away(key, &project, &observed, now).await?);
         self.free_claim(key, &project, observed, now).await?;
@@ -160,9 +164,9 @@ impl Projector {
     async fn unresolved(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let Some(instance) = self.hub.instances.get(key) else { return Ok(Next::Await) };
         match projection::identify(&instance) {
-            Err(why) => self.quarantine(&instance, why, now).await,
+            Err(why) => Ok(self.quarantine(&instance, why, now).await?.0),
             Ok(origin) if !self.projects.is_engaged(&origin.project) => {
-                self.quarantine(&instance, Quarantine::ProjectAbsent, now).await
+                Ok(self.quarantine(&instance, Quarantine::ProjectAbsent, now).await?.0)
             }
             Ok(_) => {
                 self.triggers.enqueue_projection(&instance); // engaged meanwhile
@@ -236,10 +240,11 @@ impl Projector {
         }
     }
 
-    async fn quarantine(&self, instance: &Instance, why: Quarantine, now: Now) -> Result<Next, Error> {
+    /// Answers with when to look again, and whether it was told now.
+    async fn quarantine(&self, instance: &Instance, why: Quarantine, now: Now) -> Result<(Next, bool), Error> {
         match self.quarantine.put(instance, why, now.instant) {
-            Report::Already => Ok(Next::Await),
-            Report::After(after) => Ok(Next::After(after)),
+            Report::Already => Ok((Next::Await, false)),
+            Report::After(after) => Ok((Next::After(after), false)),
             Report::Now => {
                 let name = instance.name_any();
                 tracing::warn!(
@@ -249,7 +254,7 @@ impl Projector {
                     "hub Instance is quarantined"
                 );
                 send(&self.hub.plane, &projection::report(instance, why, now.time), &self.metrics).await?;
-                Ok(Next::Await)
+                Ok((Next::Await, true))
             }
         }
     }

@@ -39,18 +39,21 @@ pub enum Quarantine {
     ProjectAbsent,
     /// It names a deployment that the project has not.
     DeploymentAbsent,
+    /// Somebody has an Instance of his own in the project where it is to be shown.
+    PlaceTaken,
     /// The project's API server refuses it.
     Refused,
 }
 
 impl Quarantine {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Unidentifiable,
         Self::MissingNamespaceLabel,
         Self::MissingDeploymentName,
         Self::ProjectAbsent,
         Self::DeploymentAbsent,
+        Self::PlaceTaken,
         Self::Refused,
     ];
 
@@ -62,6 +65,7 @@ impl Quarantine {
             Self::MissingDeploymentName => "missing_deployment_name",
             Self::ProjectAbsent => "project_absent",
             Self::DeploymentAbsent => "deployment_absent",
+            Self::PlaceTaken => "place_taken",
             Self::Refused => "refused",
         }
     }
@@ -77,6 +81,7 @@ impl Quarantine {
                 "the project that its label meta.datumapis.com/upstream-cluster-name names is not known"
             }
             Self::DeploymentAbsent => "its project has no WorkloadDeployment of the name that it gives",
+            Self::PlaceTaken => "its project has an Instance of that name that somebody has made there",
             Self::Refused => "the project's API server refuses the copy",
         }
     }
@@ -173,8 +178,13 @@ fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option
     let leaving = deployment.metadata.deletion_timestamp.is_some()
         || source.metadata.deletion_timestamp.is_some()
         || observed.facts.as_ref().is_none_or(|facts| facts.terminating);
-    if leaving && observed.projection.is_none() {
+    // What somebody has made there himself is his, and is told of instead.
+    let taken = observed.projection.as_deref().is_some_and(|live| !ownership::may_be_shown_over(live));
+    if leaving && (taken || observed.projection.is_none()) {
         return Ok(None);
+    }
+    if taken {
+        return Err(Quarantine::PlaceTaken);
     }
     let bound = observed.bound.as_deref().ok_or(observed.unbound.as_ref().unwrap_or(&Unbound::Unseen));
     let shown = hand_over::shown(unheard::shown(source, deployment), bound, now);
@@ -185,7 +195,9 @@ fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option
         owner: ownership::reference(deployment),
         manager: manager::PROJECTOR,
     };
-    Ok(instance_copy::ensure(&copy, observed.projection.as_deref()))
+    let write = instance_copy::ensure(&copy, observed.projection.as_deref());
+    // One that somebody has made since we looked is his: the next look finds it, and says so.
+    Ok(if observed.projection.is_none() { write.map(Write::yielding) } else { write })
 }
 
 /// A projection without a source goes, once a live read has shown that the source is gone from the namespace that the
@@ -203,6 +215,15 @@ pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub
     let text = format!("not shown in any project: {}", why.text());
     let note = Note { severity: Severity::Warning, reason: Reason::Quarantined, action: "Projecting", text: &text };
     event::on(instance, "instance-projector", &note, now)
+}
+
+/// Tells in the project, once, whose Instance keeps another from being shown; nothing where that is not the cause.
+pub fn tell_tenant(observed: &Observed, why: Quarantine, now: Timestamp) -> Option<Write<Project>> {
+    let live = observed.projection.as_deref().filter(|_| why == Quarantine::PlaceTaken)?;
+    let text = "an Instance that runs under this name cannot be shown here, as this one was made by somebody: it is left as it \
+                is; delete it, and the other is shown";
+    let note = Note { severity: Severity::Warning, reason: Reason::PlaceTaken, action: "Projecting", text };
+    Some(event::on(live, "instance-projector", &note, now))
 }
 
 #[cfg(test)]
