@@ -119,6 +119,14 @@ impl Error {
         status.details.iter().flat_map(|details| &details.causes).any(|cause| cause.reason == "NamespaceTerminating")
     }
 
+    /// Whether an apply that takes nothing from anybody met fields that are somebody else's and say otherwise.
+    pub fn is_of_others_fields(&self) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        let kube::Error::Api(status) = source.as_ref() else { return false };
+        let mut causes = status.details.iter().flat_map(|details| &details.causes);
+        status.code == 409 && causes.any(|cause| cause.reason == "FieldManagerConflict")
+    }
+
     /// Whether the server's admission said no, and not its authorizer: a quota, a webhook, a policy, or a namespace that is on
     /// its way out. More rights would not help.
     pub fn is_denied(&self) -> bool {

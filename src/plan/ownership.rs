@@ -106,18 +106,8 @@ pub fn is_binding_of_companion(policy: Option<&str>, attached: bool, parents: Op
 
 /// Whether we made this Instance in a project: it says where it comes from, and a deployment owns it without control.
 pub fn is_projection(instance: &Instance) -> bool {
-    is_copy(instance) && instance.owner_references().iter().any(owns_a_projection)
-}
-
-/// Whether this is how a deployment owns the projections of its Instances: without control.
-fn owns_a_projection(owner: &OwnerReference) -> bool {
-    owner.kind == "WorkloadDeployment" && owner.controller != Some(true)
-}
-
-/// Whether an Instance in a project may be written over by what the hub has of that name: it bears one of the marks of a
-/// projection, of which somebody may have taken the other away. One that bears none is its maker's own.
-pub fn may_be_shown_over(instance: &Instance) -> bool {
-    is_copy(instance) || instance.owner_references().iter().any(owns_a_projection)
+    let owned = |owner: &OwnerReference| owner.kind == "WorkloadDeployment" && owner.controller != Some(true);
+    is_copy(instance) && instance.owner_references().iter().any(owned)
 }
 
 /// Whether an Instance shows another one: it says of itself which project that belongs to.

@@ -55,7 +55,7 @@ impl Reconciler for Projector {
     /// 2. Observes the place in the project, the hub Instance that belongs there, and others that name it.
     /// 3. Decides.
     /// 4. Remembers who cannot be shown, and reports each once, after its grace.
-    /// 5. Writes; a source whose projection is refused for what it says cannot be shown either.
+    /// 5. Writes; a source whose projection is refused for what it says, or whose place is somebody's, cannot be shown either.
     /// 6. Looks after what a cell that is gone has left: copies that nobody has, and claims that somebody waits for.
     async fn reconcile(&self, key: &InstanceKey, now: Now) -> Result<Next, Error> {
         if !self.hub.instances.is_synced() {
@@ -74,14 +74,14 @@ impl Reconciler for Projector {
         record(Self::NAME, key, &observed, now, &plan);
         let mut next = plan.next;
         for misplaced in &plan.signals {
-            let (again, told) = self.quarantine(&misplaced.instance, misplaced.why, now).await?;
-            next = next.or_sooner(again);
-            if let Some(note) = projection::tell_tenant(&observed, misplaced.why, now.time).filter(|_| told) {
-                send(&project.plane, &note, &self.metrics).await?;
-            }
+            next = next.or_sooner(self.quarantine(&misplaced.instance, misplaced.why, now).await?.0);
         }
         if let Some(refused) = self.write(&project, &observed, &plan).await? {
-            next = next.or_sooner(self.quarantine(&refused.instance, refused.why, now).await?.0);
+            let (again, told) = self.quarantine(&refused.instance, refused.why, now).await?;
+            next = next.or_sooner(again);
+            if let Some(note) = projection::tell_tenant(&observed, refused.why, now.time).filter(|_| told) {
+                send(&project.plane, &note, &self.metrics).await?;
+            }
         }
         next = next.or_sooner(self.give_away(key, &project, &observed, now).await?);
         self.free_claim(key, &project, observed, now).await?;
@@ -214,8 +214,8 @@ impl Projector {
         })
     }
 
-    /// Carries the plan out. Answers with the source when the project refuses it for what it says: that is tried again by
-    /// the next sweep, and when it or its place changes.
+    /// Carries the plan out. Answers with the source when the project refuses it for what it says, or has an Instance of
+    /// somebody's there: that is tried again by the next sweep, and when it or its place changes.
     async fn write(
         &self,
         project: &ProjectCache,
@@ -235,6 +235,9 @@ impl Projector {
                 let (namespace, name) = (&observed.namespace, &observed.name);
                 tracing::warn!(namespace, name, error = %stopped.error, "a projection is refused");
                 Ok(Some(Misplaced { instance: source.clone(), why: Quarantine::Refused }))
+            }
+            Err(stopped) if stopped.at == End::Local && stopped.error.is_of_others_fields() => {
+                Ok(Some(Misplaced { instance: source.clone(), why: Quarantine::PlaceTaken }))
             }
             Err(stopped) => Err(stopped.into()),
         }

@@ -178,13 +178,8 @@ fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option
     let leaving = deployment.metadata.deletion_timestamp.is_some()
         || source.metadata.deletion_timestamp.is_some()
         || observed.facts.as_ref().is_none_or(|facts| facts.terminating);
-    // What somebody has made there himself is his, and is told of instead.
-    let taken = observed.projection.as_deref().is_some_and(|live| !ownership::may_be_shown_over(live));
-    if leaving && (taken || observed.projection.is_none()) {
+    if leaving && observed.projection.is_none() {
         return Ok(None);
-    }
-    if taken {
-        return Err(Quarantine::PlaceTaken);
     }
     let bound = observed.bound.as_deref().ok_or(observed.unbound.as_ref().unwrap_or(&Unbound::Unseen));
     let shown = hand_over::shown(unheard::shown(source, deployment), bound, now);
@@ -196,7 +191,7 @@ fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option
         manager: manager::PROJECTOR,
     };
     let write = instance_copy::ensure(&copy, observed.projection.as_deref());
-    // One that somebody has made since we looked is his: the next look finds it, and says so.
+    // One that somebody has made is his, and not written over. It bears no mark of a projection, and so is none that we know.
     Ok(if observed.projection.is_none() { write.map(Write::yielding) } else { write })
 }
 
@@ -217,13 +212,17 @@ pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub
     event::on(instance, "instance-projector", &note, now)
 }
 
-/// Tells in the project, once, whose Instance keeps another from being shown; nothing where that is not the cause.
+/// Tells in the project, once, that an Instance which somebody has made keeps another from being shown; nothing where that is
+/// not the cause.
 pub fn tell_tenant(observed: &Observed, why: Quarantine, now: Timestamp) -> Option<Write<Project>> {
-    let live = observed.projection.as_deref().filter(|_| why == Quarantine::PlaceTaken)?;
-    let text = "an Instance that runs under this name cannot be shown here, as this one was made by somebody: it is left as it \
-                is; delete it, and the other is shown";
-    let note = Note { severity: Severity::Warning, reason: Reason::PlaceTaken, action: "Projecting", text };
-    Some(event::on(live, "instance-projector", &note, now))
+    let deployment = observed.deployment.as_deref().filter(|_| why == Quarantine::PlaceTaken)?;
+    let text = format!(
+        "Instance {:?} runs and cannot be shown: somebody has made one of that name here, which is left as it is; once it is \
+         deleted the other is shown",
+        observed.name
+    );
+    let note = Note { severity: Severity::Warning, reason: Reason::PlaceTaken, action: "Projecting", text: &text };
+    Some(event::on(deployment, "instance-projector", &note, now))
 }
 
 #[cfg(test)]

@@ -160,39 +160,21 @@ fn one_without_a_source_goes_after_a_live_read_and_only_if_it_is_ours() {
 
 /// Found by reading: an Instance that a tenant had made where a projection belongs was written over.
 #[test]
-fn an_instance_of_somebodys_own_is_not_written_over_but_told_of() {
+fn what_somebody_has_made_there_is_not_written_over_and_he_is_told() {
     let (source, wd) = (instance(|_| ()), deployment());
-    let edited = |edit: &dyn Fn(&mut Instance)| {
-        let mut live = projection();
-        live.spec.runtime.resources.instance_type = "own".into();
-        edit(&mut live);
-        live
+    let forces = |live: Option<&Instance>| {
+        let steps = look(Some(&source), Some(&wd), live).unwrap();
+        let [Step::Local(Write { op: Op::Apply { force, .. }, .. })] = &steps[..] else { panic!("{steps:?}") };
+        *force
     };
-    let own = edited(&|live| (live.metadata.labels, live.metadata.owner_references) = (None, None));
-    let controlled = edited(&|live| {
-        live.metadata.labels = None;
-        live.metadata.owner_references.as_mut().unwrap()[0].controller = Some(true);
-    });
-    for (what, live) in [("of his own", &own), ("that a cell made before there was a hub", &controlled)] {
-        assert_eq!(look(Some(&source), Some(&wd), Some(live)).unwrap_err(), Quarantine::PlaceTaken, "{what}");
-        let observed = observed(Some(&source), Some(&wd), Some(live));
-        let told = tell_tenant(&observed, Quarantine::PlaceTaken, Timestamp::UNIX_EPOCH).unwrap();
-        assert!(format!("{told:?}").contains("PlaceTaken"), "{told:?}");
-        assert!(tell_tenant(&observed, Quarantine::Unidentifiable, Timestamp::UNIX_EPOCH).is_none());
-    }
-    for (what, live) in [
-        ("a projection without its labels", edited(&|live| live.metadata.labels = None)),
-        ("a projection without its owner", edited(&|live| live.metadata.owner_references = None)),
-    ] {
-        assert_eq!(look(Some(&source), Some(&wd), Some(&live)).unwrap().len(), 1, "{what} is put back");
-    }
-    let mut leaving = deployment();
-    leaving.metadata.deletion_timestamp = Some(serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap());
-    assert!(look(Some(&source), Some(&leaving), Some(&own)).unwrap().is_empty(), "nothing more is to be shown");
-    // One that is made meanwhile is not written over either.
-    let steps = look(Some(&source), Some(&wd), None).unwrap();
-    let [Step::Local(write)] = &steps[..] else { panic!("{steps:?}") };
-    assert!(matches!(write.op, Op::Apply { force: false, .. }), "{write:?}");
+    let mut edited = projection();
+    edited.spec.runtime.resources.instance_type = "big".into();
+    assert!(!forces(None), "one that bears no mark of ours is in no cache");
+    assert!(forces(Some(&edited)), "a projection is put back");
+    let observed = observed(Some(&source), Some(&wd), None);
+    let told = tell_tenant(&observed, Quarantine::PlaceTaken, Timestamp::UNIX_EPOCH).unwrap();
+    assert!(format!("{told:?}").contains("wd-0"), "{told:?}");
+    assert!(tell_tenant(&observed, Quarantine::Unidentifiable, Timestamp::UNIX_EPOCH).is_none());
 }
 
 /// Found by reading: a project that refused the projection kept the copy with the cell that does not run it any more.

@@ -279,6 +279,8 @@ fn an_instance_of_a_tenants_own_stays_as_he_made_it_and_he_is_told() {
         let mine = get(&world.project, "Instance", &ns, "known-0").await.unwrap();
         assert_eq!((image(&mine), mine.labels().len()), (json!("mine"), 1), "it is left as it is");
         delete(&world.project, "Instance", &ns, "known-0").await;
+        // Sooner than by the next sweep.
+        merge(&world.hub, "Instance", &hub, "known-0", json!({ "metadata": { "labels": { "app": "again" } } })).await;
         eventually("the other is shown once it is gone", || async {
             let shown = get(&world.project, "Instance", &ns, "known-0").await.ok_or("not yet")?;
             if image(&shown) == "theirs" { Ok(()) } else { Err(image(&shown).to_string()) }
