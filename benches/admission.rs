@@ -3,7 +3,9 @@
 //! `cargo bench --bench admission [-- <requests>]` (300 unless said otherwise), ten requests a second, on real API servers.
 //! In the same run, one after the other within each tenth of a second: one review, the same twenty at once as anybody could
 //! ask them, the webhook asked directly as an API server asks it, about twenty names that nobody has asked about before and
-//! about the same twenty again and again, and a Workload with new names created (dry run) through both.
+//! about the same twenty again and again, and a Workload with new names created (dry run) through both. It fails when p99 of the
+//! webhook, asked directly about new names, is more than four times that of one review. What the API server itself adds to that
+//! when it creates a Workload is not this operator's to hold, and printed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod common;
@@ -27,6 +29,9 @@ use testbed::{
 use tokio::time::{Instant, interval};
 
 const REFERENCES: usize = 20;
+/// How many times p99 of one review the webhook may take at p99 for twenty of them.
+const MOST: f64 = 4.0;
+const DIRECTLY: &str = "the webhook, asked directly, twenty new references";
 const REVIEW: &str = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
 const WEBHOOK: &str = "/validate-compute-datumapis-com-v1alpha-workload";
 
@@ -83,7 +88,7 @@ async fn main() {
     for (what, times) in [
         ("one review by itself", &mut one),
         ("twenty reviews at once", &mut twenty),
-        ("the webhook, asked directly, twenty new references", &mut asked),
+        (DIRECTLY, &mut asked),
         ("the same with what was granted a moment ago", &mut again),
         ("a Workload through both, twenty new references", &mut created),
     ] {
@@ -91,6 +96,7 @@ async fn main() {
         let ratio = p99.as_secs_f64() / base.as_secs_f64();
         let ms = |time: Duration| format!("{:.1} ms", time.as_secs_f64() * 1e3);
         println!("{what:<58} {:>9} {:>9} {ratio:>8.1}x", ms(median), ms(p99));
+        assert!(what != DIRECTLY || ratio <= MOST, "p99 of {what} is more than {MOST} times that of one review");
     }
 }
 

@@ -45,6 +45,8 @@ struct Project {
 /// A server of webhooks, its project, and how to reach it.
 struct Bed {
     project: Arc<Project>,
+    claimed: Claimed,
+    health: Health,
     at: SocketAddr,
     dir: std::path::PathBuf,
     stop: CancellationToken,
@@ -73,7 +75,12 @@ async fn project(state: Arc<Project>) -> SocketAddr {
         state.reviews.lock().unwrap().push(review.clone());
         json(&review)
     };
-    let own = async || json(&json!({ "status": { "userInfo": { "username": "operator" } } }));
+    let own = async |State(state): State<Arc<Project>>| {
+        if state.away.load(Ordering::Relaxed) {
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        json(&json!({ "status": { "userInfo": { "username": "operator" } } }))
+    };
     let bindings = async || {
         let of = |city: &str| json!({ "metadata": { "name": city }, "spec": { "topology": { "topology.datum.net/city-code": city } } });
         json(&json!({ "apiVersion": "networking.datumapis.com/v1alpha", "kind": "LocationBindingList",
@@ -110,7 +117,11 @@ async fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 async fn bed(milo: bool) -> Bed {
-    let state = Arc::new(Project::default());
+    bed_with(milo, Arc::default(), None).await
+}
+
+/// Beside this project; with an authority, in PEM, for its clients alone.
+async fn bed_with(milo: bool, state: Arc<Project>, authority: Option<&str>) -> Bed {
     let api: http::Uri = format!("http://{}", project(state.clone()).await).parse().unwrap();
     let config = kube::Config::new(api);
     let planes = if milo {
@@ -122,12 +133,17 @@ async fn bed(milo: bool) -> Bed {
     std::fs::create_dir(&dir).unwrap();
     certify(&dir);
     let free = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca: None };
+    let client_ca = authority.map(|pem| {
+        std::fs::write(dir.join("clients.crt"), pem).unwrap();
+        dir.join("clients.crt")
+    });
+    let files = Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key"), client_ca };
     let settings = Settings { at: free, files, certificate: Certificate::default(), resolvers: BTreeSet::new() };
     let (health, stop) = (Health::default(), CancellationToken::new());
-    start(settings, planes, Claimed::default(), &health, stop.clone()).await.unwrap();
+    let claimed = Claimed::default();
+    start(settings, planes, claimed.clone(), &health, stop.clone()).await.unwrap();
     until("the certificate is read", || health.waiting().is_empty()).await;
-    Bed { project: state, at: free, dir, stop }
+    Bed { project: state, claimed, health, at: free, dir, stop }
 }
 
 impl Bed {
@@ -369,3 +385,4 @@ async fn answer_of(stream: TcpStream) -> u16 {
 }
 
 mod lifetime_tests;
+mod walls_tests;

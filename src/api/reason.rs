@@ -236,6 +236,8 @@ reasons! {
     DeploymentNameTaken: Placement, rank 8, stays;
     /// Placement and Workload: the operator may not write a deployment.
     DeploymentForbidden: Placement, rank 8, stays;
+    /// Placement and Workload: a quota, a webhook or a policy of the project does not let a deployment be written.
+    DeploymentDenied: Placement, rank 8, stays;
     /// Workload: it is being deleted, and its deployments do not go.
     DeletionWaits: Placement, rank 8, stays;
     /// Workload: autoscaling is asked for, which this operator does not do.
@@ -246,6 +248,8 @@ reasons! {
     Repaired: Event, rank 0, stays;
     /// Event: a hub Instance cannot be shown in a project.
     Quarantined: Event, rank 0, stays;
+    /// Event: an Instance that somebody has made in a project stands where another is to be shown.
+    PlaceTaken: Event, rank 0, stays;
     /// Event: a policy goes although companions are still claimed by it.
     CompanionsStillClaimed: Event, rank 0, stays;
     /// Event: a policy that nobody needs waits for companions that it claims.

@@ -14,6 +14,9 @@ use crate::{
     plan::{Object, ObjectVersion, Op, Plane, payload::Payload},
 };
 
+/// How what is left of admission's words begins.
+pub(super) const DENIED: &str = "denied by an admission ";
+
 const METADATA_ONLY: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
 
 impl<P: Plane> ControlPlane<P> {
@@ -161,9 +164,11 @@ pub(super) fn scrubbed(error: Error) -> Error {
                     let causes = status.details.iter().flat_map(|d| &d.causes);
                     let fields: Vec<&str> = causes.map(|cause| cause.field.as_str()).collect();
                     if is_of_webhook(&status) {
-                        status.message = format!("denied by an admission webhook (HTTP {})", status.code);
+                        status.message = format!("{DENIED}webhook (HTTP {})", status.code);
                         status.reason = String::new();
                         status.details = None;
+                    } else if status.code == 403 && status.message.contains(" is forbidden: ") {
+                        status.message = format!("{DENIED}plugin (HTTP 403) {}", fields.join(", "));
                     } else {
                         status.message = format!("{} (HTTP {}) {}", status.reason, status.code, fields.join(", "));
                     }

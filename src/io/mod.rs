@@ -125,6 +125,22 @@ impl Error {
         matches!(source.as_ref(), kube::Error::Service(_) | kube::Error::HyperError(_))
     }
 
+    /// Whether an apply that takes nothing from anybody met fields that are somebody else's and say otherwise.
+    pub fn is_of_others_fields(&self) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        let kube::Error::Api(status) = source.as_ref() else { return false };
+        let mut causes = status.details.iter().flat_map(|details| &details.causes);
+        status.code == 409 && causes.any(|cause| cause.reason == "FieldManagerConflict")
+    }
+
+    /// Whether the server's admission said no, and not its authorizer: a quota, a webhook, a policy, or a namespace that is on
+    /// its way out. More rights would not help.
+    pub fn is_denied(&self) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        let kube::Error::Api(status) = source.as_ref() else { return false };
+        status.code == 403 && (self.is_of_terminating_namespace() || is_of_admission(&status.message))
+    }
+
     /// Whether the server knows no more of what was asked for: a version to watch from, or the rest of a list.
     pub fn is_expired(&self) -> bool {
         self.code() == Some(410)
@@ -190,10 +206,21 @@ impl Error {
             (Self::Api { .. }, Class::Retry) => "retry",
             (Self::Api { .. }, Class::Conflict) => "conflict",
             (Self::Api { .. }, Class::Gone) => "gone",
+            (Self::Api { .. }, Class::Forbidden) if self.is_denied() => "denied",
             (Self::Api { .. }, Class::Unauthenticated | Class::Forbidden) => "forbidden",
             (Self::Api { .. }, Class::Invalid) => "invalid",
         }
     }
+}
+
+/// Whether these are words of admission for what is forbidden. An authorizer names whoever lacks a right, and so, in its own
+/// way, does the plugin that asks for a right to make an owner wait. Words of no known form count as those of a right that is
+/// lacking, as somebody is to look at them.
+fn is_of_admission(words: &str) -> bool {
+    let lacks_right = |why: &str| why.starts_with("User \"") || why.starts_with("cannot set ");
+    words.starts_with("admission webhook ")
+        || words.starts_with(confidential::DENIED)
+        || words.split_once(" is forbidden: ").is_some_and(|(_, why)| !lacks_right(why))
 }
 
 /// The part of a kube error that helps: the server's message, or the innermost cause of a transport failure.
@@ -230,6 +257,41 @@ pub async fn deadline<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Found by reading: a quota that a tenant set for himself was counted as a right that this operator lacks, and its alert
+    /// fired.
+    #[test]
+    fn what_admission_denies_is_no_right_that_is_lacking() {
+        let table = [
+            (
+                r#"workloaddeployments.compute.datumapis.com "a" is forbidden: User "m" cannot patch resource"#,
+                "forbidden",
+            ),
+            (r#"workloads.compute.datumapis.com is forbidden: User "m" cannot list resource"#, "forbidden"),
+            (
+                r#"x "a" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a resource you can't set finalizers on"#,
+                "forbidden",
+            ),
+            (r#"forbidden: User "m" cannot get path "/x""#, "forbidden"),
+            ("no", "forbidden"),
+            ("", "forbidden"),
+            (
+                r#"x "a" is forbidden: exceeded quota: none, requested: count/x=1, used: count/x=0, limited: count/x=0"#,
+                "denied",
+            ),
+            (
+                r#"x "a" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: User "m" cannot"#,
+                "denied",
+            ),
+            (r#"admission webhook "w" denied the request: x is forbidden: User "m" cannot"#, "denied"),
+            ("denied by an admission webhook (HTTP 403)", "denied"),
+        ];
+        for (words, label) in table {
+            let status = kube::core::Status::failure(words, "Forbidden").with_code(403).boxed();
+            let error = Error::Api { call: "apply".into(), source: Box::new(kube::Error::Api(status)) };
+            assert_eq!((error.label(), error.class()), (label, Class::Forbidden), "{words}");
+        }
+    }
 
     /// Found by reading: what RBAC and a webhook that is away say names this operator's account and addresses, and every
     /// tenant read it on his deployments.

@@ -226,7 +226,7 @@ pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
             ("admissionregistration.k8s.io", "v1")
         }
         "Lease" => ("coordination.k8s.io", "v1"),
-        "ClusterRole" => ("rbac.authorization.k8s.io", "v1"),
+        "ClusterRole" | "ClusterRoleBinding" => ("rbac.authorization.k8s.io", "v1"),
         "ResourceInterpreterCustomization" => ("config.karmada.io", "v1alpha1"),
         _ => ("", "v1"),
     };

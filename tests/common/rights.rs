@@ -2,7 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
 use testbed::{audit::Audit, control_plane::ControlPlane, pki::User};
 
 use super::{World, path};
@@ -22,10 +28,14 @@ pub enum Role {
     Quota,
     /// Whoever serves metrics, in the cluster that it runs in.
     Metrics,
+    /// Whoever wants to lead, in the cluster that it runs in.
+    LeaderElection,
 }
 
 impl Role {
-    pub const ALL: [Self; 6] = [Self::Project, Self::Hub, Self::CellOnHub, Self::Cell, Self::Quota, Self::Metrics];
+    /// All that this operator has. What the Go operator has beside it is nobody's here to use (`tests/tree/manifests.rs`).
+    pub const ALL: [Self; 7] =
+        [Self::Project, Self::Hub, Self::CellOnHub, Self::Cell, Self::Quota, Self::Metrics, Self::LeaderElection];
 
     fn file(self) -> &'static str {
         match self {
@@ -35,6 +45,7 @@ impl Role {
             Self::Cell => "config/components/cell_rbac/role.yaml",
             Self::Quota => "config/components/quota_rbac/role.yaml",
             Self::Metrics => "config/components/prometheus/rbac.yaml",
+            Self::LeaderElection => "config/components/leader_election/role.yaml",
         }
     }
 
@@ -44,14 +55,18 @@ impl Role {
             Self::Project | Self::Quota => vec![&world.bed.project],
             Self::Hub | Self::CellOnHub => vec![&world.bed.hub],
             Self::Cell => world.bed.cells.values().collect(),
-            Self::Metrics => [&world.bed.project].into_iter().chain(world.bed.cells.values()).collect(),
+            Self::Metrics | Self::LeaderElection => {
+                [&world.bed.project].into_iter().chain(world.bed.cells.values()).collect()
+            }
         }
     }
 
     /// Whether this is who has it.
     fn is_of(self, user: &str) -> bool {
         match self {
-            Self::Project | Self::Hub | Self::Cell | Self::Metrics => user == User::Operator.name(),
+            Self::Project | Self::Hub | Self::Cell | Self::Metrics | Self::LeaderElection => {
+                user == User::Operator.name()
+            }
             Self::CellOnHub => user.starts_with(&*User::Cell(String::new()).name()),
             Self::Quota => user == User::Quota.name(),
         }
@@ -76,6 +91,18 @@ impl Role {
         rights
     }
 
+    /// The rules of this role without one of its rights, and with another right.
+    pub fn rules_without(self, lacking: Option<&str>, more: Option<&str>) -> Value {
+        let rights = self.rights();
+        let rule = |right: &str| {
+            let (resource, verb) = right.split_once(' ').unwrap();
+            let (group, resource) = resource.split_once('/').unwrap();
+            json!({ "apiGroups": [group], "resources": [resource], "verbs": [verb] })
+        };
+        let kept = rights.iter().map(String::as_str).filter(|right| Some(*right) != lacking);
+        kept.chain(more).map(rule).collect()
+    }
+
     /// What those who have it have made use of on a bed since this moment, and what they lacked.
     pub fn used(self, world: &World, since: Timestamp) -> (BTreeSet<String>, BTreeSet<String>) {
         let (mut used, mut lacked) = (BTreeSet::new(), BTreeSet::new());
@@ -94,7 +121,16 @@ impl Role {
     }
 }
 
-/// Rights that no audit log shows: an admission plugin or policy asks for them.
+/// A client for whoever has this name, on a control plane.
+pub async fn impersonating(plane: &ControlPlane, user: &'static str) -> Client {
+    let file = Kubeconfig::read_from(plane.kubeconfig(&User::Admin)).unwrap();
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    config.headers.push((HeaderName::from_static("impersonate-user"), HeaderValue::from_static(user)));
+    Client::try_from(config).unwrap()
+}
+
+/// Rights that no audit log shows: an admission plugin or policy asks for them. Without each, a test of `tests/it/rights.rs`
+/// is refused.
 pub const UNLOGGED: [(Role, &str); 4] = [
     // Whoever makes an owner wait for what it owns (OwnerReferencesPermissionEnforcement, which is on here).
     (Role::Project, "compute.datumapis.com/workloads/finalizers update"),
@@ -105,9 +141,12 @@ pub const UNLOGGED: [(Role, &str); 4] = [
 ];
 
 /// Rights that are used seldom, and the test whose audit log shows it.
-pub const SELDOM: [(Role, &str, &str); 26] = [
+pub const SELDOM: [(Role, &str, &str); 29] = [
     (Role::Metrics, "authentication.k8s.io/tokenreviews create", METRICS),
     (Role::Metrics, "authorization.k8s.io/subjectaccessreviews create", METRICS),
+    (Role::LeaderElection, "coordination.k8s.io/leases get", LEADING),
+    (Role::LeaderElection, "coordination.k8s.io/leases create", LEADING),
+    (Role::LeaderElection, "coordination.k8s.io/leases update", LEADING),
     (Role::Project, "compute.datumapis.com/workloads get", TAKEOVER),
     (Role::Project, "compute.datumapis.com/instances get", TAKEOVER),
     (Role::Project, "events.k8s.io/events create", TAKEOVER),
@@ -149,6 +188,7 @@ pub const SELDOM: [(Role, &str, &str); 26] = [
         "no_cell_writes_what_another_holds_and_management_hands_it_over",
     ),
 ];
+const LEADING: &str = "of_two_replicas_one_leads_and_the_other_takes_over";
 const METRICS: &str = "metrics_are_for_whom_the_api_server_allows_them";
 const TAKEOVER: &str = "a_federation_that_go_has_written_runs_on_wherever_its_taking_over_is_cut_and_follows";
 const DEAD: &str = "a_claim_of_a_cell_that_is_no_member_any_more_keeps_nobody_waiting";
@@ -157,7 +197,8 @@ const LEAVING: &str = "what_a_vanished_project_leaves_on_the_hub_is_reported_and
 const INTERNAL: &str = "projects_that_are_services_of_their_own_are_known_by_their_control_planes";
 const ADMISSION: &str = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
 
-/// Fails when the audit logs of a bed do not show that this test has used every right that is its to show.
+/// Fails when the audit logs of a bed do not show that this test has used every right that is its to show, or show that those
+/// who used them have lacked one.
 pub fn shown(world: &World, since: Timestamp, test: &str) {
     let mut wanted: BTreeMap<Role, BTreeSet<String>> = BTreeMap::new();
     for (role, right, by) in SELDOM {
@@ -167,7 +208,8 @@ pub fn shown(world: &World, since: Timestamp, test: &str) {
     }
     assert!(!wanted.is_empty(), "{test} has nothing to show");
     for (role, rights) in wanted {
-        let (used, _) = role.used(world, since);
+        let (used, lacked) = role.used(world, since);
+        assert!(lacked.is_empty(), "{role:?}: {lacked:?} are lacked by {test}");
         let unused: Vec<&String> = rights.difference(&used).collect();
         assert!(unused.is_empty(), "{role:?}: {unused:?} are not used by {test}");
     }

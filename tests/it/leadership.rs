@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use kube::api::DeleteParams;
+
 use crate::common::{
-    RUNTIME, apply,
+    RUNTIME, api, apply,
     beds::{Wish, alone},
-    binary, delete, eventually, promised, ready, workload,
+    binary, delete, eventually, promised, ready, rights, workload,
 };
 use testbed::operator::Operator;
 
@@ -32,6 +34,9 @@ fn of_two_replicas_one_leads_and_the_other_takes_over() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish::default()).await;
         world.operators[0].process.kill(); // it runs without a Lease
+        // The first one makes it.
+        let leases = api(&world.project, "Lease", "compute-system");
+        let _ = leases.delete("e98b06c6.datumapis.com", &DeleteParams::default()).await;
         let replica = |name: &str| Operator::management(&world.bed, binary(), name, &["--leader-elect"]).unwrap();
         let mut replicas = vec![replica("replica-a"), replica("replica-b")];
         for replica in &mut replicas {
@@ -59,6 +64,7 @@ fn of_two_replicas_one_leads_and_the_other_takes_over() {
         delete(&world.project, "Workload", &ns, "web").await;
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
         next.process.stop(Duration::from_secs(10)).await;
+        rights::shown(&world, world.since(), "of_two_replicas_one_leads_and_the_other_takes_over");
         let mut again = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
         again.wait_ready().await.unwrap();
         world.operators[0] = again;

@@ -2,16 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use kube::ResourceExt;
+use kube::{
+    ResourceExt,
+    api::{DynamicObject, PostParams},
+};
 use serde_json::{Value, json};
+use testbed::{admission::role, control_plane::ControlPlane};
 
 use crate::common::{
-    RUNTIME, World, apply,
+    RUNTIME, World, api, apply,
     beds::{Wish, alone},
     delete, eventually,
     example_app::SWEEPS,
     get, merge, network, path, ready,
-    rights::{Role, SELDOM, UNLOGGED},
+    rights::{Role, SELDOM, UNLOGGED, impersonating},
     workload,
 };
 
@@ -118,6 +122,158 @@ fn every_right_of_the_roles_is_used_and_none_is_missing() {
             if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
         })
         .await;
+    });
+}
+
+/// One of the rights that no audit log shows: whose, a write that needs it, and the words of a refusal without it.
+struct Unlogged {
+    role: Role,
+    right: &'static str,
+    /// What its writer has beside the role, so that nothing else keeps him from this.
+    more: Option<&'static str>,
+    write: Value,
+    words: &'static str,
+}
+
+/// An object as somebody else would make it again, under another name, keeping its owner until it is gone itself.
+fn again(object: &DynamicObject, kind: &str, workload: Option<&DynamicObject>) -> Value {
+    let mut own = serde_json::to_value(object).unwrap();
+    own["apiVersion"] = json!("compute.datumapis.com/v1alpha");
+    own["kind"] = json!(kind);
+    let metadata = own["metadata"].as_object_mut().unwrap();
+    for field in ["uid", "resourceVersion", "managedFields", "creationTimestamp", "generation", "finalizers"] {
+        metadata.remove(field);
+    }
+    metadata.insert("name".into(), json!("again-0"));
+    if let Some(of) = workload {
+        let owner = json!({
+            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload", "name": of.name_any(), "uid": of.uid(),
+        });
+        metadata.insert("ownerReferences".into(), json!([owner]));
+    }
+    own["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] = json!(true);
+    own["metadata"]["ownerReferences"][0]["controller"] = json!(true);
+    own
+}
+
+impl Unlogged {
+    /// Without the right the write is refused, and with it let through. Nothing is made.
+    async fn is_needed(&self, plane: &ControlPlane) {
+        let admin = plane.client().await.unwrap();
+        let writer = impersonating(plane, WRITER).await;
+        let (kind, namespace) =
+            (self.write["kind"].as_str().unwrap(), self.write["metadata"]["namespace"].as_str().unwrap());
+        for lacking in [Some(self.right), None] {
+            let rules = self.role.rules_without(lacking, self.more);
+            for object in role(WRITER, namespace, &rules) {
+                testbed::manifests::apply_value(&admin, in_all_namespaces(object)).await.unwrap();
+            }
+            eventually(&format!("{:?}: {} without {lacking:?}", self.role, self.right), || async {
+                let dry = PostParams { dry_run: true, ..PostParams::default() };
+                let object = serde_json::from_value(self.write.clone()).unwrap();
+                let made =
+                    api(&writer, kind, namespace).create(&dry, &object).await.map(drop).map_err(|e| e.to_string());
+                match (lacking, made) {
+                    (None, Ok(())) => Ok(()),
+                    (Some(_), Err(why)) if why.contains(self.words) => Ok(()),
+                    (_, other) => Err(format!("{other:?}")),
+                }
+            })
+            .await;
+        }
+        for kind in ["ClusterRole", "ClusterRoleBinding"] {
+            delete(&admin, kind, "", WRITER).await;
+        }
+    }
+}
+
+const WRITER: &str = "lacks-one-right";
+
+/// A role or its binding that counts everywhere.
+fn in_all_namespaces(mut object: Value) -> Value {
+    object["metadata"].as_object_mut().unwrap().remove("namespace");
+    object["kind"] = json!(format!("Cluster{}", object["kind"].as_str().unwrap()));
+    if object["roleRef"].is_object() {
+        object["roleRef"]["kind"] = json!("ClusterRole");
+    }
+    object
+}
+
+/// What no audit log shows is asked for by admission; so each is shown by what is refused without it.
+#[test]
+fn without_a_right_that_no_log_shows_a_write_is_refused() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish::default()).await;
+        let (ns, hub) = world.namespace("unlogged").await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(&world, &ns, "web", 1).await;
+        let owner = get(&world.project, "Workload", &ns, "web").await.unwrap();
+        let deployment = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.unwrap();
+        let on_hub = eventually("it is written back", || async {
+            get(&world.hub, "Instance", &hub, "web-p-dfw-0").await.ok_or("not yet".to_owned())
+        })
+        .await;
+        let on_cell = get(&world.dfw, "Instance", &hub, "web-p-dfw-0").await.unwrap();
+        let blocks = "cannot set blockOwnerDeletion";
+        let (workloads, deployments) = (
+            "compute.datumapis.com/workloads/finalizers update",
+            "compute.datumapis.com/workloaddeployments/finalizers update",
+        );
+        let hold = "compute.datumapis.com/cells hold";
+        let create = "compute.datumapis.com/instances create";
+        let all = [
+            (
+                &world.bed.project,
+                Unlogged {
+                    role: Role::Project,
+                    right: workloads,
+                    more: None,
+                    words: blocks,
+                    write: again(&deployment, "WorkloadDeployment", Some(&owner)),
+                },
+            ),
+            (
+                &world.bed.hub,
+                Unlogged {
+                    role: Role::CellOnHub,
+                    right: deployments,
+                    more: Some(hold),
+                    words: blocks,
+                    write: again(&on_hub, "Instance", None),
+                },
+            ),
+            (
+                world.bed.cell("dfw").unwrap(),
+                Unlogged {
+                    role: Role::Cell,
+                    right: deployments,
+                    more: None,
+                    words: blocks,
+                    write: again(&on_cell, "Instance", None),
+                },
+            ),
+            (
+                &world.bed.hub,
+                Unlogged {
+                    role: Role::Hub,
+                    right: hold,
+                    more: Some(create),
+                    words: "for which lacks-one-right may not write",
+                    write: {
+                        let mut free = again(&on_hub, "Instance", None);
+                        free["metadata"]["ownerReferences"][0].as_object_mut().unwrap().remove("blockOwnerDeletion");
+                        free
+                    },
+                },
+            ),
+        ];
+        let shown: BTreeSet<_> = all.iter().map(|(_, one)| (one.role, one.right)).collect();
+        assert_eq!(shown, BTreeSet::from(UNLOGGED), "each of them is shown here");
+        for (plane, one) in &all {
+            one.is_needed(plane).await;
+        }
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
     });
 }
 

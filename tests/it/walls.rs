@@ -172,6 +172,37 @@ fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)>
     ]
 }
 
+/// While cells of the Go operator write, who mark nothing as theirs, the policy stands: it lets them pass by the rights that
+/// their overlay gives, and holds the others.
+async fn lets_go_cells_pass_and_holds_the_others(
+    world: &World,
+    hub: &str,
+    own: &Value,
+    other: &kube::Api<DynamicObject>,
+) {
+    let role = std::fs::read_to_string(path("config/overlays/hub-with-go-cells/role.yaml")).unwrap();
+    let shared = User::Operator.name();
+    assert!(role.contains(&*shared), "{role}");
+    let role = role.replace(&*shared, "go-cell");
+    testbed::manifests::apply(&world.hub, &role).await.unwrap();
+    let mut unmarked = own.clone();
+    unmarked["metadata"]["name"] = json!("by-go-0");
+    unmarked["metadata"]["labels"].as_object_mut().unwrap().remove(CELL);
+    let unmarked: DynamicObject = serde_json::from_value(unmarked).unwrap();
+    let go = api(&rights::impersonating(&world.bed.hub, "go-cell").await, "Instance", hub);
+    let dry = PostParams { dry_run: true, ..PostParams::default() };
+    eventually("a cell of Go's writes", || async { refusal(go.create(&dry, &unmarked).await).map_or(Ok(()), Err) })
+        .await;
+    let image = json!({ "spec": { "runtime": { "resources": { "instanceType": "other" } } } });
+    let params = PatchParams { dry_run: true, ..PatchParams::default() };
+    assert_eq!(refusal(go.patch(INSTANCE, &params, &Patch::Merge(&image)).await), None);
+    let refused = refusal(other.create(&dry, &unmarked).await);
+    assert!(refused.as_ref().is_some_and(|why| why.contains("may not write")), "{refused:?}");
+    for kind in ["ClusterRole", "ClusterRoleBinding"] {
+        delete(&world.hub, kind, "", "compute-go-operator").await;
+    }
+}
+
 /// Attempts of a cell to say of its own Instance from whom it was taken, which has management free that one's claim.
 async fn says_nothing_of_former_cells(own: &kube::Api<DynamicObject>) {
     let dry = PatchParams { dry_run: true, ..PatchParams::default() };
@@ -233,6 +264,7 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
             let refused = refusal(thief.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await);
             assert!(refused.as_ref().is_some_and(|why| why.contains(words)), "{what}: {refused:?}");
         }
+        lets_go_cells_pass_and_holds_the_others(&world, &hub, &own, &thief).await;
         let holder = as_cell(&world.bed.hub.kubeconfig(&User::Cell("dfw".into())), &hub).await;
         says_nothing_of_former_cells(&holder).await;
         // It may ask; but Karmada has not bound the deployment to it, and nobody hands anything over.

@@ -274,9 +274,7 @@ impl HubCache {
         let copies = self.copies.by_index(&index);
         let used = copies.iter().filter(|copy| !copy.is_deleting()).filter_map(|copy| {
             let copy = copy.open();
-            let data = annotated(&copy, annotation::EXPECTED_REFERENCED_DATA).into_iter().collect();
-            let deployment = copy.name_any();
-            Some(InUse { deployment, city: copy_city(&copy)?, workload: copy.spec.workload_ref.name, data })
+            Some(InUse::of(&copy, copy_city(&copy)?))
         });
         Some(used.collect())
     }

@@ -39,16 +39,21 @@ async fn what_a_cell_asks_for_is_found_by_its_deployment_and_with_all_others() {
 
 #[tokio::test]
 async fn who_uses_what_is_said_where_policies_claim_and_of_no_other_namespace() {
+    // What it refers to is not there yet: nothing has been promised to it.
     let copy = |name: &str, leaving: bool| {
         let mut copy: WorkloadDeployment = serde_json::from_value(json!({
             "metadata": {
                 "name": name, "namespace": "ns-1", "uid": name, "resourceVersion": "1",
                 "labels": { "topology.datum.net/city-code": "dfw" },
-                "annotations": { annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/db"]"# },
             },
             "spec": {
                 "workloadRef": { "name": name, "uid": "u" }, "placementName": "p", "cityCode": "dfw",
-                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+                "template": { "spec": {
+                    "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [
+                        { "name": "c", "image": "i", "envFrom": [{ "secretRef": { "name": "db" } }] },
+                    ] } },
+                    "networkInterfaces": [],
+                } },
                 "scaleSettings": { "minReplicas": 1 },
             },
         }))
@@ -77,7 +82,8 @@ async fn who_uses_what_is_said_where_policies_claim_and_of_no_other_namespace() 
     hub.policies.replace(vec![policy(false)], 2);
     let workloads = |namespace: &str, propagation| {
         let used = hub.claimed(namespace, propagation)?;
-        Some(used.into_iter().map(|of| of.workload).collect::<Vec<_>>())
+        let db = DataRef::secret("db");
+        Some(used.into_iter().filter(|of| of.data.contains(&db)).map(|of| of.workload).collect::<Vec<_>>())
     };
     assert_eq!(
         workloads("ns-1", Propagation::Dependencies),

@@ -55,7 +55,7 @@ impl Reconciler for Projector {
     /// 2. Observes the place in the project, the hub Instance that belongs there, and others that name it.
     /// 3. Decides.
     /// 4. Remembers who cannot be shown, and reports each once, after its grace.
-    /// 5. Writes; a source whose projection is refused for what it says cannot be shown either.
+    /// 5. Writes; a source whose projection is refused for what it says, or whose place is somebody's, cannot be shown either.
     /// 6. Looks after what a cell that is gone has left: copies that nobody has, and claims that somebody waits for.
     async fn reconcile(&self, key: &InstanceKey, now: Now) -> Result<Next, Error> {
         if !self.hub.instances.is_synced() {
@@ -74,10 +74,14 @@ impl Reconciler for Projector {
         record(Self::NAME, key, &observed, now, &plan);
         let mut next = plan.next;
         for misplaced in &plan.signals {
-            next = next.or_sooner(self.quarantine(&misplaced.instance, misplaced.why, now).await?);
+            next = next.or_sooner(self.quarantine(&misplaced.instance, misplaced.why, now).await?.0);
         }
         if let Some(refused) = self.write(&project, &observed, &plan).await? {
-            next = next.or_sooner(self.quarantine(&refused.instance, refused.why, now).await?);
+            let (again, told) = self.quarantine(&refused.instance, refused.why, now).await?;
+            next = next.or_sooner(again);
+            if let Some(note) = projection::tell_tenant(&observed, refused.why, now.time).filter(|_| told) {
+                send(&project.plane, &note, &self.metrics).await?;
+            }
         }
         next = next.or_sooner(self.give_away(key, &project, &observed, now).await?);
         self.free_claim(key, &project, observed, now).await?;
@@ -160,9 +164,9 @@ impl Projector {
     async fn unresolved(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
         let Some(instance) = self.hub.instances.get(key) else { return Ok(Next::Await) };
         match projection::identify(&instance) {
-            Err(why) => self.quarantine(&instance, why, now).await,
+            Err(why) => Ok(self.quarantine(&instance, why, now).await?.0),
             Ok(origin) if !self.projects.is_engaged(&origin.project) => {
-                self.quarantine(&instance, Quarantine::ProjectAbsent, now).await
+                Ok(self.quarantine(&instance, Quarantine::ProjectAbsent, now).await?.0)
             }
             Ok(_) => {
                 self.triggers.enqueue_projection(&instance); // engaged meanwhile
@@ -210,8 +214,8 @@ impl Projector {
         })
     }
 
-    /// Carries the plan out. Answers with the source when the project refuses it for what it says: that is tried again by
-    /// the next sweep, and when it or its place changes.
+    /// Carries the plan out. Answers with the source when the project refuses it for what it says, or has an Instance of
+    /// somebody's there: that is tried again by the next sweep, and when it or its place changes.
     async fn write(
         &self,
         project: &ProjectCache,
@@ -232,14 +236,18 @@ impl Projector {
                 tracing::warn!(namespace, name, error = %stopped.error, "a projection is refused");
                 Ok(Some(Misplaced { instance: source.clone(), why: Quarantine::Refused }))
             }
+            Err(stopped) if stopped.at == End::Local && stopped.error.is_of_others_fields() => {
+                Ok(Some(Misplaced { instance: source.clone(), why: Quarantine::PlaceTaken }))
+            }
             Err(stopped) => Err(stopped.into()),
         }
     }
 
-    async fn quarantine(&self, instance: &Instance, why: Quarantine, now: Now) -> Result<Next, Error> {
+    /// Answers with when to look again, and whether it was told now.
+    async fn quarantine(&self, instance: &Instance, why: Quarantine, now: Now) -> Result<(Next, bool), Error> {
         match self.quarantine.put(instance, why, now.instant) {
-            Report::Already => Ok(Next::Await),
-            Report::After(after) => Ok(Next::After(after)),
+            Report::Already => Ok((Next::Await, false)),
+            Report::After(after) => Ok((Next::After(after), false)),
             Report::Now => {
                 let name = instance.name_any();
                 tracing::warn!(
@@ -249,7 +257,7 @@ impl Projector {
                     "hub Instance is quarantined"
                 );
                 send(&self.hub.plane, &projection::report(instance, why, now.time), &self.metrics).await?;
-                Ok(Next::Await)
+                Ok((Next::Await, true))
             }
         }
     }

@@ -94,6 +94,8 @@ impl WorkloadController {
 fn refusal_of(write: &Write<Project>, error: &Error) -> Refusal {
     let cause = match (error, error.class()) {
         (Error::Held(_), _) => Cause::Paused,
+        (_, Class::Forbidden) if error.is_of_terminating_namespace() => Cause::Passing,
+        (_, Class::Forbidden) if error.is_denied() => Cause::Denied,
         (_, Class::Forbidden) => Cause::Forbidden,
         (_, Class::Invalid) => Cause::Invalid,
         (_, Class::Retry | Class::Unauthenticated | Class::Conflict | Class::Gone) => Cause::Passing,

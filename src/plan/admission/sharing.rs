@@ -3,14 +3,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kube::ResourceExt;
+
 use super::field::{FieldError, Path};
 use crate::{
     api::{
         compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
+        meta::annotation,
         names::CityCode,
         referenced::DataRef,
     },
-    plan::references::uses,
+    plan::references::{annotated, uses},
 };
 
 /// What one deployment of a namespace uses in its city.
@@ -24,6 +27,21 @@ pub struct InUse {
     pub city: CityCode,
     /// The objects.
     pub data: BTreeSet<DataRef>,
+}
+
+impl InUse {
+    /// What a deployment uses in this city: all that its template refers to, whether it is there, and whether it has been
+    /// copied, or not; and what it was promised, as Instances of an older template may run on that.
+    pub fn of(deployment: &WorkloadDeployment, city: CityCode) -> Self {
+        let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
+        let referred_to = uses(&deployment.spec.template.spec).into_iter().map(|used| used.data_ref);
+        Self {
+            deployment: deployment.name_any(),
+            workload: deployment.spec.workload_ref.name.clone(),
+            city,
+            data: referred_to.chain(promised).collect(),
+        }
+    }
 }
 
 /// What a write has used: in which cities, and each object with the first field that asks for it.
@@ -104,7 +122,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::compute::WorkloadDeploymentSpec;
+    use crate::api::{compute::WorkloadDeploymentSpec, meta::annotation};
 
     fn workload(name: &str, cities: &[&str], secrets: &[&str]) -> Workload {
         let from: Vec<_> = secrets.iter().map(|name| json!({ "secretRef": { "name": name } })).collect();
@@ -127,6 +145,27 @@ mod tests {
         let data = [DataRef::secret(secret)].into();
         let deployment = format!("{workload}-p-{city}");
         InUse { deployment, workload: workload.into(), city: CityCode::parse(city).unwrap(), data }
+    }
+
+    /// Found by reading: who uses what was known of what had been copied alone, so that what waited for its data, or did
+    /// without it, used nothing, and another city was let in beside it.
+    #[test]
+    fn what_a_deployment_refers_to_is_used_whether_it_is_there_or_not() {
+        let mut deployment = WorkloadDeployment::new("web-p-dfw", WorkloadDeploymentSpec::default());
+        deployment.spec.template = workload("web", &["dfw"], &["db", "cfg"]).spec.template;
+        deployment.spec.workload_ref.name = "web".into();
+        let promised =
+            |refs: &str| BTreeMap::from([(annotation::EXPECTED_REFERENCED_DATA.to_owned(), refs.to_owned())]);
+        for (what, annotations, more) in [
+            ("nothing of it is there", None, None),
+            ("one of them is", Some(promised(r#"["Secret/db"]"#)), None),
+            ("Instances of an older template have another", Some(promised(r#"["Secret/old"]"#)), Some("old")),
+        ] {
+            deployment.metadata.annotations = annotations;
+            let wanted: BTreeSet<DataRef> = ["db", "cfg"].into_iter().chain(more).map(DataRef::secret).collect();
+            let used = InUse::of(&deployment, CityCode::parse("dfw").unwrap());
+            assert_eq!((used.workload.as_str(), used.data), ("web", wanted), "{what}");
+        }
     }
 
     #[test]

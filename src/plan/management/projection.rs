@@ -39,18 +39,21 @@ pub enum Quarantine {
     ProjectAbsent,
     /// It names a deployment that the project has not.
     DeploymentAbsent,
+    /// Somebody has an Instance of his own in the project where it is to be shown.
+    PlaceTaken,
     /// The project's API server refuses it.
     Refused,
 }
 
 impl Quarantine {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Unidentifiable,
         Self::MissingNamespaceLabel,
         Self::MissingDeploymentName,
         Self::ProjectAbsent,
         Self::DeploymentAbsent,
+        Self::PlaceTaken,
         Self::Refused,
     ];
 
@@ -62,6 +65,7 @@ impl Quarantine {
             Self::MissingDeploymentName => "missing_deployment_name",
             Self::ProjectAbsent => "project_absent",
             Self::DeploymentAbsent => "deployment_absent",
+            Self::PlaceTaken => "place_taken",
             Self::Refused => "refused",
         }
     }
@@ -77,6 +81,7 @@ impl Quarantine {
                 "the project that its label meta.datumapis.com/upstream-cluster-name names is not known"
             }
             Self::DeploymentAbsent => "its project has no WorkloadDeployment of the name that it gives",
+            Self::PlaceTaken => "its project has an Instance of that name that somebody has made there",
             Self::Refused => "the project's API server refuses the copy",
         }
     }
@@ -185,7 +190,9 @@ fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option
         owner: ownership::reference(deployment),
         manager: manager::PROJECTOR,
     };
-    Ok(instance_copy::ensure(&copy, observed.projection.as_deref()))
+    let write = instance_copy::ensure(&copy, observed.projection.as_deref());
+    // One that somebody has made is his, and not written over. It bears no mark of a projection, and so is none that we know.
+    Ok(if observed.projection.is_none() { write.map(Write::yielding) } else { write })
 }
 
 /// A projection without a source goes, once a live read has shown that the source is gone from the namespace that the
@@ -203,6 +210,19 @@ pub fn report(instance: &Instance, why: Quarantine, now: Timestamp) -> Write<Hub
     let text = format!("not shown in any project: {}", why.text());
     let note = Note { severity: Severity::Warning, reason: Reason::Quarantined, action: "Projecting", text: &text };
     event::on(instance, "instance-projector", &note, now)
+}
+
+/// Tells in the project, once, that an Instance which somebody has made keeps another from being shown; nothing where that is
+/// not the cause.
+pub fn tell_tenant(observed: &Observed, why: Quarantine, now: Timestamp) -> Option<Write<Project>> {
+    let deployment = observed.deployment.as_deref().filter(|_| why == Quarantine::PlaceTaken)?;
+    let text = format!(
+        "Instance {:?} runs and cannot be shown: somebody has made one of that name here, which is left as it is; once it is \
+         deleted the other is shown",
+        observed.name
+    );
+    let note = Note { severity: Severity::Warning, reason: Reason::PlaceTaken, action: "Projecting", text: &text };
+    Some(event::on(deployment, "instance-projector", &note, now))
 }
 
 #[cfg(test)]

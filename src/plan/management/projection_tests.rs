@@ -158,6 +158,25 @@ fn one_without_a_source_goes_after_a_live_read_and_only_if_it_is_ours() {
     assert!(look(None, None, Some(&unlabelled)).unwrap().is_empty());
 }
 
+/// Found by reading: an Instance that a tenant had made where a projection belongs was written over.
+#[test]
+fn what_somebody_has_made_there_is_not_written_over_and_he_is_told() {
+    let (source, wd) = (instance(|_| ()), deployment());
+    let forces = |live: Option<&Instance>| {
+        let steps = look(Some(&source), Some(&wd), live).unwrap();
+        let [Step::Local(Write { op: Op::Apply { force, .. }, .. })] = &steps[..] else { panic!("{steps:?}") };
+        *force
+    };
+    let mut edited = projection();
+    edited.spec.runtime.resources.instance_type = "big".into();
+    assert!(!forces(None), "one that bears no mark of ours is in no cache");
+    assert!(forces(Some(&edited)), "a projection is put back");
+    let observed = observed(Some(&source), Some(&wd), None);
+    let told = tell_tenant(&observed, Quarantine::PlaceTaken, Timestamp::UNIX_EPOCH).unwrap();
+    assert!(format!("{told:?}").contains("wd-0"), "{told:?}");
+    assert!(tell_tenant(&observed, Quarantine::Unidentifiable, Timestamp::UNIX_EPOCH).is_none());
+}
+
 /// Found by reading: a project that refused the projection kept the copy with the cell that does not run it any more.
 #[test]
 fn a_copy_is_handed_over_before_the_project_is_asked() {

@@ -11,6 +11,8 @@ use crate::{
 pub enum Cause {
     /// The operator may not make it.
     Forbidden,
+    /// A quota, a webhook or a policy of the project does not let it be made.
+    Denied,
     /// The API server does not take what it says.
     Invalid,
     /// Nothing is deleted at present, for many known objects are missing.
@@ -42,6 +44,7 @@ impl Refusal {
     pub(super) fn reason(&self) -> Option<Reason> {
         match self.cause {
             Cause::Forbidden => Some(Reason::DeploymentForbidden),
+            Cause::Denied => Some(Reason::DeploymentDenied),
             Cause::Invalid => Some(Reason::InvalidPlacement),
             Cause::Paused => Some(Reason::DeletionsPaused),
             Cause::Passing => None,
@@ -52,6 +55,7 @@ impl Refusal {
     pub(super) fn text(&self) -> String {
         match self.cause {
             Cause::Forbidden => format!("the operator may not do what is needed: {}", self.message),
+            Cause::Denied => format!("a quota, a webhook or a policy of the project does not let it: {}", self.message),
             Cause::Paused => format!("nothing is deleted at present: {}", self.message),
             Cause::Invalid | Cause::Passing => format!("a deployment was refused: {}", self.message),
         }

@@ -96,7 +96,7 @@ fn what_is_refused_is_reported_where_it_belongs_and_takes_nothing_from_what_runs
     let (dfw, lhr) = (ready("web-a-dfw", "a"), ready("web-b-lhr", "b"));
     let finalizer = Refusal { object: on(Kind::Workload, "web"), ..refused("web", Cause::Forbidden) };
     let removal = Refusal { deletion: true, ..refused("web-a-dfw", Cause::Forbidden) };
-    let cases: [Case<'_>; 6] = [
+    let cases: [Case<'_>; 7] = [
         (
             "one city of a placement that runs in another",
             vec![dfw.clone(), lhr.clone()],
@@ -124,6 +124,12 @@ fn what_is_refused_is_reported_where_it_belongs_and_takes_nothing_from_what_runs
             vec![],
             refused("web-a-dfw", Cause::Forbidden),
             [("False", "DeploymentForbidden"), ("False", "DeploymentForbidden"), ("False", "NoAvailableDeployments")],
+        ),
+        (
+            "by a quota of the tenant's own",
+            vec![dfw.clone()],
+            refused("web-b-lhr", Cause::Denied),
+            [("True", "AvailablePlacementFound"), ("True", "AvailableDeploymentFound"), ("False", "DeploymentDenied")],
         ),
         (
             "the Workload's own finalizer",

@@ -1,8 +1,8 @@
 //! The way back of Instances: written back to the hub, shown in the project, quarantined when they belong nowhere.
 
 use compute_operator::api::compute::Instance;
-use kube::ResourceExt;
-use serde_json::json;
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::{Value, json};
 use testbed::audit::{Audit, Request};
 
 use super::costs::ours;
@@ -246,5 +246,47 @@ fn nobody_gets_into_a_project_by_naming_it_from_another_namespace() {
         .await;
         assert!(get(&world.project, "Instance", &ns, "known-0").await.is_none());
         delete(&world.hub, "Instance", &elsewhere, "known-0").await;
+    });
+}
+
+/// Found by reading: what a tenant had made in his project where a projection belongs was written over.
+#[test]
+fn an_instance_of_a_tenants_own_stays_as_he_made_it_and_he_is_told() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("own").await;
+        apply(&world.project, deployment(&ns, "known", "lhr")).await;
+        apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
+        let instance = |namespace: &str, labels: Value, image: &str| {
+            json!({
+                "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+                "metadata": { "name": "known-0", "namespace": namespace, "labels": labels }, "spec": template(image)["spec"],
+            })
+        };
+        apply(&world.project, instance(&ns, json!({ "app": "mine" }), "mine")).await;
+        let labels = json!({
+            "meta.datumapis.com/upstream-cluster-name": "cluster-single", "meta.datumapis.com/upstream-namespace": ns,
+            "compute.datumapis.com/workload-deployment-name": "known",
+        });
+        apply(&world.hub, instance(&hub, labels, "theirs")).await;
+        eventually("he is told", || async {
+            let events = list(&world.project, "Event", &ns).await;
+            if events.iter().any(|event| event.data["reason"] == "PlaceTaken") { Ok(()) } else { Err(String::new()) }
+        })
+        .await;
+        let image = |shown: &DynamicObject| shown.data["spec"]["runtime"]["sandbox"]["containers"][0]["image"].clone();
+        let mine = get(&world.project, "Instance", &ns, "known-0").await.unwrap();
+        assert_eq!((image(&mine), mine.labels().len()), (json!("mine"), 1), "it is left as it is");
+        delete(&world.project, "Instance", &ns, "known-0").await;
+        // Sooner than by the next sweep.
+        merge(&world.hub, "Instance", &hub, "known-0", json!({ "metadata": { "labels": { "app": "again" } } })).await;
+        eventually("the other is shown once it is gone", || async {
+            let shown = get(&world.project, "Instance", &ns, "known-0").await.ok_or("not yet")?;
+            if image(&shown) == "theirs" { Ok(()) } else { Err(image(&shown).to_string()) }
+        })
+        .await;
+        delete(&world.hub, "Instance", &hub, "known-0").await;
+        delete(&world.project, "WorkloadDeployment", &ns, "known").await;
     });
 }

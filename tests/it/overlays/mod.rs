@@ -22,6 +22,7 @@ use kube::{
 use serde_json::{Value, json};
 use testbed::{
     Options, Testbed,
+    admission::{role, rule},
     audit::Audit,
     bed::{announce, bind_location},
     control_plane::ControlPlane,
@@ -43,6 +44,8 @@ const HUB: &str = "https://karmada-apiserver.karmada-system.svc.cluster.local:54
 const WEBHOOKS: &str = "https://compute-webhook.compute-system.svc.cluster.local";
 /// A project that Milo knows.
 const PROJECT: &str = "alpha";
+/// Who has a project there, and in it the rights that the example needs.
+const TENANT: &str = "ada";
 const PARENT_NAME: &str = "impersonate-extra-iam.miloapis.com%2fparent-name";
 
 /// The planes, and which overlays have been applied.
@@ -281,6 +284,19 @@ impl Stage {
         };
         self.apply(project, "project-webhooks", reached).await;
         let tenant = tenant_of(project, PROJECT).await;
+        let write = ["get", "create", "patch"];
+        let rules = json!([
+            rule("compute.datumapis.com", &["workloads"], &write, &[]),
+            rule("", &["configmaps", "secrets"], &write, &[]),
+            rule("networking.datumapis.com", &["networks"], &["use"], &["default"]),
+        ]);
+        for ns in ["default", "of-milo-admitted"] {
+            let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": ns } });
+            apply(&admin, namespace).await;
+            for object in role(TENANT, ns, &rules) {
+                manifests::apply_value(&admin, object).await.unwrap();
+            }
+        }
         eventually("the webhooks are asked", || async {
             let object = workload("default", "wrong", &["nowhere"], 1);
             match try_apply(&tenant, object).await {
@@ -348,12 +364,11 @@ async fn mark_as_copies(client: Client) {
     }
 }
 
-/// A tenant of a project of Milo's, who may do everything there.
+/// A tenant of a project of Milo's, who may do what roles there give him.
 async fn tenant_of(plane: &ControlPlane, project: &str) -> Client {
     let file = Kubeconfig::read_from(plane.kubeconfig(&User::Admin)).unwrap();
     let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-    for (name, value) in [("impersonate-user", "ada"), ("impersonate-group", "system:masters"), (PARENT_NAME, project)]
-    {
+    for (name, value) in [("impersonate-user", TENANT), (PARENT_NAME, project)] {
         config.headers.push((HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
     }
     Client::try_from(config).unwrap()

@@ -9,6 +9,7 @@ use std::{
 };
 
 use kube::api::PostParams;
+use testbed::bed::bind_location;
 use tokio::{net::TcpStream, task::JoinHandle};
 use tokio_rustls::{
     TlsConnector,
@@ -73,6 +74,36 @@ fn nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out() {
         generated::judged_alike(&walls.tenant("bob", Some("alpha")).await, &walls.alpha, NS).await;
         let test = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
         rights::shown(&walls.world, walls.world.since(), test);
+        walls.fell().await;
+    });
+}
+
+/// Found by reading: what waits for its data used nothing, and another city was let in beside it; and nothing held that
+/// management tells the webhooks who uses what.
+#[test]
+fn while_policies_claim_no_second_city_is_let_in_although_nothing_has_been_copied() {
+    RUNTIME.block_on(async {
+        let mut walls = Walls::raise(world().await).await;
+        walls.world.restart_manager(&["--referenced-data-propagation=selectors"]).await;
+        bind_location(&walls.alpha, "ord").await.unwrap();
+        let ada = walls.ada(Some("alpha")).await;
+        // The Secret is not there yet, so that nothing is copied for the first.
+        create(&ada, workload_of("tls", &["dfw"])).await.unwrap();
+        eventually("the other city is refused, as the first waits for it", || async {
+            match attempt(&ada, "ord").await {
+                Err(refused) if refused.to_string().contains("Secret \"tls\" is used by Workload") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+        attempt(&ada, "dfw").await.unwrap();
+        empty(&walls.alpha, NS).await;
+        eventually("with its last user the object is free", || async {
+            attempt(&ada, "ord").await.map_err(|e| e.to_string())
+        })
+        .await;
+        let location = api(&walls.alpha, "LocationBinding", "");
+        location.delete("ord", &DeleteParams::default()).await.unwrap();
         walls.fell().await;
     });
 }
