@@ -50,6 +50,8 @@ pub mod repair;
 pub mod residue;
 pub mod resolve;
 pub mod rival;
+mod seen;
+pub mod split;
 pub mod stranded;
 pub mod sweep;
 #[cfg(test)]

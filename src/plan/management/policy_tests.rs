@@ -11,6 +11,8 @@ use crate::plan::{
 };
 use crate::timing::{Timing, some_moment};
 
+#[path = "policy_moves_tests.rs"]
+mod moves;
 #[path = "policy_of_go_tests.rs"]
 mod of_go_unneeded;
 #[path = "policy_rollback_tests.rs"]
