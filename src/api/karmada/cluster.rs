@@ -18,6 +18,7 @@ use super::StatusCondition;
     status = "ClusterStatus",
     derive = "PartialEq"
 )]
+#[serde(from = "Value")]
 pub struct ClusterSpec {
     /// Uid of the cluster's `kube-system` namespace, which Karmada notes when the cluster joins; empty when it did not.
     #[serde(skip_serializing_if = "String::is_empty")]

@@ -10,8 +10,11 @@ use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use super::phase::{Phase, selects_companions};
 use super::{guard, seen};
+pub use super::{
+    phase::{Phase, selects_companions},
+    replicas::Replicas,
+};
 pub use crate::api::names::Template;
 use crate::{
     api::{
@@ -32,26 +35,6 @@ pub struct Scheduled {
     pub reason: String,
     /// Karmada's message.
     pub message: String,
-}
-
-/// How many Instances a deployment has on one cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Replicas {
-    /// Asked for, and to run: of a deployment that its cell keeps suspended none is, however many places it has.
-    pub desired: i64,
-    /// Programmed by their provider, as the deployment's template says now.
-    pub current: i64,
-}
-
-impl Replicas {
-    /// As a deployment's status on a cluster says; nothing while it does not.
-    fn of(status: &Value) -> Option<Self> {
-        let count = |field: &str| status.get(field)?.as_i64();
-        let desired = count("desiredReplicas")?;
-        let suspended = status.get("suspended").and_then(Value::as_bool) == Some(true);
-        let desired = if suspended { 0 } else { desired };
-        Some(Self { desired, current: count("currentReplicas").unwrap_or_default() })
-    }
 }
 
 /// What is kept of a binding.

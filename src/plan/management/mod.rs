@@ -47,6 +47,7 @@ mod promised_tests;
 pub mod quarantine;
 pub mod refusal;
 pub mod repair;
+mod replicas;
 pub mod residue;
 pub mod resolve;
 pub mod rival;
