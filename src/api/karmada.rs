@@ -6,6 +6,9 @@ use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+mod cluster;
+pub use cluster::{ApiEnablement, ApiResource, Cluster, ClusterSpec, ClusterStatus, Taint};
+
 /// Which templates of a namespace go to which clusters.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[kube(
@@ -291,70 +294,4 @@ pub struct StatusCondition {
     /// Why, for people.
     #[serde(default)]
     pub message: String,
-}
-
-/// A member cluster.
-#[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[kube(
-    group = "cluster.karmada.io",
-    version = "v1alpha1",
-    kind = "Cluster",
-    plural = "clusters",
-    schema = "disabled",
-    status = "ClusterStatus",
-    derive = "PartialEq"
-)]
-pub struct ClusterSpec {
-    /// Uid of the cluster's `kube-system` namespace, which Karmada notes when the cluster joins; empty when it did not.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub id: String,
-    /// What keeps objects away that do not tolerate it; ours tolerate nothing.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub taints: Vec<Taint>,
-}
-
-/// A taint of a member cluster.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-pub struct Taint {
-    /// Its key.
-    #[serde(default)]
-    pub key: String,
-    /// Its value, mostly empty.
-    #[serde(default)]
-    pub value: String,
-    /// `NoSchedule`, `NoExecute`; others keep nothing away.
-    #[serde(default)]
-    pub effect: String,
-}
-
-/// How a member cluster is.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct ClusterStatus {
-    /// `Ready`, and others.
-    #[serde(default)]
-    pub conditions: Vec<StatusCondition>,
-    /// What it serves.
-    #[serde(default)]
-    pub api_enablements: Vec<ApiEnablement>,
-}
-
-/// Kinds of one group and version that a member cluster serves.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct ApiEnablement {
-    /// Group and version.
-    #[serde(default)]
-    pub group_version: String,
-    /// The kinds.
-    #[serde(default)]
-    pub resources: Vec<ApiResource>,
-}
-
-/// A kind that a member cluster serves.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
-pub struct ApiResource {
-    /// The kind.
-    #[serde(default)]
-    pub kind: String,
 }

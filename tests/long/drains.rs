@@ -6,8 +6,9 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::common::{
     ABSENT, RUNTIME, World, api, apply,
     beds::{Lent, Wish, alone},
-    condition, delete, eventually, get, list, merge, ready, template, workload,
+    condition, delete, deployment, eventually, get, list, merge, ready, template, workload,
 };
+use crate::watched::Watched;
 use kube::{
     Client, ResourceExt,
     api::{ListParams, PostParams},
@@ -19,7 +20,7 @@ const DRAIN: &str = "compute.datumapis.com/drain";
 
 /// Why a cluster cannot take the city.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Obstacle {
+pub enum Obstacle {
     /// Cordoned: the scheduler refuses it (fact 59).
     Taint,
     /// It does not carry the label.
@@ -41,7 +42,7 @@ impl Obstacle {
     }
 
     /// What the drain says that it waits for.
-    fn told(self) -> &'static str {
+    pub fn told(self) -> &'static str {
         match self {
             Self::Taint => "has the taint maintenance:NoSchedule",
             Self::Label => "no other Cluster carries the label of dfw",
@@ -53,7 +54,7 @@ impl Obstacle {
     }
 
     /// Puts it in the way, or takes it away again.
-    async fn set(self, stage: &mut Stage, there: bool) {
+    pub async fn set(self, stage: &mut Stage, there: bool) {
         let cluster = stage.to.cluster();
         let hub = stage.world.hub.clone();
         match self {
@@ -97,19 +98,15 @@ impl Obstacle {
 
 /// A deployment of somebody else, which asks for nothing.
 fn foreign(namespace: &str, name: &str) -> Value {
-    json!({
-        "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment",
-        "metadata": { "name": name, "namespace": namespace },
-        "spec": {
-            "workloadRef": { "name": "theirs", "uid": "00000000-0000-0000-0000-000000000001" }, "placementName": "p",
-            "cityCode": "dfw", "template": template("docker.io/library/nginx:1"), "scaleSettings": { "minReplicas": 0 },
-        },
-    })
+    let mut object = deployment(namespace, name, "dfw");
+    object["spec"]["workloadRef"]["name"] = json!("theirs");
+    object["spec"]["scaleSettings"]["minReplicas"] = json!(0);
+    object
 }
 
 /// One of the two cells.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Cell {
+pub enum Cell {
     Dfw,
     Ord,
 }
@@ -122,24 +119,25 @@ impl Cell {
         }
     }
 
-    fn cluster(self) -> String {
+    pub fn cluster(self) -> String {
         format!("cell-{}", self.city())
     }
 }
 
 /// A namespace of the project in which the city has a deployment.
 #[derive(Clone)]
-struct Place {
-    ns: String,
-    hub: String,
+pub struct Place {
+    pub ns: String,
+    pub hub: String,
     deployment: String,
 }
 
-struct Stage {
-    world: Lent<World>,
-    places: Vec<Place>,
-    from: Cell,
-    to: Cell,
+pub struct Stage {
+    pub world: Lent<World>,
+    pub places: Vec<Place>,
+    watched: Vec<Watched>,
+    pub from: Cell,
+    pub to: Cell,
 }
 
 impl Stage {
@@ -179,7 +177,7 @@ impl Stage {
         found
     }
 
-    async fn all(&self, cell: Cell) -> Vec<BTreeMap<String, String>> {
+    pub async fn all(&self, cell: Cell) -> Vec<BTreeMap<String, String>> {
         let mut all = Vec::new();
         for place in &self.places {
             all.push(self.uids(cell, place).await);
@@ -187,14 +185,14 @@ impl Stage {
         all
     }
 
-    async fn drain(&self, on: bool) {
+    pub async fn drain(&self, on: bool) {
         let value = if on { json!("true") } else { Value::Null };
         let patch = json!({ "metadata": { "annotations": { DRAIN: value } } });
         merge(&self.world.hub, "Cluster", "", &self.from.cluster(), patch).await;
     }
 
     /// Waits until the gauge counts one drain in this state, or none at all.
-    async fn state(&self, state: Option<&str>) {
+    pub async fn state(&self, state: Option<&str>) {
         eventually(&format!("the gauge says {state:?}"), || async {
             let text = self.world.operators[0].metrics().await.map_err(|error| error.to_string())?;
             let drains: Vec<&str> =
@@ -207,7 +205,7 @@ impl Stage {
     }
 
     /// Waits until everything is on one cluster, and guarded there by nothing but its name and the label.
-    async fn settled(&self, on: Cell, off: Cell) {
+    pub async fn settled(&self, on: Cell, off: Cell) {
         let cluster = on.cluster();
         eventually(&format!("everything is on {cluster}"), || async {
             for place in &self.places {
@@ -262,7 +260,7 @@ impl Stage {
     }
 
     /// Waits until an Event on the old cluster says why.
-    async fn told_on_the_cluster(&self, reason: &str, why: &str) {
+    pub async fn told_on_the_cluster(&self, reason: &str, why: &str) {
         eventually(&format!("{reason} is told on the Cluster: {why}"), || async {
             let events = list(&self.world.hub, "Event", "default").await;
             let said = events.iter().filter(|event| event.data["reason"] == reason);
@@ -328,6 +326,7 @@ impl Stage {
         self.state(None).await;
         self.told_on_the_cluster("DrainEnded", "nothing of dfw is to leave any more").await;
         self.drain(false).await;
+        self.watched.iter().for_each(Watched::was_in_order);
         std::mem::swap(&mut self.from, &mut self.to);
     }
 }
@@ -336,11 +335,11 @@ async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
     merge(hub, "Cluster", "", cluster, json!({ "metadata": { "labels": { CITY: city } } })).await;
 }
 
-/// The city in `dfw`, in so many namespaces, each with one instance that uses a Secret; both clusters carry its label.
-async fn stage(namespaces: usize) -> Stage {
+/// The city in `dfw`, in so many namespaces, each with one instance and its Secret. A move may take `arrival` seconds.
+pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
     // Real Karmada takes longer for everything, a good move included. Of a member that was away it sees nothing for up to a
     // minute more, since its informers try again ever more rarely (fact 71), and what is sent back then stays there.
-    let arrival = if std::env::var_os("KARMADA_BIN").is_some() { 75 } else { 10 };
+    let arrival = if std::env::var_os("KARMADA_BIN").is_some() { arrival.max(75) } else { arrival };
     let management =
         format!("timing:\n  drainArrivalSeconds: {arrival}\n  drainRetrySeconds: 10\n  policyPollSeconds: 0.5\n");
     let world = alone(Wish { management, ..Wish::default() }).await;
@@ -360,7 +359,9 @@ async fn stage(namespaces: usize) -> Stage {
         ready(&world, &ns, "web", 1).await;
         places.push(Place { ns, hub, deployment: "web-p-dfw".into() });
     }
-    let stage = Stage { world, places, from: Cell::Dfw, to: Cell::Ord };
+    let watched = |place: &Place| Watched::open(&world.hub, &[&world.dfw, &world.ord], &place.hub);
+    let watched = places.iter().map(watched).collect();
+    let stage = Stage { world, places, watched, from: Cell::Dfw, to: Cell::Ord };
     stage.settled(Cell::Dfw, Cell::Ord).await;
     label(&stage.world.hub, "cell-ord", Some("dfw")).await;
     stage
@@ -369,7 +370,7 @@ async fn stage(namespaces: usize) -> Stage {
 #[test]
 fn a_drain_that_cannot_be_carried_out_loses_nothing_waits_aloud_and_goes_on() {
     RUNTIME.block_on(async {
-        let mut stage = stage(2).await;
+        let mut stage = stage(2, 10).await;
         // Away comes last: of a member that was away, Karmada's cache may miss objects, which then stay there (fact 71).
         let obstacles =
             [Obstacle::Taint, Obstacle::Label, Obstacle::Api, Obstacle::Conflict, Obstacle::Provider, Obstacle::Away];
@@ -383,7 +384,7 @@ fn a_drain_that_cannot_be_carried_out_loses_nothing_waits_aloud_and_goes_on() {
 fn what_a_dead_manager_had_sent_is_followed_by_the_next_one() {
     RUNTIME.block_on(async {
         // The only namespace: nothing is left on the old cluster that would remind anybody of the drain.
-        let mut stage = stage(1).await;
+        let mut stage = stage(1, 10).await;
         Obstacle::Provider.set(&mut stage, true).await;
         stage.drain(true).await;
         eventually("it is on the new cluster", || async {

@@ -23,6 +23,9 @@ fn size(default: usize) -> (usize, bool) {
 /// come back to the one that it failed at: it goes through all others first.
 const SHORT: &str = "timing:\n  deliveryGraceSeconds: 0.5\n  neverDeliveredRepairSeconds: 300\n";
 
+/// Deployments that ran without a Secret, and get one.
+const CHANGED: [&str; 2] = ["old-1", "old-2"];
+
 struct Stage {
     world: Lent<World>,
     ns: String,
@@ -42,21 +45,32 @@ impl Stage {
     /// So many deployments that run nothing; each fourth has a Secret of its own.
     async fn deploy(&self, prefix: &str, count: usize) {
         let made = stream::iter(0..count).map(|n| async move {
-            let name = format!("{prefix}-{n}");
-            let mut object = deployment(&self.ns, &name, "dfw");
-            object["spec"]["scaleSettings"]["minReplicas"] = json!(0);
-            if n % 4 == 0 {
-                let secret = json!({
-                    "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": self.ns, "name": name },
-                    "stringData": { "k": "v" },
-                });
-                apply(&self.world.project, secret).await;
-                let from = json!([{ "secretRef": { "name": name } }]);
-                object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] = from;
-            }
-            apply(&self.world.project, object).await;
+            self.put(&format!("{prefix}-{n}"), n % 4 == 0).await;
         });
         made.buffer_unordered(16).collect::<Vec<()>>().await;
+    }
+
+    /// One of them, as it is to be.
+    async fn put(&self, name: &str, has_secret: bool) {
+        let mut object = deployment(&self.ns, name, "dfw");
+        object["spec"]["scaleSettings"]["minReplicas"] = json!(0);
+        if has_secret {
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": self.ns, "name": name },
+                "stringData": { "k": "v" },
+            });
+            apply(&self.world.project, secret).await;
+            let from = json!([{ "secretRef": { "name": name } }]);
+            object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] = from;
+        }
+        apply(&self.world.project, object).await;
+    }
+
+    /// Those of `old` that get a Secret later.
+    async fn change_old(&self) {
+        for name in CHANGED {
+            self.put(name, true).await;
+        }
     }
 
     /// What `Federated` says of each deployment.
@@ -139,17 +153,23 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
         let old = stage.all_say("Propagated", 4).await;
         stage.world.bed.stop_stand_in();
         let (hub, project) = (Audit::mark(&stage.world.bed.hub), Audit::mark(&stage.world.bed.project));
+        stage.change_old().await;
+        let changed = stage.all_say("DependenciesNotPropagated", CHANGED.len()).await;
+        for name in CHANGED {
+            let said = changed[name]["message"].as_str().unwrap();
+            assert!(said.ends_with("Karmada has not got to it"), "what ran accuses nobody: {said}");
+        }
         stage.deploy("new", count).await;
         let conditions = stage.all_say("BindingMissing", count).await;
-        assert!(conditions.values().all(|condition| {
+        assert!(conditions.iter().filter(|(name, _)| !CHANGED.contains(&&***name)).all(|(_, condition)| {
             condition["reason"] == "Propagated"
                 || condition["message"].as_str().unwrap().contains("it has not been there before")
         }));
         let written = copies(&hub, &stage.hub);
-        assert!(written.len() == count && written.values().all(|writes| *writes <= 2), "{written:?}");
+        assert!(written.len() == count + CHANGED.len() && written.values().all(|writes| *writes <= 2), "{written:?}");
         // As nothing arrives meanwhile, whoever comes to be told after the first twenty is one of many.
         let events = stage.events().await.len();
-        assert!(events <= 20, "where many wait, no Event tells each: {events} of {count}");
+        assert!(events <= 20 + CHANGED.len(), "where many wait, no Event tells each: {events} of {count}");
 
         // From now on there is silence, however long it takes; `AWAY=600` makes it ten minutes.
         let away = std::env::var("AWAY").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(8);
@@ -166,11 +186,12 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
         assert_eq!(writes_of(&after), [], "nothing is asked of the hub");
         assert_eq!(writes_of(&project).split_off(settled), [], "nor of the project");
         let status = writes_of(&project).into_iter().filter(|w| w.resource == "workloaddeployments/status").count();
-        assert!(status <= 2 * count, "{status} status writes");
+        assert!(status <= 2 * (count + CHANGED.len()), "{status} status writes");
 
         stage.world.bed.restart_stand_in().await.unwrap();
         let now = stage.all_say("Propagated", count + 4).await;
-        assert!(old.iter().all(|(name, before)| now[name] == *before), "what ran was never doubted");
+        let mut unchanged = old.iter().filter(|(name, _)| !CHANGED.contains(&&***name));
+        assert!(unchanged.all(|(name, before)| now[name] == *before), "what ran was never doubted");
         stage.was_patient().await;
         let writes = writes_of(&after);
         assert_eq!(copies(&after, &stage.hub), BTreeMap::new(), "not one touch: {writes:?}");
@@ -188,6 +209,7 @@ fn a_karmada_that_is_slow_is_not_made_slower() {
         karmada.writes_per_second(Some(40));
         let (hub, project) = (Audit::mark(&stage.world.bed.hub), Audit::mark(&stage.world.bed.project));
         stage.deploy("new", count).await;
+        stage.change_old().await;
         stage.all_say("Propagated", count + 4).await;
         karmada.writes_per_second(None);
         let written = copies(&hub, &stage.hub);

@@ -1,11 +1,15 @@
 //! What member clusters hold, compared with what they say of themselves: the city's label, and whether they are to be
 //! drained. Looked at when a Cluster changes, while cities move, and with each sweep.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio_util::sync::CancellationToken;
 
-use super::{labels::ClusterLabels, moves::CityMoves, queues::Queues};
+use super::{
+    labels::{ClusterLabels, Reported},
+    moves::CityMoves,
+    queues::Queues,
+};
 use crate::{io::clock::Now, plan::Next};
 
 /// Compares them.
@@ -20,7 +24,7 @@ pub(super) struct ClusterWatch {
 impl ClusterWatch {
     /// Looks until `stop`.
     pub(super) async fn run(&self, stop: &CancellationToken) {
-        let mut mislabelled = BTreeMap::new();
+        let mut reported = Reported::default();
         let mut moving = self.moves.look(Now::read()).await;
         loop {
             let changed = tokio::select! {
@@ -29,10 +33,11 @@ impl ClusterWatch {
                 () = tokio::time::sleep(self.interval) => true,
                 () = passed(moving) => false,
             };
-            if changed {
-                self.labels.look(&mut mislabelled, Now::read()).await;
+            let before = std::mem::replace(&mut moving, self.moves.look(Now::read()).await);
+            // What was on its way is in one place now, or is not.
+            if changed || before != Next::Await && moving == Next::Await {
+                self.labels.look(&mut reported, Now::read()).await;
             }
-            moving = self.moves.look(Now::read()).await;
         }
     }
 }

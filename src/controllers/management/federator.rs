@@ -353,7 +353,8 @@ impl Federator {
         let policy_trouble = if hub.policies.is_unreadable(&at) {
             Some("this operator cannot read it, and leaves it as it is".to_owned())
         } else {
-            self.refused_policies.of(&PolicyKey { namespace: namespace.into(), city: city.clone() })
+            let refused = self.refused_policies.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
+            refused.or_else(|| hub.hides_places(namespace))
         };
         let parent = names::deployment_binding(&copy.name_any());
         let binding = hub.bindings.get(&ObjectKey::new(namespace, &parent));

@@ -204,11 +204,11 @@ impl HubCache {
         let bindings: Vec<&BindingFacts> = bindings.iter().map(AsRef::as_ref).collect();
         let policy = self.policies.get(&ObjectKey::new(namespace, &city.policy_name()));
         let asked = policy.map(|policy| guard::digest(&policy.spec.placement));
-        let on = facts::places(city, asked.as_deref(), &bindings)?;
+        let (on, under_way) = facts::places(city, asked.as_deref(), &bindings);
         let cluster = |name: &str| Some((name.to_owned(), (*self.clusters.get(&ObjectKey::new("", name))?).clone()));
         let named: BTreeSet<String> = on.iter().flatten().cloned().chain(self.clusters_of(city)).collect();
         let clusters = named.iter().filter_map(|name| cluster(name)).collect();
-        let mut place = guard::Observed { on, clusters, ..guard::Observed::default() };
+        let mut place = guard::Observed { on, under_way, clusters, ..guard::Observed::default() };
         if place.on.is_empty() {
             for key in self.clusters.keys() {
                 let held = self.bindings.count_by_index(&held_index(city, &key.name));
@@ -219,6 +219,14 @@ impl HubCache {
             }
         }
         Some(place)
+    }
+
+    /// What cannot be read, so that nobody knows where cities are in a namespace, in words; nothing when all can.
+    pub(super) fn hides_places(&self, namespace: &str) -> Option<String> {
+        let clusters = self.clusters.unreadable_in("").into_iter().map(|name| format!("Cluster {name}"));
+        let bindings = self.bindings.unreadable_in(namespace).into_iter();
+        let hidden = clusters.chain(bindings.map(|name| format!("ResourceBinding {namespace}/{name}"))).next()?;
+        Some(format!("it waits, for this operator cannot read {hidden}, and where cities are cannot be known"))
     }
 
     /// What a namespace shows of the way from claims to dependencies.

@@ -95,3 +95,22 @@ async fn who_uses_what_is_said_where_policies_claim_and_of_no_other_namespace() 
     assert_eq!(workloads("ns-1", Propagation::Dependencies), None, "everything follows its users");
     assert_eq!(workloads("ns-1", Propagation::Selectors), Some(vec!["web".to_owned()]));
 }
+
+/// Found by reading: one Cluster that could not be read kept every new city of every tenant waiting for a policy that was "not
+/// there yet".
+#[tokio::test]
+async fn what_hides_where_cities_are_is_named() {
+    let hub = hub();
+    assert_eq!(hub.hides_places("ns-1"), None);
+    let key = ObjectKey::new("ns-1", "web-workloaddeployment");
+    hub.bindings.observe(Incoming { key, uid: "b".into(), version: 2, value: None });
+    let said = hub.hides_places("ns-1").unwrap();
+    assert!(said.contains("cannot read ResourceBinding ns-1/web-workloaddeployment"), "{said}");
+    assert_eq!(hub.hides_places("ns-2"), None, "that is a matter of its namespace");
+    let key = ObjectKey::new("", "cell-dfw");
+    hub.clusters.observe(Incoming { key, uid: "c".into(), version: 2, value: None });
+    for namespace in ["ns-1", "ns-2"] {
+        let said = hub.hides_places(namespace).unwrap();
+        assert!(said.contains("cannot read Cluster cell-dfw"), "{said}");
+    }
+}

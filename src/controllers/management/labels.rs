@@ -1,29 +1,44 @@
-//! Clusters that hold a city without carrying its label: what is known of them, and what their plan reports.
+//! Clusters that hold a city without carrying its label, and cities that several of them hold: what is known of them, and what
+//! their plans report.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{hub_cache::HubCache, index::label_city};
+use super::{hub_cache::HubCache, index::label_city, move_memory::Moves};
 use crate::{
     api::names::CityCode,
     controllers::{record, send},
     io::clock::Now,
     metrics::Metrics,
-    plan::management::labels::{self, Observed},
+    plan::management::{
+        labels::{self, Observed},
+        split::{self, Holders},
+    },
 };
 
 /// Looks for them.
 pub(super) struct ClusterLabels {
     pub(super) hub: Arc<HubCache>,
+    pub(super) moves: Arc<Moves>,
     pub(super) metrics: Metrics,
 }
 
+/// What was reported before.
+#[derive(Default)]
+pub(super) struct Reported {
+    /// Of each cluster, the city that it holds without its label.
+    mislabelled: BTreeMap<String, CityCode>,
+    /// Of each city that is not in one place, the clusters that hold it.
+    split: Holders,
+}
+
 impl ClusterLabels {
-    /// Counts them, and reports it on the Cluster when it is news: `reported` has the city of each that was reported before.
-    pub(super) async fn look(&self, reported: &mut BTreeMap<String, CityCode>, now: Now) {
+    /// Counts them, and reports on the Clusters what is news.
+    pub(super) async fn look(&self, reported: &mut Reported, now: Now) {
         if !self.hub.knows_karmada() {
             return;
         }
-        let observed = self.observe(reported);
+        let observed = self.observe(&reported.mislabelled);
+        self.look_for_split(&observed, &mut reported.split, now).await;
         let plan = labels::plan(&observed, now.time);
         record("cluster-labels", &"every cluster", &observed, now, &plan);
         let found: BTreeMap<String, CityCode> = plan.signals.iter().cloned().collect();
@@ -31,10 +46,30 @@ impl ClusterLabels {
         for event in &plan.steps {
             let _ = send(&self.hub.plane, event, &self.metrics).await; // a lost Event is no error
         }
-        for (cluster, city) in found.iter().filter(|(cluster, city)| reported.get(*cluster) != Some(*city)) {
+        let before = &mut reported.mislabelled;
+        for (cluster, city) in found.iter().filter(|(cluster, city)| before.get(*cluster) != Some(*city)) {
             tracing::warn!(cluster, %city, "cluster holds a city without its label");
         }
-        *reported = found;
+        *before = found;
+    }
+
+    /// Reports on the Clusters that a city is on several of them, each deployment on one, and stays so.
+    async fn look_for_split(&self, seen: &Observed, reported: &mut Holders, now: Now) {
+        if !self.moves.are_known() {
+            return;
+        }
+        let mut holders = Holders::new();
+        for (city, on) in seen.holders.iter().filter(|(_, on)| on.len() == 1) {
+            holders.entry(city.clone()).or_default().extend(on.iter().cloned());
+        }
+        let moving = self.moves.all().into_keys().collect();
+        let observed = split::Observed { holders, moving, reported: std::mem::take(reported) };
+        let plan = split::plan(&observed, now.time);
+        record("split-cities", &"every city", &observed, now, &plan);
+        for event in &plan.steps {
+            let _ = send(&self.hub.plane, event, &self.metrics).await; // a lost Event is no error
+        }
+        *reported = plan.signals.into_iter().collect();
     }
 
     fn observe(&self, reported: &BTreeMap<String, CityCode>) -> Observed {

@@ -308,7 +308,7 @@ impl Parts {
     fn clusters(&self) -> ClusterWatch {
         let Self { options, metrics, hub, queues, moves, triggers, .. } = self.clone();
         let Options { city_guard, timing, sweep, .. } = options;
-        let labels = ClusterLabels { hub: hub.clone(), metrics: metrics.clone() };
+        let labels = ClusterLabels { hub: hub.clone(), moves: moves.clone(), metrics: metrics.clone() };
         let moves = CityMoves { hub, moves, triggers, city_guard, timing, metrics };
         ClusterWatch { labels, moves, queues, interval: sweep.interval }
     }

@@ -128,26 +128,28 @@ impl Sweeper {
     /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
     async fn collect(&self, kind: SourceKind, reported: &BTreeSet<String>, found: &mut Found) -> Result<(), Error> {
         let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
-        self.list(kind.into(), ours, |companion| {
-            let facts = CompanionFacts::of(&companion.metadata);
-            let key = ObjectKey::of(&companion);
-            found.companions.insert((key.namespace.to_string(), DataRef { kind, name: key.name.to_string() }));
-            if sweep::has_no_known_user(&facts) {
-                if !reported.contains(&facts.uid) {
-                    let (of, kind): (Kind, &str) = (kind.into(), kind.as_str());
-                    tracing::warn!(companion = %key, kind, "companion is kept: its referenced-by is empty, or cannot be read");
-                    let version = ObjectVersion::of(&companion.metadata);
-                    let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
-                    found.to_tell.push((Object { kind: of, namespace, name }, version));
-                }
-                found.without_users.insert(facts.uid);
+        self.list(kind.into(), ours, |companion| self.see(kind, &companion, reported, found)).await
+    }
+
+    /// Has one companion looked at, its residue and its users, and notes what only a sweep tells.
+    fn see(&self, kind: SourceKind, companion: &Metadata, reported: &BTreeSet<String>, found: &mut Found) {
+        let facts = CompanionFacts::of(&companion.metadata);
+        let key = ObjectKey::of(companion);
+        found.companions.insert((key.namespace.to_string(), DataRef { kind, name: key.name.to_string() }));
+        if sweep::has_no_known_user(&facts) {
+            if !reported.contains(&facts.uid) {
+                let (of, kind): (Kind, &str) = (kind.into(), kind.as_str());
+                tracing::warn!(companion = %key, kind, "companion is kept: its referenced-by is empty, or cannot be read");
+                let version = ObjectVersion::of(&companion.metadata);
+                let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+                found.to_tell.push((Object { kind: of, namespace, name }, version));
             }
-            let namespace = self.hub.namespaces.get(&ObjectKey::new("", &key.namespace));
-            if !sweep::is_paused(namespace.as_deref(), self.sweep.paused) {
-                self.triggers.enqueue_companion(kind, &key);
-            }
-        })
-        .await
+            found.without_users.insert(facts.uid);
+        }
+        let namespace = self.hub.namespaces.get(&ObjectKey::new("", &key.namespace));
+        if !sweep::is_paused(namespace.as_deref(), self.sweep.paused) {
+            self.triggers.enqueue_companion(kind, &key);
+        }
     }
 
     /// Removes bindings whose companion is gone; one that cannot be removed holds up no other.
@@ -221,3 +223,7 @@ impl Sweeper {
         list::metadata(&plane.connection().client(), plane.name(), kind, params, see).await
     }
 }
+
+#[cfg(test)]
+#[path = "sweep_tests.rs"]
+mod tests;

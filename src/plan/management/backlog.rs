@@ -7,6 +7,7 @@ use std::{
 };
 
 use super::{
+    blocked::has_spoken,
     budget::Budget,
     federate::{self, Signal},
     repair::{LastDelivery, Limits, Repairs},
@@ -131,6 +132,7 @@ impl<K: Ord + Clone> Backlog<K> {
         let (reason, since) = blocked.present();
         Some(federate::Blocked {
             reason,
+            silent: blocked.silent_since.is_some() && blocked.away.is_none(),
             elapsed: now.saturating_duration_since(since),
             last_delivery: blocked.last_delivery.clone(),
             events: blocked.events.clone(),
@@ -203,6 +205,9 @@ impl<K: Ord + Clone> Backlog<K> {
         if known.reason != *reason {
             (known.reason, known.since, known.silent_since) = (reason.clone(), now, None);
             known.vain = known.vain.min(REPAIRS_BEFORE_BACKOFF);
+        }
+        if has_spoken(known.silent_since.is_some(), silent, known.repairs) {
+            known.since = now;
         }
         // What it said before it fell silent is none of the time it takes.
         known.silent_since = silent.then(|| known.silent_since.unwrap_or(now));

@@ -56,6 +56,24 @@ fn each_cause_counts_its_own_time() {
     assert_eq!(of(9), None);
 }
 
+/// Found by reading: the moment that a Karmada that had been away was back, it was taken to have had all that time.
+#[test]
+fn what_karmada_has_only_now_looked_at_begins_anew_unless_it_was_made_to_look() {
+    let (all, key, start) = (unlimited(), key("wd"), some_moment());
+    let at = |seconds| start + Duration::from_secs(seconds);
+    let of = |seconds| all.of(&key, at(seconds)).map(|blocked| (blocked.silent, blocked.elapsed.as_secs()));
+    let spoken = [Signal::Blocked { reason: "NotListed".into(), silent: false, last_delivery: None }];
+    all.note(&key, &blocked("NotListed"), at(0));
+    assert_eq!(of(600), Some((true, 600)));
+    all.note(&key, &spoken, at(600));
+    assert_eq!(of(604), Some((false, 4)));
+    all.note(&key, &spoken, at(610));
+    assert!(all.take(&key, 1, BASE, at(610)).is_ok());
+    all.note(&key, &blocked("NotListed"), at(610));
+    all.note(&key, &spoken, at(611));
+    assert_eq!(of(620), Some((false, 20)), "its own repair ends nothing");
+}
+
 /// Found by reading: an outage was booked as the end of what had blocked before, and as the time that Karmada takes.
 #[test]
 fn an_outage_of_the_hub_lies_over_what_blocks_and_counts_for_none_of_it() {

@@ -28,6 +28,9 @@ const GRACES_FOR_THE_FIRST_TIME: u32 = 3;
 pub struct Blocked {
     /// In one word.
     pub reason: String,
+    /// Whether Karmada said nothing about it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub silent: bool,
     /// For how long it has been this.
     pub elapsed: Duration,
     /// What was delivered before.
@@ -36,6 +39,19 @@ pub struct Blocked {
     pub events: Vec<String>,
     /// How often something was repaired.
     pub repairs: u32,
+}
+
+impl Blocked {
+    /// Whether what follows begins anew: see [`has_spoken`].
+    fn is_over(&self, silent: bool) -> bool {
+        has_spoken(self.silent, silent, self.repairs)
+    }
+}
+
+/// Whether Karmada, which was silent about something, has got to it by itself: what it says then has had none of the time
+/// that it took. What it was made to look at once more is no news.
+pub(super) fn has_spoken(was_silent: bool, is_silent: bool, repairs: u32) -> bool {
+    was_silent && !is_silent && repairs == 0
 }
 
 /// How things stand with the delivery of one deployment.
@@ -99,13 +115,13 @@ impl<'a> State<'a> {
     /// Decides how things stand.
     pub(super) fn of(case: &Case<'a>) -> Self {
         let Case { blocker, finding, before, timing, .. } = case;
-        let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason));
+        let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
+        let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason) && !before.is_over(silent));
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
         let last_delivery =
             case.copy.filter(|_| blocker.is_some()).and_then(|copy| LastDelivery::of(case.deployment, copy));
         let remembered = before.and_then(|before| before.last_delivery.clone());
         let last_delivery = LastDelivery::earlier(remembered, last_delivery);
-        let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
         let missing = Missing::of(case, last_delivery.as_ref());
         let never = |missing: &Missing<'_>| missing.absence == Absence::NeverDelivered;
         let first = silent && missing.as_ref().map_or(last_delivery.is_none(), never);
@@ -222,8 +238,14 @@ mod tests {
         let pending = |repair: Option<Repair>, elapsed: Duration| {
             let note = Note { reason: reason.clone(), message: "it does not list Secret db".into(), repair };
             let finding = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(note) };
-            let before =
-                Blocked { reason: reason.to_string(), elapsed, last_delivery: None, events: Vec::new(), repairs: 0 };
+            let before = Blocked {
+                reason: reason.to_string(),
+                silent: false,
+                elapsed,
+                last_delivery: None,
+                events: Vec::new(),
+                repairs: 0,
+            };
             let case = Case {
                 blocker: Some(reason.to_string()),
                 deployment: &deployment,

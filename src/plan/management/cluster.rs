@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::api::{
-    karmada::{ApiEnablement, Cluster, ClusterSpec, Taint},
+    karmada::{ApiEnablement, Cluster, ClusterSpec, ClusterStatus, StatusCondition, Taint},
     meta::{DEAD, GROUP, VERSION, annotation, label},
     names::CityCode,
 };
@@ -48,14 +49,10 @@ impl ClusterFacts {
         let draining = dead || drain == Some("true");
         let deleting = cluster.metadata.deletion_timestamp.is_some();
         let generation = cluster.metadata.generation.unwrap_or_default();
-        let status = cluster.status.unwrap_or_default();
-        let obstacle = obstacle(&cluster.spec, &status.api_enablements);
-        let ready = match status.conditions.into_iter().find(|c| c.type_ == "Ready") {
-            Some(c) if c.status == "True" => Ok(()),
-            Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
-            None => Err("it has not joined yet".to_owned()),
-        };
-        let theirs = cluster.spec.taints.iter().filter(|taint| !taint.key.starts_with(KARMADA_TAINTS));
+        let status = cluster.status.unwrap_or_else(|| ClusterStatus::from(Value::Null));
+        let obstacle = obstacle(&cluster.spec, status.api_enablements.as_deref());
+        let ready = ready(status.conditions);
+        let theirs = cluster.spec.taints.iter().flatten().filter(|taint| !taint.key.starts_with(KARMADA_TAINTS));
         let taints = theirs.map(shown).collect();
         let cell = Some(cluster.spec.id).filter(|id| !id.is_empty());
         Self { city, label, ready, obstacle, taints, draining, dead, deleting, cell, generation }
@@ -113,6 +110,25 @@ pub fn members<'a>(clusters: impl Iterator<Item = &'a ClusterFacts>) -> Option<B
 /// What the keys of taints begin with that Karmada itself puts on a cluster.
 const KARMADA_TAINTS: &str = "cluster.karmada.io/";
 
+/// Whether the conditions say that a cluster answers; if not, in Karmada's words. What cannot be read does not say so.
+fn ready(conditions: Option<Vec<StatusCondition>>) -> Result<(), String> {
+    let conditions = conditions.ok_or_else(|| unreadable("status.conditions"))?;
+    match conditions.into_iter().find(|c| c.type_ == "Ready") {
+        Some(c) if c.status == "True" => Ok(()),
+        Some(c) => Err([c.reason, c.message].into_iter().filter(|t| !t.is_empty()).collect::<Vec<_>>().join(": ")),
+        None => Err("it has not joined yet".to_owned()),
+    }
+}
+
+fn unreadable(field: &str) -> String {
+    format!("this operator cannot read its {field}")
+}
+
+/// As what is in the way of something new, in words that follow the Cluster's name.
+fn unknown(field: &str) -> String {
+    format!("has {field} that this operator cannot read")
+}
+
 /// A taint as kubectl shows it.
 fn shown(taint: &Taint) -> String {
     let value = if taint.value.is_empty() { String::new() } else { format!("={}", taint.value) };
@@ -120,11 +136,13 @@ fn shown(taint: &Taint) -> String {
 }
 
 /// Why the scheduler would bring nothing of ours to a cluster; see [`ClusterFacts::obstacle`].
-fn obstacle(spec: &ClusterSpec, apis: &[ApiEnablement]) -> Option<String> {
+fn obstacle(spec: &ClusterSpec, apis: Option<&[ApiEnablement]>) -> Option<String> {
     let keeps_away = |taint: &&Taint| ["NoSchedule", "NoExecute"].contains(&&*taint.effect);
-    if let Some(taint) = spec.taints.iter().find(keeps_away) {
+    let Some(taints) = &spec.taints else { return Some(unknown("spec.taints")) };
+    if let Some(taint) = taints.iter().find(keeps_away) {
         return Some(format!("has the taint {}", shown(taint)));
     }
+    let Some(apis) = apis else { return Some(unknown("status.apiEnablements")) };
     let version = format!("{GROUP}/{VERSION}");
     let serves = |api: &ApiEnablement| {
         api.group_version == version && api.resources.iter().any(|resource| resource.kind == "WorkloadDeployment")
@@ -134,7 +152,7 @@ fn obstacle(spec: &ClusterSpec, apis: &[ApiEnablement]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
 
@@ -202,6 +220,26 @@ mod tests {
         ];
         for (what, edit, why) in cases {
             let problem = facts(edit).is_able().unwrap_err();
+            assert!(problem.contains(why), "{what}: {problem}");
+        }
+        let odd: [(&str, Edit, &str); 4] = [
+            ("taints", Box::new(|c| c["spec"]["taints"] = json!("none")), "has spec.taints that"),
+            ("a spec", Box::new(|c| c["spec"] = json!(7)), "has spec.taints that"),
+            ("apis", Box::new(|c| c["status"]["apiEnablements"] = json!([1])), "has status.apiEnablements that"),
+            (
+                "a status",
+                Box::new(|c| c["status"] = json!([])),
+                "is not ready: this operator cannot read its status.cond",
+            ),
+        ];
+        for (what, edit, why) in odd {
+            let cluster = facts(edit);
+            assert_eq!(
+                cluster.city.as_ref().map(CityCode::as_str),
+                Some("dfw"),
+                "{what}: which city it is stands elsewhere"
+            );
+            let problem = cluster.is_able().unwrap_err();
             assert!(problem.contains(why), "{what}: {problem}");
         }
         let prefers = facts(|c| c["spec"]["taints"] = json!([{ "key": "k", "effect": "PreferNoSchedule" }]));

@@ -9,7 +9,7 @@ pub use super::delivery::{Delivery, Evidence, Karmada, Note, Repair};
 use super::{
     delivery::{Brought, Gap},
     facts::{self, BindingFacts, Phase},
-    resolve,
+    resolve, seen,
 };
 use crate::{
     api::{
@@ -141,7 +141,7 @@ fn diagnose_dependencies(
         return Delivery::Delivered { on: binding.clusters.to_vec(), note: None };
     }
     if let Some(text) = unlisted(evidence, binding, namespace, expected) {
-        let gap = if evidence.behind {
+        let gap = if is_to_come(evidence, binding) {
             Gap::silent(Reason::DependenciesNotPropagated, text, None)
         } else {
             Gap::looked_at(Reason::DependenciesNotPropagated, text)
@@ -156,13 +156,19 @@ fn diagnose_dependencies(
     Delivery::Delivered { on: binding.clusters.to_vec(), note: claimed_elsewhere(evidence, expected) }
 }
 
+/// Whether what a binding does not list says nothing of Karmada's settings: it has not looked at the copy since that was
+/// written, or is known to take its time.
+fn is_to_come(evidence: &Evidence<'_>, binding: &BindingFacts) -> bool {
+    evidence.behind || !seen::is_of_latest(binding, evidence.copy)
+}
+
 /// Why Karmada does not know all that the deployment depends on; nothing when it does.
 fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Option<String> {
     let at = format!("ResourceBinding {namespace}/{}", parent(evidence));
-    if evidence.behind
+    if is_to_come(evidence, binding)
         && !expected.iter().all(|data_ref| binding.dependencies.iter().flatten().any(|known| known == data_ref))
     {
-        return Some(format!("{at} does not list all yet that it depends on: Karmada takes its time"));
+        return Some(format!("{at} does not list all yet that it depends on: Karmada has not got to it"));
     }
     let known = match &binding.dependencies {
         None if !binding.distributed => {

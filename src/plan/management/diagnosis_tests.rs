@@ -7,7 +7,7 @@ use crate::{
     api::{
         compute::WorkloadDeployment,
         karmada::{SuspendedClusters, Suspension},
-        meta::finalizer,
+        meta::{finalizer, manager},
         names::CityCode,
     },
     plan::{
@@ -187,6 +187,54 @@ fn silence_is_told_from_words() {
     assert_eq!(said(&unlisted), ("DependenciesNotPropagated".into(), true, false), "others wait as well");
     let Delivery::Blocked { cause, .. } = look(&unlisted) else { panic!() };
     assert!(!cause.message.contains("PropagateDeps"), "nobody knows that it is a setting: {}", cause.message);
+}
+
+/// Found by reading: where Karmada was away, a deployment that ran and got one more Secret had its script accused, and was
+/// touched for it. The binding says which version of the copy it was made of; a version of the status alone makes none.
+#[test]
+fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
+    let at = |second: u32| format!("2026-01-01T00:00:{second:02}Z");
+    let written = |second: u32, reported: Option<u32>| {
+        let own = json!({ "manager": manager::FEDERATOR, "operation": "Apply", "time": at(second) });
+        let status = reported.map(|second| {
+            json!({ "manager": "karmada", "operation": "Update", "subresource": "status", "time": at(second) })
+        });
+        json!([Some(own), status])
+    };
+    let cases = [
+        ("nobody knows any version", "", "", written(10, None), None, false),
+        ("it was made of this version", "9", "9", written(10, None), Some(9), false),
+        ("it was made of an earlier one", "9", "7", written(10, None), Some(9), true),
+        ("in the same second, and nothing has come since", "9", "7", written(10, None), Some(10), true),
+        ("in the same second, and a status has come since", "9", "7", written(10, Some(10)), Some(10), false),
+        ("the status is older than what is written", "9", "7", written(10, Some(9)), Some(10), true),
+        ("it was written later, and a status has come since", "9", "7", written(10, Some(30)), Some(11), false),
+        ("a status has come, and it was not written since", "9", "7", written(10, Some(30)), Some(9), true),
+        ("versions are numbers", "10", "9", written(10, None), Some(9), true),
+    ];
+    for (name, version, seen, managers, changed, silent) in cases {
+        let mut world = world();
+        world.copy.metadata.resource_version = Some(version.to_owned());
+        let managers =
+            managers.as_array().unwrap().iter().filter(|entry| !entry.is_null()).cloned().collect::<Vec<_>>();
+        world.copy.metadata.managed_fields = serde_json::from_value(json!(managers)).unwrap();
+        let parent = world.bindings.get_mut(PARENT).unwrap();
+        (parent.dependencies, parent.seen) = (Some(Vec::new()), seen.parse().ok());
+        parent.changed = changed.map(|second| at(second).parse().unwrap());
+        let Delivery::Blocked { cause, silent: is_silent, repair, .. } = look(&world) else { panic!("{name}") };
+        assert_eq!((cause.reason.as_str(), is_silent), ("DependenciesNotPropagated", silent), "{name}");
+        assert_eq!((repair.is_none(), cause.message.contains("Interpreter")), (silent, !silent), "{name}: {cause:?}");
+    }
+    // What has made it look again is a write of ours as well.
+    let mut touched = world();
+    touched.copy.metadata.resource_version = Some("9".into());
+    touched.copy.metadata.managed_fields = serde_json::from_value(json!([])).unwrap();
+    let second = at(20).parse::<jiff::Timestamp>().unwrap().as_second();
+    touched.copy.annotations_mut().insert(annotation::REPAIRED.into(), second.to_string());
+    let parent = touched.bindings.get_mut(PARENT).unwrap();
+    (parent.dependencies, parent.seen) = (Some(Vec::new()), Some(8));
+    parent.changed = Some(at(19).parse().unwrap());
+    assert!(matches!(look(&touched), Delivery::Blocked { silent: true, repair: None, .. }));
 }
 
 /// A city of the Go operator may be on several clusters: one that is away does not silence another that serves.

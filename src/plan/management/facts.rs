@@ -10,8 +10,11 @@ use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::guard;
-pub use super::phase::{Phase, selects_companions};
+use super::{guard, seen};
+pub use super::{
+    phase::{Phase, selects_companions},
+    replicas::Replicas,
+};
 pub use crate::api::names::Template;
 use crate::{
     api::{
@@ -34,26 +37,6 @@ pub struct Scheduled {
     pub message: String,
 }
 
-/// How many Instances a deployment has on one cluster.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Replicas {
-    /// Asked for, and to run: of a deployment that its cell keeps suspended none is, however many places it has.
-    pub desired: i64,
-    /// Programmed by their provider, as the deployment's template says now.
-    pub current: i64,
-}
-
-impl Replicas {
-    /// As a deployment's status on a cluster says; nothing while it does not.
-    fn of(status: &Value) -> Option<Self> {
-        let count = |field: &str| status.get(field)?.as_i64();
-        let desired = count("desiredReplicas")?;
-        let suspended = status.get("suspended").and_then(Value::as_bool) == Some(true);
-        let desired = if suspended { 0 } else { desired };
-        Some(Self { desired, current: count("currentReplicas").unwrap_or_default() })
-    }
-}
-
 /// What is kept of a binding.
 #[allow(clippy::struct_excessive_bools)] // facts, each its own
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,6 +50,9 @@ pub struct BindingFacts {
     pub changed: Option<Timestamp>,
     /// What it was made for.
     pub template: Template,
+    /// Of a deployment's: the resourceVersion of the copy that Karmada made it of last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seen: Option<u64>,
     /// The PropagationPolicy that claims the template.
     pub policy: Option<Arc<str>>,
     /// The ClusterPropagationPolicy that claims it: its name, or its id where no name stands (fact 67).
@@ -123,7 +109,8 @@ impl BindingFacts {
         required_by.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let status = binding.status.unwrap_or_default();
         let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
-        let changed = changed(&binding.metadata);
+        let changed = seen::written(&binding.metadata, None);
+        let seen = binding.spec.resource.resource_version.parse().ok();
         let template = Template::of(&binding.spec.resource.kind, binding.spec.resource.name);
         let of_deployment = |placement: PolicyPlacement| template.is_deployment().then_some(placement);
         let scheduled_by = applied.as_deref().and_then(|text| serde_json::from_str(text).ok()).and_then(of_deployment);
@@ -140,6 +127,7 @@ impl BindingFacts {
             uid,
             version,
             changed,
+            seen: seen.filter(|_| template.is_deployment()),
             template,
             replicas: replicas.into(),
             policy,
@@ -208,24 +196,18 @@ impl BindingFacts {
     }
 }
 
-/// Of each binding that a city's policy has somewhere: the clusters that it goes to. Nothing while what the policy asks for
-/// now, as the digest `asked` of its placement says, is on its way: where that ends is not known yet, and another word would
-/// cross it. One that somebody keeps from being scheduled is where it is.
-pub fn places(city: &CityCode, asked: Option<&str>, bindings: &[&BindingFacts]) -> Option<Vec<BTreeSet<String>>> {
+/// Of each binding that a city's policy has somewhere: the clusters that it goes to; and whether what the policy asks for now,
+/// as the digest `asked` of its placement says, is on its way: where that ends is not known yet. One that somebody keeps from
+/// being scheduled is where it is.
+pub fn places(city: &CityCode, asked: Option<&str>, bindings: &[&BindingFacts]) -> (Vec<BTreeSet<String>>, bool) {
     let is_there = |binding: &&&BindingFacts| !binding.terminating && !binding.clusters.is_empty();
     let ours: Vec<_> = bindings.iter().filter(is_there).filter(|binding| binding.is_of_city(city)).collect();
     let is_under_way = |binding: &BindingFacts| {
         let asked = asked.filter(|_| !binding.suspension.stops_scheduling());
         asked.is_some_and(|asked| !binding.is_scheduled_by(asked))
     };
-    let settled = !ours.iter().any(|binding| is_under_way(binding));
-    settled.then(|| ours.iter().map(|binding| binding.clusters.iter().cloned().collect()).collect())
-}
-
-/// When something other than its status was written last, as far as its managers say.
-fn changed(meta: &ObjectMeta) -> Option<Timestamp> {
-    let managers = meta.managed_fields.iter().flatten().filter(|manager| manager.subresource.is_none());
-    managers.filter_map(|manager| Some(manager.time.as_ref()?.0)).max()
+    let under_way = ours.iter().any(|binding| is_under_way(binding));
+    (ours.iter().map(|binding| binding.clusters.iter().cloned().collect()).collect(), under_way)
 }
 
 /// The ClusterPropagationPolicy that claims an object or a binding: its name, or its id where no name stands (fact 67).

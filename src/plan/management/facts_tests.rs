@@ -26,11 +26,12 @@ fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
     };
     let suspension = serde_json::from_value(json!({ "scheduling": true })).unwrap();
     let orphan = || BindingFacts { policy: None, scheduled_for: Some(dfw.clone()), ..claimed("p", "p") };
-    let on = |places: usize| Some(vec![BTreeSet::from(["a".to_owned()]); places]);
+    let on = |places: usize| (vec![BTreeSet::from(["a".to_owned()]); places], false);
+    let under_way = |places: usize| (on(places).0, true);
     let cases = [
         ("it was done", Some("p"), claimed("p", "p"), on(1)),
-        ("the scheduler has not looked", Some("p"), claimed("p", "q"), None),
-        ("the detector has not", Some("p"), claimed("q", "q"), None),
+        ("the scheduler has not looked", Some("p"), claimed("p", "q"), under_way(1)),
+        ("the detector has not", Some("p"), claimed("q", "q"), under_way(1)),
         ("somebody keeps it from being scheduled", Some("p"), BindingFacts { suspension, ..claimed("q", "q") }, on(1)),
         ("there is no policy to ask for anything", None, claimed("q", "q"), on(1)),
         ("its policy was removed", None, orphan(), on(1)),
@@ -43,7 +44,8 @@ fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
     for (what, asked, binding, expected) in cases {
         assert_eq!(places(&dfw, asked, &[&binding]), expected, "{what}");
     }
-    assert_eq!(places(&dfw, Some("p"), &[&claimed("p", "p"), &claimed("p", "q")]), None, "one holds up all");
+    let both = [&claimed("p", "p"), &claimed("p", "q")];
+    assert_eq!(places(&dfw, Some("p"), &both), under_way(2), "one holds up all");
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn unbound(condition: Option<Value>) -> Observed {
         karmada: Some(serde_json::from_value(karmada).unwrap()),
         blocked: Some(Blocked {
             reason: "BindingMissing".into(),
+            silent: false,
             elapsed: Duration::from_secs(16),
             last_delivery: None,
             events: Vec::new(),

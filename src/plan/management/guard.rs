@@ -36,6 +36,9 @@ pub struct Observed {
     /// Of each binding there that the city's policy claimed, and that stays: the clusters that it goes to. One that goes
     /// nowhere is left out.
     pub on: Vec<BTreeSet<String>>,
+    /// Whether what the policy asks for now is on its way: where that ends is not known yet.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub under_way: bool,
     /// The clusters that carry the city's label, in whatever spelling, and those that bindings of the city go to.
     pub clusters: BTreeMap<String, ClusterFacts>,
     /// How many bindings of the city in other namespaces go to each cluster. Only gathered where `on` says nothing.
@@ -65,6 +68,13 @@ impl Transfer {
         let ([to], [from]) = (&first.group.cluster_names[..], &second.group.cluster_names[..]) else { return None };
         Some(Self { from: from.clone(), to: to.clone(), attempt })
     }
+}
+
+/// Whether a placement that is on its way may be crossed by another word: it stands for a move that nobody wants any more, and
+/// everything is still where it was. Whoever gets to it later would carry it out.
+pub fn is_revoked(placement: &PolicyPlacement, observed: &Observed) -> bool {
+    let stays = |of: Transfer| observed.on.iter().all(|on| on.iter().eq([&of.from]));
+    observed.transfer.is_none() && !observed.on.is_empty() && Transfer::of(placement).is_some_and(stays)
 }
 
 /// The city that a placement was made for, if it has a form that city policies have.
@@ -136,20 +146,26 @@ pub fn decide(
     }
 }
 
-/// The plain placement of the contract, without a guard.
+/// The plain placement of the contract, without a guard. It selects the city in upper and in lower case from the start: where
+/// nothing else holds the city, a Cluster that is respelt would lose it before the new spelling could be selected.
 pub fn plain(
     city: &CityCode,
     spellings: &BTreeSet<String>,
     clusters: &BTreeMap<String, ClusterFacts>,
 ) -> PolicyPlacement {
-    by_label(selector(city, spellings, clusters), None)
+    let cases = [city.as_str().to_uppercase(), city.as_str().to_owned()];
+    by_label(selector(city, &spellings.iter().cloned().chain(cases).collect(), clusters), None)
+}
+
+/// How the clusters that carry a city's label spell it.
+pub fn labels<'a>(city: &CityCode, clusters: &'a BTreeMap<String, ClusterFacts>) -> impl Iterator<Item = &'a String> {
+    let of_city = clusters.values().filter(|cluster| cluster.city.as_ref() == Some(city));
+    of_city.filter_map(|cluster| cluster.label.as_ref())
 }
 
 /// Selects the city's label in every spelling that its deployments and its clusters have.
 fn selector(city: &CityCode, spellings: &BTreeSet<String>, clusters: &BTreeMap<String, ClusterFacts>) -> LabelSelector {
-    let labels =
-        clusters.values().filter(|cluster| cluster.city.as_ref() == Some(city)).filter_map(|c| c.label.clone());
-    let mut values: BTreeSet<String> = labels.chain(spellings.iter().cloned()).collect();
+    let mut values: BTreeSet<String> = labels(city, clusters).chain(spellings).cloned().collect();
     if values.is_empty() {
         values.insert(city.as_str().to_owned());
     }

@@ -134,6 +134,32 @@ fn a_move_has_the_old_cluster_behind_the_new_one_until_it_is_proved() {
     assert_eq!(look(live, &unlabelled), "moving-back-7-0[a] holding-back-7-0[b]");
 }
 
+/// Found by reading: a drain that was called off while Karmada's scheduler was away was carried out by it when it was back.
+#[test]
+fn only_a_move_that_nobody_wants_and_that_has_not_begun_is_taken_back_while_it_is_under_way() {
+    let at = |bindings: &[&[&str]], transfer: Option<Transfer>| Observed {
+        transfer,
+        under_way: true,
+        ..on(world(&[("a", "dfw"), ("b", "dfw")]), bindings)
+    };
+    let there = transfer("a", "b", "7-0");
+    let moving = decide(&dfw(), &set(&["dfw"]), None, &at(&[&["a"]], Some(there.clone()))).placement;
+    let holding = decide(&dfw(), &set(&["dfw"]), None, &at(&[&["a"]], None)).placement;
+    for (what, live, observed, expected) in [
+        ("called off, and all is where it was", &moving, at(&[&["a"], &["a"]], None), true),
+        ("called off half-way", &moving, at(&[&["a"], &["b"]], None), false),
+        ("called off, and it has moved", &moving, at(&[&["b"]], None), false),
+        ("still wanted", &moving, at(&[&["a"]], Some(there)), false),
+        ("wanted under another name", &moving, at(&[&["a"]], Some(transfer("a", "b", "8-0"))), false),
+        ("nothing is anywhere", &moving, at(&[], None), false),
+        ("it does not move", &holding, at(&[&["a"]], None), false),
+        ("each is on both", &moving, at(&[&["a", "b"]], None), false),
+    ] {
+        assert_eq!(is_revoked(live, &observed), expected, "{what}");
+    }
+    assert_eq!(look(Some(&moving), &at(&[&["a"]], None)), ON_A);
+}
+
 #[test]
 fn a_city_that_several_clusters_share_gives_up_only_what_is_to_be_left() {
     let shared = || on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"]]);

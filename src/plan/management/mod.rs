@@ -47,9 +47,12 @@ mod promised_tests;
 pub mod quarantine;
 pub mod refusal;
 pub mod repair;
+mod replicas;
 pub mod residue;
 pub mod resolve;
 pub mod rival;
+mod seen;
+pub mod split;
 pub mod stranded;
 pub mod sweep;
 #[cfg(test)]

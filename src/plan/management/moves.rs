@@ -82,7 +82,8 @@ fn step(
     let home = from.iter().max_by_key(|name| count(namespaces, name)).cloned();
     let failed = before.and_then(|before| before.failed.clone());
     let failed = failed.filter(|failed| clusters.get(&failed.cluster).is_some_and(|now| now.marks() == failed.marks));
-    let mut next = Move { from, home, failed, ..Move::default() };
+    let one_way = before.and_then(|before| before.one_way).filter(|_| !called_off);
+    let mut next = Move { from, home, failed, one_way, ..Move::default() };
     look.follow(&mut next, transfers, called_off);
     if called_off {
         // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
@@ -253,12 +254,41 @@ impl Look<'_> {
             }
         };
         match (waits, next.to.clone()) {
-            (None, Some(to)) => {
-                self.admit(next, &to);
-                next.waits = next.waits.take().or(told);
-            }
+            (None, Some(to)) => match self.no_way_back(next, &to) {
+                Some(why) => next.waits = Some(why),
+                None => {
+                    self.admit(next, &to);
+                    next.waits = next.waits.take().or(told);
+                }
+            },
             (waits, _) => next.waits = told.or(waits),
         }
+    }
+
+    /// Why nothing begins yet: what does not arrive could not come back, and that was said only a while ago. Karmada's scheduler
+    /// lets a cluster keep what it has, whatever its taints; what has left it, it refuses like anything new (fact 64).
+    fn no_way_back(&self, next: &mut Move, to: &str) -> Option<String> {
+        let to_begin = |from: &String| {
+            self.namespaces.iter().any(|(name, there)| there.has(from) && !next.transfers.contains_key(name))
+        };
+        let closed = next.from.iter().filter(|from| to_begin(from)).find_map(|from| {
+            let facts =
+                self.clusters.get(from).filter(|facts| facts.ready.is_ok() && !facts.dead && !facts.deleting)?;
+            Some((from, facts.obstacle.as_ref()?))
+        });
+        let Some((from, obstacle)) = closed else {
+            next.one_way = None;
+            return None;
+        };
+        let since = *next.one_way.get_or_insert(self.now);
+        let pause = self.timing.drain_arrival;
+        (!self.passed(since, pause)).then(|| {
+            format!(
+                "Cluster {from} {obstacle}, so that what does not arrive on {to} could not come back: mend that, or in {} s \
+                 the drain begins without a way back",
+                pause.as_secs()
+            )
+        })
     }
 
     /// Has more namespaces begin: at most as many are under way as have arrived, and one to begin with.

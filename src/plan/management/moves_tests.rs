@@ -1,6 +1,9 @@
 use super::*;
 use crate::plan::{management::whereabouts::Presence, recorded::recorded};
 
+#[path = "moves_way_back_tests.rs"]
+mod way_back;
+
 const START: Timestamp = Timestamp::UNIX_EPOCH;
 
 fn dfw() -> CityCode {
@@ -301,8 +304,8 @@ fn what_is_split_is_asked_for_again_until_it_is_whole() {
     let split = || [("a".to_owned(), presence(2)), ("b".to_owned(), presence(1))].into();
     for called_off in [false, true] {
         let mut world = World::new(&["n1"]);
-        world.cluster("a").obstacle = Some("has the taint k:NoSchedule".into());
         world.look();
+        world.cluster("a").obstacle = Some("has the taint k:NoSchedule".into());
         let attempt = |world: &World| world.moves[&dfw()].transfers["n1"].transfer.attempt.clone();
         let first = attempt(&world);
         world.namespaces.get_mut("n1").unwrap().on = split();
@@ -319,8 +322,8 @@ fn what_is_split_is_asked_for_again_until_it_is_whole() {
 #[test]
 fn what_cannot_be_brought_back_stays_and_is_told() {
     let mut world = World::new(&["n1", "n2"]);
-    world.cluster("a").obstacle = Some("has the taint k:NoSchedule".into());
     world.look();
+    world.cluster("a").obstacle = Some("has the taint k:NoSchedule".into());
     world.arrive("n1", "b", false);
     world.wait(10);
     let events = world.look();

@@ -228,10 +228,14 @@ fn warn(observed: &Observed, rollback_impact: &[String], now: Timestamp) -> Deci
 }
 
 /// Where the policy is to send the city; nothing while it is not known where the city is and nothing stands: a policy
-/// without its guard would be obeyed at once.
+/// without its guard would be obeyed at once. What is on its way is not crossed by another word.
 fn place(observed: &Observed, live: Option<&PropagationPolicy>) -> Option<Guarded> {
     let standing = live.map(|policy| &policy.spec.placement);
+    let is_crossed = |place: &guard::Observed, placement| observed.guard && guard::is_revoked(placement, place);
     match (&observed.place, standing) {
+        (Some(place), Some(standing)) if place.under_way && !is_crossed(place, standing) => {
+            Some(Guarded { placement: standing.clone(), note: None })
+        }
         (Some(place), _) if observed.guard => Some(guard::decide(&observed.city, &observed.spellings, standing, place)),
         (Some(place), _) => {
             let placement = guard::plain(&observed.city, &observed.spellings, &place.clusters);
@@ -265,6 +269,15 @@ fn write(observed: &Observed, live: Option<&PropagationPolicy>, spec: &Propagati
     Write::ensure(manager::CITY_POLICY, &observed.namespace, &name, fields, live).into_iter().collect()
 }
 
+/// Whether the deployments of one policy are spelt otherwise than those of another.
+fn templates_differ(one: &PropagationPolicySpec, other: &PropagationPolicySpec) -> bool {
+    let spelt = |spec: &PropagationPolicySpec| {
+        let selectors = spec.resource_selectors.iter().filter_map(|selector| selector.label_selector.as_ref());
+        selectors.flat_map(|selector| selector.values_of(label::TOPOLOGY_CITY)).collect::<BTreeSet<_>>()
+    };
+    spelt(one) != spelt(other)
+}
+
 /// What is said on the policy about a placement or selector that is written now.
 fn notes(
     observed: &Observed,
@@ -282,10 +295,15 @@ fn notes(
         event::on(policy, "city-policy", &note, now)
     };
     let mut events: Vec<Write<Hub>> = several.map(|text| event(Reason::SeveralClusters, text)).into_iter().collect();
-    let spelt = |spec: &PropagationPolicySpec| spec.spellings_of(label::TOPOLOGY_CITY);
-    let (before, after) = (live.map(|live| spelt(&live.spec)).unwrap_or_default(), spelt(spec));
-    if after.len() > 1 && before != after {
-        let all: Vec<&str> = after.iter().map(String::as_str).collect();
+    let is_new = |live: &PropagationPolicy| {
+        let spelt = |spec: &PropagationPolicySpec| spec.spellings_of(label::TOPOLOGY_CITY);
+        // Without a guard the placement has both cases anyway.
+        spelt(&live.spec) != spelt(spec) || !observed.guard && templates_differ(&live.spec, spec)
+    };
+    let clusters = observed.place.iter().flat_map(|place| guard::labels(&observed.city, &place.clusters));
+    let all: BTreeSet<&str> = clusters.chain(&observed.spellings).map(String::as_str).collect();
+    if all.len() > 1 && live.is_none_or(is_new) {
+        let all: Vec<&str> = all.into_iter().collect();
         let text = format!(
             "{} is spelt {} by its deployments and Clusters: all of them count, and the label {} should have one spelling",
             observed.city,

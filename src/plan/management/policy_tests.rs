@@ -11,6 +11,8 @@ use crate::plan::{
 };
 use crate::timing::{Timing, some_moment};
 
+#[path = "policy_moves_tests.rs"]
+mod moves;
 #[path = "policy_of_go_tests.rs"]
 mod of_go_unneeded;
 #[path = "policy_rollback_tests.rs"]
@@ -144,13 +146,22 @@ fn of_go() -> PropagationPolicy {
     .unwrap()
 }
 
+/// The same, once it selects Clusters in upper and in lower case, which is written first.
+fn of_go_respelt() -> PropagationPolicy {
+    let old = of_go();
+    let step = plan(&Observed { wanted: true, ..observed(&dfw(), Some(&old)) }, NOW).steps;
+    let respelt = after(Some(&old), &step[0]);
+    assert_eq!(respelt.spec.resource_selectors, old.spec.resource_selectors);
+    respelt
+}
+
 #[test]
 fn a_policy_of_the_go_operator_is_led_to_dependencies_without_taking_anything_away() {
     let dfw = dfw();
     let look = |policy: &PropagationPolicy, delivered_by_dependency: bool| {
         plan(&Observed { wanted: true, delivered_by_dependency, ..observed(&dfw, Some(policy)) }, NOW).steps
     };
-    let old = of_go();
+    let old = of_go_respelt();
     assert_eq!(Phase::of(&old.spec), Phase::Claims);
     // Even if every consumer seemed to be served already, the selectors stay in the first step (fact 25).
     let first = look(&old, true);
@@ -205,7 +216,7 @@ fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
         misses_later,
     };
     let asking = |seconds, reported| of(seconds, reported, false);
-    let old = of_go();
+    let old = of_go_respelt();
     let waiting = look(&old, Probe::Elsewhere);
     let adopted = after(Some(&old), &waiting.steps[0]);
     assert_eq!(

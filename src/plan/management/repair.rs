@@ -107,8 +107,8 @@ pub enum Absence {
     Lost,
     /// It never was, and Karmada says nothing of it.
     NeverDelivered,
-    /// Karmada has looked, and found that there is nothing to bring or nobody who could tell it. It does not look again by
-    /// itself, whatever is mended meanwhile (fact 38).
+    /// Karmada has looked at the copy as it is, which shows that it is at work, and found that there is nothing to bring or
+    /// nobody who could tell it. It does not look again by itself, whatever is mended meanwhile (fact 38).
     LookedAt {
         /// How often it was made to look again since the deployment was delivered last.
         times: u32,

@@ -74,7 +74,7 @@ fn what_karmada_has_looked_at_is_looked_at_again_ever_more_rarely_and_one_at_a_t
         ("looked at, and new", LookedAt { times: 0 }, soon, busy(), false),
         ("looked at long ago", LookedAt { times: 0 }, long, busy(), true),
         (
-            "looked at long ago, and nobody has seen Karmada",
+            "looked at long ago, and Karmada has written nothing since, as nothing has changed",
             LookedAt { times: 0 },
             long,
             Repairs { karmada_wrote: None, ..busy() },

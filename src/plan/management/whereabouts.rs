@@ -110,6 +110,9 @@ pub struct Move {
     pub transfers: BTreeMap<String, UnderWay>,
     /// Where the city begins in a namespace that does not have it yet.
     pub home: Option<String>,
+    /// Since when it has been said that what does not arrive could not come back; nothing where it could.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_way: Option<Timestamp>,
     /// What it waits for, in words.
     pub waits: Option<String>,
     /// What went wrong.

@@ -1,0 +1,45 @@
+use super::*;
+
+/// Found by reading; see [`guard::is_revoked`].
+#[test]
+fn what_is_under_way_stands_unless_it_is_a_move_that_was_called_off_before_it_began() {
+    let dfw = dfw();
+    let look = |policy: Option<&PropagationPolicy>, place: guard::Observed| {
+        plan(&Observed { wanted: true, place: Some(place), guard: true, ..observed(&dfw, policy) }, NOW).steps
+    };
+    let from = "cell-dfw";
+    let transfer = Some(guard::Transfer { from: from.into(), to: "cell-ord".into(), attempt: "1-0".into() });
+    let moving = after(None, &look(None, guard::Observed { transfer: transfer.clone(), ..on(&[from]) })[0]);
+    let under_way = |on: guard::Observed| guard::Observed { under_way: true, ..on };
+    assert!(look(Some(&moving), under_way(guard::Observed { transfer, ..on(&[from]) })).is_empty());
+    assert!(look(Some(&moving), under_way(on(&["cell-ord"]))).is_empty(), "it has moved");
+    let back = look(Some(&moving), under_way(on(&[from])));
+    let held = after(Some(&moving), &back[0]);
+    let names = |policy: &PropagationPolicy| {
+        let groups = policy.spec.placement.cluster_affinities.clone().unwrap();
+        groups.into_iter().map(|term| (term.affinity_name, term.group.cluster_names)).collect::<Vec<_>>()
+    };
+    let kept = vec![from.to_owned()];
+    assert_eq!(names(&held), [("city".to_owned(), kept.clone()), ("holding".to_owned(), kept)]);
+    assert!(look(Some(&held), under_way(on(&["cell-ord"]))).is_empty(), "and that is not crossed");
+}
+
+#[test]
+fn without_a_guard_a_cluster_may_be_respelt_under_a_running_city() {
+    let dfw = dfw();
+    let look = |policy: Option<&PropagationPolicy>, label: &str, spelt: &str| {
+        let mut place = on(&["cell-dfw"]);
+        place.clusters.insert("cell-dfw".into(), ClusterFacts::labelled(label));
+        let spellings = [spelt.to_owned()].into();
+        plan(&Observed { wanted: true, place: Some(place), spellings, ..observed(&dfw, policy) }, NOW).steps
+    };
+    let steps = look(None, "DFW", "DFW");
+    assert_eq!(steps.len(), 1, "what nobody spells so is not told: {steps:?}");
+    let policy = after(None, &steps[0]);
+    let selector = policy.spec.placement.cluster_affinity.as_ref().unwrap().label_selector.clone().unwrap();
+    assert_eq!(selector.values_of(label::TOPOLOGY_CITY), ["DFW", "dfw"]);
+    assert!(look(Some(&policy), "dfw", "DFW").is_empty(), "it selects that already");
+    let mixed = look(Some(&policy), "Dfw", "DFW");
+    assert_eq!(mixed.len(), 2, "the write, and that there are several: {mixed:?}");
+    assert!(format!("{mixed:?}").contains("is spelt DFW, Dfw by"), "{mixed:?}");
+}

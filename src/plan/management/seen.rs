@@ -1,0 +1,29 @@
+//! Whether Karmada has looked at a deployment's copy since that was written: what its binding does not say yet says nothing of
+//! Karmada's settings before.
+
+use jiff::Timestamp;
+use kube::{ResourceExt, core::ObjectMeta};
+
+use super::facts::BindingFacts;
+use crate::api::{compute::WorkloadDeployment, meta::annotation};
+
+/// When something of an object was written last, as far as its managers say: its status, or everything else.
+pub(super) fn written(meta: &ObjectMeta, subresource: Option<&str>) -> Option<Timestamp> {
+    let of_part = meta.managed_fields.iter().flatten().filter(|manager| manager.subresource.as_deref() == subresource);
+    of_part.filter_map(|manager| Some(manager.time.as_ref()?.0)).max()
+}
+
+/// Whether Karmada has made the binding anew of all that is written on the copy, its status aside. A status makes another
+/// version of the copy, and none of the binding: then the times tell, and within one second, that a status has come since.
+pub(super) fn is_of_latest(binding: &BindingFacts, copy: &WorkloadDeployment) -> bool {
+    let version = copy.resource_version().and_then(|version| version.parse().ok());
+    let Some((seen, version)) = binding.seen.zip(version) else { return true };
+    if seen >= version {
+        return true;
+    }
+    let touched = copy.annotations().get(annotation::REPAIRED).and_then(|second| second.parse().ok());
+    let touched = touched.and_then(|second| Timestamp::from_second(second).ok());
+    let applied = written(&copy.metadata, None).max(touched);
+    let Some((changed, applied)) = binding.changed.zip(applied) else { return false };
+    changed > applied || changed == applied && written(&copy.metadata, Some("status")) >= Some(applied)
+}

@@ -1,0 +1,63 @@
+//! Drains that meet what is not there for a while, Karmada's scheduler or the way back.
+
+use crate::{
+    common::{ABSENT, RUNTIME, eventually, get, merge, skip},
+    drains::{Obstacle, Stage, stage},
+};
+use serde_json::{Value, json};
+
+/// Waits until the policy of each namespace has a first group whose name begins so.
+async fn policies_say(stage: &Stage, group: &str) {
+    for place in &stage.places {
+        eventually(&format!("the policy says {group}"), || async {
+            let policy = get(&stage.world.hub, "PropagationPolicy", &place.hub, "city-dfw").await.ok_or("no policy")?;
+            let name = policy.data["spec"]["placement"]["clusterAffinities"][0]["affinityName"].to_string();
+            if name.contains(group) { Ok(()) } else { Err(name) }
+        })
+        .await;
+    }
+}
+
+#[test]
+fn a_drain_that_is_called_off_while_the_scheduler_is_away_moves_nothing_when_it_is_back() {
+    RUNTIME.block_on(async {
+        let mut stage = stage(1, 10).await;
+        if stage.world.bed.stand_in().is_none() {
+            skip!("Karmada's own processes are not stopped by a test");
+        }
+        let before = stage.all(stage.from).await;
+        stage.world.bed.stop_stand_in();
+        stage.drain(true).await;
+        policies_say(&stage, "moving-").await;
+        stage.drain(false).await;
+        policies_say(&stage, "city").await;
+        stage.world.bed.restart_stand_in().await.unwrap();
+        stage.settled(stage.from, stage.to).await;
+        tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+        assert_eq!(stage.all(stage.from).await, before, "what has not moved stays");
+        stage.state(None).await;
+    });
+}
+
+#[test]
+fn from_a_cordoned_cluster_nothing_begins_before_it_was_said_that_nothing_could_come_back() {
+    RUNTIME.block_on(async {
+        let mut stage = stage(1, 40).await;
+        Obstacle::Provider.set(&mut stage, true).await;
+        let before = stage.all(stage.from).await;
+        let cordoned = |on: bool| {
+            let taints = json!([{ "key": "maintenance", "effect": "NoSchedule" }]);
+            json!({ "spec": { "taints": if on { taints } else { Value::Null } } })
+        };
+        let (hub, from) = (stage.world.hub.clone(), stage.from.cluster());
+        merge(&hub, "Cluster", "", &from, cordoned(true)).await;
+        stage.drain(true).await;
+        let said = "has the taint maintenance:NoSchedule, so that what does not arrive on cell-ord could not come back";
+        stage.told_on_the_cluster("DrainWaiting", said).await;
+        stage.state(Some("waiting")).await;
+        assert_eq!(stage.all(stage.from).await, before, "nothing has begun");
+        merge(&hub, "Cluster", "", &from, cordoned(false)).await;
+        stage.told_on_the_cluster("DrainFailed", Obstacle::Provider.told()).await;
+        stage.settled(stage.from, stage.to).await;
+    });
+}
