@@ -1,0 +1,58 @@
+//! Complete lists: what a watch begins with, and what it comes back to when it cannot go on.
+
+use std::time::Duration;
+
+use kube::api::ListParams;
+
+use super::{Entry, Error, Listed, ObjectKey, Taking, Watch, Watched, deadline, number};
+
+/// Longest wait for one page of a list.
+const LIST_TIMEOUT: Duration = Duration::from_secs(30);
+
+impl<W: Watched, V: Send + Sync + 'static> Watch<W, V>
+where
+    W::Object: Send,
+{
+    /// Answers with the version of the list, and whether it is of another history than what was known. `told`: another watch of
+    /// this server has found that it is.
+    pub(super) async fn list(&self, entry: &Entry, told: bool) -> Result<(u64, bool), Error> {
+        let mut params = ListParams::default().labels(&self.selector).limit(self.page);
+        let mut objects = Vec::new();
+        loop {
+            entry.trying();
+            let page = deadline(LIST_TIMEOUT, || self.call("list"), self.api().list(&params)).await?;
+            let wanted = page.items.into_iter().filter(|object| self.cache.wants(&ObjectKey::of(object)));
+            objects.extend(wanted.map(|object| self.take_in(object)));
+            if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
+                params = params.continue_token(&token);
+            } else {
+                let version = number(page.metadata.resource_version.as_deref());
+                // Before anybody acts on what is missing; and once more when it is, for until then the cache still has it.
+                let mut listed = self.cache.compare(&objects, version);
+                listed.another_history |= told;
+                self.report(&listed);
+                self.cache.replace(objects, version);
+                (self.on_listed)(&W::plural(&self.kind), &listed, Taking::Over);
+                return Ok((version, listed.another_history));
+            }
+        }
+    }
+
+    /// Whether the server is at an older version than this one. A server that was started anew may have been given the state
+    /// of a backup.
+    pub(super) async fn is_rewound(&self, version: u64) -> Result<bool, Error> {
+        let params = ListParams::default().labels(&self.selector).limit(1);
+        let page =
+            deadline(crate::io::REQUEST_TIMEOUT, || self.call("list"), self.api().list_metadata(&params)).await?;
+        let now = number(page.metadata.resource_version.as_deref());
+        Ok(now > 0 && now < version)
+    }
+
+    fn report(&self, listed: &Listed) {
+        let (kind, place) = (W::plural(&self.kind), &self.place);
+        if listed.another_history {
+            tracing::warn!(kind = %kind, place, "the server has been given another history: everything is judged anew");
+        }
+        (self.on_listed)(&kind, listed, Taking::Begins);
+    }
+}
