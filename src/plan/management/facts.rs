@@ -10,7 +10,7 @@ use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{guard, seen};
+use super::guard;
 pub use super::{
     phase::{Phase, selects_companions},
     replicas::Replicas,
@@ -109,7 +109,7 @@ impl BindingFacts {
         required_by.sort_unstable_by(|one, other| one.name.cmp(&other.name));
         let status = binding.status.unwrap_or_default();
         let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
-        let changed = seen::written(&binding.metadata, None);
+        let changed = written(&binding.metadata, None);
         let seen = binding.spec.resource.resource_version.parse().ok();
         let template = Template::of(&binding.spec.resource.kind, binding.spec.resource.name);
         let of_deployment = |placement: PolicyPlacement| template.is_deployment().then_some(placement);
@@ -208,6 +208,12 @@ pub fn places(city: &CityCode, asked: Option<&str>, bindings: &[&BindingFacts]) 
     };
     let under_way = ours.iter().any(|binding| is_under_way(binding));
     (ours.iter().map(|binding| binding.clusters.iter().cloned().collect()).collect(), under_way)
+}
+
+/// When something of an object was written last, as far as its managers say: its status, or everything else.
+pub(super) fn written(meta: &ObjectMeta, subresource: Option<&str>) -> Option<Timestamp> {
+    let of_part = meta.managed_fields.iter().flatten().filter(|manager| manager.subresource.as_deref() == subresource);
+    of_part.filter_map(|manager| Some(manager.time.as_ref()?.0)).max()
 }
 
 /// The ClusterPropagationPolicy that claims an object or a binding: its name, or its id where no name stands (fact 67).

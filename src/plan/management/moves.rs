@@ -83,7 +83,7 @@ fn step(
     let failed = before.and_then(|before| before.failed.clone());
     let failed = failed.filter(|failed| clusters.get(&failed.cluster).is_some_and(|now| now.marks() == failed.marks));
     let one_way = before.and_then(|before| before.one_way).filter(|_| !called_off);
-    let mut next = Move { from, home, failed, one_way, ..Move::default() };
+    let mut next = Move { from, home, one_way, failed, ..Move::default() };
     look.follow(&mut next, transfers, called_off);
     if called_off {
         // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
@@ -254,13 +254,14 @@ impl Look<'_> {
             }
         };
         match (waits, next.to.clone()) {
-            (None, Some(to)) => match self.no_way_back(next, &to) {
-                Some(why) => next.waits = Some(why),
-                None => {
+            (None, Some(to)) => {
+                if let Some(why) = self.no_way_back(next, &to) {
+                    next.waits = Some(why);
+                } else {
                     self.admit(next, &to);
                     next.waits = next.waits.take().or(told);
                 }
-            },
+            }
             (waits, _) => next.waits = told.or(waits),
         }
     }

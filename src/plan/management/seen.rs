@@ -2,16 +2,10 @@
 //! Karmada's settings before.
 
 use jiff::Timestamp;
-use kube::{ResourceExt, core::ObjectMeta};
+use kube::ResourceExt;
 
-use super::facts::BindingFacts;
+use super::facts::{BindingFacts, written};
 use crate::api::{compute::WorkloadDeployment, meta::annotation};
-
-/// When something of an object was written last, as far as its managers say: its status, or everything else.
-pub(super) fn written(meta: &ObjectMeta, subresource: Option<&str>) -> Option<Timestamp> {
-    let of_part = meta.managed_fields.iter().flatten().filter(|manager| manager.subresource.as_deref() == subresource);
-    of_part.filter_map(|manager| Some(manager.time.as_ref()?.0)).max()
-}
 
 /// Whether Karmada has made the binding anew of all that is written on the copy, its status aside. A status makes another
 /// version of the copy, and none of the binding: then the times tell, and within one second, that a status has come since.
