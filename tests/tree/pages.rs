@@ -144,7 +144,7 @@ const OVERLAYS: &str = "tests/it/overlays/mod.rs";
 
 /// What runbooks and comments of `config/` have a reader type that wants pods, Karmada's chart or a federation of the Go
 /// operator, and that nobody has run: `docs/runbooks/README.md` says so.
-const UNRUN: [&str; 10] = [
+const UNRUN: [&str; 11] = [
     "curl -s localhost:8081/readyz",
     "kubectl -n compute-system create secret generic compute-hub-credentials",
     "kubectl -n compute-system get leases",
@@ -155,6 +155,7 @@ const UNRUN: [&str; 10] = [
     "kubectl -n karmada-system get secret karmada-cert",
     "kubectl create clusterrolebinding compute-metrics-reader",
     "kubectl delete clusterrole,clusterrolebinding compute-go-operator",
+    "openssl s_client -connect ADDRESS:9443",
 ];
 
 /// What pages speak of, and have nobody type.
@@ -253,6 +254,19 @@ fn paths_modules_and_links_are_found() {
     assert_eq!(modules_named(page).collect::<Vec<_>>(), ["io/queue"]);
     let page = "[a](b.md) [c](https://d/e) [f](g.md#h) [i](#j)";
     assert_eq!(links(page).collect::<Vec<_>>(), ["b.md", "g.md"]);
+}
+
+#[test]
+fn every_promise_names_tests_that_the_page_of_tests_explains() {
+    let promises = fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
+    let explained = paths_named(&fs::read_to_string(root().join("docs/testing.md")).unwrap());
+    let promises: Vec<&str> = promises.split("\n- ").skip(1).collect();
+    assert!(promises.len() > 5, "{promises:?}");
+    for promise in promises {
+        let held =
+            paths_named(promise.rsplit_once("*Held by ").unwrap_or_else(|| panic!("{promise}: by which test?")).1);
+        assert!(!held.is_empty() && held.is_subset(&explained), "{promise}");
+    }
 }
 
 #[test]
