@@ -10,8 +10,7 @@ use std::{
 };
 
 use kube::{Client, Config};
-use serde_json::{Value, json};
-use testbed::{audit::Audit, control_plane::free_port, manifests, operator::Operator, pki::User};
+use testbed::{audit::Audit, control_plane::free_port, operator::Operator, pki::User};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn instance(gated: bool, deleted: bool, reason: &str) -> Instance {
-        let gates = if gated { json!([{ "name": gate::QUOTA }]) } else { json!([]) };
+        let waits = if gated { json!([{ "name": gate::QUOTA }]) } else { json!([]) };
         let condition = json!({
             "type": condition::QUOTA_GRANTED, "status": "Unknown", "reason": reason, "message": "",
             "lastTransitionTime": "2026-01-01T00:00:00Z",
@@ -104,7 +104,7 @@ mod tests {
             "metadata": { "name": "web-0", "deletionTimestamp": deleted.then_some("2026-01-01T00:00:00Z") },
             "spec": {
                 "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [],
-                "controller": { "templateHash": "h", "schedulingGates": gates },
+                "controller": { "templateHash": "h", "schedulingGates": waits },
             },
             "status": { "conditions": [condition] },
         }))
