@@ -84,7 +84,7 @@ const WAITING: &[Panel] = &[
 
 const SWEEPS: &[Panel] = &[
     (
-        "Sweeps",
+        "Ends of sweeps",
         "By how they ended: some of the work failed, or the hub was not known",
         "short",
         &[("sum by (result) (increase(compute_sweeps_total{$target}[$__rate_interval]))", "{{result}}")],
