@@ -2,7 +2,9 @@
 # Static and non-root; nothing in it but the binary and the public certificate authorities. No step names a processor, and Rust's
 # image is there for amd64 and arm64: `docker buildx build --platform linux/amd64,linux/arm64` makes both, each compiled by a
 # compiler of its own platform (on a builder of that platform, else emulated, which takes far longer).
-FROM rust:1.95.0-alpine AS build
+# Compiler and release of Alpine are named. No digest is: none could be asked for where this was written. Packages are those that
+# the release has when the image is built, for Alpine keeps no older ones.
+FROM rust:1.95.0-alpine3.23 AS build
 RUN apk add --no-cache build-base ca-certificates cmake linux-headers perl
 WORKDIR /src
 # Dependencies first: this layer is built anew only when they change. Cargo wants a file for every target that the

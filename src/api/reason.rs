@@ -29,9 +29,28 @@ pub enum Class {
     Foreign,
 }
 
+/// Who can mend what a reason speaks of, where somebody has to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WaitsFor {
+    /// Whoever owns the Workload, or what it refers to.
+    Tenant,
+    /// Whoever runs the federation, as far as anybody can tell.
+    Platform,
+}
+
+impl WaitsFor {
+    /// The label of metrics; alerts, which call for whoever runs the federation, rest on it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Tenant => "tenant",
+            Self::Platform => "platform",
+        }
+    }
+}
+
 /// Builds [`Reason`] from one table, so that a reason without a rank, a class or a spelling does not compile.
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $name:ident: $class:ident, rank $rank:literal, $travel:ident;)*) => {
+    ($($(#[$doc:meta])* $name:ident: $class:ident, rank $rank:literal, $travel:ident $(, $tenant:ident)?;)*) => {
         /// Why a condition is as it is, or an Event was sent: a CamelCase word for machines.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Reason {
@@ -68,6 +87,14 @@ macro_rules! reasons {
                 }
             }
 
+            /// Who can mend it: a tenant where the table says so.
+            pub fn waits_for(&self) -> WaitsFor {
+                match self {
+                    $(Self::$name => waits_for!($($tenant)?),)*
+                    Self::Foreign(_) => WaitsFor::Platform,
+                }
+            }
+
             /// Whether it is taken over from what another plane or component says, with its own rank: users know it.
             pub fn travels(&self) -> bool {
                 match self {
@@ -86,6 +113,16 @@ macro_rules! travel {
     };
     (stays) => {
         false
+    };
+}
+
+/// The word for "a tenant can mend it" in the table; without it the platform has to.
+macro_rules! waits_for {
+    (tenant) => {
+        WaitsFor::Tenant
+    };
+    () => {
+        WaitsFor::Platform
     };
 }
 
@@ -131,11 +168,11 @@ reasons! {
     /// Placement: none of its deployments is available.
     NoAvailableDeployments: Progress, rank 0, stays;
     /// Instance, of its provider: the image cannot be had.
-    ImageUnavailable: Instance, rank 5, stays;
+    ImageUnavailable: Instance, rank 5, stays, tenant;
     /// Instance, of its provider: it starts and ends again and again.
-    InstanceCrashing: Instance, rank 5, stays;
+    InstanceCrashing: Instance, rank 5, stays, tenant;
     /// Instance, of its provider: what it is told to run cannot be run.
-    ConfigurationError: Instance, rank 5, stays;
+    ConfigurationError: Instance, rank 5, stays, tenant;
     /// WorkloadDeployment: the cell's API server does not take an Instance of it.
     InstanceRefused: Instance, rank 5, stays;
     /// Networks are on their way.
@@ -143,7 +180,7 @@ reasons! {
     /// A network cannot be made in the location.
     NetworkFailedToCreate: Network, rank 7, travels;
     /// A network that is asked for does not exist.
-    NetworkNotFound: Network, rank 6, travels;
+    NetworkNotFound: Network, rank 6, travels, tenant;
     /// The network's project is unknown to the network services.
     ProjectUnresolved: Network, rank 6, travels;
     /// The network services do not serve the location.
@@ -157,7 +194,7 @@ reasons! {
     /// The project has not enough left.
     QuotaExceeded: Quota, rank 3, stays;
     /// What is asked for cannot be counted.
-    ValidationFailed: Quota, rank 3, stays;
+    ValidationFailed: Quota, rank 3, stays, tenant;
     /// Quota does not answer, or not as it should.
     QuotaBackendUnavailable: Quota, rank 3, stays;
     /// There is no such project.
@@ -183,19 +220,19 @@ reasons! {
     /// Instance, of the Go operator: companions are not in place.
     ReferencedDataNotReady: Data, rank 4, stays;
     /// A source that is referred to does not exist.
-    SourceNotFound: Source, rank 5, travels;
+    SourceNotFound: Source, rank 5, travels, tenant;
     /// A source may not be read.
     SourceUnauthorized: Source, rank 5, travels;
     /// A source, or all of them together, are larger than the limit.
-    SourceTooLarge: Source, rank 5, travels;
+    SourceTooLarge: Source, rank 5, travels, tenant;
     /// It refers to more sources than it may.
-    TooManySources: Source, rank 5, travels;
+    TooManySources: Source, rank 5, travels, tenant;
     /// A source's name leaves no room for the names that Karmada makes of it.
-    SourceNameTooLong: Source, rank 5, travels;
+    SourceNameTooLong: Source, rank 5, travels, tenant;
     /// Where the companion is to be, there is an object of that name that is not ours.
     SourceNameTaken: Source, rank 5, travels;
     /// The hub takes no copy of a source.
-    SourceRefused: Source, rank 5, travels;
+    SourceRefused: Source, rank 5, travels, tenant;
     /// No cluster carries the city's label.
     NoClusterForCity: Delivery, rank 6, stays;
     /// The city's cluster does not answer.
@@ -231,9 +268,9 @@ reasons! {
     /// Placement: none of its cities is bound in the project.
     NoMatchingLocations: Placement, rank 6, stays;
     /// Placement and Workload: something in the spec cannot be carried out; the message says what and how to mend it.
-    InvalidPlacement: Placement, rank 8, stays;
+    InvalidPlacement: Placement, rank 8, stays, tenant;
     /// Placement: a WorkloadDeployment of the wanted name belongs to somebody else.
-    DeploymentNameTaken: Placement, rank 8, stays;
+    DeploymentNameTaken: Placement, rank 8, stays, tenant;
     /// Placement and Workload: the operator may not write a deployment.
     DeploymentForbidden: Placement, rank 8, stays;
     /// Placement and Workload: a quota, a webhook or a policy of the project does not let a deployment be written.
@@ -328,38 +365,5 @@ impl serde::Serialize for Reason {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_reason_is_read_back_and_others_are_passed_on_without_a_rank() {
-        for reason in Reason::ALL {
-            assert_eq!(&Reason::from(reason.as_str()), reason);
-            let known_to_users = reason.rank() > 0 || !matches!(reason.class(), Class::Network | Class::Source);
-            assert!(known_to_users, "{reason} would never be the one that is shown");
-        }
-        let odd = Reason::from("SomethingElse");
-        assert_eq!((odd.as_str(), odd.rank(), odd.class(), odd.travels()), ("SomethingElse", 0, Class::Foreign, false));
-    }
-
-    #[test]
-    fn the_page_of_reasons_lists_exactly_these_with_their_ranks() {
-        let page = include_str!("../../docs/reasons.md");
-        for reason in Reason::ALL {
-            let row = match reason.class() {
-                Class::Success | Class::Event => format!("| `{reason}` | "),
-                _ => format!("| `{reason}` | {} | ", reason.rank()),
-            };
-            assert!(page.contains(&row), "docs/reasons.md has no row that begins with {row:?}");
-        }
-        let rows = page.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, Reason::ALL.len(), "docs/reasons.md lists a reason that nobody gives");
-    }
-
-    #[test]
-    fn what_blocks_delivery_outranks_what_merely_takes_its_time() {
-        let worst = |class| Reason::ALL.iter().filter(|r| r.class() == class).map(Reason::rank).max().unwrap();
-        assert!(worst(Class::Delivery) > worst(Class::Data) && worst(Class::Data) > worst(Class::Progress));
-        assert!(Reason::ALL.iter().filter(|r| r.class() == Class::Event).all(|r| r.rank() == 0));
-    }
-}
+#[path = "reason_tests.rs"]
+mod tests;

@@ -1,5 +1,7 @@
 //! The metrics and their labels: each in one row of one table.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{
@@ -95,6 +97,8 @@ families! {
     quota_enabled: Gauge, "compute_quota_enforcement_enabled", "Whether Instances wait for quota";
     quota_failures: Family<Reason, Counter>,
         "compute_quota_eval_failures", "Looks at an Instance's quota that gave no answer";
+    quota_unanswered: Family<Reason, Gauge>,
+        "compute_quota_unanswered_instances", "Instances that wait for quota and get no answer";
     quota_orphans: Counter,
         "compute_quota_claim_orphaned", "ResourceClaims left behind because their project could not be reached";
     quarantined: Family<Reason, Gauge>,
@@ -110,7 +114,7 @@ families! {
     repairs: Counter,
         "compute_federation_repairs", "Templates touched because their binding or Work on the hub was removed";
     blocked: Family<BlockedReason, Gauge>,
-        "compute_federation_blocked_deployments", "Deployments that something keeps from being delivered, by reason";
+        "compute_federation_blocked_deployments", "Deployments that something keeps from being delivered, by reason and by who can mend it";
     policy_claims_given_up: Counter,
         "compute_federation_guard_given_up", "City policies that went although companions were still claimed by them";
     phases: Family<PhaseLabel, Gauge>,
@@ -121,6 +125,11 @@ families! {
     assumed: Family<AssumedLabel, Gauge>,
         "compute_federation_karmada_assumed",
         "1 for each former bug of Karmada that is ruled out by karmada.minimumVersion alone";
+    sweeps: Family<ResultLabel, Counter>, "compute_sweeps", "Sweeps of the hub that have come to their end";
+    sweep_seconds: Gauge<f64, AtomicU64>, "compute_sweep_last_duration_seconds", "How long the last sweep took";
+    sweep_ended: Gauge, "compute_sweep_last_end_timestamp_seconds", "When the last sweep ended, since 1970";
+    collected: Family<KindLabel, Counter>,
+        "compute_companions_collected", "Companions removed because nobody uses them any more";
     reaped: Counter, "compute_federation_bindings_reaped", "Bindings removed because their companion was gone";
     left_on_clusters: Family<ClusterLabel, Gauge>,
         "compute_federation_left_on_clusters", "Works that Karmada keeps for a cluster of what is deleted on the hub";
@@ -248,6 +257,17 @@ pub(super) struct Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct BlockedReason {
     pub(super) reason: String,
+    pub(super) waits_for: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ResultLabel {
+    pub(super) result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct KindLabel {
+    pub(super) kind: &'static str,
 }
 
 /// Hub and cell namespaces: as many as there are project namespaces with deployments.

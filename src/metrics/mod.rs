@@ -11,9 +11,9 @@ use prometheus_client::{
 };
 
 use self::families::{
-    AssumedLabel, BlockedReason, CertificateLabel, ClusterLabel, Controller, Families, LegLabel, Namespace, PhaseLabel,
-    PlaneLabel, Queue, Reason, ReasonChange, Reconcile, ReconcileError, RequestLabels, State, Taken, Undecodable, Verb,
-    Watch, WatchFailure, WriteLabels,
+    AssumedLabel, BlockedReason, CertificateLabel, ClusterLabel, Controller, Families, KindLabel, LegLabel, Namespace,
+    PhaseLabel, PlaneLabel, Queue, Reason, ReasonChange, Reconcile, ReconcileError, RequestLabels, ResultLabel, State,
+    Taken, Undecodable, Verb, Watch, WatchFailure, WriteLabels,
 };
 
 /// Which API servers requests go to. Not their addresses: each project has one of its own.
@@ -182,6 +182,11 @@ impl Metrics {
         self.0.quota_failures.get_or_create(&Reason { reason }).inc();
     }
 
+    /// So many Instances wait for quota and get no answer, for this reason.
+    pub fn quota_unanswered(&self, reason: &'static str, instances: usize) {
+        self.0.quota_unanswered.get_or_create(&Reason { reason }).set(i64::try_from(instances).unwrap_or(i64::MAX));
+    }
+
     /// A ResourceClaim was left behind.
     pub fn quota_orphaned(&self) {
         self.0.quota_orphans.inc();
@@ -253,9 +258,9 @@ impl Metrics {
         self.0.repairs.inc();
     }
 
-    /// So many deployments are kept from being delivered for this reason, of a closed set.
-    pub fn blocked(&self, reason: &str, count: usize) {
-        let label = BlockedReason { reason: reason.into() };
+    /// So many deployments are kept from being delivered for this reason, of a closed set, as is who can mend it.
+    pub fn blocked(&self, reason: &str, waits_for: &'static str, count: usize) {
+        let label = BlockedReason { reason: reason.into(), waits_for };
         self.0.blocked.get_or_create(&label).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
@@ -277,6 +282,18 @@ impl Metrics {
     /// It is only assumed of Karmada on the hub that it has not this bug.
     pub fn karmada_assumed(&self, bug: &'static str) {
         self.0.assumed.get_or_create(&AssumedLabel { bug }).set(1);
+    }
+
+    /// A sweep has come to its end, at this time in seconds since 1970.
+    pub fn swept(&self, result: &'static str, took: Duration, ended: i64) {
+        self.0.sweeps.get_or_create(&ResultLabel { result }).inc();
+        self.0.sweep_seconds.set(took.as_secs_f64());
+        self.0.sweep_ended.set(ended);
+    }
+
+    /// A companion that nobody uses any more was removed.
+    pub fn collected(&self, kind: &'static str) {
+        self.0.collected.get_or_create(&KindLabel { kind }).inc();
     }
 
     /// A binding without its companion was removed.
@@ -330,57 +347,4 @@ impl Metrics {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Reasons from one to the next of which Instances have turned.
-    const REASONS: [&str; 3] = ["Resolving", "AwaitingPropagation", "Ready"];
-
-    /// Series of a process that has so many namespaces, each with so many deployments.
-    fn told(namespaces: usize, deployments: usize) -> usize {
-        let metrics = Metrics::default();
-        for nth in 0..namespaces {
-            let namespace = format!("ns-{nth:08x}-1111-2222-3333-444444444444");
-            metrics.companions(&namespace, deployments, deployments);
-            for wait in 0..deployments {
-                metrics.waited_for_data(&namespace, Duration::from_millis(wait as u64));
-                metrics.federated("hub_to_cell", Duration::from_millis(wait as u64));
-                let (from, to) = (REASONS[wait % REASONS.len()], REASONS[(wait + 1) % REASONS.len()]);
-                metrics.data_turned(&namespace, from, to);
-                metrics.reconciled("workload", "success", Duration::from_millis(wait as u64));
-                metrics.wrote("hub", "WorkloadDeployment", "apply");
-            }
-        }
-        metrics.text().lines().filter(|line| !line.starts_with('#')).count()
-    }
-
-    #[test]
-    fn series_grow_with_namespaces_and_not_with_what_is_in_them() {
-        let few = told(10, 10);
-        assert_eq!(few, told(10, 1000), "not with deployments");
-        // Two gauges, a histogram of 16 buckets with its end, sum and count; and the changes that were seen.
-        assert_eq!(told(200, 50) - few, 190 * (OF_A_NAMESPACE + REASONS.len()));
-        let page = include_str!("../../docs/metrics.md");
-        assert!(page.contains(&format!("{OF_A_NAMESPACE} series")), "what the page says of it");
-    }
-
-    /// Series of one namespace of a cell, beside the changes between reasons.
-    const OF_A_NAMESPACE: usize = 2 + 19;
-
-    /// Found by reading: the histogram of a namespace stayed in memory for ever.
-    #[test]
-    fn what_is_counted_of_a_namespace_goes_with_it_and_with_no_other() {
-        let metrics = Metrics::default();
-        for namespace in ["ns-gone", "ns-stays"] {
-            metrics.companions(namespace, 2, 1);
-            metrics.waited_for_data(namespace, Duration::from_secs(1));
-            metrics.data_turned(namespace, "", "Resolving");
-            metrics.data_turned(namespace, "Resolving", "Ready");
-        }
-        metrics.forget_namespace("ns-gone", &["Resolving", "Ready"]);
-        let text = metrics.text();
-        assert!(!text.contains("ns-gone"), "{text}");
-        let left = text.lines().filter(|line| line.contains("ns-stays") && !line.contains("_bucket")).count();
-        assert_eq!(left, 6, "two gauges, sum and count of the wait, two changes: {text}");
-    }
-}
+mod tests;

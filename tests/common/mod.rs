@@ -5,6 +5,7 @@ pub mod admission;
 pub mod beds;
 pub mod example_app;
 pub mod projects;
+pub mod readers;
 pub mod refusal;
 pub mod report;
 pub mod rights;

@@ -31,12 +31,15 @@ enum Provocation {
     BindingWithoutCompanion,
     QuotaAway,
     CityWithoutCluster,
+    LastUserGone,
 }
 
-use Provocation::{BindingTaken, BindingWithoutCompanion, CityWithoutCluster, HubAway, LabelLost, QuotaAway, Stranger};
+use Provocation::{
+    BindingTaken, BindingWithoutCompanion, CityWithoutCluster, HubAway, LabelLost, LastUserGone, QuotaAway, Stranger,
+};
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 49] = [
+const METRICS: [(&str, Seen); 54] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
@@ -62,6 +65,7 @@ const METRICS: [(&str, Seen); 49] = [
     ("compute_undecodable_objects_total", Elsewhere(include_str!("disruption.rs"))),
     ("compute_quota_enforcement_enabled", Served),
     ("compute_quota_eval_failures_total", Provoked(QuotaAway)),
+    ("compute_quota_unanswered_instances", Provoked(QuotaAway)),
     ("compute_quota_claim_orphaned_total", Elsewhere(include_str!("cells/quota.rs"))),
     ("compute_federation_quarantined_objects", Provoked(Stranger)),
     ("compute_referenced_data_companions_present", Served),
@@ -73,6 +77,10 @@ const METRICS: [(&str, Seen); 49] = [
     ("compute_federation_policies", Served),
     ("compute_federation_migration_refused", Elsewhere(include_str!("migration.rs"))),
     ("compute_federation_karmada_assumed", Served),
+    ("compute_sweeps_total", Served),
+    ("compute_sweep_last_duration_seconds", Served),
+    ("compute_sweep_last_end_timestamp_seconds", Served),
+    ("compute_companions_collected_total", Provoked(LastUserGone)),
     ("compute_federation_bindings_reaped_total", Provoked(BindingWithoutCompanion)),
     ("compute_deletions_paused", Elsewhere(include_str!("../long/restored.rs"))),
     ("compute_federation_stranded_namespaces", Elsewhere(include_str!("projects/leaving.rs"))),
@@ -229,6 +237,17 @@ impl Stage {
                 bind_location(&world.project, "lhr").await.unwrap();
                 apply(&world.project, workload(&self.ns, "nowhere", &["lhr"], 1)).await;
             }
+            LastUserGone => {
+                let (mut lone, mut using_it) = (secret(&self.ns), using(&self.ns, &["dfw"]));
+                lone["metadata"]["name"] = json!("lone");
+                using_it["metadata"]["name"] = json!("lone");
+                let containers = &mut using_it["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"];
+                containers[0]["envFrom"] = json!([{ "secretRef": { "name": "lone" } }]);
+                apply(&world.project, lone).await;
+                apply(&world.project, using_it).await;
+                ready(world, &self.ns, "lone", 1).await;
+                delete(&world.project, "Workload", &self.ns, "lone").await;
+            }
             QuotaAway => {
                 world.bed.milo.as_ref().unwrap().set("single", Reach::Away);
                 let mut more = using(&self.ns, &["dfw"]);
@@ -250,7 +269,7 @@ impl Stage {
             QuotaAway => world.bed.milo.as_ref().unwrap().set("single", Reach::Served),
             Stranger => delete(&world.hub, "Instance", &self.hub, "stranger").await,
             CityWithoutCluster => delete(&world.project, "Workload", &self.ns, "nowhere").await,
-            BindingTaken | BindingWithoutCompanion => {}
+            BindingTaken | BindingWithoutCompanion | LastUserGone => {}
         }
     }
 }

@@ -10,8 +10,7 @@ use std::{
 };
 
 use kube::{Client, Config};
-use serde_json::{Value, json};
-use testbed::{audit::Audit, control_plane::free_port, manifests, operator::Operator, pki::User};
+use testbed::{audit::Audit, control_plane::free_port, operator::Operator, pki::User};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::TcpStream,
@@ -21,7 +20,9 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 use crate::common::{
     RUNTIME, World,
     beds::{Wish, alone},
-    binary, eventually, rights,
+    binary, eventually,
+    readers::{account, allow},
+    rights,
 };
 
 const NS: &str = "compute-system";
@@ -82,26 +83,6 @@ async fn secured(world: &mut World, tls: &str) -> u16 {
     port
 }
 
-/// A ServiceAccount's token; with the right to read metrics, or without.
-async fn account(world: &World, name: &str) -> String {
-    let object = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": name, "namespace": NS } });
-    manifests::apply_value(&world.project, object).await.unwrap();
-    let body = json!({ "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": { "audiences": [] } });
-    let request = http::Request::post(format!("/api/v1/namespaces/{NS}/serviceaccounts/{name}/token"));
-    let request = request.header("content-type", "application/json").body(body.to_string().into_bytes()).unwrap();
-    let made: Value = world.project.request(request).await.unwrap();
-    made["status"]["token"].as_str().unwrap().to_owned()
-}
-
-async fn allow(world: &World, name: &str) {
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": { "name": name },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "compute-metrics-reader" },
-        "subjects": [{ "kind": "ServiceAccount", "name": name, "namespace": NS }],
-    });
-    manifests::apply_value(&world.project, binding).await.unwrap();
-}
-
 /// What a plain request to a port gets.
 async fn plain(port: u16) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
@@ -117,8 +98,8 @@ fn metrics_are_for_whom_the_api_server_allows_them() {
         let mut world = alone(Wish::default()).await;
         let since = world.since();
         let port = secured(&mut world, "").await;
-        let (reader, other) = (account(&world, "reader").await, account(&world, "other").await);
-        allow(&world, "reader").await;
+        let (reader, other) = (account(&world.project, "reader").await, account(&world.project, "other").await);
+        allow(&world.project, "reader").await;
         eventually("the reader's role counts", || async {
             scrape(port, &reader, &Trust::Nobody).await.map_err(|code| code.to_string())
         })
@@ -147,7 +128,7 @@ fn metrics_are_for_whom_the_api_server_allows_them() {
         assert!(asked <= 1, "{asked} questions for 100 scrapes");
 
         // A right that is given counts soon.
-        allow(&world, "other").await;
+        allow(&world.project, "other").await;
         eventually("the other one may as well", || async {
             scrape(port, &other, &Trust::Nobody).await.map_err(|code| code.to_string())
         })
@@ -186,8 +167,8 @@ fn a_certificate_that_changes_costs_no_scrape() {
         let certificates = dir.join("metrics-cert");
         std::fs::create_dir_all(&certificates).unwrap();
         let port = secured(&mut world, &format!("  tls: {{ certDir: {} }}\n", certificates.display())).await;
-        let token = account(&world, "scraper").await;
-        allow(&world, "scraper").await;
+        let token = account(&world.project, "scraper").await;
+        allow(&world.project, "scraper").await;
         // As the Go operator's: nobody can verify it yet, and whoever does not look may scrape.
         eventually("metrics are told before there is a certificate", || async {
             scrape(port, &token, &Trust::Nobody).await.map_err(|code| code.to_string())

@@ -9,18 +9,21 @@ use std::{
 };
 
 use serde_json::{Value, json};
+use testbed::{control_plane::free_port, operator::Operator, pki::User};
 use tokio::time::Instant;
 
 use crate::common::{
     RUNTIME, World, apply,
     beds::{Lent, Wish, alone},
-    delete, eventually,
+    binary, delete, eventually,
     example_app::{SWEEPS, secret, using},
-    get, merge, path, ready, skipped, workload,
+    get, merge, path,
+    readers::{account, allow},
+    ready, skipped, workload,
 };
 use crate::{
     elsewhere::ELSEWHERE,
-    scraping::{JOB, Pace, Prometheus, program},
+    scraping::{JOB, Pace, Prometheus, as_the_service_monitor_says, program},
 };
 
 /// Of what the board has no data when the suites have run: no server was away, and what is counted of a namespace goes with its
@@ -111,7 +114,7 @@ fn documented() -> Vec<String> {
 #[test]
 fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
     let Some(program) = program() else {
-        skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; Debian's package prometheus has it");
+        skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; .ci/tools brings it");
         return;
     };
     let minutes = std::env::var("MINUTES").map_or(2, |minutes| minutes.parse().unwrap());
@@ -148,6 +151,44 @@ fn prometheus_sees_everything_that_is_told_and_nothing_that_grows() {
         all_is_told(&prometheus, &run).await;
         panels_have_data(&prometheus, &run, &[]).await;
         nothing_fires_and_scrapes_are_told(&prometheus, &run).await;
+        drop(prometheus);
+    });
+}
+
+/// By default metrics are told over TLS, and to whom the API server allows it: what the other tests here do without.
+#[test]
+fn prometheus_scrapes_as_the_service_monitor_says() {
+    let Some(program) = program() else {
+        skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; .ci/tools brings it");
+        return;
+    };
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish::default()).await;
+        let address = format!("127.0.0.1:{}", free_port().unwrap());
+        let config = format!("metricsServer:\n  bindAddress: {address}\n");
+        let project = format!("--kubeconfig={}", world.bed.project.kubeconfig(&User::Operator).display());
+        let hub = format!("--federation-kubeconfig={}", world.bed.hub.kubeconfig(&User::Operator).display());
+        let flags = ["--enable-management-controllers=true", &project, &hub];
+        world.operators[0].process.kill();
+        world.operators[0] =
+            Operator::with_config(world.bed.dir(), binary(), "operator-management", &config, &flags).unwrap();
+        world.operators[0].wait_ready().await.unwrap();
+        let token = world.bed.dir().join("prometheus-token");
+        fs::write(&token, account(&world.project, "prometheus").await).unwrap();
+        let pace = Pace { ask: as_the_service_monitor_says(&token), ..Pace::default() };
+        let prometheus = Prometheus::start(&program, &world, &pace);
+        prometheus.ask_at([("operator-management", address)]);
+        for (up, why) in [("0", "its account has no right"), ("1", "it has the right now")] {
+            eventually(why, || async {
+                let told = prometheus.ask(&format!("up{{{JOB}}}")).await?;
+                let is = told.first().is_some_and(|of| of["value"][1] == up);
+                if is { Ok(()) } else { Err(format!("{told:?}")) }
+            })
+            .await;
+            allow(&world.project, "prometheus").await;
+        }
+        let told = prometheus.ask(&format!("leader_election_master_status{{{JOB}}}")).await.unwrap();
+        assert_eq!(told.len(), 1, "{told:?}");
         drop(prometheus);
     });
 }

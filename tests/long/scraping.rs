@@ -1,6 +1,11 @@
 //! Prometheus as a process beside a testbed, with the rules that come with the operator.
 
-use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use kube::{Client, Config};
 use serde_json::{Value, json};
@@ -16,12 +21,14 @@ pub struct Pace {
     pub scrape: &'static str,
     pub evaluate: &'static str,
     pub rules: Value,
+    /// How targets are asked, where it is not by plain HTTP.
+    pub ask: Value,
 }
 
 impl Default for Pace {
     /// Often, with the rules as they are.
     fn default() -> Self {
-        Self { scrape: "2s", evaluate: "5s", rules: rules() }
+        Self { scrape: "2s", evaluate: "5s", rules: rules(), ask: json!({}) }
     }
 }
 
@@ -30,6 +37,19 @@ pub fn rules() -> Value {
     let text = fs::read_to_string(path("config/components/alerts/rules.yaml")).unwrap();
     let [rules] = &testbed::manifests::documents(&text).unwrap()[..] else { panic!("one PrometheusRule") };
     rules["spec"].clone()
+}
+
+/// How the ServiceMonitor that comes with the operator has its targets asked, with the token in this file.
+pub fn as_the_service_monitor_says(token: &Path) -> Value {
+    let text = fs::read_to_string(path("config/components/service-monitor/service_monitor.yaml")).unwrap();
+    let [monitor] = &testbed::manifests::documents(&text).unwrap()[..] else { panic!("one ServiceMonitor") };
+    let endpoint = &monitor["spec"]["endpoints"][0];
+    assert!(endpoint["bearerTokenFile"].is_string());
+    json!({
+        "scheme": endpoint["scheme"], "metrics_path": endpoint["path"],
+        "authorization": { "credentials_file": token },
+        "tls_config": { "insecure_skip_verify": endpoint["tlsConfig"]["insecureSkipVerify"] },
+    })
 }
 
 /// What `PROMETHEUS` names, or what is called so on the `PATH`; none when it does not run.
@@ -47,16 +67,18 @@ pub struct Prometheus {
 
 impl Prometheus {
     /// Scrapes operators, which are yet to be named, and evaluates rules.
-    fn start(program: &PathBuf, world: &World, pace: &Pace) -> Self {
+    pub fn start(program: &PathBuf, world: &World, pace: &Pace) -> Self {
         let dir = world.bed.dir().join("prometheus");
         fs::create_dir_all(&dir).unwrap();
         // JSON is YAML.
         fs::write(dir.join("rules.yaml"), pace.rules.to_string()).unwrap();
         let discovered = json!([{ "files": ["targets.json"], "refresh_interval": "1s" }]);
+        let mut scraped = json!({ "job_name": "compute-metrics", "file_sd_configs": discovered });
+        scraped.as_object_mut().unwrap().extend(pace.ask.as_object().unwrap().clone());
         let config = json!({
             "global": { "scrape_interval": pace.scrape, "scrape_timeout": pace.scrape, "evaluation_interval": pace.evaluate },
             "rule_files": ["rules.yaml"],
-            "scrape_configs": [{ "job_name": "compute-metrics", "file_sd_configs": discovered }],
+            "scrape_configs": [scraped],
         });
         fs::write(dir.join("prometheus.yaml"), config.to_string()).unwrap();
         let address = format!("127.0.0.1:{}", free_port().unwrap());
@@ -72,10 +94,14 @@ impl Prometheus {
 
     /// From now on it scrapes these, each as a pod in a namespace of its own: they are at home on clusters of their own.
     pub fn look_at<'a>(&self, operators: impl IntoIterator<Item = &'a Operator>) {
-        let targets = operators.into_iter().map(|operator| {
-            let name = operator.process.name();
-            json!({ "targets": [operator.metrics_address()], "labels": { "namespace": name, "pod": name } })
-        });
+        self.ask_at(operators.into_iter().map(|operator| (operator.process.name(), operator.metrics_address())));
+    }
+
+    /// The same of pods by their names, each at an address.
+    pub fn ask_at<'a>(&self, pods: impl IntoIterator<Item = (&'a str, String)>) {
+        let targets = pods
+            .into_iter()
+            .map(|(name, address)| json!({ "targets": [address], "labels": { "namespace": name, "pod": name } }));
         let whole = self.targets.with_extension("new");
         fs::write(&whole, targets.collect::<Value>().to_string()).unwrap();
         fs::rename(&whole, &self.targets).unwrap();

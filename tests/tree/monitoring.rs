@@ -136,7 +136,7 @@ fn run(program: &Path, args: &[&str], dir: &Path) -> Result<(), String> {
 #[test]
 fn promtool_accepts_the_rules_and_their_unit_tests_pass() {
     let Some(promtool) = promtool() else {
-        skipped("promtool is not on the PATH, and PROMTOOL does not name it; Debian's package prometheus has it");
+        skipped("promtool is not on the PATH, and PROMTOOL does not name it; .ci/tools brings it");
         return;
     };
     let dir = testbed::binaries::cache().join(format!("run-{}-promtool", std::process::id()));

@@ -16,21 +16,23 @@ const TREES: [&str; 7] = ["benches/", "config/", "crds/", "docs/", "e2e/", "src/
 /// Layers whose files pages name without the `src/` before them.
 const LAYERS: [&str; 4] = ["api/", "controllers/", "io/", "plan/"];
 
-/// `README.md`, and every page under `docs` and `e2e`.
-fn pages() -> Vec<PathBuf> {
-    fn under(dir: &Path, found: &mut Vec<PathBuf>) {
-        for entry in fs::read_dir(dir).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                under(&path, found);
-            } else if path.extension().is_some_and(|extension| extension == "md") {
-                found.push(path);
-            }
+/// The files below a folder whose names end so.
+fn under(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            under(&path, ending, found);
+        } else if path.extension().is_some_and(|extension| extension == ending) {
+            found.push(path);
         }
     }
+}
+
+/// `README.md`, and every page under `docs` and `e2e`.
+fn pages() -> Vec<PathBuf> {
     let mut found = vec![root().join("README.md")];
     for dir in ["docs", "e2e"] {
-        under(&root().join(dir), &mut found);
+        under(&root().join(dir), "md", &mut found);
     }
     found
 }
@@ -95,17 +97,75 @@ fn not_run(page: &str) -> Vec<&str> {
 /// Programs that a page has a reader start, by a line of an indented block, after variables that it sets for them.
 const PROGRAMS: [&str; 6] = ["cargo", "curl", "docker", "e2e/kind/", "kubectl", "openssl"];
 
-/// What readers of README and of the pages about building, testing and deploying are told to type, and where it is run: by this
-/// file, or by hand. The runbooks say themselves what of them was done.
-const RUN: [(&str, &str); 7] = [
-    ("cargo demo", "tests/it/demo.rs"),
-    ("cargo test", "Cargo.toml"),
-    ("cargo testbed down", ""),
-    ("cargo testbed e2e", ""),
-    ("cargo testbed status", ""),
-    ("cargo testbed up --operator --networks --quota", ""),
-    ("kubectl kustomize config/overlays/cell", "tests/tree/manifests.rs"),
+/// Where a command is run, or at least is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum By {
+    /// In this file, which has these words.
+    File(&'static str, &'static str),
+    /// By hand; what it starts is in this file, under these words.
+    Hand(&'static str, &'static str),
+}
+
+use By::{File, Hand};
+
+/// The commands of the testbed.
+const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
+
+/// What a reader of a page, a runbook or a comment of `config/` is told to type, by its beginning, and where it is run.
+const RUN: [(&str, By); 18] = [
+    ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
+    ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
+    ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
+    ("cargo demo", File("tests/it/demo.rs", "testbed::demo::{Args, Step, run}")),
+    ("cargo run -- --server-config config/overlays/dev/config.yaml", File("tests/it/overlays/dev.rs", "config.yaml")),
+    ("cargo run -- crds", Hand("src/main.rs", "fn write_crds")),
+    ("cargo test", File(".ci/run", "cargo test")),
+    ("cargo testbed down", Hand(TESTBED, "Down")),
+    ("cargo testbed e2e", Hand(TESTBED, "E2e")),
+    ("cargo testbed sbom", Hand(TESTBED, "Sbom")),
+    ("cargo testbed status", Hand(TESTBED, "Status")),
+    ("cargo testbed up", Hand(TESTBED, "Up")),
+    (
+        "kubectl --kubeconfig HUB -n compute-system create token compute-cell-NAME",
+        File(OVERLAYS, "compute-cell-{city}"),
+    ),
+    (
+        "kubectl --kubeconfig HUB -n compute-system create token compute-manager",
+        File(OVERLAYS, "compute-manager\", None"),
+    ),
+    ("kubectl --kubeconfig HUB apply --server-side --filename -", File(OVERLAYS, "\"hub-cell\"")),
+    ("kubectl apply -f crds/", File("tests/tree/image_runs.rs", "\"crds\"")),
+    ("kubectl kustomize config/overlays/cell", File("tests/tree/manifests.rs", "config/overlays")),
+    ("kubectl kustomize config/overlays/hub-cell", File(OVERLAYS, "uid-of-cell")),
 ];
+
+/// The test that does what an overlay's comments say.
+const OVERLAYS: &str = "tests/it/overlays/mod.rs";
+
+/// What runbooks and comments of `config/` have a reader type that wants pods, Karmada's chart or a federation of the Go
+/// operator, and that nobody has run: `docs/runbooks/README.md` says so.
+const UNRUN: [&str; 11] = [
+    "curl -s localhost:8081/readyz",
+    "kubectl -n compute-system create secret generic compute-hub-credentials",
+    "kubectl -n compute-system get leases",
+    "kubectl -n compute-system get pods",
+    "kubectl -n compute-system get secret compute-webhook-cert",
+    "kubectl -n compute-system logs",
+    "kubectl -n compute-system port-forward",
+    "kubectl -n karmada-system get secret karmada-cert",
+    "kubectl create clusterrolebinding compute-metrics-reader",
+    "kubectl delete clusterrole,clusterrolebinding compute-go-operator",
+    "openssl s_client -connect ADDRESS:9443",
+];
+
+/// What pages speak of, and have nobody type.
+const MENTIONED: [&str; 2] =
+    ["kubectl delete namespace", "kubectl get events -A --field-selector reason=StrayInstance"];
+
+/// Where each of these stands, by its beginning; none where none of them is it.
+fn of<'a>(command: &str, mut all: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    all.find(|known| command == *known || command.starts_with(known) && command[known.len()..].starts_with([' ', '.']))
+}
 
 /// The commands of a page's indented blocks, without variables before them and notes behind them.
 fn commands(page: &str) -> Vec<&str> {
@@ -118,36 +178,71 @@ fn commands(page: &str) -> Vec<&str> {
     bare.filter(|line| PROGRAMS.iter().any(|program| line.starts_with(program))).collect()
 }
 
+/// Commands within the text of a page: code spans of a program and two words at least.
+fn inline(page: &str) -> impl Iterator<Item = &str> {
+    let prose = page.lines().filter(|line| !line.starts_with("    "));
+    let spans = prose.flat_map(|line| line.split('`').skip(1).step_by(2));
+    spans.filter(|span| span.split(' ').count() > 2 && PROGRAMS.iter().any(|program| span.starts_with(program)))
+}
+
+/// Commands in the comments of `config/`, each on a line that is indented.
+fn commented() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut files = Vec::new();
+    under(&root().join("config"), "yaml", &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file.strip_prefix(root()).unwrap().display().to_string();
+        let lines = text.lines().filter_map(|line| line.trim_start().strip_prefix("#   ")).map(str::trim);
+        let typed = lines.filter(|line| PROGRAMS.iter().any(|program| line.starts_with(program)));
+        found.extend(typed.map(|line| (name.clone(), line.to_owned())));
+    }
+    found
+}
+
 #[test]
 fn what_nobody_has_run_is_marked_and_is_this() {
-    let (mut marked, mut seen) = (BTreeMap::new(), BTreeSet::new());
+    let (mut marked, mut seen, mut typed) = (BTreeMap::new(), BTreeSet::new(), commented());
+    assert!(typed.len() > 5, "the reader of comments sees only {typed:?}: it is broken");
     for file in pages() {
         let page = fs::read_to_string(&file).unwrap();
         let name = file.strip_prefix(root()).unwrap().display().to_string();
         let not_run = not_run(&page);
-        for command in commands(&page).into_iter().filter(|_| !name.starts_with("docs/runbooks/")) {
-            let where_run =
-                RUN.iter().find(|(known, _)| command == *known || command.starts_with(&format!("{known} ")));
-            seen.extend(where_run);
-            match where_run {
-                Some((_, file)) => {
-                    assert!(root().join(file).exists() && !not_run.contains(&command), "{name}: {command}");
-                }
-                None => assert!(
-                    not_run.contains(&command),
-                    "{name}: who runs `{command}`? it stands in no block that says nobody"
-                ),
+        for command in commands(&page).into_iter().chain(inline(&page)) {
+            if not_run.contains(&command) {
+                assert!(of(command, RUN.iter().map(|(known, _)| *known)).is_none(), "{name}: {command} is run");
+            } else {
+                typed.push((name.clone(), command.to_owned()));
             }
         }
         if !not_run.is_empty() {
             marked.insert(name, not_run.join(", "));
         }
     }
-    assert_eq!(seen, RUN.iter().collect(), "each of them is asked for");
+    let known = || RUN.iter().map(|(known, _)| *known).chain(UNRUN).chain(MENTIONED);
+    for (name, command) in &typed {
+        // Of several the longest says it best.
+        let found = known().filter(|known| of(command, [*known].into_iter()).is_some()).max_by_key(|known| known.len());
+        let found =
+            found.unwrap_or_else(|| panic!("{name}: who runs `{command}`? it stands in no block that says nobody"));
+        seen.insert(found);
+    }
+    assert_eq!(seen, known().collect(), "each of them is asked for");
     let scripts = "e2e/kind/up, e2e/kind/run, e2e/kind/down";
     let image = "docker buildx build --platform linux/amd64,linux/arm64 .";
     let of_pages = [("README.md", format!("{scripts}, {image}")), ("e2e/README.md", scripts.to_owned())];
     assert_eq!(marked, of_pages.map(|(name, what)| (name.to_owned(), what)).into());
+}
+
+#[test]
+fn what_runs_a_command_is_where_the_list_says() {
+    for (command, by) in RUN {
+        let (File(file, words) | Hand(file, words)) = by;
+        let text = fs::read_to_string(root().join(file)).unwrap_or_else(|_| panic!("{command}: there is no {file}"));
+        assert!(text.contains(words), "{command}: {file} does not have {words:?}");
+    }
+    let runbooks = fs::read_to_string(root().join("docs/runbooks/README.md")).unwrap();
+    assert!(runbooks.contains("What wants pods has not been run"), "what of them nobody has run they say");
 }
 
 #[test]
@@ -159,6 +254,19 @@ fn paths_modules_and_links_are_found() {
     assert_eq!(modules_named(page).collect::<Vec<_>>(), ["io/queue"]);
     let page = "[a](b.md) [c](https://d/e) [f](g.md#h) [i](#j)";
     assert_eq!(links(page).collect::<Vec<_>>(), ["b.md", "g.md"]);
+}
+
+#[test]
+fn every_promise_names_tests_that_the_page_of_tests_explains() {
+    let promises = fs::read_to_string(root().join("docs/guarantees.md")).unwrap();
+    let explained = paths_named(&fs::read_to_string(root().join("docs/testing.md")).unwrap());
+    let promises: Vec<&str> = promises.split("\n- ").skip(1).collect();
+    assert!(promises.len() > 5, "{promises:?}");
+    for promise in promises {
+        let held =
+            paths_named(promise.rsplit_once("*Held by ").unwrap_or_else(|| panic!("{promise}: by which test?")).1);
+        assert!(!held.is_empty() && held.is_subset(&explained), "{promise}");
+    }
 }
 
 #[test]

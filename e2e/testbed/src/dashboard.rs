@@ -16,8 +16,9 @@ const HEIGHT: usize = 8;
 type Panel = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
 
 /// Rows of the board, each with its panels. `$job`, `$namespace` and `$pod` are chosen at the top of the board.
-const ROWS: [(&str, &[Panel]); 6] = [
+const ROWS: [(&str, &[Panel]); 7] = [
     ("Waiting and broken", WAITING),
+    ("Sweeps", SWEEPS),
     ("Referenced data", DATA),
     ("Cities and migration", CITIES),
     ("Quota", QUOTA),
@@ -28,9 +29,12 @@ const ROWS: [(&str, &[Panel]); 6] = [
 const WAITING: &[Panel] = &[
     (
         "Deployments kept from their city",
-        "By reason; the condition Federated of each says more",
+        "By reason, and by who can mend it; the condition Federated of each says more",
         "short",
-        &[("sum by (reason) (compute_federation_blocked_deployments{$target})", "{{reason}}")],
+        &[(
+            "sum by (reason, waits_for) (compute_federation_blocked_deployments{$target})",
+            "{{reason}} (waits for the {{waits_for}})",
+        )],
     ),
     (
         "How long federation takes",
@@ -75,6 +79,30 @@ const WAITING: &[Panel] = &[
                 "bindings without companion, removed",
             ),
         ],
+    ),
+];
+
+const SWEEPS: &[Panel] = &[
+    (
+        "Ends of sweeps",
+        "By how they ended: some of the work failed, or the hub was not known",
+        "short",
+        &[("sum by (result) (increase(compute_sweeps_total{$target}[$__rate_interval]))", "{{result}}")],
+    ),
+    (
+        "The last sweep",
+        "How long it took, and how long ago it ended; only one that leads sweeps",
+        "s",
+        &[
+            ("max by (pod) (compute_sweep_last_duration_seconds{$target})", "{{pod}} took"),
+            ("time() - max by (pod) (compute_sweep_last_end_timestamp_seconds{$target} > 0)", "since {{pod}} ended it"),
+        ],
+    ),
+    (
+        "Collected companions",
+        "Copies of ConfigMaps and Secrets that left the hub with their last user",
+        "short",
+        &[("sum by (kind) (increase(compute_companions_collected_total{$target}[$__rate_interval]))", "{{kind}}")],
     ),
 ];
 
@@ -146,6 +174,12 @@ const CITIES: &[Panel] = &[
 ];
 
 const QUOTA: &[Panel] = &[
+    (
+        "Instances without an answer",
+        "By reason; they do not start, or do not go, before they have one",
+        "short",
+        &[("sum by (reason) (compute_quota_unanswered_instances{$target})", "{{reason}}")],
+    ),
     (
         "Looks that gave no answer",
         "By reason; Instances wait meanwhile",

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::Parser;
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use kube::Client;
@@ -71,7 +71,13 @@ pub async fn run(args: &Args, build: impl FnOnce(&dyn Fn(&str)) -> Result<PathBu
         (Some(bin), Some(crds)) => Flavour::Real { bin: bin.clone(), crds: crds.clone() },
         _ => Flavour::StandIn,
     };
-    let binary = build(&progress)?;
+    // The operator and the servers are built side by side, where they have to be: neither leaves a core idle.
+    let (binary, servers) = std::thread::scope(|both| {
+        let servers = both.spawn(|| binaries::find(&progress));
+        (build(&progress), servers.join())
+    });
+    let binary = binary?;
+    servers.map_err(|_| anyhow!("looking for the servers has failed"))??;
     let options = Options {
         karmada: karmada.clone(),
         networks: Some(NETWORK),

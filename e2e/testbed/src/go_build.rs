@@ -2,14 +2,15 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, IsTerminal},
+    io::{BufRead, BufReader},
     path::Path,
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use anyhow::{Context, Result, bail};
-use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::meter::Meter;
 
 /// A program, and its package.
 pub type Program = (&'static str, &'static str);
@@ -17,8 +18,6 @@ pub type Program = (&'static str, &'static str);
 /// The version that Kubernetes' programs say they are: that of `kubernetes/go.mod` in this crate.
 const LD_FLAGS: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.36.3 \
                         -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36";
-/// Of so many hundredths that are done a line is written, where there is no terminal to draw on.
-const STEP: usize = 10;
 
 /// Builds programs of a Go module into `bin`. They have most of their packages in common: in one call each is compiled once,
 /// and what is linked is linked side by side.
@@ -39,7 +38,9 @@ pub fn build(module: &Path, bin: &Path, programs: &[Program], progress: &dyn Fn(
     let mut last = String::new();
     for line in BufReader::new(child.stderr.take().context("go has no stderr")?).lines() {
         let line = line?;
-        meter.read(&line);
+        if is_package(&line) {
+            meter.one();
+        }
         if !line.trim().is_empty() {
             last = line;
         }
@@ -86,73 +87,21 @@ fn built_as(package: &str) -> &str {
     package.rsplit('/').find(|part| !is_version(part)).unwrap_or(package)
 }
 
-/// Counts packages, and shows how many of all are done: as a bar on a terminal, and as a line now and then elsewhere.
-struct Meter<'a> {
-    names: &'a str,
-    done: usize,
-    all: usize,
-    told: usize,
-    bar: Option<ProgressBar>,
-    progress: &'a dyn Fn(&str),
-}
-
-impl<'a> Meter<'a> {
-    fn new(names: &'a str, all: usize, progress: &'a dyn Fn(&str)) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let style = ProgressStyle::with_template("building [{bar:40}] {pos} of {len} packages, {elapsed}");
-            let bar = ProgressBar::new(all as u64);
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
-            bar.enable_steady_tick(Duration::from_secs(1));
-            bar
-        });
-        Self { names, done: 0, all, told: 0, bar, progress }
-    }
-
-    /// A line of `go build -v`: a package that is being compiled, or a word about something else.
-    fn read(&mut self, line: &str) {
-        if line.is_empty() || line.starts_with('#') || line.contains(char::is_whitespace) {
-            return;
-        }
-        self.done += 1;
-        if let Some(bar) = &self.bar {
-            return bar.set_position(self.done as u64);
-        }
-        let part = (self.done * 100).checked_div(self.all).unwrap_or(100).min(100) / STEP * STEP;
-        if part > self.told {
-            self.told = part;
-            (self.progress)(&format!("building {}: {} of {} packages, {part} %", self.names, self.done, self.all));
-        }
-    }
-
-    fn end(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
-    }
+/// Whether a line of `go build -v` is a package that is being compiled, and not a word about something else.
+fn is_package(line: &str) -> bool {
+    !line.is_empty() && !line.starts_with('#') && !line.contains(char::is_whitespace)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-
     use super::*;
 
     #[test]
-    fn packages_are_counted_and_told_by_the_tenth() {
-        let told = RefCell::new(Vec::new());
-        let progress = |text: &str| told.borrow_mut().push(text.to_owned());
-        let mut meter = Meter::new("etcd", 40, &progress);
-        meter.bar = None;
+    fn packages_are_told_from_other_words() {
         for line in ["go: downloading x v1", "# a/b", "", "    a.go:1: warning"] {
-            meter.read(line);
+            assert!(!is_package(line), "{line}");
         }
-        for n in 0..40 {
-            meter.read(&format!("example.com/p{n}"));
-        }
-        let told = told.borrow();
-        assert_eq!(told.len(), 10, "{told:?}");
-        assert_eq!(told[0], "building etcd: 4 of 40 packages, 10 %");
-        assert_eq!(told[9], "building etcd: 40 of 40 packages, 100 %");
+        assert!(is_package("example.com/p1"));
     }
 
     #[test]

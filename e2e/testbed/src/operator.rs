@@ -1,8 +1,10 @@
 //! The real binary, as a process.
 
 use std::{
+    collections::BTreeSet,
+    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Command, Stdio},
     time::Duration,
 };
 
@@ -17,32 +19,56 @@ use crate::{
     bed::Testbed,
     binaries::root,
     control_plane::{ControlPlane, START_TIMEOUT, free_port},
+    meter::Meter,
     pki::User,
     process::Process,
 };
 
-/// The operator's binary of this build profile, built first if need be.
+/// The operator's binary of this build profile, built first if need be; how far that is shows meanwhile.
 pub fn build(progress: &dyn Fn(&str)) -> Result<PathBuf> {
     let binary = target_dir()?.join("compute-operator");
     progress("building compute-operator");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.current_dir(root()).args([
-        "build",
-        "--quiet",
-        "--package",
-        "compute-operator",
-        "--bin",
-        "compute-operator",
-    ]);
+    let mut build = cargo("build");
+    build.args(["--color=never", "--bin", "compute-operator"]).stdout(Stdio::null()).stderr(Stdio::piped());
     if !cfg!(debug_assertions) {
-        command.arg("--release");
+        build.arg("--release");
     }
-    let out = command.output().context("cannot run cargo")?;
-    if !out.status.success() {
-        bail!("cargo build failed:\n{}", String::from_utf8_lossy(&out.stderr));
+    let mut child = build.spawn().context("cannot run cargo")?;
+    let (mut said, mut meter) = (Vec::new(), None);
+    for line in BufReader::new(child.stderr.take().context("cargo has no stderr")?).lines() {
+        let line = line?;
+        if is_package(&line) {
+            meter.get_or_insert_with(|| Meter::new("compute-operator", packages(), progress)).one();
+        } else {
+            said.push(line);
+        }
+    }
+    if let Some(meter) = meter {
+        meter.end();
+    }
+    if !child.wait()?.success() {
+        bail!("cargo build failed:\n{}", said.join("\n"));
     }
     Ok(binary)
+}
+
+fn cargo(verb: &str) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root()).args([verb, "--package", "compute-operator"]);
+    cargo
+}
+
+/// Whether a line of cargo is a package that is being compiled.
+fn is_package(line: &str) -> bool {
+    line.trim_start().starts_with("Compiling ")
+}
+
+/// How many packages there are to compile where none is yet; none where cargo does not say.
+fn packages() -> usize {
+    let tree = cargo("tree").args(["--edges=normal,build", "--prefix=none", "--format={p}"]).output();
+    let text = tree.map(|out| String::from_utf8_lossy(&out.stdout).into_owned()).unwrap_or_default();
+    // What stands there a second time is marked.
+    text.lines().map(|line| line.trim_end_matches(" (*)")).collect::<BTreeSet<_>>().len()
 }
 
 fn target_dir() -> Result<PathBuf> {

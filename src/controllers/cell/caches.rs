@@ -19,7 +19,7 @@ use crate::{
     },
     plan::{
         self, NamespaceFacts,
-        cell::{Features, instances, networks},
+        cell::{Features, instances, networks, quota_trouble},
         ownership,
         references::references,
     },
@@ -37,7 +37,7 @@ pub(super) struct Caches {
     pub(super) namespaces: Arc<Store<NamespaceFacts, Index>>,
     /// Copies that Karmada brought, by [`Index::Namespace`].
     pub(super) deployments: Arc<Store<WorkloadDeployment, Index>>,
-    /// By [`Index::ControlledBy`], [`Index::Namespace`] and [`Index::Needs`].
+    /// By [`Index::ControlledBy`], [`Index::Namespace`], [`Index::Needs`] and [`Index::Unanswered`].
     pub(super) instances: Arc<Store<Instance, Index>>,
     /// With the network feature.
     pub(super) networks: Option<Networks>,
@@ -60,7 +60,8 @@ impl Caches {
                 let needs = references(&instance.spec);
                 let needs =
                     needs.into_iter().map(|reference| Index::Needs(key.namespace.to_string(), reference.data_ref));
-                owner.into_iter().chain([Index::namespace(&key.namespace)]).chain(needs).collect()
+                let unanswered = quota_trouble::unanswered(instance).map(Index::Unanswered);
+                owner.into_iter().chain([Index::namespace(&key.namespace)]).chain(needs).chain(unanswered).collect()
             })),
             networks: features.networks.then(Networks::default),
             companions: features.data.then(Companions::default),

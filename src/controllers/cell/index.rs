@@ -1,8 +1,11 @@
 //! What the objects of a cell are looked up by.
 
-use crate::api::{
-    names::{CityCode, ProjectName},
-    referenced::DataRef,
+use crate::{
+    api::{
+        names::{CityCode, ProjectName},
+        referenced::DataRef,
+    },
+    plan::cell::quota_trouble::Cause,
 };
 
 /// One value of an index. Each kind is a variant of its own, so that nothing that a tenant writes into one can be taken
@@ -15,6 +18,8 @@ pub(super) enum Index {
     ControlledBy(String),
     /// Instances of this namespace that refer to this ConfigMap or Secret.
     Needs(String, DataRef),
+    /// Instances that wait for an answer from quota, by why they get none.
+    Unanswered(Cause),
     /// Bindings to the NetworkContext of this namespace and name.
     Context(String, String),
     /// Locations of this city.

@@ -165,7 +165,7 @@ impl QuotaController {
         record(Self::NAME, key, observed, now, &plan);
         for signal in &plan.signals {
             match signal {
-                Signal::Failed(reason) => self.metrics.quota_failed(reason),
+                Signal::Failed(cause) => self.metrics.quota_failed(cause.label()),
                 Signal::Orphaned => self.metrics.quota_orphaned(),
             }
         }

@@ -1,6 +1,9 @@
 //! Puts keys into the queues: what a change concerns, its plan says; who that is by name is looked up here.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use kube::ResourceExt;
 
@@ -12,6 +15,7 @@ use crate::{
     plan::{
         cell::{
             data,
+            quota_trouble::Cause,
             triggers::{self, Change, Work},
         },
         ownership,
@@ -29,6 +33,8 @@ pub(super) struct Triggers {
     /// With a hub to write back to.
     pub(super) copies: Option<Arc<Copies>>,
     metrics: Metrics,
+    /// Who counts and tells: of two at a time, the one who counted first might tell last.
+    counting: Mutex<()>,
 }
 
 impl Triggers {
@@ -38,7 +44,15 @@ impl Triggers {
         copies: Option<Arc<Copies>>,
         metrics: Metrics,
     ) -> Self {
-        Self { caches, deployments: Arc::default(), instances: Arc::default(), quota, copies, metrics }
+        Self {
+            caches,
+            deployments: Arc::default(),
+            instances: Arc::default(),
+            quota,
+            copies,
+            metrics,
+            counting: Mutex::default(),
+        }
     }
 
     /// What a change concerns.
@@ -78,6 +92,7 @@ impl Triggers {
                     quota.retire_unused(&namespace);
                 }
             }
+            Work::UnansweredCount(cause) => self.count_unanswered(cause),
             Work::CompanionCount(namespace) => self.count_companions(&namespace),
             Work::ForgetNamespace(namespace) => {
                 if !self.caches.deployments.keys_by_index(&Index::namespace(&namespace)).is_empty() {
@@ -164,6 +179,13 @@ impl Triggers {
         }
     }
 
+    /// Keeps the gauge of those who wait for quota.
+    fn count_unanswered(&self, cause: Cause) {
+        let _counting = self.counting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.caches.instances.count_by_index(&Index::Unanswered(cause));
+        self.metrics.quota_unanswered(cause.label(), waiting);
+    }
+
     /// Keeps the gauges of a namespace.
     fn count_companions(&self, namespace: &str) {
         let Some(companions) = &self.caches.companions else { return };
@@ -185,10 +207,51 @@ mod tests {
 
     use super::*;
     use crate::{
-        api::compute::WorkloadDeployment,
+        api::{
+            compute::{Instance, WorkloadDeployment},
+            meta::{condition, gate},
+        },
         io::{clients::Connection, clients::ControlPlane, store::Incoming},
         plan::cell::Features,
     };
+
+    /// Found by reading: an alert asked how often a look gave no answer, of a reason that nobody looks at twice.
+    #[tokio::test]
+    async fn who_waits_for_quota_is_told_by_reason_for_as_long_as_he_waits() {
+        let plane = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
+        let caches = Arc::new(Caches::new(ControlPlane::new("cell", plane), Features::default()));
+        let metrics = Metrics::default();
+        let triggers = Arc::new(Triggers::new(caches.clone(), None, None, metrics.clone()));
+        triggers.listen();
+        let saying = |version: &str, reason: &str| -> Incoming<Instance> {
+            let instance: Instance = serde_json::from_value(json!({
+                "metadata": { "name": "web-0", "namespace": "ns-1", "uid": "i", "resourceVersion": version },
+                "spec": {
+                    "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [],
+                    "controller": { "templateHash": "h", "schedulingGates": [{ "name": gate::QUOTA }] },
+                },
+                "status": { "conditions": [{
+                    "type": condition::QUOTA_GRANTED, "status": "Unknown", "reason": reason, "message": "",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z",
+                }] },
+            }))
+            .unwrap();
+            Incoming::new(&instance, Some(instance.clone()))
+        };
+        let told = |reason: &str| {
+            let text = metrics.text();
+            let start = format!("compute_quota_unanswered_instances{{reason=\"{reason}\"}} ");
+            text.lines().find_map(|line| line.strip_prefix(&start)).map(str::to_owned)
+        };
+        assert_eq!(told("no_budget"), None);
+        // A process that has just begun learns it of a list.
+        caches.instances.replace(vec![saying("2", "QuotaNoBudget")], 2);
+        assert_eq!(told("no_budget").as_deref(), Some("1"));
+        caches.instances.observe(saying("3", "QuotaMisconfigured"));
+        assert_eq!((told("no_budget").as_deref(), told("misconfigured").as_deref()), (Some("0"), Some("1")));
+        caches.instances.forget(&ObjectKey::new("ns-1", "web-0"), "i");
+        assert_eq!(told("misconfigured").as_deref(), Some("0"));
+    }
 
     /// Seen under Prometheus: what was counted of each namespace stayed for as long as the namespace did.
     #[tokio::test]

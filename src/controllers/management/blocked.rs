@@ -7,7 +7,8 @@ use std::{
 
 use super::queues::ProjectKey;
 use crate::{
-    api::names::ProjectName,
+    api::{names::ProjectName, reason::Reason},
+    metrics::Metrics,
     plan::management::{
         backlog::{self, Backlog},
         federate::{self, Signal},
@@ -17,6 +18,13 @@ use crate::{
 
 /// What came of a note.
 pub(super) type Noted = backlog::Noted<ProjectKey>;
+
+/// Tells how many are blocked now, for each reason that has changed; each with who can mend it.
+pub(super) fn tell(metrics: &Metrics, counts: &[(String, usize)]) {
+    for (reason, count) in counts {
+        metrics.blocked(reason, Reason::from(&**reason).waits_for().label(), *count);
+    }
+}
 
 /// Every deployment that is not delivered.
 pub(super) struct BlockedDeployments(Mutex<Backlog<ProjectKey>>);

@@ -291,6 +291,9 @@ impl ResolvedKey<'_> {
             }
         }
         self.book(copied);
+        if plan.signals.contains(&Signal::Unused) {
+            metrics.collected(self.data_ref.kind.as_str());
+        }
         Ok(Offer::Settled)
     }
 

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 
 use super::{
-    blocked::BlockedDeployments,
+    blocked::{self, BlockedDeployments},
     hub_cache::HubCache,
     hub_outage::outage,
     latency::Latency,
@@ -235,9 +235,7 @@ impl Federator {
     /// Remembers what blocks a deployment, and has the next one looked at when a repair has helped.
     fn note(&self, key: &ProjectKey, signals: &[Signal], now: Now) {
         let noted = self.blocked.note(key, signals, now.instant);
-        for (reason, count) in noted.counts {
-            self.metrics.blocked(&reason, count);
-        }
+        blocked::tell(&self.metrics, &noted.counts);
         if let Some(next) = noted.next {
             self.queue.add(next);
         }

@@ -51,6 +51,27 @@ struct Found {
     to_tell: Vec<(Object, ObjectVersion)>,
 }
 
+/// How a sweep ended, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum End {
+    /// It has done all its work.
+    Success,
+    /// The hub's caches are not filled: it has done nothing.
+    Postponed,
+    /// Some of its work failed.
+    Error,
+}
+
+impl End {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Success => "success",
+            Self::Postponed => "postponed",
+            Self::Error => "error",
+        }
+    }
+}
+
 /// Sweeps.
 pub(super) struct Sweeper {
     pub(super) hub: Arc<HubCache>,
@@ -79,34 +100,38 @@ impl Sweeper {
             self.triggers.enqueue_quarantined();
             self.triggers.enqueue(HubWork::Asked(None));
             packed::clean();
-            self.once(&mut memory).await;
+            let began = Now::read();
+            let result = self.once(&mut memory).await;
+            let ended = Now::read();
+            self.metrics.swept(result.label(), ended.instant.duration_since(began.instant), ended.time.as_second());
         }
     }
 
     /// One sweep. Each part has its own end: what keeps one from its work keeps no other from it.
-    async fn once(&self, memory: &mut Memory) {
+    async fn once(&self, memory: &mut Memory) -> End {
         if !self.hub.is_synced() || !self.hub.bindings.is_synced() {
-            return; // nobody knows what is in use
+            return End::Postponed; // nobody knows what is in use
         }
-        match self.companions(memory).await {
+        let mut end = match self.companions(memory).await {
             Ok((companions, reaped)) => {
-                self.note("bindings without their companion", reaped);
-                self.note("Works", self.works.look(&mut memory.works, &companions, Now::read()).await);
+                let works = self.works.look(&mut memory.works, &companions, Now::read()).await;
+                self.note("bindings without their companion", reaped).max(self.note("Works", works))
             }
             // A list that fails ends this part: what is not seen is not gone.
             Err(error) => self.note("companions", Err(error)),
+        };
+        // Whoever seems to be gone may be back.
+        if !self.losses.holds(&Scope::Hub) && !self.losses.holds(&Scope::Discovery) {
+            end = end.max(self.note("stranded namespaces", self.stranded.look(Now::read()).await));
         }
-        if self.losses.holds(&Scope::Hub) || self.losses.holds(&Scope::Discovery) {
-            return; // whoever seems to be gone may be back
-        }
-        self.note("stranded namespaces", self.stranded.look(Now::read()).await);
+        end
     }
 
-    fn note(&self, part: &'static str, done: Result<(), Error>) {
-        if let Err(error) = done {
-            tracing::warn!(part, %error, class = error.label(), "sweep could not do all its work");
-            self.metrics.reconcile_failed("sweep", error.label());
-        }
+    fn note(&self, part: &'static str, done: Result<(), Error>) -> End {
+        let Err(error) = done else { return End::Success };
+        tracing::warn!(part, %error, class = error.label(), "sweep could not do all its work");
+        self.metrics.reconcile_failed("sweep", error.label());
+        End::Error
     }
 
     /// Companions that nobody uses, and bindings without their companion. Answers with all companions, and with what came of

@@ -8,7 +8,7 @@ use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    blocked::BlockedDeployments,
+    blocked::{self, BlockedDeployments},
     hub_cache::HubCache,
     latency::Latency,
     losses::{self, Losses, Scope},
@@ -148,9 +148,7 @@ impl ManagementWatches {
         project.stop.cancel();
         self.losses.forget(name);
         self.latency.forget_project(name);
-        for (reason, count) in self.blocked.forget_project(name, Now::read().instant) {
-            self.metrics.blocked(&reason, count);
-        }
+        blocked::tell(&self.metrics, &self.blocked.forget_project(name, Now::read().instant));
         self.metrics.projects(self.projects.all().len());
         tracing::info!(project = %name, "project disengaged");
         self.triggers.project_gone(name);

@@ -9,6 +9,7 @@ pub mod instances;
 pub mod locations;
 pub mod networks;
 pub mod quota;
+pub mod quota_trouble;
 pub mod reclaim;
 mod replicas;
 pub mod triggers;

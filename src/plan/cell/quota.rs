@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance},
-        meta::{condition, finalizer, gate, manager},
+        meta::{condition, finalizer, manager},
         names,
         neighbours::ResourceClaim,
         reason::Reason,
@@ -22,6 +22,7 @@ use crate::{
         cell::{
             amounts::{amounts, sorted},
             claim::{Address, Identity},
+            quota_trouble::is_gated,
         },
         condition::{Verdict, differs_in_their_numbers_alone, find},
         event::{self, Note, Severity},
@@ -30,53 +31,7 @@ use crate::{
     timing::Timing,
 };
 
-/// Why quota gives no answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Trouble {
-    /// Which.
-    pub cause: Cause,
-    /// In the words of whoever gave none.
-    pub message: String,
-}
-
-/// The kinds of [`Trouble`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Cause {
-    /// No answer, or none that makes sense; it may pass by itself.
-    Unavailable,
-    /// The project is unknown.
-    NoProject,
-    /// The project has no such namespace.
-    NoNamespace,
-    /// Rights or definitions are missing, or a claim is refused.
-    Misconfigured,
-    /// The cell's namespace does not say which project it belongs to.
-    Unresolvable,
-}
-
-impl Cause {
-    /// The condition's reason.
-    pub fn reason(self) -> Reason {
-        match self {
-            Self::Unavailable => Reason::QuotaBackendUnavailable,
-            Self::NoProject => Reason::QuotaProjectNotFound,
-            Self::NoNamespace => Reason::QuotaNamespaceNotFound,
-            Self::Misconfigured => Reason::QuotaMisconfigured,
-            Self::Unresolvable => Reason::QuotaProjectIDUnresolvable,
-        }
-    }
-
-    /// The metric's label.
-    fn label(self) -> &'static str {
-        match self {
-            Self::Unavailable => "backend_unavailable",
-            Self::NoProject => "project_not_found",
-            Self::NoNamespace => "namespace_not_found",
-            Self::Misconfigured => "misconfigured",
-            Self::Unresolvable => "project_id_unresolvable",
-        }
-    }
-}
+pub use super::quota_trouble::{Cause, Trouble};
 
 /// What is known of an Instance's claim.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -111,8 +66,8 @@ pub struct Observed {
 pub enum Signal {
     /// A claim is left behind.
     Orphaned,
-    /// Quota gave no answer, for the reason with this label.
-    Failed(&'static str),
+    /// Quota gave no answer, for this reason.
+    Failed(Cause),
 }
 
 /// Decides the writes for one Instance's quota.
@@ -145,7 +100,7 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
     let mut granted = false;
     match claim {
         Claim::Unknown(trouble) => {
-            failure = Some(trouble.cause.label());
+            failure = Some(trouble.cause);
             next = Next::After(poll(instance, now));
             steps.extend(reported(Verdict::no(trouble.cause.reason(), trouble.message.clone())));
         }
@@ -183,7 +138,7 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         Claim::Present(claim) => {
             let verdict;
             (verdict, next) = judge(claim, timing.quota_no_budget, now);
-            failure = (verdict.reason == Reason::QuotaNoBudget).then_some("no_budget");
+            failure = (verdict.reason == Reason::QuotaNoBudget).then_some(Cause::NoBudget);
             let ordinary = verdict.reason == Reason::PendingEvaluation;
             granted = verdict.status == ConditionStatus::True;
             let report = if ordinary { under_way(verdict.message) } else { reported(verdict) };
@@ -200,11 +155,6 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         next = Next::After(poll(instance, now));
     }
     Plan::until(steps, next).with(failure.map(Signal::Failed))
-}
-
-/// Whether an Instance still waits behind the gate that a grant opens. What has passed it runs on the grant that it has.
-fn is_gated(instance: &Instance) -> bool {
-    instance.spec.controller.iter().flat_map(|c| &c.scheduling_gates).any(|g| g.name == gate::QUOTA)
 }
 
 /// How far the clocks of two API servers may be apart.
@@ -330,8 +280,7 @@ fn await_backend(
             let message = format!("waiting to release ResourceClaim {name}: {}", trouble.message);
             let reported = report(instance, Verdict::no(trouble.cause.reason(), message), now);
             let next = Next::After(left.min(poll(instance, now)));
-            Plan::until(reported.into_iter().map(Step::Local).collect(), next)
-                .with([Signal::Failed(trouble.cause.label())])
+            Plan::until(reported.into_iter().map(Step::Local).collect(), next).with([Signal::Failed(trouble.cause)])
         }
     }
 }

@@ -1,6 +1,9 @@
 use super::*;
 use crate::{
-    api::{meta::label, names::ProjectName},
+    api::{
+        meta::{gate, label},
+        names::ProjectName,
+    },
     plan::{
         Op,
         cell::{claim::Names, reclaim},
@@ -91,7 +94,7 @@ fn decide_unwatched(instance: &Instance, claim: Claim, second: i64) -> Decision 
 
 fn failure_of(decision: &Decision) -> Option<&'static str> {
     decision.signals.iter().find_map(|signal| match signal {
-        Signal::Failed(label) => Some(*label),
+        Signal::Failed(cause) => Some(cause.label()),
         Signal::Orphaned => None,
     })
 }

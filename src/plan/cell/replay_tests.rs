@@ -170,7 +170,7 @@ fn quota_is_planned_as_recorded() {
     assert!(made, "{plan:?}");
     let unknown = json!({ "Unknown": { "cause": "NoProject", "message": "no answer" } });
     let plan = replay::<quota::Observed, _, _>(recorded(unknown), quota::plan);
-    assert_eq!(plan.signals, [quota::Signal::Failed("project_not_found")]);
+    assert_eq!(plan.signals, [quota::Signal::Failed(quota::Cause::NoProject)]);
 }
 
 #[test]

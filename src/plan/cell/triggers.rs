@@ -6,7 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use super::claim::{self, Identity};
+use super::{
+    claim::{self, Identity},
+    quota_trouble::{self, Cause},
+};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
@@ -71,6 +74,8 @@ pub enum Work {
     QuotaClaims(String),
     /// Whether the project that a namespace mirrors has any Instance here still.
     QuotaUse(String),
+    /// How many Instances wait for an answer from quota, and get none for this reason.
+    UnansweredCount(Cause),
     /// How many companions the deployments of a namespace expect, and how many are there.
     CompanionCount(String),
     /// What is counted of a namespace that is gone, or has no deployment any more.
@@ -159,6 +164,10 @@ fn after_instance(delta: &Delta<'_, Instance>) -> BTreeSet<Work> {
     let mut work = BTreeSet::from([Work::Instance(namespace(), delta.name.to_owned())]);
     if let Some(owner) = delta.newest().and_then(ownership::controller_of) {
         work.insert(Work::Deployment(namespace(), owner.name.clone()));
+    }
+    let (before, now) = (delta.old.and_then(quota_trouble::unanswered), delta.new.and_then(quota_trouble::unanswered));
+    if before != now {
+        work.extend(before.into_iter().chain(now).map(Work::UnansweredCount));
     }
     if delta.new.is_none() {
         // One that had another owner, or none, may have stood in the way of what a deployment is to have.

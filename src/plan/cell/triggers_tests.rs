@@ -97,6 +97,34 @@ fn an_instance_concerns_itself_and_the_deployment_that_it_belongs_to_or_stood_in
 }
 
 #[test]
+fn whoever_begins_or_ends_to_wait_for_quota_is_counted_anew() {
+    let saying = |reason: &str| {
+        let mut instance = instance(&json!([]));
+        instance.spec.controller = serde_json::from_value(json!({
+            "templateHash": "h", "schedulingGates": [{ "name": "Quota" }],
+        }))
+        .unwrap();
+        let condition = json!({
+            "type": "QuotaGranted", "status": "Unknown", "reason": reason, "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        instance.status = serde_json::from_value(json!({ "conditions": [condition] })).unwrap();
+        instance
+    };
+    let (waits, lost, granted) = (saying("QuotaNoBudget"), saying("QuotaProjectNotFound"), saying("QuotaAvailable"));
+    let itself = || Work::Instance(ns(), "web-0".into());
+    let case = |old, new| Change::Instance(changed("web-0", old, new));
+    let (no_budget, no_project) = (Work::UnansweredCount(Cause::NoBudget), Work::UnansweredCount(Cause::NoProject));
+    table([
+        ("as it was", case(Some(&waits), Some(&waits)), vec![itself()]),
+        ("it waits", case(None, Some(&waits)), vec![itself(), no_budget.clone()]),
+        ("for another reason", case(Some(&waits), Some(&lost)), vec![itself(), no_budget.clone(), no_project]),
+        ("it has its grant", case(Some(&waits), Some(&granted)), vec![itself(), no_budget.clone()]),
+        ("it is gone", case(Some(&waits), None), vec![itself(), on("web"), Work::QuotaUse(ns()), no_budget]),
+    ]);
+}
+
+#[test]
 fn namespaces_and_companions_concern_the_instances_that_read_them() {
     let facts = NamespaceFacts::default();
     let moved = NamespaceFacts { labels: [(label::UPSTREAM_NAMESPACE.to_owned(), "shop".to_owned())].into(), ..facts };

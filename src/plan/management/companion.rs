@@ -165,6 +165,8 @@ pub enum Signal {
     Read,
     /// The companion, at the version that was read, has what the source has.
     Equal,
+    /// Nobody uses the companion any more: with these writes it is collected.
+    Unused,
 }
 
 /// What is decided about one companion.
@@ -202,7 +204,7 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         // Nobody has ever said that he uses it, or nobody can be read: not ours to judge.
         if companion.users.as_ref().is_some_and(|before| !before.is_empty()) {
             steps.push(Step::Remote(Write::delete_version(object(observed), version)));
-            return Plan::writes(steps);
+            return Plan::writes(steps).with([Signal::Unused]);
         }
         steps.extend(release);
         return Plan::writes(steps);

@@ -26,6 +26,7 @@ use testbed::{
     audit::Audit,
     bed::{announce, bind_location},
     control_plane::ControlPlane,
+    door::Door,
     manifests,
     neighbours::grant,
     pki::User,
@@ -51,6 +52,8 @@ const PARENT_NAME: &str = "impersonate-extra-iam.miloapis.com%2fparent-name";
 /// The planes, and which overlays have been applied.
 struct Stage {
     bed: Testbed,
+    /// Where pods meet the hub, whose authority is not that of their clusters.
+    door: Door,
     applied: RefCell<BTreeSet<String>>,
     /// Since when whoever works has the rights that he is to have.
     since: Cell<Timestamp>,
@@ -59,7 +62,8 @@ struct Stage {
 impl Stage {
     async fn raise() -> Self {
         let bed = bed(Options { quota: true, ..Options::default() }).await;
-        Self { bed, applied: RefCell::default(), since: Cell::new(Timestamp::now()) }
+        let door = Door::to(&bed.hub, bed.dir()).await.unwrap();
+        Self { bed, door, applied: RefCell::default(), since: Cell::new(Timestamp::now()) }
     }
 
     /// Applies an overlay as it is rendered, but for what `edit` changes.
@@ -117,7 +121,7 @@ fn with_token(file: &std::path::Path, token: &str) -> String {
 impl Stage {
     /// The pods of a plane; tokens for an audience are for the hub, and made there for whoever is trusted there.
     async fn start(&self, plane: &ControlPlane, name: &str, issuer: &ControlPlane) -> Vec<Pod> {
-        let addresses = vec![(HUB.to_owned(), format!("https://127.0.0.1:{}", self.bed.hub.port()))];
+        let addresses = vec![(HUB.to_owned(), format!("https://127.0.0.1:{}", self.door.port()))];
         let mut pods = Node { dir: self.bed.dir(), plane, issuer, addresses }.start(name).await;
         for pod in &mut pods {
             assert_eq!(pod.process.exit_code(), None);
@@ -216,8 +220,7 @@ impl Stage {
             let own = get(&cell.client().await.unwrap(), "Namespace", "", "kube-system").await.unwrap().uid().unwrap();
             let named = |text: String| text.replace("name-of-cell", city).replace("uid-of-cell", &own);
             self.apply(hub, "hub-cell", named).await;
-            let file =
-                with_token(&hub.kubeconfig(&User::Admin), &token(hub, &format!("compute-cell-{city}"), None).await);
+            let file = with_token(self.door.kubeconfig(), &token(hub, &format!("compute-cell-{city}"), None).await);
             supply(cell, "compute-cell-federation-kubeconfig", &[("kubeconfig", &file)]).await;
         }
     }
@@ -244,6 +247,7 @@ impl Stage {
         for cell in self.bed.cells.values() {
             supply(cell, "compute-quota-credentials", &[("kubeconfig", &quota)]).await;
         }
+        supply(project, "compute-hub-credentials", &[("ca.crt", &self.door.authority().unwrap())]).await;
         let cells = self.cells("cell").await;
         let management = self.start(project, "single-project", &self.bed.hub).await;
         let tenant = project.client().await.unwrap();
@@ -319,7 +323,7 @@ impl Stage {
         let dfw = self.bed.cell("dfw").unwrap();
         strip(project).await;
         self.apply(project, "kind/management", as_it_is).await;
-        let authority = fs::read_to_string(self.bed.dir().join("ca.crt")).unwrap();
+        let authority = self.door.authority().unwrap();
         let of_hub = token(hub, "compute-manager", None).await;
         supply(project, "compute-hub-credentials", &[("ca.crt", &authority), ("token", &of_hub)]).await;
         let mut cells = self.cells("kind/cell").await;
@@ -332,6 +336,7 @@ impl Stage {
         self.apply(hub, "hub-single-cluster", as_it_is).await;
         strip(dfw).await;
         self.apply(dfw, "single-cluster", as_it_is).await;
+        supply(dfw, "compute-hub-credentials", &[("ca.crt", &authority)]).await;
         let admin = dfw.client().await.unwrap();
         for city in ["dfw", "ord"] {
             bind_location(&admin, city).await.unwrap();

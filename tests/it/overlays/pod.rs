@@ -38,7 +38,7 @@ type Files = BTreeMap<String, String>;
 
 /// What surrounds a pod.
 pub struct Node<'a> {
-    /// Folder of the bed; its authority is everybody's.
+    /// Folder of the bed; its authority is that of every cluster with pods. The hub has one of its own.
     pub dir: &'a Path,
     /// Where the pod's Deployment is.
     pub plane: &'a ControlPlane,
@@ -204,7 +204,13 @@ impl Node<'_> {
             };
             for (key, value) in object["data"].as_object().into_iter().flatten() {
                 let decoded = || String::from_utf8(STANDARD.decode(text(value)).unwrap()).unwrap();
-                files.insert(key.clone(), if plural == "secrets" { decoded() } else { text(value).to_owned() });
+                // All of its keys, or those that are named, each under a name of its own.
+                let named = list(&of["items"]).find(|item| item["key"] == **key).map(|item| text(&item["path"]));
+                let Some(file) = named.or(of["items"].is_null().then_some(key.as_str())) else { continue };
+                files.insert(file.to_owned(), if plural == "secrets" { decoded() } else { text(value).to_owned() });
+            }
+            for item in list(&of["items"]) {
+                assert!(files.contains_key(text(&item["path"])), "{plural} {name} has no {}", item["key"]);
             }
         }
         files

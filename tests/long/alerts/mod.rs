@@ -17,7 +17,7 @@ use crate::{
     scraping::{Pace, Prometheus, program, rules},
 };
 use Provocation::{
-    BindingsTaken, CellAway, CertificateEnds, CityWithoutCluster, CompanionUndelivered, DeploymentGarbled,
+    BindingsTaken, BudgetTaken, CellAway, CertificateEnds, CityWithoutCluster, CompanionUndelivered, DeploymentGarbled,
     DrainToNowhere, HubAway, LabelLost, LeaseHeld, ManagersEnded, ProjectGone, ProjectRestored, QuotaAway, RightTaken,
     SecondManager, Stranger, TenantWithoutEnd, WorkloadsRefused,
 };
@@ -70,7 +70,7 @@ const ALERTS: [(&str, How); 27] = [
     ),
     ("ComputeMigrationStalled", ByUnitTest("policies of the Go operator would have to stay half-way for six minutes")),
     ("ComputeQuotaBackendUnavailable", Live(QuotaAway)),
-    ("ComputeQuotaUnanswered", ByUnitTest("a backend that refuses is asked again too seldom for ranges of seconds")),
+    ("ComputeQuotaUnanswered", Live(BudgetTaken)),
     ("ComputeQuotaClaimsOrphaned", Live(ProjectGone)),
 ];
 
@@ -154,12 +154,12 @@ async fn within(patience: Duration, is_so: impl AsyncFn() -> bool) -> bool {
 #[test]
 fn every_alert_fires_when_it_is_provoked_and_none_otherwise() {
     let Some(program) = program() else {
-        skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; Debian's package prometheus has it");
+        skipped("prometheus is not on the PATH, and PROMETHEUS does not name it; .ci/tools brings it");
         return;
     };
     RUNTIME.block_on(async {
         let mut stage = Stage::set().await;
-        let pace = Pace { scrape: "500ms", evaluate: "500ms", rules: quick_rules() };
+        let pace = Pace { scrape: "500ms", evaluate: "500ms", rules: quick_rules(), ..Pace::default() };
         let prometheus = Prometheus::scraping(&program, &stage.world, &pace).await;
         let began = Instant::now();
         // Nothing is provoked: this is no wait for something.

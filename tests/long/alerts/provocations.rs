@@ -1,7 +1,13 @@
 //! What has alerts fire, and how it is mended.
 
 use serde_json::{Value, json};
-use testbed::{admission::Webhooks, bed::bind_location, manifests, neighbours::Reach, operator::Operator};
+use testbed::{
+    admission::Webhooks,
+    bed::bind_location,
+    manifests,
+    neighbours::{Reach, grant},
+    operator::Operator,
+};
 use tokio::task::JoinHandle;
 
 use super::steps::{change_without_end, refusal};
@@ -20,7 +26,7 @@ use crate::{
 pub(super) const MANAGEMENT: &str = "cleanup:\n  sweepIntervalSeconds: 5\nrepair:\n  perMinute: 600\n  burst: 100\ntiming:\n  \
                           workRemovalSeconds: 2\n";
 /// Those of the cells.
-const CELL: &str = "timing:\n  takeoverPauseSeconds: 4\n  quotaProjectGoneSeconds: 5\n";
+const CELL: &str = "timing:\n  takeoverPauseSeconds: 4\n  quotaProjectGoneSeconds: 5\n  quotaNoBudgetSeconds: 2\n";
 /// How many bindings are taken away at once.
 pub(super) const BINDINGS: usize = 24;
 /// As many deployments as are missed when they are gone.
@@ -34,6 +40,7 @@ pub enum Provocation {
     LabelLost,
     DrainToNowhere,
     QuotaAway,
+    BudgetTaken,
     ProjectGone,
     Stranger,
     BindingsTaken,
@@ -50,20 +57,21 @@ pub enum Provocation {
 }
 
 use Provocation::{
-    BindingsTaken, CellAway, CertificateEnds, CityWithoutCluster, CompanionUndelivered, DeploymentGarbled,
+    BindingsTaken, BudgetTaken, CellAway, CertificateEnds, CityWithoutCluster, CompanionUndelivered, DeploymentGarbled,
     DrainToNowhere, HubAway, LabelLost, LeaseHeld, ManagersEnded, ProjectGone, ProjectRestored, QuotaAway, RightTaken,
     SecondManager, Stranger, TenantWithoutEnd, WorkloadsRefused,
 };
 
 impl Provocation {
     /// Each, in the order in which they follow one another: the last leaves nobody who could be provoked.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         HubAway,
         CellAway,
         CityWithoutCluster,
         LabelLost,
         DrainToNowhere,
         QuotaAway,
+        BudgetTaken,
         ProjectGone,
         Stranger,
         BindingsTaken,
@@ -137,6 +145,10 @@ impl Stage {
             LabelLost => self.label(None).await,
             DrainToNowhere => self.drain(json!("true")).await,
             QuotaAway => self.quota(Reach::Away).await,
+            BudgetTaken => {
+                delete(&self.world.project, "ResourceGrant", &self.ns, "compute").await;
+                self.deploy("more", "dfw").await;
+            }
             ProjectGone => self.forget_project().await,
             Stranger => self.bring_stranger().await,
             BindingsTaken => self.take_bindings().await,
@@ -173,6 +185,10 @@ impl Stage {
             DrainToNowhere => self.drain(Value::Null).await,
             QuotaAway => {
                 self.world.bed.milo.as_ref().unwrap().set("single", Reach::Served);
+                delete(&project, "Workload", &ns, "more").await;
+            }
+            BudgetTaken => {
+                apply(&project, grant(&ns, 100)).await;
                 delete(&project, "Workload", &ns, "more").await;
             }
             ProjectGone => delete(&self.world.dfw, "Namespace", "", &self.left).await,

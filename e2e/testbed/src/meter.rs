@@ -1,0 +1,80 @@
+//! How far a build is: packages of packages.
+
+use std::{io::IsTerminal, sync::LazyLock, time::Duration};
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+/// Of so many hundredths that are done a line is written, where there is no terminal to draw on.
+const STEP: usize = 10;
+
+/// The bars of all that is built at a time, one below the other.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
+
+/// Counts packages, and shows how many of all are done: as a bar on a terminal, and as a line now and then elsewhere.
+pub(crate) struct Meter<'a> {
+    names: &'a str,
+    done: usize,
+    all: usize,
+    told: usize,
+    bar: Option<ProgressBar>,
+    progress: &'a dyn Fn(&str),
+}
+
+impl<'a> Meter<'a> {
+    /// What is built, of so many packages.
+    pub(crate) fn new(names: &'a str, all: usize, progress: &'a dyn Fn(&str)) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("building {msg} [{bar:40}] {pos} of {len} packages, {elapsed}");
+            let bar = BARS.add(ProgressBar::new(all as u64)).with_message(names.to_owned());
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("=> "));
+            bar.enable_steady_tick(Duration::from_secs(1));
+            bar
+        });
+        Self::drawn(names, all, bar, progress)
+    }
+
+    fn drawn(names: &'a str, all: usize, bar: Option<ProgressBar>, progress: &'a dyn Fn(&str)) -> Self {
+        Self { names, done: 0, all, told: 0, bar, progress }
+    }
+
+    /// One more is being compiled.
+    pub(crate) fn one(&mut self) {
+        self.done += 1;
+        if let Some(bar) = &self.bar {
+            return bar.set_position(self.done as u64);
+        }
+        let part = (self.done * 100).checked_div(self.all).unwrap_or(100).min(100) / STEP * STEP;
+        if part > self.told {
+            self.told = part;
+            (self.progress)(&format!("building {}: {} of {} packages, {part} %", self.names, self.done, self.all));
+        }
+    }
+
+    /// All are built.
+    pub(crate) fn end(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn packages_are_counted_and_told_by_the_tenth() {
+        let told = RefCell::new(Vec::new());
+        let progress = |text: &str| told.borrow_mut().push(text.to_owned());
+        let mut meter = Meter::drawn("etcd", 40, None, &progress);
+        for _ in 0..40 {
+            meter.one();
+        }
+        let told = told.borrow();
+        assert_eq!(told.len(), 10, "{told:?}");
+        assert_eq!(told[0], "building etcd: 4 of 40 packages, 10 %");
+        assert_eq!(told[9], "building etcd: 40 of 40 packages, 100 %");
+    }
+}

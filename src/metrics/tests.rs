@@ -1,0 +1,52 @@
+use super::*;
+
+/// Reasons from one to the next of which Instances have turned.
+const REASONS: [&str; 3] = ["Resolving", "AwaitingPropagation", "Ready"];
+
+/// Series of a process that has so many namespaces, each with so many deployments.
+fn told(namespaces: usize, deployments: usize) -> usize {
+    let metrics = Metrics::default();
+    for nth in 0..namespaces {
+        let namespace = format!("ns-{nth:08x}-1111-2222-3333-444444444444");
+        metrics.companions(&namespace, deployments, deployments);
+        for wait in 0..deployments {
+            metrics.waited_for_data(&namespace, Duration::from_millis(wait as u64));
+            metrics.federated("hub_to_cell", Duration::from_millis(wait as u64));
+            let (from, to) = (REASONS[wait % REASONS.len()], REASONS[(wait + 1) % REASONS.len()]);
+            metrics.data_turned(&namespace, from, to);
+            metrics.reconciled("workload", "success", Duration::from_millis(wait as u64));
+            metrics.wrote("hub", "WorkloadDeployment", "apply");
+        }
+    }
+    metrics.text().lines().filter(|line| !line.starts_with('#')).count()
+}
+
+#[test]
+fn series_grow_with_namespaces_and_not_with_what_is_in_them() {
+    let few = told(10, 10);
+    assert_eq!(few, told(10, 1000), "not with deployments");
+    // Two gauges, a histogram of 16 buckets with its end, sum and count; and the changes that were seen.
+    assert_eq!(told(200, 50) - few, 190 * (OF_A_NAMESPACE + REASONS.len()));
+    let page = include_str!("../../docs/metrics.md");
+    assert!(page.contains(&format!("{OF_A_NAMESPACE} series")), "what the page says of it");
+}
+
+/// Series of one namespace of a cell, beside the changes between reasons.
+const OF_A_NAMESPACE: usize = 2 + 19;
+
+/// Found by reading: the histogram of a namespace stayed in memory for ever.
+#[test]
+fn what_is_counted_of_a_namespace_goes_with_it_and_with_no_other() {
+    let metrics = Metrics::default();
+    for namespace in ["ns-gone", "ns-stays"] {
+        metrics.companions(namespace, 2, 1);
+        metrics.waited_for_data(namespace, Duration::from_secs(1));
+        metrics.data_turned(namespace, "", "Resolving");
+        metrics.data_turned(namespace, "Resolving", "Ready");
+    }
+    metrics.forget_namespace("ns-gone", &["Resolving", "Ready"]);
+    let text = metrics.text();
+    assert!(!text.contains("ns-gone"), "{text}");
+    let left = text.lines().filter(|line| line.contains("ns-stays") && !line.contains("_bucket")).count();
+    assert_eq!(left, 6, "two gauges, sum and count of the wait, two changes: {text}");
+}
