@@ -24,5 +24,6 @@ mod projects;
 mod prometheus;
 mod repair;
 mod restored;
+mod restored_hub;
 mod scraping;
 mod two_managers;

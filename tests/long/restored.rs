@@ -161,7 +161,9 @@ fn a_namespace_that_was_made_anew_since_the_backup_is_missed_by_its_uid() {
         let backup = world.bed.back_up_project().await.unwrap();
         delete(&world.project, "Namespace", "", &ns).await;
         eventually("the namespace is gone", || async {
-            get(&world.project, "Namespace", "", &ns).await.map_or(Ok(()), |still| Err(still.data["status"].to_string()))
+            get(&world.project, "Namespace", "", &ns)
+                .await
+                .map_or(Ok(()), |still| Err(still.data["status"].to_string()))
         })
         .await;
         let later = world.namespace_in(&world.project, &ns).await;
