@@ -94,11 +94,9 @@ impl UnreadableWatch {
                     found = Some(ObjectVersion::of(&object.metadata));
                 }
             };
-            match list::metadata(&plane.connection().client(), plane.name(), kind, only, see).await {
-                Ok(()) => {}
-                // Nobody answers: whatever else is unreadable there has to wait as well.
-                Err(error) if error.class() == Class::Retry => return,
-                Err(_) => {}
+            let listed = list::metadata(&plane.connection().client(), plane.name(), kind, only, see).await;
+            if listed.is_err_and(|error| error.class() == Class::Retry) {
+                return; // nobody answers: whatever else is unreadable there has to wait as well
             }
             if let Some(version) = found {
                 let object = Object { kind, namespace: key.namespace.to_string(), name: key.name.to_string() };

@@ -85,6 +85,7 @@ pub enum Reading {
 
 /// Everything that is known about one companion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct Observed {
     /// Which.
     pub data_ref: DataRef,
