@@ -233,6 +233,8 @@ reasons! {
     SourceNameTaken: Source, rank 5, travels;
     /// The hub takes no copy of a source.
     SourceRefused: Source, rank 5, travels, tenant;
+    /// The copy of a source on the hub is to go, to be made anew, and cannot.
+    SourceCopyHeld: Source, rank 5, travels;
     /// No cluster carries the city's label.
     NoClusterForCity: Delivery, rank 6, stays;
     /// The city's cluster does not answer.
@@ -274,7 +276,7 @@ reasons! {
     /// Placement and Workload: the operator may not write a deployment.
     DeploymentForbidden: Placement, rank 8, stays;
     /// Placement and Workload: a quota, a webhook or a policy of the project does not let a deployment be written.
-    DeploymentDenied: Placement, rank 8, stays;
+    DeploymentDenied: Placement, rank 8, stays, tenant;
     /// Workload: it is being deleted, and its deployments do not go.
     DeletionWaits: Placement, rank 8, stays;
     /// Workload: autoscaling is asked for, which this operator does not do.
@@ -295,6 +297,8 @@ reasons! {
     Stranded: Event, rank 0, stays;
     /// Event: the operator cannot read an object, or what it has noted on it, and leaves it as it is.
     Unreadable: Event, rank 0, stays;
+    /// Event: the hub does not take the removal of what nobody needs any more.
+    RemovalRefused: Event, rank 0, stays;
     /// Event: Karmada still keeps on a cluster what is deleted on the hub.
     LeftOnCluster: Event, rank 0, stays;
     /// Event: what was held back is deleted again.

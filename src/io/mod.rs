@@ -16,6 +16,7 @@ pub mod listen;
 pub mod packed;
 pub mod pool;
 pub mod queue;
+pub(crate) mod reads;
 pub mod requests;
 pub mod reviews;
 pub mod serve;

@@ -15,6 +15,7 @@ use std::{
 };
 
 pub use super::cache::{Cache, Change, Incoming, Listed, Lost, ObjectKey, Only, Taking};
+use super::reads::count as counted;
 
 /// How an object came in.
 #[derive(Clone, Copy)]
@@ -156,6 +157,7 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// The object of this name.
     pub fn get(&self, key: &ObjectKey) -> Option<Arc<V>> {
+        counted(1);
         self.read().entries.get(key)?.value.clone()
     }
 
@@ -171,7 +173,7 @@ impl<V, I: IndexValue> Store<V, I> {
     {
         let inner = self.read();
         let keys = inner.by_index.get(value).into_iter().flatten();
-        keys.filter_map(|key| inner.entries.get(key)?.value.clone()).collect()
+        keys.inspect(|_| counted(1)).filter_map(|key| inner.entries.get(key)?.value.clone()).collect()
     }
 
     /// Every object under this index value that can be read, with its key, sorted by key.
@@ -181,7 +183,9 @@ impl<V, I: IndexValue> Store<V, I> {
     {
         let inner = self.read();
         let keys = inner.by_index.get(value).into_iter().flatten();
-        keys.filter_map(|key| Some((key.clone(), inner.entries.get(key)?.value.clone()?))).collect()
+        keys.inspect(|_| counted(1))
+            .filter_map(|key| Some((key.clone(), inner.entries.get(key)?.value.clone()?)))
+            .collect()
     }
 
     /// Keys under this index value.
@@ -189,7 +193,7 @@ impl<V, I: IndexValue> Store<V, I> {
     where
         I: Borrow<Q>,
     {
-        self.read().by_index.get(value).into_iter().flatten().cloned().collect()
+        self.read().by_index.get(value).into_iter().flatten().inspect(|_| counted(1)).cloned().collect()
     }
 
     /// How many objects are under this index value.
@@ -202,7 +206,7 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// Every key.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.read().entries.keys().cloned().collect()
+        self.read().entries.keys().inspect(|_| counted(1)).cloned().collect()
     }
 
     /// How many objects there are.
@@ -213,12 +217,17 @@ impl<V, I: IndexValue> Store<V, I> {
     /// Every object that can be read, with its key.
     pub fn entries(&self) -> Vec<(ObjectKey, Arc<V>)> {
         let inner = self.read();
-        inner.entries.iter().filter_map(|(key, slot)| Some((key.clone(), slot.value.clone()?))).collect()
+        inner
+            .entries
+            .iter()
+            .inspect(|_| counted(1))
+            .filter_map(|(key, slot)| Some((key.clone(), slot.value.clone()?)))
+            .collect()
     }
 
     /// Every object.
     pub fn values(&self) -> Vec<Arc<V>> {
-        self.read().entries.values().filter_map(|slot| slot.value.clone()).collect()
+        self.read().entries.values().inspect(|_| counted(1)).filter_map(|slot| slot.value.clone()).collect()
     }
 
     /// Whether some object of this namespace is there but could not be read. Absence then proves nothing.

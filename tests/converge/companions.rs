@@ -79,6 +79,7 @@ impl World {
                 namespace: NS.into(),
                 hub_namespace: HUB_NS.into(),
                 hub_namespace_lives: seen.hub.objects.contains_key(&(Kind::Namespace, String::new(), HUB_NS.into())),
+                unknown_users: false,
                 former_users: claims.map(|name| (name.clone(), former(&name))).collect(),
                 users,
                 expecting,

@@ -25,6 +25,7 @@ mod projects;
 mod prometheus;
 mod repair;
 mod restored;
+mod restored_hub;
 mod scraping;
 mod two_managers;
 mod watched;

@@ -1,11 +1,18 @@
 //! A backup of one control plane, restored as etcd does it for API servers that go on: with revisions raised, and the past
 //! compacted, so that nobody takes the old for the new. The other control planes on the same etcd are left as they are.
 
-use anyhow::Result;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+use anyhow::{Context, Result};
 use base64::{Engine, engine::general_purpose::STANDARD};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use crate::{control_plane::Etcd, prepared};
+use crate::{control_plane::Etcd, prepared, process::signal};
 
 /// Everything that one control plane had in its etcd.
 #[derive(Debug)]
@@ -38,6 +45,54 @@ impl Backup {
         let compact = json!({ "revision": now["header"]["revision"] });
         prepared::post(etcd, "/v3/kv/compaction", &compact).await.map(drop)
     }
+}
+
+/// All that etcd had at one moment, with its revisions. An etcd that serves it is as old as it was then, as one is that was
+/// restored without raising them.
+#[derive(Debug)]
+pub struct Snapshot {
+    dir: PathBuf,
+    name: String,
+}
+
+impl Snapshot {
+    /// Of this etcd, whose data lie in the folder `etcd`. It stands still meanwhile.
+    pub(crate) fn take(etcd: &Etcd, dir: &Path) -> Result<Self> {
+        let name = format!("etcd-{}", next());
+        let pid = etcd.process.pid();
+        signal(pid, Signal::STOP);
+        let copied = copy(&dir.join("etcd"), &dir.join(&name));
+        signal(pid, Signal::CONT);
+        copied.map(|()| Self { dir: dir.into(), name })
+    }
+
+    /// Serves it, from a copy of its own.
+    pub(crate) fn serve(&self, bin: &Path) -> Result<Etcd> {
+        let served = format!("{}-{}", self.name, next());
+        copy(&self.dir.join(&self.name), &self.dir.join(&served))?;
+        Etcd::serve(&self.dir, &served, bin)
+    }
+}
+
+/// A number that no other folder has.
+fn next() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// Copies a folder with all that is in it.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| to.display().to_string())?;
+    for entry in fs::read_dir(from).with_context(|| from.display().to_string())? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target).map(drop).with_context(|| target.display().to_string())?;
+        }
+    }
+    Ok(())
 }
 
 fn range(plane: &str) -> Value {

@@ -15,7 +15,7 @@ use futures::future::try_join_all;
 use tokio::time::Instant;
 
 use crate::{
-    backup::Backup,
+    backup::{Backup, Snapshot},
     binaries,
     control_plane::{ControlPlane, Etcd, START_TIMEOUT},
     install::{self, Role},
@@ -98,6 +98,8 @@ pub struct Testbed {
     /// The cells, by city.
     pub cells: BTreeMap<String, ControlPlane>,
     etcd: Etcd,
+    /// The hub's own, once it was rewound.
+    etcd_of_hub: Option<Etcd>,
     options: Options,
     dir: PathBuf,
     keep: bool,
@@ -153,6 +155,7 @@ impl Testbed {
             hub,
             cells,
             etcd,
+            etcd_of_hub: None,
             options,
             dir,
             keep,
@@ -274,6 +277,36 @@ impl Testbed {
         backup.restore(&self.etcd).await?;
         self.project.start_api_server()?;
         self.project.wait_ready().await
+    }
+
+    /// A backup of the hub.
+    pub async fn back_up_hub(&self) -> Result<Backup> {
+        Backup::take(self.etcd_of_hub.as_ref().unwrap_or(&self.etcd), self.hub.name()).await
+    }
+
+    /// Stops the hub's API server, puts a backup in the place of what it had, and starts it again.
+    pub async fn restore_hub(&mut self, backup: &Backup) -> Result<()> {
+        self.hub.stop_api_server();
+        backup.restore(self.etcd_of_hub.as_ref().unwrap_or(&self.etcd)).await?;
+        self.hub.start_api_server()?;
+        self.hub.wait_ready().await
+    }
+
+    /// What etcd holds now, with its revisions.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        Snapshot::take(&self.etcd, &self.dir)
+    }
+
+    /// Stops the hub's API server and starts it on an etcd of its own, which is as it was when the snapshot was taken: what it
+    /// serves has older versions than it had since.
+    pub async fn rewind_hub(&mut self, to: &Snapshot) -> Result<()> {
+        self.hub.stop_api_server();
+        let etcd = to.serve(self.hub.bin())?;
+        self.hub.move_to(&etcd);
+        self.hub.start_api_server()?;
+        self.hub.wait_ready().await?;
+        self.etcd_of_hub = Some(etcd);
+        Ok(())
     }
 
     /// Ends the stand-in for Karmada: from now on nobody does its work.

@@ -62,19 +62,24 @@ pub struct Etcd {
 impl Etcd {
     /// Starts etcd without fsync: a testbed's data need not survive a power cut.
     pub fn start(dir: &Path, bin: &Path) -> Result<Self> {
+        Self::serve(dir, "etcd", bin)
+    }
+
+    /// Starts it on what lies in the folder of this name, if anything does.
+    pub(crate) fn serve(dir: &Path, name: &str, bin: &Path) -> Result<Self> {
         let (client, peer) = (free_port()?, free_port()?);
         let url = format!("http://127.0.0.1:{client}");
         let peer = format!("http://127.0.0.1:{peer}");
         let mut command = Command::new(bin.join("etcd"));
         command
-            .arg(format!("--data-dir={}", dir.join("etcd").display()))
+            .arg(format!("--data-dir={}", dir.join(name).display()))
             .arg(format!("--listen-client-urls={url}"))
             .arg(format!("--advertise-client-urls={url}"))
             .arg(format!("--listen-peer-urls={peer}"))
             .arg(format!("--initial-advertise-peer-urls={peer}"))
             .arg(format!("--initial-cluster=default={peer}"))
             .args(["--unsafe-no-fsync", "--quota-backend-bytes=8589934592", "--log-level=warn"]);
-        Ok(Self { process: Process::spawn(dir, "etcd", &mut command)?, url })
+        Ok(Self { process: Process::spawn(dir, name, &mut command)?, url })
     }
 }
 
@@ -111,6 +116,11 @@ impl ControlPlane {
     /// Its name: `project`, `hub`, `cell-<city>`.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Has the API server read from another etcd, from its next start on.
+    pub(crate) fn move_to(&mut self, etcd: &Etcd) {
+        self.etcd.clone_from(&etcd.url);
     }
 
     /// Folder of the programs that it runs.

@@ -70,8 +70,8 @@ impl Reconciler for Companion {
     const NAME: &'static str = "referenced-data";
     type Key = CompanionKey;
 
-    /// 1. Waits until the caches of project and hub are filled, and until every deployment that may refer to the source
-    ///    can be read; a cache that has been filled anew enqueues every key.
+    /// 1. Waits until the caches of project and hub are filled; a cache that has been filled anew enqueues every key, and so
+    ///    does a namespace whose deployments can all be read again.
     /// 2. Reads the source, when it is in use and not known.
     /// 3. Observes the companion and who uses it, and decides.
     /// 4. Where the decision depends on content, reads source and companion, and decides once more.
@@ -81,10 +81,10 @@ impl Reconciler for Companion {
             return Ok(Next::Await); // no such object can be
         }
         let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
-        // What cannot be read may refer to anything; and without its namespace nobody knows where copies are.
-        if !project.is_synced() || !self.hub.is_synced() || project.deployments.has_unreadable(&key.namespace) {
+        if !project.is_synced() || !self.hub.is_synced() {
             return Ok(Next::Await);
         }
+        // Without its namespace nobody knows where copies are.
         let Some(uid) = project.namespace_uid(&key.namespace) else { return Ok(Next::Await) };
         let hub_namespace = names::hub_namespace(&uid);
         let facts = self.hub.namespaces.get(&ObjectKey::new("", &hub_namespace));
@@ -109,10 +109,10 @@ impl ResolvedKey<'_> {
         let users = self.project.deployments.entries_by_index(&source_index(self.namespace, self.data_ref));
         let sources = self.project.sources(self.data_ref.kind);
         let mut reading = Reading::Unknown;
-        if users.is_empty() {
-            sources.forget(&self.source);
-        } else {
+        if !users.is_empty() {
             self.of.watches.watch_sources(self.project);
+        } else if !self.project.deployments.has_unreadable(self.namespace) {
+            sources.forget(&self.source);
         }
         if self.source_state(&users, now).is_read_first() {
             reading = self.read_source(now).await?.map_or(Reading::Unknown, Reading::Source);
@@ -181,6 +181,7 @@ impl ResolvedKey<'_> {
             namespace: self.namespace.to_owned(),
             hub_namespace: self.hub_namespace.clone(),
             hub_namespace_lives: namespace.is_some_and(|facts| !facts.terminating && is_own(&facts)),
+            unknown_users: self.project.deployments.has_unreadable(self.namespace),
             former_users: companion.as_ref().map(|companion| self.former_users(&users, companion)).unwrap_or_default(),
             expecting: companion.as_ref().and_then(|companion| self.expecting(users.len(), companion)),
             residue: companion.as_ref().and_then(|companion| self.residue(companion)),

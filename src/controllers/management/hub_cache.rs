@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use kube::ResourceExt;
 
 use super::index::{
-    Index, city_index, held_index, held_indices, label_city, migrating_index, namespace_index, origin_deployment_index,
+    Index, city_index, held_index, held_indices, label_city, namespace_index, origin_deployment_index,
     origin_namespace_index, origin_place_index, policies_index, project_index,
 };
 use crate::{
@@ -83,11 +83,9 @@ impl HubCache {
                 let city = label_city(copy).map(|city| city_index(&key.namespace, &city));
                 city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
-            policies: Arc::new(Store::of_those(may_be_city_policy, |key, policy: &PropagationPolicy| {
+            policies: Arc::new(Store::of_those(may_be_city_policy, |key, _: &PropagationPolicy| {
                 let city = CityPolicyName::parse(&key.name).map(|city| policies_index(&city));
-                let migrating = Phase::of(&policy.spec) != Phase::Dependencies;
-                let migrating = migrating.then(|| migrating_index(&key.namespace));
-                city.into_iter().chain(migrating).chain([namespace_index(&key.namespace)]).collect()
+                city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
                 // What waits until a Cluster or a binding says more.

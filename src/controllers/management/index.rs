@@ -42,8 +42,6 @@ pub(super) enum Index {
     Asked,
     /// The same, of one deployment in a hub namespace.
     AskedOf(String, String),
-    /// Policies of a namespace that are on their way between claims and dependencies.
-    MigratingPolicies(String),
 }
 
 /// Index value of deployments that name the Workload with this uid as theirs.
@@ -102,11 +100,6 @@ pub(super) fn held_index(city: &CityCode, cluster: &str) -> Index {
 /// Index value of a city's policies.
 pub(super) fn policies_index(city: &CityCode) -> Index {
     Index::CityPolicies(city.clone())
-}
-
-/// Index value of a namespace's policies that are on their way between claims and dependencies.
-pub(super) fn migrating_index(namespace: &str) -> Index {
-    Index::MigratingPolicies(namespace.to_owned())
 }
 
 /// The city of a hub copy, by its label.

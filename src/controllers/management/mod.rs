@@ -9,6 +9,8 @@ mod federator;
 mod first_look;
 #[cfg(test)]
 mod fixtures;
+#[cfg(test)]
+mod growth_tests;
 mod hub_cache;
 mod hub_outage;
 mod index;
@@ -287,7 +289,7 @@ impl Parts {
             sweep,
             metrics: metrics.clone(),
         };
-        Sweeper { hub, triggers, losses, stranded, works, sweep, metrics }
+        Sweeper { hub, triggers, losses, stranded, works, sweep, timing: options.timing, metrics }
     }
 
     fn unreadable(&self) -> UnreadableWatch {

@@ -30,6 +30,9 @@ use crate::{
     timing::Timing,
 };
 
+/// What the way back to claims takes away, or what it waits for, in words.
+type Impact = Result<Vec<String>, Vec<String>>;
+
 /// Keeps the policy of a city in a hub namespace as long as somebody needs it.
 pub(super) struct CityPolicy {
     pub(super) hub: Arc<HubCache>,
@@ -96,6 +99,7 @@ impl CityPolicy {
         let PolicyKey { namespace, city } = key;
         let Some(facts) = hub.namespaces.get(&ObjectKey::new("", namespace)) else {
             self.memory.rollback_waits(key, None, now.instant);
+            self.memory.note_not_yet(namespace, None, now.instant);
             return None;
         };
         let mirrored = facts.upstream().and_then(|(project, own)| Some((self.projects.get(&project)?, own)));
@@ -122,9 +126,8 @@ impl CityPolicy {
         }
         let phase = policy.as_ref().map(|policy| Phase::of(&policy.spec));
         let questions = Questions::of(phase, self.propagation, hub.knows_karmada());
-        let migration = questions.migration.then(|| hub.migration(namespace));
         let probe = questions.probe.map_or(Probe::Elsewhere, |phase| self.prober.ask(namespace, city, phase, now));
-        let impact = migration.as_ref().filter(|_| questions.rollback).map(migration::rollback_impact);
+        let (delivered_by_dependency, impact) = self.migration(namespace, questions, now);
         let (impact, rollback_wait) = match impact {
             Some(Ok(impact)) => (Some(impact), self.memory.rollback_waits(key, None, now.instant)),
             Some(Err(waits)) => (None, self.memory.rollback_waits(key, Some(waits), now.instant)),
@@ -142,7 +145,7 @@ impl CityPolicy {
             namespace_lives: !facts.terminating,
             place: self.place(city, namespace, &keys),
             guard: self.city_guard,
-            delivered_by_dependency: migration.as_ref().is_some_and(migration::all_delivered_by_dependency),
+            delivered_by_dependency,
             claimed: if is_unneeded { hub.claims_left(namespace, &name) } else { 0 },
             unneeded_for,
             wait_is_reported,
@@ -155,6 +158,28 @@ impl CityPolicy {
             policy: policy.map(Shared::from),
             city: city.clone(),
         })
+    }
+
+    /// Whether every companion of the namespace is brought by need, and what the way back to claims would take away. Both are the
+    /// same for all cities there, and take going over all their deployments: while policies may not go on, it is looked at once in
+    /// a while for all of them.
+    fn migration(&self, namespace: &str, questions: Questions, now: Now) -> (bool, Option<Impact>) {
+        if !questions.migration {
+            return (false, None);
+        }
+        if let Some(waits) = self.memory.not_yet(namespace, self.timing.policy_poll, now.instant) {
+            return (false, questions.rollback.then_some(Err(waits)));
+        }
+        let seen = self.hub.migration(namespace);
+        let delivered = migration::all_delivered_by_dependency(&seen);
+        let impact = questions.rollback.then(|| migration::rollback_impact(&seen));
+        let not_yet = match &impact {
+            Some(Err(waits)) => Some(waits.clone()),
+            Some(Ok(_)) => None,
+            None => (!delivered).then(Vec::new),
+        };
+        self.memory.note_not_yet(namespace, not_yet, now.instant);
+        (delivered, impact)
     }
 
     /// Where the city is, and whether it is to move.

@@ -33,6 +33,8 @@ pub(super) struct PolicyMemory {
     rollback_waits: Mutex<BTreeMap<PolicyKey, Waiting>>,
     /// Since when nobody has needed a city's policy, and whether it has been reported why it stays.
     unneeded: Mutex<BTreeMap<PolicyKey, Unneeded>>,
+    /// Hub namespaces whose policies may not go on between claims and needs: when that was found, and what the way back waits for.
+    not_yet: Mutex<BTreeMap<String, (Instant, Vec<String>)>>,
 }
 
 impl PolicyMemory {
@@ -46,6 +48,22 @@ impl PolicyMemory {
     pub(super) fn warned_for(&self, namespace: &str, now: Instant) -> Option<Duration> {
         let all = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(namespace).map(|at| now.saturating_duration_since(*at))
+    }
+
+    /// What has been found to keep a hub namespace's policies from going on, less than `lasts` ago.
+    pub(super) fn not_yet(&self, namespace: &str, lasts: Duration, now: Instant) -> Option<Vec<String>> {
+        let all = self.not_yet.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, waits) = all.get(namespace).filter(|(at, _)| now.saturating_duration_since(*at) < lasts)?;
+        Some(waits.clone())
+    }
+
+    /// This keeps them now, or nothing does.
+    pub(super) fn note_not_yet(&self, namespace: &str, waits: Option<Vec<String>>, now: Instant) {
+        let mut all = self.not_yet.lock().unwrap_or_else(PoisonError::into_inner);
+        match waits {
+            Some(waits) => all.insert(namespace.to_owned(), (now, waits)),
+            None => all.remove(namespace),
+        };
     }
 
     /// What a policy's rollback waits for, if it does; `companions` as they are seen now.

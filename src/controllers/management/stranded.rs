@@ -24,7 +24,7 @@ use crate::{
         Keeper, Known, NamespaceFacts, Object, ObjectVersion, Op,
         management::{
             stranded::{self, Action, Content, Decided, Mirrored, Observed, Present, Purpose, Signal},
-            sweep::{self, Budget, Sweep},
+            sweep::{Budget, Sweep},
             triggers::HubWork,
         },
         ownership,
@@ -162,7 +162,7 @@ impl StrandedNamespaces {
             for key in self.hub.companions(kind).keys_by_index(&index) {
                 let data_ref = DataRef { kind, name: key.name.to_string() };
                 let facts = self.hub.companion(namespace, &data_ref);
-                if let Some(facts) = facts.filter(|facts| !facts.terminating && !sweep::has_no_known_user(facts)) {
+                if let Some(facts) = facts.filter(|facts| !facts.terminating) {
                     let object = Object { kind: kind.into(), namespace: namespace.to_owned(), name: data_ref.name };
                     companions.push((object, ObjectVersion::new(&facts.uid, &facts.version)));
                 }

@@ -2,7 +2,10 @@
 //! deployments that are still blocked, and Instances that could not be shown. Events find nearly all of it at once; this
 //! finds what was missed, and what was left when a process died.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use kube::{api::ListParams, core::ObjectMeta};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -27,11 +30,13 @@ use crate::{
         Hub, Kind, Object, ObjectVersion, Write,
         management::{
             facts::CompanionFacts,
-            sweep::{self, Budget, Observed, Signal, Sweep},
+            held_copies,
+            sweep::{self, Budget, Observed, Refused, Signal, Sweep},
             triggers::HubWork,
             unreadable,
         },
     },
+    timing::Timing,
 };
 
 /// What earlier sweeps have seen.
@@ -39,6 +44,10 @@ use crate::{
 struct Memory {
     /// Uids of companions of which nobody can say who uses them.
     without_users: BTreeSet<String>,
+    /// Uids of companions that are held, and of which it was told.
+    held: BTreeSet<String>,
+    /// Hub namespaces on which it was told that bindings cannot be removed.
+    refused: BTreeSet<String>,
     works: works::Memory,
 }
 
@@ -47,8 +56,9 @@ struct Memory {
 struct Found {
     companions: Companions,
     without_users: BTreeSet<String>,
-    /// Those of them that were not reported before.
-    to_tell: Vec<(Object, ObjectVersion)>,
+    held: BTreeSet<String>,
+    /// Events on those of them of which nothing was told before.
+    to_tell: Vec<Write<Hub>>,
 }
 
 /// How a sweep ended, the worst last.
@@ -80,6 +90,7 @@ pub(super) struct Sweeper {
     pub(super) stranded: StrandedNamespaces,
     pub(super) works: LeftOnClusters,
     pub(super) sweep: Sweep,
+    pub(super) timing: Timing,
     pub(super) metrics: Metrics,
 }
 
@@ -139,35 +150,40 @@ impl Sweeper {
     async fn companions(&self, memory: &mut Memory) -> Result<(Companions, Result<(), Error>), Error> {
         let mut found = Found::default();
         for kind in SourceKind::ALL {
-            self.collect(kind, &memory.without_users, &mut found).await?;
+            self.collect(kind, memory, &mut found).await?;
         }
-        memory.without_users = found.without_users;
-        for (companion, version) in &found.to_tell {
-            let event = unreadable::users(companion, version, Now::read().time);
-            let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
+        (memory.without_users, memory.held) = (found.without_users, found.held);
+        for event in &found.to_tell {
+            let _ = send(&self.hub.plane, event, &self.metrics).await; // a lost Event is no error
         }
-        let reaped = self.reap(&found.companions).await;
+        let reaped = self.reap(&found.companions, &mut memory.refused).await;
         Ok((found.companions, reaped))
     }
 
     /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
-    async fn collect(&self, kind: SourceKind, reported: &BTreeSet<String>, found: &mut Found) -> Result<(), Error> {
+    async fn collect(&self, kind: SourceKind, memory: &Memory, found: &mut Found) -> Result<(), Error> {
         let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
-        self.list(kind.into(), ours, |companion| self.see(kind, &companion, reported, found)).await
+        self.list(kind.into(), ours, |companion| self.see(kind, &companion, memory, found)).await
     }
 
     /// Has one companion looked at, its residue and its users, and notes what only a sweep tells.
-    fn see(&self, kind: SourceKind, companion: &Metadata, reported: &BTreeSet<String>, found: &mut Found) {
+    fn see(&self, kind: SourceKind, companion: &Metadata, memory: &Memory, found: &mut Found) {
         let facts = CompanionFacts::of(&companion.metadata);
         let key = ObjectKey::of(companion);
         found.companions.insert((key.namespace.to_string(), DataRef { kind, name: key.name.to_string() }));
+        let object = Object { kind: kind.into(), namespace: key.namespace.to_string(), name: key.name.to_string() };
+        let (version, now) = (ObjectVersion::of(&companion.metadata), Now::read().time);
+        if let Some(event) = held_copies::tell(&object, &version, &facts, self.timing.deletion_patience, now) {
+            if !memory.held.contains(&facts.uid) {
+                tracing::warn!(companion = %object, "companion is deleted and held by somebody's finalizer");
+                found.to_tell.push(event);
+            }
+            found.held.insert(facts.uid.clone());
+        }
         if sweep::has_no_known_user(&facts) {
-            if !reported.contains(&facts.uid) {
-                let (of, kind): (Kind, &str) = (kind.into(), kind.as_str());
-                tracing::warn!(companion = %key, kind, "companion is kept: its referenced-by is empty, or cannot be read");
-                let version = ObjectVersion::of(&companion.metadata);
-                let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
-                found.to_tell.push((Object { kind: of, namespace, name }, version));
+            if !memory.without_users.contains(&facts.uid) {
+                tracing::warn!(companion = %object, "companion is kept: its referenced-by is empty, or cannot be read");
+                found.to_tell.push(unreadable::users(&object, &version, now));
             }
             found.without_users.insert(facts.uid);
         }
@@ -177,8 +193,9 @@ impl Sweeper {
         }
     }
 
-    /// Removes bindings whose companion is gone; one that cannot be removed holds up no other.
-    async fn reap(&self, companions: &Companions) -> Result<(), Error> {
+    /// Removes bindings whose companion is gone; one that cannot be removed holds up no other, and is told on its namespace, once
+    /// for as long as that lasts.
+    async fn reap(&self, companions: &Companions, told: &mut BTreeSet<String>) -> Result<(), Error> {
         let mut orphans = Vec::new();
         self.list(Kind::ResourceBinding, ListParams::default(), |binding| {
             orphans.extend(self.orphan(companions, &binding.metadata));
@@ -193,7 +210,7 @@ impl Sweeper {
             );
         }
         let mut budget = Budget::of(limit);
-        let mut failed = Vec::new();
+        let (mut failed, mut refused) = (Vec::new(), BTreeMap::<String, Refused>::new());
         for (binding, removal) in orphans {
             if budget.is_spent() {
                 break;
@@ -206,11 +223,23 @@ impl Sweeper {
                 Err(error) => {
                     tracing::warn!(%binding, %error, "binding without its companion cannot be removed");
                     budget.refused();
+                    refused.entry(binding.namespace.clone()).or_default().count(&binding, &error.words_for_tenants());
                     failed.push(error);
                 }
             }
         }
+        self.tell_refused(&refused, told).await;
         worst(failed).map_or(Ok(()), Err)
+    }
+
+    /// Tells on each namespace of which it was not told before.
+    async fn tell_refused(&self, refused: &BTreeMap<String, Refused>, told: &mut BTreeSet<String>) {
+        for (namespace, refused) in refused.iter().filter(|(namespace, _)| !told.contains(*namespace)) {
+            let Some(facts) = self.hub.namespaces.get(&ObjectKey::new("", namespace)) else { continue };
+            let event = refused.tell(namespace, &facts.uid, Now::read().time);
+            let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
+        }
+        *told = refused.keys().cloned().collect();
     }
 
     /// Removes one binding whose companion is gone.

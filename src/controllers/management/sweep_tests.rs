@@ -37,7 +37,7 @@ async fn residue_that_no_event_has_brought_up_is_looked_at_by_each_sweep() {
     };
     let sweeper = parts.sweeper();
     for _ in 0..2 {
-        sweeper.see(SourceKind::Secret, &companion("db"), &BTreeSet::new(), &mut Found::default());
+        sweeper.see(SourceKind::Secret, &companion("db"), &Memory::default(), &mut Found::default());
         assert_eq!(parts.queues.companion.depth(), 1, "each sweep has it looked at, once");
         let key = parts.queues.companion.next().await;
         assert_eq!((&*key.namespace, key.data_ref.to_string()), ("web", "Secret/db".to_owned()));

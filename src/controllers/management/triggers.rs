@@ -7,10 +7,7 @@ use kube::ResourceExt;
 use super::{
     blocked::BlockedDeployments,
     hub_cache::HubCache,
-    index::{
-        Index, migrating_index, namespace_index, origin_deployment_index, origin_namespace_index, project_index,
-        source_index,
-    },
+    index::{Index, namespace_index, origin_deployment_index, origin_namespace_index, project_index, source_index},
     latency::Latency,
     move_memory::Moves,
     project_cache::ProjectCache,
@@ -144,11 +141,6 @@ impl Triggers {
                     |namespace| self.hub.policies.keys_by_index(&namespace_index(&namespace)),
                 );
                 for key in keys {
-                    self.enqueue_policy_named(&key);
-                }
-            }
-            HubWork::MigratingPolicies(namespace) => {
-                for key in self.hub.policies.keys_by_index(&migrating_index(&namespace)) {
                     self.enqueue_policy_named(&key);
                 }
             }

@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use kube::api::ListParams;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use super::{hub_cache::HubCache, registry::ProjectRegistry};
 use crate::{
     api::{
-        compute::{Workload, WorkloadDeployment},
+        compute::{Instance, Workload, WorkloadDeployment},
         karmada::PropagationPolicy,
         names::ProjectName,
     },
@@ -17,10 +18,12 @@ use crate::{
         Class, Error,
         clients::ControlPlane,
         clock::{Now, ticks},
+        list,
         store::ObjectKey,
+        watch::Metadata,
     },
     metrics::Metrics,
-    plan::{Kind, Known, Object, ObjectVersion, Plane, management::unreadable},
+    plan::{Hub, Kind, Known, Object, ObjectVersion, Plane, management::unreadable},
 };
 
 /// How often to look whether there is something new. It asks nobody.
@@ -28,6 +31,9 @@ const LOOK: Duration = Duration::from_secs(5);
 
 /// Most that is asked for of a kind in one look at one control plane; the others have their turn in the next.
 const MOST_AT_ONCE: usize = 10;
+
+/// In the place of the decoder's words, where the object is not read once more.
+const WORDS_IN_LOG: &str = "the operator's log has the decoder's words";
 
 /// Of which object of which project it was told; without a project, of the hub's.
 type Told = BTreeSet<(Option<ProjectName>, Kind, ObjectKey)>;
@@ -60,10 +66,45 @@ impl UnreadableWatch {
             let (deployments, workloads) = (project.deployments.unreadable(), project.workloads.unreadable());
             self.tell::<WorkloadDeployment, _>(&project.plane, of.as_ref(), deployments, told, &mut now).await;
             self.tell::<Workload, _>(&project.plane, of.as_ref(), workloads, told, &mut now).await;
+            let instances = project.instances.unreadable();
+            self.tell::<Instance, _>(&project.plane, of.as_ref(), instances, told, &mut now).await;
         }
-        let policies = self.hub.policies.unreadable();
-        self.tell::<PropagationPolicy, _>(&self.hub.plane, None, policies, told, &mut now).await;
+        let (hub, plane) = (&self.hub, &self.hub.plane);
+        self.tell::<PropagationPolicy, _>(plane, None, hub.policies.unreadable(), told, &mut now).await;
+        self.tell::<WorkloadDeployment, _>(plane, None, hub.copies.unreadable(), told, &mut now).await;
+        self.tell::<Instance, _>(plane, None, hub.instances.unreadable(), told, &mut now).await;
+        self.tell_of(Kind::ResourceBinding, hub.bindings.unreadable(), told, &mut now).await;
+        self.tell_of(Kind::Cluster, hub.clusters.unreadable(), told, &mut now).await;
         *told = now;
+    }
+
+    /// Tells of those of Karmada's that were not told before. They are listed here, and not read: of their metadata alone, so that
+    /// the words are those of the log.
+    async fn tell_of(&self, kind: Kind, unreadable: Vec<ObjectKey>, told: &Told, now: &mut Told) {
+        let plane = &self.hub.plane;
+        let (known, new): (Vec<_>, Vec<_>) =
+            unreadable.into_iter().map(|key| (None, kind, key)).partition(|entry| told.contains(entry));
+        now.extend(known);
+        for entry in new.into_iter().take(MOST_AT_ONCE) {
+            let key = &entry.2;
+            let mut found = None;
+            let only = ListParams::default().fields(&format!("metadata.name={}", key.name));
+            let see = |object: Metadata| {
+                if object.metadata.namespace.as_deref().unwrap_or_default() == &*key.namespace {
+                    found = Some(ObjectVersion::of(&object.metadata));
+                }
+            };
+            let listed = list::metadata(&plane.connection().client(), plane.name(), kind, only, see).await;
+            if listed.is_err_and(|error| error.class() == Class::Retry) {
+                return; // nobody answers: whatever else is unreadable there has to wait as well
+            }
+            if let Some(version) = found {
+                let object = Object { kind, namespace: key.namespace.to_string(), name: key.name.to_string() };
+                let event = unreadable::object::<Hub>(&object, &version, WORDS_IN_LOG, Now::read().time);
+                let _ = send(plane, &event, &self.metrics).await; // a lost Event is no error
+            }
+            now.insert(entry);
+        }
     }
 
     /// Tells of those that were not told before. The object is read once more, for the words of the decoder are not kept.

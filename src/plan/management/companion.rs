@@ -14,14 +14,13 @@ use serde_json::{Map, Value, json};
 
 use super::{
     facts::CompanionFacts,
+    residue,
     resolve::{self, Source},
 };
 use crate::{
     api::{
         compute::WorkloadDeployment,
-        karmada::ResourceBinding,
         meta::{annotation, label, manager},
-        names,
         referenced::{DataRef, MANY_USERS, MAX_NAMED_USERS, NO_USERS},
     },
     plan::{
@@ -86,6 +85,7 @@ pub enum Reading {
 
 /// Everything that is known about one companion.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct Observed {
     /// Which.
     pub data_ref: DataRef,
@@ -97,6 +97,10 @@ pub struct Observed {
     pub hub_namespace_lives: bool,
     /// The deployments that refer to the source.
     pub users: Vec<User>,
+    /// Whether some deployment of the namespace cannot be read, which may refer to the source as well: nothing is taken from
+    /// anybody then, and whoever is known gets what he needs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown_users: bool,
     /// Those that stand in `referenced-by` and are not among them, by name. Of an entry that names another namespace the
     /// name alone counts, as the Go operator's collector has it: a hub namespace holds one project namespace.
     pub former_users: BTreeMap<String, FormerUser>,
@@ -199,10 +203,11 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     // Taken off only once everybody who needs it has it by need, wherever that is (fact 27).
     let released = observed.residue.as_ref().filter(|residue| residue.needed_by.is_empty());
     let binding = released.and_then(|residue| residue.on_binding.as_ref());
-    let release = binding.map(|version| Step::Remote(release_binding(observed, version)));
+    let release =
+        binding.map(|version| Step::Remote(residue::release(&observed.hub_namespace, &observed.data_ref, version)));
     if users.is_empty() {
         // Nobody has ever said that he uses it, or nobody can be read: not ours to judge.
-        if companion.users.as_ref().is_some_and(|before| !before.is_empty()) {
+        if !observed.unknown_users && companion.users.as_ref().is_some_and(|before| !before.is_empty()) {
             steps.push(Step::Remote(Write::delete_version(object(observed), version)));
             return Plan::writes(steps).with([Signal::Unused]);
         }
@@ -305,11 +310,20 @@ fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, 
     }
     if companion.has_many_users() {
         users.extend(before.into_iter().filter(|entry| entry != MANY_USERS && named(entry).is_none()));
+        if observed.unknown_users {
+            users.insert(MANY_USERS.to_owned());
+            return (users.into_iter().filter(|entry| named(entry).is_none()).collect(), Vec::new());
+        }
         // Behind that one nobody who comes changes anything: it is given up before the companion is.
         let list = if users.is_empty() { [NO_USERS.to_owned()].into() } else { listed(users) };
         return (list, Vec::new());
     }
-    let confirm = former(observed, &before, &mut users);
+    let confirm = if observed.unknown_users {
+        users.extend(before); // whoever cannot be read may be any of them
+        Vec::new()
+    } else {
+        former(observed, &before, &mut users)
+    };
     let list = listed(users);
     // Where names are given up, nobody is struck off.
     let confirm = if list.contains(MANY_USERS) { Vec::new() } else { confirm };
@@ -375,24 +389,6 @@ fn metadata(companion: &CompanionFacts, users: &BTreeSet<String>, released: bool
         }
     }
     metadata
-}
-
-/// Takes from a companion's binding what a former claim has left there.
-fn release_binding(observed: &Observed, version: &ObjectVersion) -> Write<Hub> {
-    let patch = json!({
-        "metadata": {
-            "labels": { label::KARMADA_CLAIM: null },
-            "annotations": {
-                annotation::POLICY_NAME: null,
-                annotation::POLICY_NAMESPACE: null,
-                annotation::APPLIED_PLACEMENT: null,
-            },
-        },
-        "spec": { "clusters": null, "placement": null },
-    });
-    let name = names::binding_name(observed.data_ref.kind.as_str(), &observed.data_ref.name);
-    let object = Object::named::<ResourceBinding>(&observed.hub_namespace, &name);
-    Write::amend_version(manager::COMPANION, object, patch, version)
 }
 
 #[cfg(test)]

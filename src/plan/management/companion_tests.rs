@@ -2,12 +2,9 @@ use kube::ResourceExt;
 
 use super::*;
 use crate::{
-    api::{karmada::BindingSnapshot, referenced::SourceKind},
+    api::{karmada::BindingSnapshot, names, referenced::SourceKind},
     plan::{
-        management::{
-            facts::{BindingFacts, Template},
-            residue,
-        },
+        management::facts::{BindingFacts, Template},
         recorded::recorded,
     },
 };
@@ -112,6 +109,7 @@ impl Case {
             hub_namespace: "ns-1".into(),
             hub_namespace_lives: true,
             users: users.collect(),
+            unknown_users: false,
             former_users: former_users.map(|name| (name.to_owned(), former(name))).collect(),
             expecting: (!self.copies_are_unreadable).then(|| expecting_copies.map(ResourceExt::name_any).collect()),
             companion: self.companion.clone().map(Shared::from),

@@ -28,7 +28,7 @@ use crate::{
         referenced,
     },
     plan::{
-        Hub, NamespaceFacts, Object, ObjectVersion, Plan, Project, Step, Write,
+        Hub, NamespaceFacts, Next, Object, ObjectVersion, Plan, Project, Step, Write,
         condition::Verdict,
         diff,
         event::{self, Note, Severity},
@@ -56,7 +56,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         return refused_for_a_rival(observed, now);
     }
     let mut steps: Vec<Step<Project, Hub>> = Vec::new();
-    let data = resolve::data(deployment, &observed.data);
+    let data = resolve::data(deployment, &observed.data, observed.timing.deletion_patience, now);
     steps.extend(mark(deployment, &namespace, &data).map(Step::Local));
     if observed.hub_namespace.as_deref().is_some_and(|facts| facts.terminating) {
         return hub_trouble::after(steps, hub_trouble::namespace_goes(observed, &namespace, now));
@@ -90,7 +90,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let annotations = data_annotations(&data, hint.as_deref());
     let pause = observed.timing.takeover_pause;
     let of_copy = copy.map(|copy| whole_spec::take_over(manager::FEDERATOR, status::CONTROLLER, copy, pause, now));
-    let mut next = state.next;
+    let mut next = state.next.or_sooner(data.look_again.map_or(Next::Await, Next::After));
     if let Some(of_copy) = of_copy {
         steps.extend(of_copy.write.map(Step::Remote));
         next = next.or_sooner(of_copy.next);

@@ -86,6 +86,7 @@ fn observed() -> impl Strategy<Value = Observed> {
                     .then(|| User { name: "web".into(), wants_copy: true, promised: false })
                     .into_iter()
                     .collect(),
+                unknown_users: false,
                 former_users: BTreeMap::from([("gone".to_owned(), former(&labels, &annotations, copies, expects))]),
                 expecting: Some([].into()),
                 companion: companion.map(Shared::from),

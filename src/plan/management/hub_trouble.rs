@@ -233,11 +233,15 @@ fn bounded(words: &str) -> &str {
 /// Who keeps a copy from going.
 pub fn copy_words(copy: &WorkloadDeployment) -> String {
     let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
-    let what = format!("WorkloadDeployment {namespace}/{name}");
-    if copy.finalizers().is_empty() {
-        return format!("{what} has no finalizer, and its API server has not removed it yet");
+    format!("WorkloadDeployment {namespace}/{name} has {}", holders(copy.finalizers()))
+}
+
+/// Who keeps an object from going that is on its way out, as what it has: these finalizers.
+pub fn holders(finalizers: &[String]) -> String {
+    if finalizers.is_empty() {
+        return "no finalizer, and its API server has not removed it yet".to_owned();
     }
-    format!("{what} has the finalizers {}, which whoever set them is to remove", copy.finalizers().join(", "))
+    format!("the finalizers {}, which whoever set them is to remove", finalizers.join(", "))
 }
 
 /// Who keeps a copy that no watch shows.

@@ -45,6 +45,7 @@ mod tests {
             hub_namespace: "ns-1".into(),
             hub_namespace_lives: true,
             users,
+            unknown_users: false,
             former_users: [].into(),
             expecting: Some([].into()),
             companion: Some(Shared::from(facts)),

@@ -6,6 +6,7 @@ mod budget;
 pub mod city;
 pub mod cluster;
 pub mod companion;
+mod companion_facts;
 pub mod dead_claim;
 mod delivery;
 pub mod diagnosis;
@@ -17,6 +18,7 @@ pub mod federated;
 mod federation_status;
 pub mod guard;
 pub mod hand_over;
+pub mod held_copies;
 #[cfg(test)]
 mod hostile_data_tests;
 #[cfg(test)]
@@ -59,6 +61,8 @@ pub mod sweep;
 mod takeover_tests;
 pub mod triggers;
 pub mod unheard;
+#[cfg(test)]
+mod unknown_users_tests;
 pub mod unneeded;
 pub mod unreadable;
 pub mod whereabouts;

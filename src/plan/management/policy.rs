@@ -90,7 +90,9 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
         steps.push(step(observed, live, phase, now));
     }
     let waits = observed.propagation == Propagation::Dependencies && phase != Phase::Dependencies;
-    match (observed.probe, live) {
+    // How far all companions are on their way it sees in memory, by itself: it is not called by each of them.
+    let again = if phase == Phase::Both { Next::After(observed.timing.policy_poll) } else { Next::Await };
+    let decided = match (observed.probe, live) {
         (Probe::Here { unanswered_for, reported: false, misses_later }, Some(live))
             if waits && unanswered_for >= observed.timing.probe_timeout =>
         {
@@ -108,7 +110,8 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
             Plan::until(steps, Next::After(observed.timing.policy_poll))
         }
         _ => rollback_wait(observed, live, steps, now),
-    }
+    };
+    Plan { next: decided.next.or_sooner(again), ..decided }
 }
 
 /// What keeps the rollback to claims from going on, told where it lasts: once for all policies that wait by then.

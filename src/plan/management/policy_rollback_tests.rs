@@ -12,11 +12,13 @@ fn what_the_way_back_waits_for_is_told_once_where_it_lasts() {
     let others = OthersWaiting { count: 499, first: (0..3).map(others).collect() };
     let patience = Timing::default().probe_timeout;
     let second = Duration::from_secs(1);
+    // Whether it can go on it sees in memory: no companion's event calls it.
+    let poll = Next::After(Timing::default().policy_poll);
     for (lasted, reported, steps, next) in [
-        (Duration::ZERO, false, 0, Next::After(patience)),
+        (Duration::ZERO, false, 0, poll),
         (patience.saturating_sub(second), false, 0, Next::After(second)),
-        (patience, false, 1, Next::Await),
-        (patience + second, true, 0, Next::Await),
+        (patience, false, 1, poll),
+        (patience + second, true, 0, poll),
     ] {
         let wait = Some(RollbackWait { companions: companions.clone(), lasted, reported, others: others.clone() });
         let propagation = Propagation::Selectors;

@@ -1,7 +1,7 @@
 //! What a deployment has been promised stays with it while something else that it refers to cannot be copied, and whatever
 //! somebody has written over the list of those who use it.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -66,7 +66,7 @@ fn promised(companion: Option<&CompanionFacts>, on_hub: bool) -> Vec<DataRef> {
         promised: on_hub.then(db).into_iter().collect(),
         ..View::default()
     };
-    resolve::data(&web(), &view).expected.unwrap_or_default()
+    resolve::data(&web(), &view, Duration::MAX, Timestamp::UNIX_EPOCH).expected.unwrap_or_default()
 }
 
 /// Found by reading: a Secret that was made anew while a ConfigMap of the same deployment was missing was taken from its cell
@@ -98,6 +98,7 @@ fn observed(users: &[User], companion: Option<CompanionFacts>, reading: Reading)
         hub_namespace: "ns-1".into(),
         hub_namespace_lives: true,
         users: users.to_vec(),
+        unknown_users: false,
         former_users: [("ghost".to_owned(), companion::FormerUser::default())].into(),
         expecting: Some([].into()),
         companion: companion.map(Shared::from),

@@ -9,9 +9,19 @@
 //! Judged are the claims of city policies, and bindings that nobody claims. Whether another policy lives is not known
 //! here: Karmada takes its claims off when it goes (fact 13), and from then on nobody claims what it has left.
 
+use serde_json::json;
+
 use crate::{
-    api::names::{CityPolicyName, Template},
-    plan::management::facts::{BindingFacts, CompanionFacts},
+    api::{
+        karmada::ResourceBinding,
+        meta::{annotation, label, manager},
+        names::{self, CityPolicyName, Template},
+        referenced::DataRef,
+    },
+    plan::{
+        Hub, Object, ObjectVersion, Write,
+        management::facts::{BindingFacts, CompanionFacts},
+    },
 };
 
 /// Where residue is.
@@ -54,6 +64,24 @@ pub fn is_needed(companions: &BindingFacts, parent: &str, goes_to: Option<&[Stri
             clusters.iter().any(|cluster| by.clusters.iter().all(|brought| brought.name != *cluster))
         }
     }
+}
+
+/// Takes from a companion's binding what a former claim has left there.
+pub(super) fn release(hub_namespace: &str, data_ref: &DataRef, version: &ObjectVersion) -> Write<Hub> {
+    let patch = json!({
+        "metadata": {
+            "labels": { label::KARMADA_CLAIM: null },
+            "annotations": {
+                annotation::POLICY_NAME: null,
+                annotation::POLICY_NAMESPACE: null,
+                annotation::APPLIED_PLACEMENT: null,
+            },
+        },
+        "spec": { "clusters": null, "placement": null },
+    });
+    let name = names::binding_name(data_ref.kind.as_str(), &data_ref.name);
+    let object = Object::named::<ResourceBinding>(hub_namespace, &name);
+    Write::amend_version(manager::COMPANION, object, patch, version)
 }
 
 #[cfg(test)]

@@ -1,12 +1,16 @@
 //! A deployment's references and what is known of their sources -> what its cell is to get, or why it cannot.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::facts::SharedCompanion;
+use super::{facts::SharedCompanion, held_copies::HeldCopies};
 use crate::{
     api::{compute::WorkloadDeployment, meta::annotation, reason::Reason, referenced::DataRef},
     plan::{
@@ -16,7 +20,7 @@ use crate::{
 };
 
 /// How many problems a message names; the others are counted.
-const MAX_NAMED_IN_MESSAGE: usize = 5;
+pub(super) const MAX_NAMED_IN_MESSAGE: usize = 5;
 
 /// How much may be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -219,6 +223,8 @@ pub struct Data {
     pub trouble: Option<Verdict>,
     /// Whether it refers to anything.
     pub refers: bool,
+    /// When to look again, where what is waited for is told once it lasts.
+    pub look_again: Option<Duration>,
 }
 
 /// Decides what the annotations of one deployment are to say.
@@ -226,8 +232,8 @@ pub struct Data {
 /// While something cannot be copied, or is not yet, what was promised before stands as far as it is still referred to:
 /// its copies are in use, also while one is made anew or somebody has written over the list of those who use it. The project's
 /// own annotation is believed only where the copy on the hub or the companion says the same, for whoever can write it could
-/// ask for anything (fact 19).
-pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
+/// ask for anything (fact 19). `patience`: how long a copy that is to be made anew may take to go before it is told who holds it.
+pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, now: Timestamp) -> Data {
     let namespace = deployment.namespace().unwrap_or_default();
     let references = references(&deployment.spec.template.spec);
     let promised = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
@@ -272,18 +278,31 @@ pub fn data(deployment: &WorkloadDeployment, view: &View) -> Data {
                 let all: BTreeSet<DataRef> = wanted.into_iter().chain(kept).collect();
                 data.expected = Some(all.into_iter().collect());
             } else {
-                let mut message = format!("copying {} to the hub", list(&missing));
-                let companions = missing.iter().filter_map(|data_ref| Some((data_ref, view.companions.get(data_ref)?)));
-                let mut full = companions.filter(|(_, companion)| !companion.used);
-                if let Some((data_ref, why)) = full.find_map(|(of, companion)| Some((of, companion.full.as_ref()?))) {
-                    message = format!("{message}; the list of those that use {data_ref} takes no more of them: {why}");
-                }
-                data.trouble = Some(Verdict::unknown(Reason::Resolving, message));
+                let going = HeldCopies::of(&missing, &view.companions, patience, now);
+                data.look_again = going.told_in;
+                data.refusal = going.told.map(|message| SourceRefusal { reason: Reason::SourceCopyHeld, message });
+                data.trouble = Some(data.refusal.as_ref().map_or_else(
+                    || Verdict::unknown(Reason::Resolving, on_its_way(&missing, view)),
+                    |refusal| Verdict::no(refusal.reason.clone(), refusal.message.clone()),
+                ));
                 data.expected = held(kept);
             }
         }
     }
     data
+}
+
+/// What is said of copies that are not in place yet.
+fn on_its_way(missing: &[DataRef], view: &View) -> String {
+    let message = format!("copying {} to the hub", list(missing));
+    let companions = missing.iter().filter_map(|data_ref| Some((data_ref, view.companions.get(data_ref)?)));
+    let mut full = companions.filter(|(_, companion)| !companion.used);
+    match full.find_map(|(of, companion)| Some((of, companion.full.as_ref()?))) {
+        Some((data_ref, why)) => {
+            format!("{message}; the list of those that use {data_ref} takes no more of them: {why}")
+        }
+        None => message,
+    }
 }
 
 /// Whether a deployment with these references does without a source: it may be missing, and it is.

@@ -97,6 +97,8 @@ fn decide(world: &World, deployment: &WorkloadDeployment) -> Data {
             deletions_wait: world.deletions_wait,
             ..View::default()
         },
+        Duration::from_mins(2),
+        Timestamp::UNIX_EPOCH,
     )
 }
 
@@ -143,7 +145,9 @@ fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
         let companion = SharedCompanion { full, ..SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c")) };
         let (sources, companions) =
             ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
-        data(&of, &View { sources, companions, ..View::default() }).trouble.map(|trouble| trouble.message)
+        data(&of, &View { sources, companions, ..View::default() }, Duration::MAX, Timestamp::UNIX_EPOCH)
+            .trouble
+            .map(|trouble| trouble.message)
     };
     let told = said("another").unwrap();
     assert!(
@@ -151,6 +155,42 @@ fn whoever_finds_no_place_in_the_list_of_users_is_told_so() {
         "{told}"
     );
     assert_eq!(said("wd"), None, "who stands in it has his place");
+}
+
+/// Found by reading: whoever waited for a copy that somebody's finalizer held read for ever that it was being copied.
+#[test]
+fn a_copy_that_cannot_go_is_told_after_two_minutes_with_whoever_holds_it() {
+    let refs = json!([{ "secretRef": { "name": "b" } }]);
+    let going = |seconds: i64, finalizers: &[&str]| {
+        let meta = json!({
+            "uid": "c", "deletionTimestamp": Timestamp::UNIX_EPOCH.to_string(), "finalizers": finalizers,
+            "annotations": { annotation::REFERENCED_BY: r#"["shop/wd"]"# },
+        });
+        let facts = CompanionFacts::of(&serde_json::from_value(meta).unwrap());
+        let need = Need { refers: true, promised: true };
+        let companion = SharedCompanion::of(&facts, "shop/wd", need, None);
+        let (sources, companions) =
+            ([(DataRef::secret("b"), present(1))].into(), [(DataRef::secret("b"), companion)].into());
+        let promised = [DataRef::secret("b")].into();
+        let view = View { sources, companions, promised, ..View::default() };
+        let promised = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/b"]"# });
+        let now = Timestamp::from_second(seconds).unwrap();
+        data(&deployment(&refs, &promised), &view, Duration::from_mins(2), now)
+    };
+    let under_way = going(100, &["example.com/hold"]);
+    assert_eq!(under_way.trouble.unwrap().message, "copying Secret/b to the hub");
+    assert_eq!((under_way.refusal, under_way.look_again), (None, Some(Duration::from_secs(20))));
+    for (finalizers, words) in [
+        (&["example.com/hold"][..], "that of Secret/b has the finalizers example.com/hold, which whoever set them"),
+        (&[], "that of Secret/b has no finalizer, and its API server has not removed it yet"),
+    ] {
+        let held = going(120, finalizers);
+        let trouble = held.trouble.unwrap();
+        assert!(trouble.reason == "SourceCopyHeld" && trouble.message.contains(words), "{trouble:?}");
+        assert!(held.refusal.unwrap().to_annotation().contains(words), "its Instances are told as well");
+        assert_eq!(held.look_again, None);
+        assert_eq!(texts(held.expected.as_ref()), ["Secret/b"], "what runs with it keeps it");
+    }
 }
 
 #[test]
@@ -267,7 +307,7 @@ fn behind_a_list_that_names_nobody_only_the_copy_on_the_hub_says_what_was_promis
         };
         let companions = [&a, &b].map(companion).into();
         let view = View { limits, sources, companions, ..View::default() };
-        let data = data(&deployment(&references, &promised), &view);
+        let data = data(&deployment(&references, &promised), &view, Duration::MAX, Timestamp::UNIX_EPOCH);
         assert_eq!(data.expected, expected.map(|all| all.into_iter().cloned().collect()), "{what}");
     }
 }

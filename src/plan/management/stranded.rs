@@ -60,7 +60,7 @@ pub struct Content {
     pub copies: Vec<(Object, ObjectVersion)>,
     /// How many such copies there are, with those on their way out.
     pub copies_left: usize,
-    /// Companions, but those of which nobody has ever said that he uses them.
+    /// Companions, also those of which nobody can say who uses them: whoever did was in the namespace that is gone.
     pub companions: Vec<(Object, ObjectVersion)>,
     /// What cells wrote back.
     pub instances: Vec<(Object, ObjectVersion)>,

@@ -3,13 +3,18 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Namespace;
 use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 use super::facts::{BindingFacts, CompanionFacts};
 use crate::{
-    api::{karmada::ResourceBinding, meta::annotation, names::Template, referenced::DataRef},
-    plan::{Hub, NamespaceFacts, Object, ObjectVersion, Plan, Write, ownership},
+    api::{karmada::ResourceBinding, meta::annotation, names::Template, reason::Reason, referenced::DataRef},
+    plan::{
+        Hub, NamespaceFacts, Object, ObjectVersion, Plan, Write,
+        event::{self, Note, Severity},
+        ownership,
+    },
 };
 
 /// How what is left behind is found, and what becomes of it.
@@ -118,6 +123,37 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Hub>, Signal> {
     let companion = Object { kind: kind.into(), namespace: observed.binding.namespace.clone(), name };
     let delete = Write::delete_version(observed.binding.clone(), observed.version.clone());
     Plan::writes(vec![Write::confirm_absent(companion), delete])
+}
+
+/// What of a hub namespace could not be removed in one sweep.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// How many bindings.
+    pub count: usize,
+    /// One of them, and why, in words.
+    pub example: String,
+}
+
+impl Refused {
+    /// One more.
+    pub fn count(&mut self, binding: &Object, why: &str) {
+        self.count += 1;
+        if self.example.is_empty() {
+            self.example = format!("{binding}: {why}");
+        }
+    }
+
+    /// Says so on the hub namespace.
+    pub fn tell(&self, namespace: &str, uid: &str, now: Timestamp) -> Write<Hub> {
+        let text = format!(
+            "{} binding(s) here have lost their ConfigMap or Secret and cannot be removed, so that copies may stay in cells; the \
+             next sweep tries again: {}",
+            self.count, self.example
+        );
+        let note =
+            Note { severity: Severity::Warning, reason: Reason::RemovalRefused, action: "Sweeping", text: &text };
+        event::about(&Object::named::<Namespace>("", namespace), &ObjectVersion::new(uid, ""), "sweep", &note, now)
+    }
 }
 
 /// Whether a sweep leaves alone what is in a namespace. `paused`: whether it leaves everything alone.
@@ -279,6 +315,21 @@ mod tests {
         let mut refused = Budget::of(2);
         (0..2).for_each(|_| refused.refused());
         assert!(refused.is_spent());
+    }
+
+    /// Found by reading: a binding that could not be deleted was told in the log alone.
+    #[test]
+    fn what_cannot_be_removed_is_told_on_its_namespace() {
+        let mut refused = Refused::default();
+        for name in ["db-secret", "key-secret"] {
+            refused.count(&Object::named::<ResourceBinding>("ns-1", name), "a webhook said no");
+        }
+        let Op::Create { body, .. } = refused.tell("ns-1", "h", Timestamp::UNIX_EPOCH).op else { panic!("an Event") };
+        assert_eq!(body["regarding"]["name"], "ns-1");
+        let note = body["note"].as_str().unwrap();
+        assert!(
+            note.starts_with("2 binding(s)") && note.ends_with("ResourceBinding ns-1/db-secret: a webhook said no")
+        );
     }
 
     #[test]

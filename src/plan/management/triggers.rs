@@ -73,8 +73,6 @@ pub enum HubWork {
     Policy(String, CityCode),
     /// Every policy there; everywhere when no namespace is given.
     Policies(Option<String>),
-    /// Every policy there that is on its way between claims and dependencies.
-    MigratingPolicies(String),
     /// A companion.
     Companion(String, DataRef),
     /// A companion, if a policy claims it.
@@ -200,14 +198,15 @@ fn after_companion(kind: SourceKind, delta: &Delta<'_, CompanionFacts>) -> BTree
     let mut work = BTreeSet::from([HubWork::Companion(delta.namespace.to_owned(), data_ref)]);
     let claim = |facts: Option<&CompanionFacts>| facts.map(|f| (f.policy.clone(), f.cluster_policy.clone()));
     if claim(delta.old) != claim(delta.new) {
-        // How far a policy is on its way shows in every companion; what one that claims none has left, in its own.
-        work.insert(HubWork::MigratingPolicies(delta.namespace.to_owned()));
+        // What a policy has left of its claims shows in what it claims. How far one is on its way between claims and needs shows in
+        // every companion: it looks by itself, and is not called by each.
         let cities = delta.both().filter_map(|facts| CityPolicyName::parse(facts.policy.as_deref()?));
         work.extend(cities.map(|city| HubWork::Policy(delta.namespace.to_owned(), city)));
     }
     let users = |facts: Option<&CompanionFacts>| facts.and_then(|facts| facts.users.clone()).unwrap_or_default();
     let (old, new) = (users(delta.old), users(delta.new));
-    let of = |facts: &CompanionFacts| (facts.uid.clone(), facts.terminating);
+    // Whoever waits until it is gone tells who holds it.
+    let of = |facts: &CompanionFacts| (facts.uid.clone(), facts.terminating, facts.going.clone());
     // A change in the list of users concerns those who came and went, everything else all of them.
     let same = delta.old.map(of) == delta.new.map(of) && claim(delta.old) == claim(delta.new);
     let concerned: BTreeSet<&String> =

@@ -128,19 +128,18 @@ fn a_companion_concerns_its_own_controller_and_those_whose_use_or_copy_changed()
     let many_go = CompanionFacts { terminating: true, ..many.clone() };
     let (web, api) = (|| original("ns-1", "web"), || original("ns-1", "api"));
     let users = || HubWork::Users("ns-1".into(), DataRef::secret("db"));
-    let migrating = || HubWork::MigratingPolicies("ns-1".into());
     let case = |old, new| HubChange::Companion(SourceKind::Secret, changed("db", old, new));
     table([
-        ("it is new", case(None, Some(&one)), vec![of_secret("db"), migrating(), web()]),
+        ("it is new", case(None, Some(&one)), vec![of_secret("db"), web()]),
         ("another user", case(Some(&one), Some(&two)), vec![of_secret("db"), api()]),
         ("its content alone", case(Some(&two), Some(&two)), vec![of_secret("db")]),
-        ("a policy claims it", case(Some(&one), Some(&claimed)), vec![of_secret("db"), migrating(), on("dfw"), web()]),
-        ("a cluster-wide policy does", case(Some(&one), Some(&widely)), vec![of_secret("db"), migrating(), web()]),
+        ("a policy claims it", case(Some(&one), Some(&claimed)), vec![of_secret("db"), on("dfw"), web()]),
+        ("a cluster-wide policy does", case(Some(&one), Some(&widely)), vec![of_secret("db"), web()]),
         ("it goes", case(Some(&two), Some(&going)), vec![of_secret("db"), web(), api()]),
         ("they are too many to be named", case(Some(&one), Some(&many)), vec![of_secret("db"), users(), web()]),
         ("of so many one more or less", case(Some(&many), Some(&many)), vec![of_secret("db")]),
         ("it goes, and many use it", case(Some(&many), Some(&many_go)), vec![of_secret("db"), users()]),
-        ("it is gone", case(Some(&many), None), vec![of_secret("db"), migrating(), users()]),
+        ("it is gone", case(Some(&many), None), vec![of_secret("db"), users()]),
         ("its claims become unreadable", case(Some(&one), Some(&corrupt)), vec![of_secret("db"), web()]),
     ]);
 }

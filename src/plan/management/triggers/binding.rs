@@ -23,14 +23,8 @@ pub(super) fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork
         return work;
     }
     let namespace = || delta.namespace.to_owned();
-    let place = |facts: &BindingFacts| {
-        let claim = (facts.policy.clone(), facts.cluster_policy.clone());
-        let scheduled = (facts.placement.clone(), facts.scheduled_by.clone(), facts.suspension.clone());
-        (facts.clusters.clone(), facts.required_by.clone(), claim, scheduled, facts.shows_dependencies())
-    };
-    if delta.old.map(place) != delta.new.map(place) {
+    if !delta.old.zip(delta.new).is_some_and(|(old, new)| is_where_it_was(old, new)) {
         work.extend(delta.both().flat_map(BindingFacts::cities).map(|city| HubWork::Policy(namespace(), city)));
-        work.insert(HubWork::MigratingPolicies(namespace()));
     }
     let bound = |facts: &BindingFacts| (facts.clusters.clone(), facts.terminating);
     let moved = delta.old.map(bound) != delta.new.map(bound);
@@ -52,6 +46,19 @@ pub(super) fn after_binding(delta: &Delta<'_, BindingFacts>) -> BTreeSet<HubWork
         work.extend(whole.then(|| HubWork::Users(namespace(), data_ref.clone())));
     }
     work
+}
+
+/// Whether a binding says the same as before of where its template goes, by whose word, and for whom. Thousands may need it:
+/// nothing of it is copied to be compared.
+fn is_where_it_was(old: &BindingFacts, new: &BindingFacts) -> bool {
+    old.clusters == new.clusters
+        && old.required_by == new.required_by
+        && old.policy == new.policy
+        && old.cluster_policy == new.cluster_policy
+        && old.placement == new.placement
+        && old.scheduled_by == new.scheduled_by
+        && old.suspension == new.suspension
+        && old.shows_dependencies() == new.shows_dependencies()
 }
 
 /// Whether something of a binding has changed that everybody sees who needs it, or is to need it.

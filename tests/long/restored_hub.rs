@@ -1,0 +1,142 @@
+//! The hub's etcd is restored from an old backup while the manager runs: nothing that is in use goes, deletions pause and are told,
+//! what is missing is made anew, and what should not be there goes once that is clear.
+
+use std::collections::BTreeMap;
+
+use crate::common::{
+    RUNTIME, World, apply,
+    beds::{Lent, Wish, alone},
+    copies as on_cell, delete, deployment, eventually,
+    example_app::{SWEEPS, secret},
+    get, list, never,
+};
+use kube::ResourceExt;
+use serde_json::json;
+use tokio::time::Instant;
+
+/// As many as are missed.
+const DEPLOYMENTS: usize = 12;
+
+/// What is deployed before the backup and since.
+struct Stage {
+    world: Lent<World>,
+    ns: String,
+    hub: String,
+}
+
+impl Stage {
+    async fn start() -> Self {
+        let world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("rehub").await;
+        let stage = Self { world, ns, hub };
+        apply(&stage.world.project, secret(&stage.ns)).await;
+        for name in ["early", "leaves"] {
+            stage.deploy(name).await;
+            stage.is_ready(name).await;
+        }
+        stage
+    }
+
+    /// A deployment that refers to the Secret.
+    async fn deploy(&self, name: &str) {
+        let mut object = deployment(&self.ns, name, "dfw");
+        object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
+            json!([{ "secretRef": { "name": "db" } }]);
+        apply(&self.world.project, object).await;
+    }
+
+    /// Waits until its only Instance is ready, and the project knows.
+    async fn is_ready(&self, name: &str) {
+        eventually(&format!("{name} is ready"), || async {
+            let found = get(&self.world.project, "WorkloadDeployment", &self.ns, name).await.ok_or("none")?;
+            let status = &found.data["status"];
+            if status["readyReplicas"] == 1 { Ok(()) } else { Err(status.to_string()) }
+        })
+        .await;
+    }
+
+    /// What happens after the backup: most come, and one goes.
+    async fn go_on(&self) {
+        for n in 0..DEPLOYMENTS {
+            self.deploy(&format!("late-{n}")).await;
+        }
+        delete(&self.world.project, "WorkloadDeployment", &self.ns, "leaves").await;
+        for n in 0..DEPLOYMENTS {
+            self.is_ready(&format!("late-{n}")).await;
+        }
+        eventually("the one that left is gone", || async {
+            let left = get(&self.world.dfw, "WorkloadDeployment", &self.hub, "leaves").await;
+            left.map_or(Ok(()), |left| Err(format!("{:?}", left.finalizers())))
+        })
+        .await;
+    }
+
+    /// The deployments on the hub, by name.
+    async fn on_hub(&self) -> Vec<String> {
+        let all = list(&self.world.hub, "WorkloadDeployment", &self.hub).await;
+        all.iter().map(ResourceExt::name_any).collect()
+    }
+
+    /// What runs in the cell, and with what: names and uids.
+    async fn in_use(&self) -> BTreeMap<String, String> {
+        let mut all = on_cell(&self.world.dfw, &self.hub).await;
+        for kind in ["WorkloadDeployment", "Instance"] {
+            for object in list(&self.world.dfw, kind, &self.hub).await {
+                all.insert(format!("{kind}/{}", object.name_any()), object.uid().unwrap());
+            }
+        }
+        all.retain(|name, _| !name.contains("leaves"));
+        all
+    }
+
+    /// Waits until this is told on the hub; answers with the note.
+    async fn told(&self, reason: &str) -> String {
+        eventually(&format!("{reason} is told on the hub"), || async {
+            let events = list(&self.world.hub, "Event", "default").await;
+            let told = events.iter().find(|event| event.data["reason"] == reason);
+            told.map(|event| event.data["note"].as_str().unwrap_or_default().to_owned()).ok_or("no".to_owned())
+        })
+        .await
+    }
+
+    /// That nothing in use goes, deletions pause and are told, and all is as it was afterwards. `before`: what was in use.
+    async fn survives(&self, before: &BTreeMap<String, String>, began: Instant) {
+        let note = self.told("DeletionsPaused").await;
+        eprintln!("told {:?} after the restore began: {note}", began.elapsed());
+        eventually("all copies are made anew", || async {
+            let there = self.on_hub().await;
+            let lacks: Vec<usize> = (0..DEPLOYMENTS).filter(|n| !there.contains(&format!("late-{n}"))).collect();
+            if lacks.is_empty() && there.contains(&"early".to_owned()) { Ok(()) } else { Err(format!("{there:?}")) }
+        })
+        .await;
+        self.told("DeletionsResumed").await;
+        eprintln!("deletions go on {:?} after the restore began", began.elapsed());
+        eventually("what left before the restore leaves again", || async {
+            let there = self.on_hub().await;
+            if there.contains(&"leaves".to_owned()) { Err(format!("{there:?}")) } else { Ok(()) }
+        })
+        .await;
+        for n in 0..DEPLOYMENTS {
+            self.is_ready(&format!("late-{n}")).await;
+        }
+        never("something in use is made anew", || async {
+            let now = self.in_use().await;
+            (now != *before).then_some(now)
+        })
+        .await;
+        assert!(get(&self.world.hub, "Secret", &self.hub, "db").await.is_some());
+    }
+}
+
+/// Restored as etcd does it for API servers that go on: with revisions raised, and the past compacted.
+#[test]
+fn a_hub_that_is_restored_under_a_running_manager_loses_nothing_that_is_in_use() {
+    RUNTIME.block_on(async {
+        let mut stage = Stage::start().await;
+        let backup = stage.world.bed.back_up_hub().await.unwrap();
+        stage.go_on().await;
+        let (before, began) = (stage.in_use().await, Instant::now());
+        stage.world.bed.restore_hub(&backup).await.unwrap();
+        stage.survives(&before, began).await;
+    });
+}
