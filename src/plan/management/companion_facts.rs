@@ -6,7 +6,6 @@ use jiff::Timestamp;
 use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::facts::cluster_policy;
 use crate::api::{
     meta::{annotation, label},
     referenced::{MANY_USERS, NO_USERS},
@@ -163,4 +162,18 @@ impl SharedCompanion {
             going: facts.going.clone(),
         }
     }
+}
+
+/// The ClusterPropagationPolicy that claims an object or a binding: its name, or its id where no name stands (fact 67).
+pub fn cluster_policy(meta: &ObjectMeta) -> Option<String> {
+    let name = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_POLICY_NAME));
+    name.or_else(|| meta.labels.as_ref()?.get(label::KARMADA_CLUSTER_CLAIM)).cloned()
+}
+
+/// Who keeps an object from going that is on its way out, as what it has: these finalizers.
+pub fn holders(finalizers: &[String]) -> String {
+    if finalizers.is_empty() {
+        return "no finalizer, and its API server has not removed it yet".to_owned();
+    }
+    format!("the finalizers {}, which whoever set them is to remove", finalizers.join(", "))
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::guard;
 pub use super::{
-    companion_facts::{CompanionFacts, Going, Need, SharedCompanion},
+    companion_facts::{CompanionFacts, Going, Need, SharedCompanion, cluster_policy, holders},
     phase::{Phase, selects_companions},
     replicas::Replicas,
 };
@@ -20,7 +20,7 @@ pub use crate::api::names::Template;
 use crate::{
     api::{
         karmada::{BindingSnapshot, PolicyPlacement, ResourceBinding, Suspension},
-        meta::{annotation, finalizer, label},
+        meta::{annotation, finalizer},
         names::{CityCode, CityPolicyName},
         referenced::DataRef,
     },
@@ -245,12 +245,6 @@ pub fn places(city: &CityCode, asked: Option<&str>, bindings: &[&BindingFacts]) 
 pub(super) fn written(meta: &ObjectMeta, subresource: Option<&str>) -> Option<Timestamp> {
     let of_part = meta.managed_fields.iter().flatten().filter(|manager| manager.subresource.as_deref() == subresource);
     of_part.filter_map(|manager| Some(manager.time.as_ref()?.0)).max()
-}
-
-/// The ClusterPropagationPolicy that claims an object or a binding: its name, or its id where no name stands (fact 67).
-pub fn cluster_policy(meta: &ObjectMeta) -> Option<String> {
-    let name = meta.annotations.as_ref().and_then(|all| all.get(annotation::CLUSTER_POLICY_NAME));
-    name.or_else(|| meta.labels.as_ref()?.get(label::KARMADA_CLUSTER_CLAIM)).cloned()
 }
 
 /// Whoever claims, by kind and name; a ClusterPropagationPolicy that has claimed something keeps it (fact 67).

@@ -1,6 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
+use crate::api::meta::label;
 
 fn binding(metadata: Value, spec: Value) -> BindingFacts {
     let mut binding = json!({

@@ -4,11 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use jiff::Timestamp;
 
-use super::{
-    facts::{CompanionFacts, SharedCompanion},
-    hub_trouble,
-    resolve::MAX_NAMED_IN_MESSAGE,
-};
+use super::facts::{CompanionFacts, SharedCompanion, holders};
 use crate::{
     api::{reason::Reason, referenced::DataRef},
     plan::{
@@ -16,6 +12,9 @@ use crate::{
         event::{self, Note, Severity},
     },
 };
+
+/// How many problems a message names; the others are counted.
+pub(super) const MAX_NAMED_IN_MESSAGE: usize = 5;
 
 /// What is known of copies that a deployment waits for, are on their way out, and are made anew once they are gone.
 #[derive(Default)]
@@ -41,7 +40,7 @@ impl HeldCopies {
             };
             match patience.saturating_sub(going.lasted(now)) {
                 Duration::ZERO => {
-                    held.push(format!("that of {data_ref} has {}", hub_trouble::holders(&going.finalizers)));
+                    held.push(format!("that of {data_ref} has {}", holders(&going.finalizers)));
                 }
                 left => told_in = Some(told_in.map_or(left, |sooner| sooner.min(left))),
             }
@@ -66,7 +65,7 @@ pub fn tell(
     let going = facts.going.as_deref().filter(|going| going.lasted(now) >= patience)?;
     let text = format!(
         "this copy is deleted and stays, with what it holds, on the hub and perhaps in cells: it has {}",
-        hub_trouble::holders(&going.finalizers)
+        holders(&going.finalizers)
     );
     let note = Note { severity: Severity::Warning, reason: Reason::HubCopyHeld, action: "Sweeping", text: &text };
     Some(event::about(companion, version, "sweep", &note, now))

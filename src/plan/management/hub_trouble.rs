@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    facts::holders,
     federated::{Decided, Observed, Outage, Signal},
     federation_status as status,
     repair::{self, LAST_KNOWN_TEXT, LastDelivery},
@@ -234,14 +235,6 @@ fn bounded(words: &str) -> &str {
 pub fn copy_words(copy: &WorkloadDeployment) -> String {
     let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
     format!("WorkloadDeployment {namespace}/{name} has {}", holders(copy.finalizers()))
-}
-
-/// Who keeps an object from going that is on its way out, as what it has: these finalizers.
-pub fn holders(finalizers: &[String]) -> String {
-    if finalizers.is_empty() {
-        return "no finalizer, and its API server has not removed it yet".to_owned();
-    }
-    format!("the finalizers {}, which whoever set them is to remove", finalizers.join(", "))
 }
 
 /// Who keeps a copy that no watch shows.

@@ -10,7 +10,10 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{facts::SharedCompanion, held_copies::HeldCopies};
+use super::{
+    facts::SharedCompanion,
+    held_copies::{HeldCopies, MAX_NAMED_IN_MESSAGE},
+};
 use crate::{
     api::{compute::WorkloadDeployment, meta::annotation, reason::Reason, referenced::DataRef},
     plan::{
@@ -18,9 +21,6 @@ use crate::{
         references::{MAX_REFERENCES, NameFlaw, Reference, annotated, name_flaw, references},
     },
 };
-
-/// How many problems a message names; the others are counted.
-pub(super) const MAX_NAMED_IN_MESSAGE: usize = 5;
 
 /// How much may be copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
