@@ -98,8 +98,8 @@ pub struct Testbed {
     /// The cells, by city.
     pub cells: BTreeMap<String, ControlPlane>,
     etcd: Etcd,
-    /// The hub's own, once it was rewound.
-    etcd_of_hub: Option<Etcd>,
+    /// The project's own, once it was rewound.
+    etcd_of_project: Option<Etcd>,
     options: Options,
     dir: PathBuf,
     keep: bool,
@@ -155,7 +155,7 @@ impl Testbed {
             hub,
             cells,
             etcd,
-            etcd_of_hub: None,
+            etcd_of_project: None,
             options,
             dir,
             keep,
@@ -268,26 +268,26 @@ impl Testbed {
 
     /// A backup of the project's control plane.
     pub async fn back_up_project(&self) -> Result<Backup> {
-        Backup::take(&self.etcd, self.project.name()).await
+        Backup::take(self.etcd_of_project.as_ref().unwrap_or(&self.etcd), self.project.name()).await
     }
 
     /// Stops the project's API server, puts a backup in the place of what it had, and starts it again.
     pub async fn restore_project(&mut self, backup: &Backup) -> Result<()> {
         self.project.stop_api_server();
-        backup.restore(&self.etcd).await?;
+        backup.restore(self.etcd_of_project.as_ref().unwrap_or(&self.etcd)).await?;
         self.project.start_api_server()?;
         self.project.wait_ready().await
     }
 
     /// A backup of the hub.
     pub async fn back_up_hub(&self) -> Result<Backup> {
-        Backup::take(self.etcd_of_hub.as_ref().unwrap_or(&self.etcd), self.hub.name()).await
+        Backup::take(&self.etcd, self.hub.name()).await
     }
 
     /// Stops the hub's API server, puts a backup in the place of what it had, and starts it again.
     pub async fn restore_hub(&mut self, backup: &Backup) -> Result<()> {
         self.hub.stop_api_server();
-        backup.restore(self.etcd_of_hub.as_ref().unwrap_or(&self.etcd)).await?;
+        backup.restore(&self.etcd).await?;
         self.hub.start_api_server()?;
         self.hub.wait_ready().await
     }
@@ -297,15 +297,15 @@ impl Testbed {
         Snapshot::take(&self.etcd, &self.dir)
     }
 
-    /// Stops the hub's API server and starts it on an etcd of its own, which is as it was when the snapshot was taken: what it
+    /// Stops the project's API server and starts it on an etcd of its own, which is as it was when the snapshot was taken: what it
     /// serves has older versions than it had since.
-    pub async fn rewind_hub(&mut self, to: &Snapshot) -> Result<()> {
-        self.hub.stop_api_server();
-        let etcd = to.serve(self.hub.bin())?;
-        self.hub.move_to(&etcd);
-        self.hub.start_api_server()?;
-        self.hub.wait_ready().await?;
-        self.etcd_of_hub = Some(etcd);
+    pub async fn rewind_project(&mut self, to: &Snapshot) -> Result<()> {
+        self.project.stop_api_server();
+        let etcd = to.serve(self.project.bin())?;
+        self.project.move_to(&etcd);
+        self.project.start_api_server()?;
+        self.project.wait_ready().await?;
+        self.etcd_of_project = Some(etcd);
         Ok(())
     }
 
