@@ -110,6 +110,12 @@ pub fn is_projection(instance: &Instance) -> bool {
     is_copy(instance) && instance.owner_references().iter().any(owned)
 }
 
+/// Whether an Instance in a project was made to show one of this deployment, whatever somebody has taken off it since.
+pub fn is_projection_of(instance: &Instance, deployment: &WorkloadDeployment) -> bool {
+    let owned = |owner: &OwnerReference| Some(&owner.uid) == deployment.metadata.uid.as_ref();
+    instance.owner_references().iter().any(|owner| owned(owner) && owner.controller != Some(true))
+}
+
 /// Whether an Instance shows another one: it says of itself which project that belongs to.
 pub fn is_copy(instance: &Instance) -> bool {
     instance.labels().contains_key(label::UPSTREAM_CLUSTER)

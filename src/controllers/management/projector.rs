@@ -56,6 +56,7 @@ impl Reconciler for Projector {
     /// 3. Decides.
     /// 4. Remembers who cannot be shown, and reports each once, after its grace.
     /// 5. Writes; a source whose projection is refused for what it says, or whose place is somebody's, cannot be shown either.
+    ///    What is met there and not known is read, and put back if it is a projection.
     /// 6. Looks after what a cell that is gone has left: copies that nobody has, and claims that somebody waits for.
     async fn reconcile(&self, key: &InstanceKey, now: Now) -> Result<Next, Error> {
         if !self.hub.instances.is_synced() {
@@ -76,7 +77,7 @@ impl Reconciler for Projector {
         for misplaced in &plan.signals {
             next = next.or_sooner(self.quarantine(&misplaced.instance, misplaced.why, now).await?.0);
         }
-        if let Some(refused) = self.write(&project, &observed, &plan).await? {
+        if let Some(refused) = self.write(key, &project, &observed, &plan, now).await? {
             let (again, told) = self.quarantine(&refused.instance, refused.why, now).await?;
             next = next.or_sooner(again);
             if let Some(note) = projection::tell_tenant(&observed, refused.why, now.time).filter(|_| told) {
@@ -218,9 +219,11 @@ impl Projector {
     /// somebody's there: that is tried again by the next sweep, and when it or its place changes.
     async fn write(
         &self,
+        key: &InstanceKey,
         project: &ProjectCache,
         observed: &Observed,
         plan: &Plan<Step<Project, Hub>, Misplaced>,
+        now: Now,
     ) -> Result<Option<Misplaced>, Error> {
         let done = carry_out(&project.plane, &self.hub.plane, plan, &self.metrics).await;
         let Some(source) = &observed.source else { return Ok(done.map(|_| None)?) };
@@ -237,7 +240,14 @@ impl Projector {
                 Ok(Some(Misplaced { instance: source.clone(), why: Quarantine::Refused }))
             }
             Err(stopped) if stopped.at == End::Local && stopped.error.is_of_others_fields() => {
-                Ok(Some(Misplaced { instance: source.clone(), why: Quarantine::PlaceTaken }))
+                let live = project.plane.read::<Instance>(&observed.namespace, &observed.name).await?;
+                let Some(live) = live else { return Err(stopped.into()) };
+                let Some(observed) = projection::with_unlabelled(observed, live) else {
+                    return Ok(Some(Misplaced { instance: source.clone(), why: Quarantine::PlaceTaken }));
+                };
+                let plan = projection::plan(&observed, now.time);
+                record(Self::NAME, key, &observed, now, &plan);
+                Box::pin(self.write(key, project, &observed, &plan, now)).await
             }
             Err(stopped) => Err(stopped.into()),
         }

@@ -195,6 +195,14 @@ fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option
     Ok(if observed.projection.is_none() { write.map(Write::yielding) } else { write })
 }
 
+/// The same place with what a live read has found in it, where that is a projection: one that has lost the label by which
+/// projections are watched is in no cache. Nothing where it is somebody's own.
+pub fn with_unlabelled(observed: &Observed, live: Instance) -> Option<Observed> {
+    let deployment = observed.deployment.as_deref()?;
+    ownership::is_projection_of(&live, deployment)
+        .then(|| Observed { projection: Some(Shared::from(live)), ..observed.clone() })
+}
+
 /// A projection without a source goes, once a live read has shown that the source is gone from the namespace that the
 /// hub keeps for exactly this one.
 fn remove(observed: &Observed) -> Vec<Step<Project, Hub>> {

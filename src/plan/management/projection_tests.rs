@@ -1,6 +1,7 @@
 use super::*;
 use crate::api::meta::annotation;
 use crate::plan::{Op, recorded::recorded};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 fn instance(edit: impl FnOnce(&mut Value)) -> Instance {
@@ -175,6 +176,31 @@ fn what_somebody_has_made_there_is_not_written_over_and_he_is_told() {
     let told = tell_tenant(&observed, Quarantine::PlaceTaken, Timestamp::UNIX_EPOCH).unwrap();
     assert!(format!("{told:?}").contains("wd-0"), "{told:?}");
     assert!(tell_tenant(&observed, Quarantine::Unidentifiable, Timestamp::UNIX_EPOCH).is_none());
+}
+
+/// Found on servers: what had lost its label and was changed in the same moment was taken for somebody's own.
+#[test]
+fn a_projection_without_its_label_is_told_from_what_somebody_has_made() {
+    let (source, wd) = (instance(|_| ()), deployment());
+    let observed = observed(Some(&source), Some(&wd), None);
+    let mut unlabelled = projection();
+    unlabelled.metadata.labels = None;
+    let found = with_unlabelled(&observed, unlabelled.clone()).unwrap();
+    let plan = plan(&found, Timestamp::UNIX_EPOCH);
+    assert!(
+        matches!(&plan.steps[..], [Step::Local(Write { op: Op::Apply { force: true, .. }, .. })]),
+        "{:?}",
+        plan.steps
+    );
+    for edit in [
+        (|owners| *owners = None) as fn(&mut Option<Vec<OwnerReference>>),
+        |owners| owners.as_mut().unwrap()[0].uid = "another".into(),
+        |owners| owners.as_mut().unwrap()[0].controller = Some(true),
+    ] {
+        let mut own = unlabelled.clone();
+        edit(&mut own.metadata.owner_references);
+        assert!(with_unlabelled(&observed, own).is_none());
+    }
 }
 
 /// Found by reading: a project that refused the projection kept the copy with the cell that does not run it any more.
