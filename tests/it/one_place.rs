@@ -211,7 +211,10 @@ async fn as_go_writes_it(world: &World, hub: &str, spelling: &str) {
             "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "labelSelector": city,
         }],
         "propagateDeps": true,
-        "placement": { "clusterAffinity": { "labelSelector": city }, "clusterAffinities": null },
+        "placement": {
+            "clusterAffinity": { "labelSelector": { "matchLabels": { CITY: spelling }, "matchExpressions": null } },
+            "clusterAffinities": null,
+        },
     });
     let params = PatchParams { field_manager: Some("manager".into()), ..PatchParams::default() };
     let policies = api(&world.hub, "PropagationPolicy", hub);
