@@ -70,10 +70,26 @@ pub fn program(dir: &Path, name: &str, script: &str) {
     executable(&dir.join(name), &format!("#!/bin/sh\n{script}\n"));
 }
 
-/// Takes every step of the build stage in `source`; programs in `bin` are found first.
+/// The compiler's flags of the image, where `source` stands for its `/src`.
+pub fn flags(source: &Path) -> String {
+    let set = stages().remove(0).into_iter().filter(|(word, _)| word == "ENV");
+    let mut set = set.filter_map(|(_, rest)| environment(&rest, source));
+    set.find_map(|(name, value)| (name == "RUSTFLAGS").then_some(value)).unwrap_or_default()
+}
+
+/// A variable that the image sets, as it reads where these folders stand for the image's.
+fn environment(rest: &str, source: &Path) -> Option<(String, String)> {
+    let (name, value) = rest.split_once('=')?;
+    let cargo = std::env::var("CARGO_HOME").unwrap_or_else(|_| format!("{}/.cargo", std::env::var("HOME").unwrap()));
+    let value = value.trim_matches('"').replace("=/usr/local/cargo=", &format!("={cargo}="));
+    Some((name.to_owned(), value.replace("=/src=", &format!("={}=", source.display()))))
+}
+
+/// Takes every step of the build stage in `source`, which stands for its `/src`; programs in `bin` are found first.
 pub fn build_stage(source: &Path, bin: &Path, variables: &[(&str, String)]) {
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let ignored = fs::read_to_string(root().join(".dockerignore")).unwrap();
+    let mut own: BTreeMap<String, String> = BTreeMap::new();
     for (word, rest) in stages().remove(0) {
         match word.as_str() {
             "COPY" => {
@@ -88,10 +104,12 @@ pub fn build_stage(source: &Path, bin: &Path, variables: &[(&str, String)]) {
             "RUN" => {
                 let mut command = Command::new("sh");
                 command.args(["-ec", &rest]).current_dir(source).env("PATH", &path);
-                let out = command.envs(variables.iter().map(|(name, value)| (name, value))).output().unwrap();
+                let out = command.envs(&own).envs(variables.iter().cloned()).output().unwrap();
                 assert!(out.status.success(), "RUN {rest}: {}", String::from_utf8_lossy(&out.stderr));
             }
-            "FROM" | "WORKDIR" | "ENV" | "ARG" => {}
+            "ENV" => own.extend(environment(&rest, source)),
+            "WORKDIR" => assert_eq!(rest, "/src"),
+            "FROM" => {}
             other => panic!("{other}: teach this test what it does"),
         }
     }

@@ -16,7 +16,7 @@ use serde_json::Value;
 use testbed::pki::User;
 
 use super::{
-    image::{Folder, build_stage, last_stage, program},
+    image::{Folder, build_stage, flags, last_stage, program},
     root,
     served::Server,
     skipping::skipped,
@@ -50,19 +50,30 @@ fn run(root: &Path, args: &[&str]) -> (bool, String) {
     (out.status.success(), said)
 }
 
-/// Builds the binary as the image does.
-fn build() -> PathBuf {
-    let (source, bin) = (Folder::new(), Folder::new());
+/// Builds the binary as the image does, where `place` stands for its `/src`. What it has compiled there before is kept.
+fn build(place: &Path) -> PathBuf {
+    let bin = Folder::new();
     program(&bin.0, "apk", "");
-    let (host, target) = (host(), root().join("target/image"));
+    for copied in ["src", "e2e"] {
+        let _ = fs::remove_dir_all(place.join(copied));
+    }
+    fs::create_dir_all(place).unwrap();
+    let host = host();
     // Without a target that is named, macros would be linked like the binary, which they cannot be.
+    let flags = format!("{} -C target-feature=+crt-static", flags(place));
+    let target = place.join("target");
     let variables = [
         ("CARGO_BUILD_TARGET", host.clone()),
         ("CARGO_TARGET_DIR", target.display().to_string()),
-        ("RUSTFLAGS", "-C target-feature=+crt-static".to_owned()),
+        ("RUSTFLAGS", flags),
     ];
-    build_stage(&source.0, &bin.0, &variables);
+    build_stage(place, &bin.0, &variables);
     target.join(&host).join("release/compute-operator")
+}
+
+/// Where it is built as long as nothing else is asked for.
+fn usual_place() -> PathBuf {
+    root().join("target/image")
 }
 
 #[tokio::test]
@@ -72,7 +83,7 @@ async fn the_image_runs_alone_and_believes_its_bundle() {
         return;
     };
     let held = Folder::new();
-    let built = if image == "1" { build() } else { PathBuf::from(image) };
+    let built = if image == "1" { build(&usual_place()) } else { PathBuf::from(image) };
     let size = fs::metadata(&built).unwrap().len();
     eprintln!("the binary has {} KiB", size >> 10);
     assert!(size < MOST, "{size} bytes");
@@ -114,4 +125,21 @@ async fn the_image_runs_alone_and_believes_its_bundle() {
     let (good, said) = run(&held.0, &status);
     assert!(good, "{said}");
     eprintln!("{said}");
+}
+
+/// From the same sources, by the same compiler, comes the same binary, wherever it is built; nor does it say where that was.
+#[test]
+fn the_image_s_binary_is_the_same_when_it_is_built_again_elsewhere() {
+    if std::env::var_os("IMAGE").is_none_or(|image| image != "1") {
+        skipped("two release builds take minutes; IMAGE=1 has them made and compared");
+        return;
+    }
+    let elsewhere = Folder::new();
+    let built = [&usual_place(), &elsewhere.0].map(|place| fs::read(build(place)).unwrap());
+    assert!(built[0] == built[1], "the binary differs, byte for byte, from one that was built elsewhere");
+    let names =
+        |place: &Path| built[0].windows(place.as_os_str().len()).any(|w| w == place.as_os_str().as_encoded_bytes());
+    for place in [&usual_place(), &elsewhere.0, &root()] {
+        assert!(!names(place), "the binary names {}", place.display());
+    }
 }

@@ -192,12 +192,13 @@ impl<'a> Missing<'a> {
         };
         let copy = case.copy?;
         let created = match what {
-            Repair::Copy => copy.metadata.creation_timestamp.as_ref().map(|created| created.0),
+            Repair::Copy => None,
             Repair::Companion(data_ref) => case.companions.get(data_ref).and_then(|companion| companion.created),
         };
         let binding = case.karmada.and_then(|karmada| karmada.binding.as_ref());
         let clusters = binding.map_or(&[][..], |binding| &binding.clusters);
-        let before = Loss { deployment: case.deployment, copy, created, clusters, cause: &why }
+        let bound = binding.and_then(|binding| binding.changed);
+        let before = Loss { deployment: case.deployment, copy, created, bound, clusters, cause: &why }
             .had_been_delivered(last_delivery);
         let absence = match (silent, before) {
             (false, _) => Absence::LookedAt { times: case.before.map_or(0, |before| before.repairs) },

@@ -216,8 +216,10 @@ pub struct Loss<'a> {
     pub deployment: &'a WorkloadDeployment,
     /// Its copy.
     pub copy: &'a WorkloadDeployment,
-    /// When what is missing was written to the hub: the copy, or a companion.
+    /// When the companion that is missing was written to the hub; nothing for the copy, whose last delivery names its uid.
     pub created: Option<Timestamp>,
+    /// When Karmada wrote the deployment's own binding last, its status aside.
+    pub bound: Option<Timestamp>,
     /// Where the deployment goes; nothing when that itself is lost.
     pub clusters: &'a [String],
     /// As it is reported.
@@ -236,10 +238,19 @@ impl Loss<'_> {
         }
         let uid = self.copy.uid().unwrap_or_default();
         let remembered = last_delivery.is_some_and(|last_delivery| {
-            let older = self.created.is_none_or(|created| created <= last_delivery.since);
-            last_delivery.copy == uid && older && (self.clusters.is_empty() || last_delivery.was_on(self.clusters))
+            last_delivery.copy == uid
+                && self.was_part_of(last_delivery.since)
+                && (self.clusters.is_empty() || last_delivery.was_on(self.clusters))
         });
         remembered || self.is_reported_as_loss()
+    }
+
+    /// Whether what is missing was there when all was delivered. Times have whole seconds: what was written in that very second
+    /// was part of the delivery unless Karmada has written the deployment's binding anew since.
+    fn was_part_of(&self, delivery: Timestamp) -> bool {
+        self.created.is_none_or(|created| {
+            created < delivery || created == delivery && self.bound.is_some_and(|bound| bound <= delivery)
+        })
     }
 
     fn is_reported_as_loss(&self) -> bool {
