@@ -65,6 +65,20 @@ pub struct Change<'a, V> {
     pub new: Option<&'a Arc<V>>,
 }
 
+/// What was known of an object before it came in.
+pub enum Before<'a, V> {
+    /// It was not there.
+    Nothing,
+    /// This.
+    Known(&'a V),
+    /// It may have been there.
+    Unknown,
+}
+
+/// Has an object keep what its predecessor knew and it does not say itself. The number: its version, where this is the very next
+/// change of it; a complete list leaves some out.
+pub type Inherit<V> = fn(&mut V, Before<'_, V>, Option<u64>);
+
 /// What a complete list has changed beside the objects in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listed {

@@ -8,6 +8,7 @@
 
 use std::{
     collections::BTreeMap,
+    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, LazyLock},
 };
 
@@ -15,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::pool::Pool;
+use super::{cache::Before, pool::Pool};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -75,6 +76,10 @@ pub struct PackedDeployment {
     promised: Arc<[DataRef]>,
     deleting: bool,
     original: bool,
+    /// Digest of what Karmada brings of it.
+    said: u64,
+    /// The version at which that was written; 0 while it is not known.
+    written: u64,
     /// The deployment itself, where what was packed of it does not read back as it was.
     whole: Option<Box<WorkloadDeployment>>,
 }
@@ -106,6 +111,7 @@ impl PackedDeployment {
         });
         let fields = BOOKS.share(fields.collect());
         let text = json(&deployment);
+        let said = said(&deployment, &template);
         Self {
             text: lz4_flex::block::compress_with_dict(text.as_bytes(), COMMON).into(),
             length: text.len(),
@@ -117,6 +123,8 @@ impl PackedDeployment {
             promised: PROMISED.share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
             deleting: deployment.metadata.deletion_timestamp.is_some(),
             original: ownership::is_federated_original(&deployment),
+            said,
+            written: 0,
             whole: None,
         }
     }
@@ -182,6 +190,21 @@ impl PackedDeployment {
         self.original
     }
 
+    /// The version at which it was written last, its status and what Karmada itself puts on it aside; nothing where this process
+    /// has not seen that.
+    pub fn written(&self) -> Option<u64> {
+        (self.written > 0).then_some(self.written)
+    }
+
+    /// Keeps in mind when it was written last: see [`Inherit`](super::cache::Inherit).
+    pub fn inherit(&mut self, before: Before<'_, Self>, next: Option<u64>) {
+        self.written = match before {
+            Before::Known(before) if before.said == self.said => before.written,
+            Before::Known(_) | Before::Nothing => next.unwrap_or(0),
+            Before::Unknown => 0,
+        };
+    }
+
     /// Bytes that are kept for it alone, what the allocator and the index need aside.
     #[cfg(test)]
     fn own_bytes(&self) -> usize {
@@ -221,6 +244,18 @@ pub fn binding(binding: ResourceBinding) -> BindingFacts {
         replicas: share(&REPLICAS, facts.replicas),
         ..facts
     }
+}
+
+/// Digest of what Karmada brings of a deployment: each change of it makes Karmada write the deployment's binding anew. (Its
+/// detector leaves out the status, versions and field managers: pkg/util/eventfilter of v1.18.2.)
+fn said(deployment: &WorkloadDeployment, template: &Template) -> u64 {
+    let others = |map: &BTreeMap<String, String>| {
+        json(&map.iter().filter(|(key, _)| !key.contains(".karmada.io")).collect::<BTreeMap<_, _>>())
+    };
+    let mut hasher = DefaultHasher::new();
+    (&*template.json, json(&deployment.spec), others(deployment.labels()), others(deployment.annotations()))
+        .hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The text of part of a deployment. What cannot be written as text cannot be read back, and is kept whole.

@@ -2,7 +2,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use serde_json::json;
 
 use super::*;
-use crate::{io::feed::pruned, plan::takeover};
+use crate::{
+    io::{
+        feed::pruned,
+        store::{Incoming, ObjectKey, Store},
+    },
+    plan::takeover,
+};
 
 /// A deployment as a control plane has it that has been worked on, with its own settings.
 fn deployment(name: &str, template: usize) -> WorkloadDeployment {
@@ -123,4 +129,49 @@ fn little_is_kept_for_a_deployment_alone() {
     let whole = json(&deployment("web-main-dfw", 1)).len();
     let own = PackedDeployment::of(deployment("web-main-dfw", 1)).own_bytes();
     assert!(own < 1100 && own * 4 < whole, "{own} bytes of {whole}");
+}
+
+/// Which change of a copy Karmada has to carry out last is known to whoever has seen it, and to nobody else.
+#[test]
+fn the_version_of_the_last_change_that_karmada_brings_is_kept_in_mind() {
+    type Change = fn(&mut WorkloadDeployment);
+    let key = ObjectKey::new("storefront", "web");
+    let store = Store::<PackedDeployment>::inheriting(PackedDeployment::inherit, |_, _| Vec::new());
+    let at = |version: u64, change: Change| {
+        let mut deployment = deployment("web", 1);
+        deployment.metadata.resource_version = Some(version.to_string());
+        change(&mut deployment);
+        let frame = Incoming::<PackedDeployment>::new(&deployment, None);
+        Incoming { value: Some(PackedDeployment::of(deployment).into()), ..frame }
+    };
+    let written = || store.get(&key).unwrap().written();
+    store.replace(vec![at(5, |_| {})], 6);
+    assert_eq!(written(), None, "a list does not say which change was the last");
+    let status: Change = |of| of.status = None;
+    let claim: Change = |of| {
+        of.status = None;
+        of.labels_mut().insert("propagationpolicy.karmada.io/permanent-id".into(), "1".into());
+    };
+    let spec: Change = |of| of.spec.scale_settings.min_replicas = 3;
+    for (version, what, change, expected) in [
+        (7, "a status", status, None),
+        (8, "the spec", spec, Some(8)),
+        (9, "nothing", spec, Some(8)),
+        (10, "back again", status, Some(10)),
+        (11, "what Karmada puts on it", claim, Some(10)),
+    ] {
+        store.observe(at(version, change));
+        assert_eq!(written(), expected, "{what}");
+    }
+    store.wrote(at(12, spec));
+    assert_eq!(written(), Some(12), "our own write");
+    store.replace(vec![at(13, spec)], 14);
+    assert_eq!(written(), Some(12), "a list that has nothing new of it");
+    store.replace(vec![at(15, status)], 16);
+    assert_eq!(written(), None, "a list that leaves changes out");
+    store.forget(&key, &deployment("web", 1).metadata.uid.unwrap());
+    store.observe(at(17, |_| {}));
+    assert_eq!(written(), Some(17), "it is new");
+    store.replace(vec![at(3, |_| {})], 4);
+    assert_eq!(written(), None, "versions of another history say nothing");
 }

@@ -14,7 +14,7 @@ use std::{
     },
 };
 
-pub use super::cache::{Cache, Change, Incoming, Listed, Lost, ObjectKey, Only, Taking};
+pub use super::cache::{Before, Cache, Change, Incoming, Inherit, Listed, Lost, ObjectKey, Only, Taking};
 use super::reads::count as counted;
 
 /// How an object came in.
@@ -78,6 +78,7 @@ pub struct Store<V, I = String> {
     inner: RwLock<Inner<V, I>>,
     index: Index<V, I>,
     wants: fn(&ObjectKey) -> bool,
+    inherit: Option<Inherit<V>>,
     /// Whether one with another uid is another object, though its name is the same.
     by_uid: bool,
     synced: AtomicBool,
@@ -115,12 +116,18 @@ impl<V, I: IndexValue> Store<V, I> {
             inner: RwLock::new(inner),
             index,
             wants,
+            inherit: None,
             by_uid: false,
             synced: AtomicBool::new(false),
             live: AtomicBool::new(false),
             listener: OnceLock::new(),
             on_readable: OnceLock::new(),
         }
+    }
+
+    /// An empty cache of objects that keep something which only their history shows.
+    pub fn inheriting(inherit: Inherit<V>, index: Index<V, I>) -> Self {
+        Self { inherit: Some(inherit), ..Self::new(index) }
     }
 
     /// An empty cache of objects that others know by their uids: one that a list has under the same name with another uid is
@@ -283,7 +290,7 @@ impl<V, I: IndexValue> Store<V, I> {
     }
 
     fn take(&self, object: Incoming<V>, origin: Origin) {
-        let Incoming { key, uid, version, value } = object;
+        let Incoming { key, uid, version, mut value } = object;
         let (old, readable) = {
             let mut inner = self.write();
             match origin {
@@ -305,6 +312,15 @@ impl<V, I: IndexValue> Store<V, I> {
             let stands = |slot: &Slot<V>| slot.version >= version && version > 0;
             if !listed && inner.entries.get(&key).is_some_and(stands) {
                 return;
+            }
+            if let Some((inherit, value)) = self.inherit.zip(value.as_mut().and_then(Arc::get_mut)) {
+                let known = inner.entries.get(&key).filter(|slot| slot.uid == uid);
+                let (before, next) = match origin {
+                    Origin::List { rewound: true, .. } => (Before::Unknown, None),
+                    Origin::List { .. } => (known.map_or(Before::Unknown, Slot::before), None),
+                    Origin::Watch | Origin::OwnWrite => (known.map_or(Before::Nothing, Slot::before), Some(version)),
+                };
+                inherit(value, before, next);
             }
             let readable = value.is_some() && inner.becomes_readable(&key);
             if value.is_none() {
@@ -337,6 +353,12 @@ impl<V, I: IndexValue> Store<V, I> {
 
     fn write(&self) -> std::sync::RwLockWriteGuard<'_, Inner<V, I>> {
         self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<V> Slot<V> {
+    fn before(&self) -> Before<'_, V> {
+        self.value.as_deref().map_or(Before::Unknown, Before::Known)
     }
 }
 

@@ -25,6 +25,8 @@ const SHORT: &str = "timing:\n  deliveryGraceSeconds: 0.5\n  neverDeliveredRepai
 
 /// Deployments that ran without a Secret, and get one.
 const CHANGED: [&str; 2] = ["old-1", "old-2"];
+/// One of which only the image changes.
+const NEW_IMAGE: &str = "old-3";
 
 struct Stage {
     world: Lent<World>,
@@ -52,8 +54,7 @@ impl Stage {
 
     /// One of them, as it is to be.
     async fn put(&self, name: &str, has_secret: bool) {
-        let mut object = deployment(&self.ns, name, "dfw");
-        object["spec"]["scaleSettings"]["minReplicas"] = json!(0);
+        let mut object = Self::idle(&self.ns, name);
         if has_secret {
             let secret = json!({
                 "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": self.ns, "name": name },
@@ -66,11 +67,21 @@ impl Stage {
         apply(&self.world.project, object).await;
     }
 
-    /// Those of `old` that get a Secret later.
+    /// What changes of those that ran: some get a Secret, one another image.
     async fn change_old(&self) {
         for name in CHANGED {
             self.put(name, true).await;
         }
+        let mut object = Self::idle(&self.ns, NEW_IMAGE);
+        object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["image"] =
+            json!("docker.io/library/nginx:2");
+        apply(&self.world.project, object).await;
+    }
+
+    fn idle(ns: &str, name: &str) -> Value {
+        let mut object = deployment(ns, name, "dfw");
+        object["spec"]["scaleSettings"]["minReplicas"] = json!(0);
+        object
     }
 
     /// What `Federated` says of each deployment.
@@ -159,17 +170,27 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
             let said = changed[name]["message"].as_str().unwrap();
             assert!(said.ends_with("Karmada has not got to it"), "what ran accuses nobody: {said}");
         }
+        let image = stage.all_say("NotApplied", 1).await;
+        let said = image[NEW_IMAGE]["message"].as_str().unwrap();
+        assert!(
+            said.contains("as it was: its last change"),
+            "what it was before is not told as what it is to be: {said}"
+        );
         stage.deploy("new", count).await;
         let conditions = stage.all_say("BindingMissing", count).await;
-        assert!(conditions.iter().filter(|(name, _)| !CHANGED.contains(&&***name)).all(|(_, condition)| {
+        let is_changed = |name: &str| CHANGED.contains(&name) || name == NEW_IMAGE;
+        assert!(conditions.iter().filter(|(name, _)| !is_changed(name)).all(|(_, condition)| {
             condition["reason"] == "Propagated"
                 || condition["message"].as_str().unwrap().contains("it has not been there before")
         }));
         let written = copies(&hub, &stage.hub);
-        assert!(written.len() == count + CHANGED.len() && written.values().all(|writes| *writes <= 2), "{written:?}");
+        assert!(
+            written.len() == count + CHANGED.len() + 1 && written.values().all(|writes| *writes <= 2),
+            "{written:?}"
+        );
         // As nothing arrives meanwhile, whoever comes to be told after the first twenty is one of many.
         let events = stage.events().await.len();
-        assert!(events <= 20 + CHANGED.len(), "where many wait, no Event tells each: {events} of {count}");
+        assert!(events <= 20 + CHANGED.len() + 1, "where many wait, no Event tells each: {events} of {count}");
 
         // From now on there is silence, however long it takes; `AWAY=600` makes it ten minutes.
         let away = std::env::var("AWAY").ok().and_then(|seconds| seconds.parse().ok()).unwrap_or(8);
@@ -186,11 +207,11 @@ fn a_karmada_that_is_away_is_waited_for_and_nothing_is_touched() {
         assert_eq!(writes_of(&after), [], "nothing is asked of the hub");
         assert_eq!(writes_of(&project).split_off(settled), [], "nor of the project");
         let status = writes_of(&project).into_iter().filter(|w| w.resource == "workloaddeployments/status").count();
-        assert!(status <= 2 * (count + CHANGED.len()), "{status} status writes");
+        assert!(status <= 2 * (count + CHANGED.len() + 1), "{status} status writes");
 
         stage.world.bed.restart_stand_in().await.unwrap();
         let now = stage.all_say("Propagated", count + 4).await;
-        let mut unchanged = old.iter().filter(|(name, _)| !CHANGED.contains(&&***name));
+        let mut unchanged = old.iter().filter(|(name, _)| !is_changed(name));
         assert!(unchanged.all(|(name, before)| now[name] == *before), "what ran was never doubted");
         stage.was_patient().await;
         let writes = writes_of(&after);

@@ -346,6 +346,7 @@ impl Federator {
     /// What Karmada made of a copy, and of the companions that it expects.
     fn observe_karmada(&self, namespace: &str, city: &CityCode, copy: &WorkloadDeployment) -> Karmada {
         let hub = &self.hub;
+        let written = hub.copies.get(&ObjectKey::new(namespace, &copy.name_any())).and_then(|copy| copy.written());
         let at = ObjectKey::new(namespace, &city.policy_name());
         let policy = hub.policies.get(&at);
         let policy_trouble = if hub.policies.is_unreadable(&at) {
@@ -375,6 +376,7 @@ impl Federator {
             attached: expected.into_iter().filter_map(attached).collect(),
             clusters: clusters.into_iter().filter_map(cluster).collect(),
             drain_waits: self.moves.note(city, goes_to),
+            written,
             binding: binding.map(|binding| (*binding).clone()),
         }
     }

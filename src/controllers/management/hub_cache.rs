@@ -79,7 +79,7 @@ impl HubCache {
             namespaces: Arc::new(Store::new(|_, facts: &NamespaceFacts| {
                 facts.upstream().map(|(project, _)| project_index(&project)).into_iter().collect()
             })),
-            copies: Arc::new(Store::new(|key, copy: &PackedDeployment| {
+            copies: Arc::new(Store::inheriting(PackedDeployment::inherit, |key, copy: &PackedDeployment| {
                 let city = label_city(copy).map(|city| city_index(&key.namespace, &city));
                 city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),

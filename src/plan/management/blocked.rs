@@ -19,8 +19,8 @@ use crate::{
     timing::Timing,
 };
 
-/// How many times the grace Karmada is given for what it has never delivered and says nothing of: after many deployments at
-/// once, it is simply not there yet.
+/// How many times the grace Karmada is given for what it has never delivered, be it a change, and says nothing of: after many
+/// deployments at once, it is simply not there yet.
 const GRACES_FOR_THE_FIRST_TIME: u32 = 3;
 
 /// What has kept a deployment from being delivered since it last was, as plans have signalled.
@@ -124,7 +124,8 @@ impl<'a> State<'a> {
         let last_delivery = LastDelivery::earlier(remembered, last_delivery);
         let missing = Missing::of(case, last_delivery.as_ref());
         let never = |missing: &Missing<'_>| missing.absence == Absence::NeverDelivered;
-        let first = silent && missing.as_ref().map_or(last_delivery.is_none(), never);
+        // Of what was delivered and is not seen to be lost, a change is under way.
+        let first = silent && missing.as_ref().is_none_or(never);
         let grace = timing.delivery_grace * if first { GRACES_FOR_THE_FIRST_TIME } else { 1 };
         let reported = blocker.is_some() && elapsed >= grace;
         let away = unheard::is_away(*finding);

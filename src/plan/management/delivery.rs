@@ -23,6 +23,9 @@ pub struct Karmada {
     pub policy_trouble: Option<String>,
     /// How companions are brought to the city.
     pub phase: Phase,
+    /// The version at which the copy was written last, its status aside; nothing where this process has not seen that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub written: Option<u64>,
     /// The copy's binding.
     pub binding: Option<BindingFacts>,
     /// The bindings of the companions that the copy expects.

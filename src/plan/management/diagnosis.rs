@@ -62,6 +62,14 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
         }
     }
     match diagnose_data(evidence, binding, &namespace) {
+        // What Karmada says of it is said of what it was before.
+        Delivery::Delivered { .. } if !is_of_latest(evidence, binding) => {
+            let on = binding.clusters.join(", ");
+            let text = format!(
+                "{what} is on Cluster {on} as it was: its last change is not in {at} yet, Karmada has not got to it"
+            );
+            blocked(Gap::silent(Reason::NotApplied, text, None))
+        }
         Delivery::Delivered { on, note: None } => {
             let waits = evidence.karmada.drain_waits.clone();
             let waits = waits.map(|message| Note::new(Reason::DrainWaiting, message));
@@ -156,10 +164,15 @@ fn diagnose_dependencies(
     Delivery::Delivered { on: binding.clusters.to_vec(), note: claimed_elsewhere(evidence, expected) }
 }
 
+/// Whether Karmada has made the deployment's binding of the copy as it is.
+fn is_of_latest(evidence: &Evidence<'_>, binding: &BindingFacts) -> bool {
+    seen::is_of_latest(binding, evidence.copy, evidence.karmada.written)
+}
+
 /// Whether what a binding does not list says nothing of Karmada's settings: it has not looked at the copy since that was
 /// written, or is known to take its time.
 fn is_to_come(evidence: &Evidence<'_>, binding: &BindingFacts) -> bool {
-    evidence.behind || !seen::is_of_latest(binding, evidence.copy)
+    evidence.behind || !is_of_latest(evidence, binding)
 }
 
 /// Why Karmada does not know all that the deployment depends on; nothing when it does.

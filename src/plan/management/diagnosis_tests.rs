@@ -29,6 +29,7 @@ struct World {
     phase: Phase,
     behind: bool,
     policy_trouble: Option<String>,
+    written: Option<u64>,
 }
 
 const PARENT: &str = "wd-workloaddeployment";
@@ -80,6 +81,7 @@ fn world() -> World {
         phase: Phase::Dependencies,
         behind: false,
         policy_trouble: None,
+        written: None,
     }
 }
 
@@ -95,6 +97,7 @@ fn look(world: &World) -> Delivery {
         attached: attached.into_iter().map(|binding| (DataRef::secret("db"), binding)).collect(),
         clusters: world.clusters.clone(),
         drain_waits: None,
+        written: world.written,
     };
     let companion = SharedCompanion::of(&world.companion, "shop/wd", Need::default(), None);
     let companions = [(DataRef::secret("db"), companion)].into();
@@ -235,6 +238,39 @@ fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
     (parent.dependencies, parent.seen) = (Some(Vec::new()), Some(8));
     parent.changed = Some(at(19).parse().unwrap());
     assert!(matches!(look(&touched), Delivery::Blocked { silent: true, repair: None, .. }));
+}
+
+/// Found by reading: a change that Karmada never carried out was told as delivered, since what it says of the change before
+/// stands. Seen: within one second a status that came before the change spoke for a binding that was made before it.
+#[test]
+fn a_change_that_karmada_has_not_carried_out_is_not_told_as_delivered() {
+    let second = "2026-01-01T00:00:10Z";
+    let entry = |manager: &str, part: Option<&str>| json!({ "manager": manager, "operation": "Apply", "subresource": part, "time": second });
+    let of = |seen: u64, written: Option<u64>, lists: bool| {
+        let mut world = World { written, ..world() };
+        world.copy.metadata.resource_version = Some("9".into());
+        let managers = json!([entry(manager::FEDERATOR, None), entry("karmada", Some("status"))]);
+        world.copy.metadata.managed_fields = serde_json::from_value(managers).unwrap();
+        let parent = world.bindings.get_mut(PARENT).unwrap();
+        (parent.seen, parent.changed) = (Some(seen), Some(second.parse().unwrap()));
+        if !lists {
+            parent.dependencies = Some(Vec::new());
+        }
+        look(&world)
+    };
+    assert!(matches!(of(9, Some(9), true), Delivery::Delivered { .. }), "it was made of the latest");
+    assert!(matches!(of(7, Some(7), true), Delivery::Delivered { .. }), "and a status has come since");
+    assert!(
+        matches!(of(7, None, true), Delivery::Delivered { .. }),
+        "within a second nobody knows, who has not seen it"
+    );
+    let Delivery::Blocked { cause, data: false, silent: true, heard: true, repair: None } = of(7, Some(8), true) else {
+        panic!()
+    };
+    assert_eq!(cause.reason, Reason::NotApplied);
+    assert!(cause.message.contains("is on Cluster cell-dfw as it was"), "{}", cause.message);
+    assert!(matches!(of(7, Some(8), false), Delivery::Blocked { data: true, silent: true, .. }), "it accuses nobody");
+    assert!(matches!(of(7, Some(7), false), Delivery::Blocked { data: true, silent: false, .. }), "it has looked");
 }
 
 /// A city of the Go operator may be on several clusters: one that is away does not silence another that serves.

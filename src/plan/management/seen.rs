@@ -8,12 +8,16 @@ use super::facts::{BindingFacts, written};
 use crate::api::{compute::WorkloadDeployment, meta::annotation};
 
 /// Whether Karmada has made the binding anew of all that is written on the copy, its status aside. A status makes another
-/// version of the copy, and none of the binding: then the times tell, and within one second, that a status has come since.
-pub(super) fn is_of_latest(binding: &BindingFacts, copy: &WorkloadDeployment) -> bool {
+/// version of the copy, and none of the binding: `written_at` is the version of the copy's last other write. Where nobody has seen
+/// that, the times tell, and within one second, that a status has come since.
+pub(super) fn is_of_latest(binding: &BindingFacts, copy: &WorkloadDeployment, written_at: Option<u64>) -> bool {
     let version = copy.resource_version().and_then(|version| version.parse().ok());
     let Some((seen, version)) = binding.seen.zip(version) else { return true };
     if seen >= version {
         return true;
+    }
+    if let Some(written) = written_at {
+        return seen >= written;
     }
     let touched = copy.annotations().get(annotation::REPAIRED).and_then(|second| second.parse().ok());
     let touched = touched.and_then(|second| Timestamp::from_second(second).ok());
