@@ -296,7 +296,7 @@ impl Metrics {
         self.0.collected.get_or_create(&KindLabel { kind }).inc();
     }
 
-    /// A binding without its companion was removed.
+    /// A binding without its template was removed.
     pub fn reaped(&self) {
         self.0.reaped.inc();
     }

@@ -122,11 +122,11 @@ fn binding(hub: &str, name: &str, policy: &str) -> Value {
     })
 }
 
-/// Puts companions without users and a binding without its companion on the hub, beside objects of others that look a
+/// Puts companions without users, and bindings without their companion or copy, on the hub, beside objects of others that look a
 /// little like ours; answers with these.
 async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> {
-    // Left behind by a death long ago: companions whose users are gone, one of them named in another namespace, and a
-    // binding without its companion.
+    // Left behind by a death long ago: companions whose users are gone, one of them named in another namespace, and
+    // bindings without their templates.
     let ours = "compute.datumapis.com/referenced-data";
     let companion = |name: &str, by: &str| {
         json!({
@@ -142,13 +142,14 @@ async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> 
     apply(&world.hub, companion("elsewhere", "[\"default/nonexistent-wd\"]")).await;
     apply(&world.hub, companion("of-many", "[\"more than 32\"]")).await;
     apply(&world.hub, binding("lost-configmap", "city-dfw")).await;
+    apply(&world.hub, binding("lost-workloaddeployment", "city-dfw")).await;
     // Others': each looks a little like ours.
     let mut foreign = vec![
         apply(&world.hub, companion("corrupt", "not json")).await,
         apply(&world.hub, companion("empty", "[]")).await,
         apply(&world.hub, companion("malformed", "[\"wd\"]")).await,
         apply(&world.hub, binding("theirs-configmap", "their-policy")).await,
-        apply(&world.hub, binding("of-a-deployment-workloaddeployment", "city-dfw")).await,
+        apply(&world.hub, binding("of-a-deployment-workloaddeployment", "their-policy")).await,
     ];
     let theirs = json!({
         "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
@@ -195,7 +196,8 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         merge(&world.hub, "Namespace", "", &hub, pause(Value::Null)).await;
         eventually("what was left is gone", || async {
             let companions = ["left", "elsewhere", "of-many"].map(|name| ("ConfigMap", name));
-            for (kind, name) in companions.into_iter().chain([("ResourceBinding", "lost-configmap")]) {
+            let bindings = ["lost-configmap", "lost-workloaddeployment"].map(|name| ("ResourceBinding", name));
+            for (kind, name) in companions.into_iter().chain(bindings) {
                 if get(&world.hub, kind, &hub, name).await.is_some() {
                     return Err(format!("{kind} {name}"));
                 }

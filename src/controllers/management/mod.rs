@@ -284,12 +284,12 @@ impl Parts {
         };
         let stranded = StrandedNamespaces {
             hub: hub.clone(),
-            projects,
+            projects: projects.clone(),
             triggers: triggers.clone(),
             sweep,
             metrics: metrics.clone(),
         };
-        Sweeper { hub, triggers, losses, stranded, works, sweep, timing: options.timing, metrics }
+        Sweeper { hub, projects, triggers, losses, stranded, works, sweep, timing: options.timing, metrics }
     }
 
     fn unreadable(&self) -> UnreadableWatch {

@@ -1,4 +1,4 @@
-//! Every few minutes: companions that nobody uses, bindings without their companion, namespaces of projects that are gone,
+//! Every few minutes: companions that nobody uses, bindings without their template, namespaces of projects that are gone,
 //! deployments that are still blocked, and Instances that could not be shown. Events find nearly all of it at once; this
 //! finds what was missed, and what was left when a process died.
 
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     hub_cache::HubCache,
     losses::{Losses, Scope},
+    registry::ProjectRegistry,
     stranded::StrandedNamespaces,
     triggers::Triggers,
     works::{self, Companions, LeftOnClusters},
@@ -27,10 +28,11 @@ use crate::{
     io::{Class, Error, clock::Now, list, packed, store::ObjectKey, watch::Metadata},
     metrics::Metrics,
     plan::{
-        Hub, Kind, Object, ObjectVersion, Write,
+        Hub, Kind, NamespaceFacts, Object, ObjectVersion, Write,
         management::{
             facts::CompanionFacts,
             held_copies,
+            stranded::Mirrored,
             sweep::{self, Budget, Observed, Refused, Signal, Sweep},
             triggers::HubWork,
             unreadable,
@@ -48,6 +50,8 @@ struct Memory {
     held: BTreeSet<String>,
     /// Hub namespaces on which it was told that bindings cannot be removed.
     refused: BTreeSet<String>,
+    /// Uids of bindings of deployments that may have lost their copies.
+    suspected: BTreeSet<String>,
     works: works::Memory,
 }
 
@@ -85,6 +89,7 @@ impl End {
 /// Sweeps.
 pub(super) struct Sweeper {
     pub(super) hub: Arc<HubCache>,
+    pub(super) projects: Arc<ProjectRegistry>,
     pub(super) triggers: Arc<Triggers>,
     pub(super) losses: Arc<Losses>,
     pub(super) stranded: StrandedNamespaces,
@@ -126,7 +131,7 @@ impl Sweeper {
         let mut end = match self.companions(memory).await {
             Ok((companions, reaped)) => {
                 let works = self.works.look(&mut memory.works, &companions, Now::read()).await;
-                self.note("bindings without their companion", reaped).max(self.note("Works", works))
+                self.note("bindings without their template", reaped).max(self.note("Works", works))
             }
             // A list that fails ends this part: what is not seen is not gone.
             Err(error) => self.note("companions", Err(error)),
@@ -145,7 +150,7 @@ impl Sweeper {
         End::Error
     }
 
-    /// Companions that nobody uses, and bindings without their companion. Answers with all companions, and with what came of
+    /// Companions that nobody uses, and bindings without their template. Answers with all companions, and with what came of
     /// the bindings.
     async fn companions(&self, memory: &mut Memory) -> Result<(Companions, Result<(), Error>), Error> {
         let mut found = Found::default();
@@ -156,7 +161,7 @@ impl Sweeper {
         for event in &found.to_tell {
             let _ = send(&self.hub.plane, event, &self.metrics).await; // a lost Event is no error
         }
-        let reaped = self.reap(&found.companions, &mut memory.refused).await;
+        let reaped = self.reap(&found.companions, memory).await;
         Ok((found.companions, reaped))
     }
 
@@ -193,20 +198,23 @@ impl Sweeper {
         }
     }
 
-    /// Removes bindings whose companion is gone; one that cannot be removed holds up no other, and is told on its namespace, once
+    /// Removes bindings whose companion, or whose deployment's copy, is gone; one that cannot be removed holds up no other, and is told on its namespace, once
     /// for as long as that lasts.
-    async fn reap(&self, companions: &Companions, told: &mut BTreeSet<String>) -> Result<(), Error> {
-        let mut orphans = Vec::new();
+    async fn reap(&self, companions: &Companions, memory: &mut Memory) -> Result<(), Error> {
+        let (mut orphans, mut suspected) = (Vec::new(), BTreeSet::new());
         self.list(Kind::ResourceBinding, ListParams::default(), |binding| {
-            orphans.extend(self.orphan(companions, &binding.metadata));
+            orphans.extend(self.orphan(companions, &binding.metadata, &memory.suspected, &mut suspected));
         })
         .await?;
+        memory.suspected = suspected;
+        // Where few are taken, and some are refused each time, none is always the last.
+        fastrand::shuffle(&mut orphans);
         let limit = self.sweep.max_bindings;
         if orphans.len() > limit {
             tracing::warn!(
                 limit,
                 found = orphans.len(),
-                "more bindings without their companions than one sweep may remove"
+                "more bindings without their templates than one sweep may remove"
             );
         }
         let mut budget = Budget::of(limit);
@@ -217,18 +225,18 @@ impl Sweeper {
             }
             match self.remove(&binding, &removal).await {
                 Ok(()) => budget.removed(),
-                // The companion is there after all, or the binding has changed: the next sweep sees.
+                // The template is there after all, or the binding has changed: the next sweep sees.
                 Err(error) if error.class() == Class::Conflict => {}
                 Err(error) if is_silence(&error) => return Err(error),
                 Err(error) => {
-                    tracing::warn!(%binding, %error, "binding without its companion cannot be removed");
+                    tracing::warn!(%binding, %error, "binding without its template cannot be removed");
                     budget.refused();
                     refused.entry(binding.namespace.clone()).or_default().count(&binding, &error.words_for_tenants());
                     failed.push(error);
                 }
             }
         }
-        self.tell_refused(&refused, told).await;
+        self.tell_refused(&refused, &mut memory.refused).await;
         worst(failed).map_or(Ok(()), Err)
     }
 
@@ -242,33 +250,65 @@ impl Sweeper {
         *told = refused.keys().cloned().collect();
     }
 
-    /// Removes one binding whose companion is gone.
+    /// Removes one binding whose template is gone.
     async fn remove(&self, binding: &Object, removal: &[Write<Hub>]) -> Result<(), Error> {
         for write in removal {
             send(&self.hub.plane, write, &self.metrics).await?;
         }
         self.metrics.reaped();
-        tracing::info!(%binding, "binding without its companion is removed");
+        tracing::info!(%binding, "binding without its template is removed");
         Ok(())
     }
 
     /// A binding that goes, and the writes that remove it; nothing when it stays.
-    fn orphan(&self, companions: &Companions, binding: &ObjectMeta) -> Option<(Object, Vec<Write<Hub>>)> {
+    fn orphan(
+        &self,
+        companions: &Companions,
+        binding: &ObjectMeta,
+        before: &BTreeSet<String>,
+        suspected: &mut BTreeSet<String>,
+    ) -> Option<(Object, Vec<Write<Hub>>)> {
         let key = ObjectKey::new(binding.namespace.as_deref()?, binding.name.as_deref()?);
-        let data_ref = sweep::companion_of(&key.name)?;
+        let template = sweep::template_of(&key.namespace, &key.name)?;
+        let namespace = self.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).map(|facts| (*facts).clone());
+        let (template_exists, may_return) = match template.kind {
+            Kind::Referenced(kind) => (
+                companions.contains(&(template.namespace.clone(), DataRef { kind, name: template.name.clone() })),
+                false,
+            ),
+            _ => (
+                self.hub.copies.contains(&ObjectKey::new(&template.namespace, &template.name)),
+                self.may_return(&template, namespace.as_ref()),
+            ),
+        };
         let observed = Observed {
-            companion_exists: companions.contains(&(key.namespace.to_string(), data_ref.clone())),
-            namespace: self.hub.namespaces.get(&ObjectKey::new("", &key.namespace)).map(|facts| (*facts).clone()),
+            template_exists,
+            may_return,
+            suspected: binding.uid.as_ref().is_some_and(|uid| before.contains(uid)),
+            namespace,
             paused: self.sweep.paused,
-            ..Observed::of(data_ref, binding, self.hub.bindings.get(&key).as_deref())
+            ..Observed::of(template, binding, self.hub.bindings.get(&key).as_deref())
         };
         let now = Now::read();
         let plan = sweep::plan(&observed, now.time);
         record("sweep", &key, &observed, now, &plan);
         if plan.signals.contains(&Signal::Paused) {
-            tracing::info!(binding = %key, "binding without its companion is kept: clean-up is paused");
+            tracing::info!(binding = %key, "binding without its template is kept: clean-up is paused");
+        }
+        if plan.signals.contains(&Signal::Suspected) {
+            suspected.extend(binding.uid.clone());
         }
         (!plan.steps.is_empty()).then_some((observed.binding, plan.steps))
+    }
+
+    /// Whether the project may have the deployment of which this is a copy.
+    fn may_return(&self, copy: &Object, namespace: Option<&NamespaceFacts>) -> bool {
+        let Some((project, own)) = namespace.and_then(NamespaceFacts::upstream) else { return true };
+        if self.projects.mirrored(&project, &own, &copy.namespace) != Mirrored::Lives {
+            return true;
+        }
+        let original = ObjectKey::new(&own, &copy.name);
+        self.projects.get(&project).is_none_or(|project| project.deployments.contains(&original))
     }
 
     /// The metadata of all objects of a kind on the hub.

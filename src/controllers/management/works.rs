@@ -61,6 +61,8 @@ impl LeftOnClusters {
         list::metadata(&client, hub.plane.name(), Kind::Work, ListParams::default(), see).await?;
         let (mut suspected, mut left, mut failed) = (BTreeSet::new(), AllLeft::new(), Vec::new());
         let mut budget = Budget::of(self.sweep.max_bindings);
+        // Where few are taken, and some are refused each time, none is always the last.
+        fastrand::shuffle(&mut without);
         for work in without {
             let uid = work.version.uid.clone();
             let observed = self.observe(work, memory.suspected.contains(&uid));
@@ -96,14 +98,13 @@ impl LeftOnClusters {
         worst(failed).map_or(Ok(()), Err)
     }
 
-    /// Whether what a Work was made of is there, or a binding that says so.
+    /// Whether what a Work was made of is there.
     fn has_template(&self, work: &WorkFacts, companions: &Companions) -> bool {
         let (namespace, name) = (&work.template.namespace, &work.template.name);
-        let template = match work.template.kind {
+        match work.template.kind {
             Kind::Referenced(kind) => companions.contains(&(namespace.clone(), DataRef { kind, name: name.clone() })),
             _ => self.hub.copies.contains(&ObjectKey::new(namespace, name)),
-        };
-        template || self.hub.bindings.contains(&ObjectKey::new(namespace, &work.binding))
+        }
     }
 
     fn observe(&self, work: WorkFacts, suspected: bool) -> Observed {
@@ -111,6 +112,7 @@ impl LeftOnClusters {
         let project = namespace.as_ref().and_then(|facts| facts.upstream()).map(|(project, _)| project);
         let held = project.is_some_and(|project| self.losses.holds_project(&project));
         Observed {
+            bound: self.hub.bindings.contains(&ObjectKey::new(&work.template.namespace, &work.binding)),
             work,
             namespace: namespace.map(|facts| (*facts).clone()),
             suspected,

@@ -9,9 +9,16 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::{BindingFacts, CompanionFacts};
 use crate::{
-    api::{karmada::ResourceBinding, meta::annotation, names::Template, reason::Reason, referenced::DataRef},
+    api::{
+        compute::WorkloadDeployment,
+        karmada::ResourceBinding,
+        meta::annotation,
+        names::{CityPolicyName, Template},
+        reason::Reason,
+        referenced::DataRef,
+    },
     plan::{
-        Hub, NamespaceFacts, Object, ObjectVersion, Plan, Write,
+        Hub, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Write,
         event::{self, Note, Severity},
         ownership,
     },
@@ -41,15 +48,18 @@ impl Default for Sweep {
     }
 }
 
-/// The companion that a binding's name speaks of.
-pub fn companion_of(binding: &str) -> Option<DataRef> {
+/// What the binding of this name in this namespace was made for; nothing where that is not of our making.
+pub fn template_of(namespace: &str, binding: &str) -> Option<Object> {
     match Template::of_binding(binding) {
-        Template::Companion(data_ref) => Some(data_ref),
-        Template::Deployment(_) | Template::Foreign => None,
+        Template::Companion(DataRef { kind, name }) => {
+            Some(Object { kind: kind.into(), namespace: namespace.to_owned(), name })
+        }
+        Template::Deployment(name) => Some(Object::named::<WorkloadDeployment>(namespace, &name)),
+        Template::Foreign => None,
     }
 }
 
-/// What is known of one binding whose name speaks of a companion.
+/// What is known of one binding whose name speaks of a companion, or of a deployment's copy.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct Observed {
@@ -57,14 +67,23 @@ pub struct Observed {
     pub binding: Object,
     /// Its version.
     pub version: ObjectVersion,
-    /// The companion that its name speaks of.
-    pub companion: DataRef,
-    /// Whether that was there when companions were listed.
-    pub companion_exists: bool,
+    /// What its name speaks of.
+    pub template: Object,
+    /// Whether that was there when companions were listed, or is among the copies.
+    pub template_exists: bool,
+    /// Of a deployment's copy: whether its project may have the deployment, so that the copy is made anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub may_return: bool,
+    /// Whether the sweep before this one has found the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspected: bool,
     /// The policy that claims it.
     pub policy: Option<String>,
     /// Whether it carries the mark of one that others need.
     pub attached: bool,
+    /// Whether a city's policy has brought it where it is, which has gone since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_city: bool,
     /// Names of the bindings that need it; `None` while the watch knows nothing of it.
     pub parents: Option<Vec<String>>,
     /// Whether it is on its way out.
@@ -76,17 +95,20 @@ pub struct Observed {
 }
 
 impl Observed {
-    /// From the metadata of a binding whose name speaks of `companion`, and what the watch knows of its content.
-    pub fn of(companion: DataRef, meta: &ObjectMeta, facts: Option<&BindingFacts>) -> Self {
+    /// From the metadata of a binding whose name speaks of `template`, and what the watch knows of its content.
+    pub fn of(template: Object, meta: &ObjectMeta, facts: Option<&BindingFacts>) -> Self {
         let annotations = meta.annotations.as_ref();
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
         Self {
             binding: Object::named::<ResourceBinding>(namespace.unwrap_or_default(), name.unwrap_or_default()),
             version: ObjectVersion::of(meta),
-            companion,
-            companion_exists: false,
+            template,
+            template_exists: false,
+            may_return: false,
+            suspected: false,
             policy: annotations.and_then(|all| all.get(annotation::POLICY_NAME)).cloned(),
             attached: meta.labels.iter().flatten().any(|(key, _)| key.starts_with(annotation::DEPENDED_BY)),
+            of_city: facts.is_some_and(|facts| facts.scheduled_for.is_some()),
             parents: facts.map(|facts| facts.required_by.iter().map(|by| by.name.clone()).collect()),
             terminating: meta.deletion_timestamp.is_some(),
             namespace: None,
@@ -94,35 +116,48 @@ impl Observed {
         }
     }
 
-    /// Whether it is one of a companion of ours: claimed by a city policy, or attached to deployments of ours.
+    /// Whether it is one of ours: claimed by a city policy; or of a companion, and attached to deployments of ours; or of a
+    /// deployment, and claimed by a city policy before that went.
     fn is_ours(&self) -> bool {
         if self.namespace.as_ref().is_none_or(|facts| facts.upstream().is_none()) {
             return false;
         }
+        if self.is_of_deployment() {
+            return self.policy.as_ref().map_or(self.of_city, |policy| CityPolicyName::parse(policy).is_some());
+        }
         ownership::is_binding_of_companion(self.policy.as_deref(), self.attached, self.parents.as_deref())
+    }
+
+    fn is_of_deployment(&self) -> bool {
+        self.template.kind == Kind::WorkloadDeployment
     }
 }
 
 /// What the controller is to say of a binding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Its companion is gone, and it stays because clean-up is paused.
+    /// What it was made for is gone, and it stays because clean-up is paused.
     Paused,
+    /// The next sweep is to look again.
+    Suspected,
 }
 
-/// Decides about one binding. One that has lost its companion goes, once a live read has found no companion; nothing of
-/// it depends on the time.
+/// Decides about one binding; nothing of it depends on the time. One that has lost its template goes, once a live read has
+/// found none: the hub's garbage collector may be away, or Karmada has made it anew in between (fact 14). What runs by it is
+/// somebody's Instances where the template is a deployment: that has to be gone from its project as well, and two sweeps have to
+/// find it so.
 pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Hub>, Signal> {
-    if observed.companion_exists || observed.terminating || !observed.is_ours() {
+    if observed.template_exists || observed.terminating || observed.may_return || !observed.is_ours() {
         return Plan::nothing();
     }
     if is_paused(observed.namespace.as_ref(), observed.paused) {
         return Plan::nothing().with([Signal::Paused]);
     }
-    let DataRef { kind, name } = observed.companion.clone();
-    let companion = Object { kind: kind.into(), namespace: observed.binding.namespace.clone(), name };
+    if observed.is_of_deployment() && !observed.suspected {
+        return Plan::nothing().with([Signal::Suspected]);
+    }
     let delete = Write::delete_version(observed.binding.clone(), observed.version.clone());
-    Plan::writes(vec![Write::confirm_absent(companion), delete])
+    Plan::writes(vec![Write::confirm_absent(observed.template.clone()), delete])
 }
 
 /// What of a hub namespace could not be removed in one sweep.
@@ -146,8 +181,8 @@ impl Refused {
     /// Says so on the hub namespace.
     pub fn tell(&self, namespace: &str, uid: &str, now: Timestamp) -> Write<Hub> {
         let text = format!(
-            "{} binding(s) here have lost their ConfigMap or Secret and cannot be removed, so that copies may stay in cells; the \
-             next sweep tries again: {}",
+            "{} binding(s) here have lost what they were made for and cannot be removed, so that it may stay in cells; the next \
+             sweep tries again: {}",
             self.count, self.example
         );
         let note =
@@ -207,7 +242,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::{karmada::BindingSnapshot, meta::label};
+    use crate::api::{karmada::BindingSnapshot, meta::label, names::CityCode};
     use crate::plan::{Op, recorded::recorded};
 
     /// What becomes of a binding.
@@ -215,6 +250,7 @@ mod tests {
     enum Verdict {
         Stays,
         Paused,
+        Suspected,
         Goes,
     }
 
@@ -223,17 +259,20 @@ mod tests {
         match (&plan.steps[..], &plan.signals[..]) {
             ([], []) => Verdict::Stays,
             ([], [Signal::Paused]) => Verdict::Paused,
+            ([], [Signal::Suspected]) => Verdict::Suspected,
             ([_, _], []) => Verdict::Goes,
             _ => panic!("{plan:?}"),
         }
     }
 
     #[test]
-    fn a_binding_is_named_after_its_companion() {
-        assert_eq!(companion_of("db-secret"), Some(DataRef::secret("db")));
-        assert_eq!(companion_of("settings-configmap"), Some(DataRef::config_map("settings")));
-        assert_eq!(companion_of("web-p-dfw-workloaddeployment"), None);
-        assert_eq!(companion_of("-secret"), None);
+    fn a_binding_is_named_after_its_template() {
+        let of = |binding| template_of("ns-1", binding).map(|template| template.to_string());
+        assert_eq!(of("db-secret").as_deref(), Some("Secret ns-1/db"));
+        assert_eq!(of("settings-configmap").as_deref(), Some("ConfigMap ns-1/settings"));
+        assert_eq!(of("web-p-dfw-workloaddeployment").as_deref(), Some("WorkloadDeployment ns-1/web-p-dfw"));
+        assert_eq!(of("web-deployment"), None);
+        assert_eq!(of("-secret"), None);
     }
 
     fn facts(parent: &str) -> BindingFacts {
@@ -245,13 +284,48 @@ mod tests {
 
     /// A binding of ours, whose companion is gone.
     fn orphan(meta: serde_json::Value, facts: Option<&BindingFacts>) -> Observed {
+        orphan_of("db-secret", meta, facts)
+    }
+
+    fn orphan_of(binding: &str, meta: serde_json::Value, facts: Option<&BindingFacts>) -> Observed {
         let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let meta: ObjectMeta = serde_json::from_value(meta).unwrap();
         Observed {
             namespace: Some(NamespaceFacts { labels, ..NamespaceFacts::default() }),
-            ..Observed::of(DataRef::secret("db"), &meta, facts)
+            ..Observed::of(template_of("ns-1", binding).unwrap(), &meta, facts)
         }
+    }
+
+    /// Found by reading: a deployment's binding that outlived its copy was never found, and its Instances ran on.
+    #[test]
+    fn a_deployment_s_binding_goes_after_two_looks_once_its_project_has_the_deployment_no_more() {
+        let by = |policy: &str| json!({ "annotations": { annotation::POLICY_NAME: policy } });
+        let scheduled = BindingFacts { scheduled_for: CityCode::parse("dfw").ok(), ..BindingFacts::default() };
+        let of = |meta, facts: Option<&BindingFacts>| Observed {
+            suspected: true,
+            ..orphan_of("web-dfw-workloaddeployment", meta, facts)
+        };
+        let ours = || of(by("city-dfw"), None);
+        let mut copied = ours();
+        copied.template_exists = true;
+        for (what, observed, expected) in [
+            ("twice", ours(), Verdict::Goes),
+            ("once", Observed { suspected: false, ..ours() }, Verdict::Suspected),
+            ("the project may have it", Observed { may_return: true, ..ours() }, Verdict::Stays),
+            ("its copy is there", copied, Verdict::Stays),
+            ("paused", Observed { paused: true, ..ours() }, Verdict::Paused),
+            ("its policy has gone since", of(json!({}), Some(&scheduled)), Verdict::Goes),
+            ("nobody of ours has ever claimed it", of(json!({}), Some(&BindingFacts::default())), Verdict::Stays),
+            ("somebody else's", of(by("theirs"), Some(&scheduled)), Verdict::Stays),
+        ] {
+            assert_eq!(judge(&observed), expected, "{what}");
+        }
+        let steps = plan(&ours(), Timestamp::UNIX_EPOCH).steps;
+        assert_eq!(
+            (&steps[0].op, steps[0].object.to_string()),
+            (&Op::ConfirmAbsent, "WorkloadDeployment ns-1/web-dfw".to_owned())
+        );
     }
 
     #[test]
@@ -289,7 +363,7 @@ mod tests {
         type Case = (&'static str, fn(&mut Observed), Verdict);
         let cases: [Case; 7] = [
             ("nothing does", |_| {}, Verdict::Goes),
-            ("its companion is there", |o| o.companion_exists = true, Verdict::Stays),
+            ("its companion is there", |o| o.template_exists = true, Verdict::Stays),
             ("it is on its way out", |o| o.terminating = true, Verdict::Stays),
             ("its namespace is not known", |o| o.namespace = None, Verdict::Stays),
             ("its namespace mirrors nothing", |o| o.namespace = Some(NamespaceFacts::default()), Verdict::Stays),

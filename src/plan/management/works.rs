@@ -66,11 +66,14 @@ impl WorkFacts {
     }
 }
 
-/// What is known of one Work whose template and whose binding are not known to be there.
+/// What is known of one Work whose template is not known to be there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// The Work.
     pub work: WorkFacts,
+    /// Whether the template's binding is: Karmada would make the Work anew.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bound: bool,
     /// The template's namespace on the hub; nothing when there is none that mirrors one of a project.
     pub namespace: Option<NamespaceFacts>,
     /// Whether the sweep before this one has found the same.
@@ -93,7 +96,7 @@ pub enum Signal {
 /// Decides about one Work. One that Karmada is removing is its own to remove, and told once it takes long. One that it has
 /// forgotten goes when two sweeps have found it so and a live read finds no template.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, Signal> {
-    let Observed { work, namespace, suspected, paused, timing } = observed;
+    let Observed { work, bound, namespace, suspected, paused, timing } = observed;
     // Of a hub namespace that has gone itself nothing tells any more whose it was: what is left of it is counted.
     let gone = namespace.is_none() && HubNamespace::is_form_of(&work.template.namespace);
     let facts = namespace.as_ref().filter(|facts| facts.upstream().is_some());
@@ -108,7 +111,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, Signal> {
         return Plan::nothing().with([Signal::Suspected]);
     }
     let Some(facts) = facts else { return Plan::nothing().with([Signal::Suspected, Signal::Left]) };
-    if *paused || facts.paused {
+    if *paused || *bound || facts.paused {
         return Plan::nothing().with([Signal::Suspected, Signal::Left]);
     }
     let delete = Write::delete_version(work.work.clone(), work.version.clone());
@@ -179,6 +182,7 @@ mod tests {
         let labels = labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         Observed {
             work: WorkFacts::of(&meta(Some("web-dfw-workloaddeployment"), going)).unwrap(),
+            bound: false,
             namespace: Some(NamespaceFacts { labels, ..NamespaceFacts::default() }),
             suspected: true,
             paused: false,
@@ -231,6 +235,12 @@ mod tests {
         for (what, observed, writes, signals) in [
             ("twice", forgotten.clone(), 2, vec![Suspected, Left]),
             ("once", Observed { suspected: false, ..forgotten.clone() }, 0, vec![Suspected]),
+            (
+                "its binding has outlived the template",
+                Observed { bound: true, ..forgotten.clone() },
+                0,
+                vec![Suspected, Left],
+            ),
             ("clean-up is paused", Observed { paused: true, ..forgotten.clone() }, 0, vec![Suspected, Left]),
             ("it is paused there", held, 0, vec![Suspected, Left]),
             ("somebody else's namespace", foreign, 0, vec![]),
