@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::{
     compute::{Instance, WorkloadDeployment},
     karmada::{PropagationPolicy, ResourceSelector},
-    meta::{self, annotation, label},
+    meta::{self, annotation, label, manager},
     names::{CityCode, CityPolicyName, HubNamespace, Template},
     referenced::SourceKind,
 };
@@ -91,7 +91,14 @@ fn is_city_policy_of_go(policy: &PropagationPolicy) -> bool {
 
 /// Whether this is a companion: on the hub or a cell, an object of its name without our label is somebody else's.
 pub fn is_companion(meta: &ObjectMeta) -> bool {
-    meta.labels.as_ref().is_some_and(|labels| labels.contains_key(label::REFERENCED_DATA))
+    meta.labels.as_ref().is_some_and(|labels| labels.get(label::REFERENCED_DATA).is_some_and(|value| value == "true"))
+}
+
+/// Whether this is a companion that we made, and that has lost its label: it says who uses it, and that it was we who wrote that.
+pub fn is_unlabelled_companion(meta: &ObjectMeta) -> bool {
+    let says = |key: &str| meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key));
+    let mut managers = meta.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
+    !is_companion(meta) && says(annotation::REFERENCED_BY) && managers.any(|name| name == manager::COMPANION)
 }
 
 /// Whether a binding is one of a companion of ours: claimed by a city policy, or attached to deployments of ours alone.

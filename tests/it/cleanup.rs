@@ -229,6 +229,45 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
 }
 
 #[test]
+fn a_companion_that_loses_its_label_gets_it_back_and_goes_with_its_last_user() {
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("unlabelled").await;
+        apply(&world.project, secret(&ns)).await;
+        apply(&world.project, using(&ns, &["dfw"])).await;
+        ready(&world, &ns, "web", 1).await;
+        let in_use = get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid();
+        let label =
+            |value: Value| json!({ "metadata": { "labels": { "compute.datumapis.com/referenced-data": value } } });
+        for value in [Value::Null, json!("True")] {
+            merge(&world.hub, "Secret", &hub, "db", label(value.clone())).await;
+            eventually("the label is back, on the hub and on the cell", || async {
+                for client in [&world.hub, &world.dfw] {
+                    let copy = get(client, "Secret", &hub, "db").await.ok_or("gone")?;
+                    let says = copy.labels().get("compute.datumapis.com/referenced-data").cloned();
+                    if says.as_deref() != Some("true") {
+                        return Err(format!("{says:?} after {value}"));
+                    }
+                }
+                Ok(())
+            })
+            .await;
+        }
+        let wd = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.unwrap();
+        assert_ne!(condition(&wd, "ReferencedDataReady")["reason"], "SourceNameTaken");
+        assert_eq!(get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid(), in_use, "it is the same on the cell");
+
+        // Nobody looks, and its last user goes.
+        world.operators[0].process.kill();
+        merge(&world.hub, "Secret", &hub, "db", label(Value::Null)).await;
+        let background = kube::api::DeleteParams::background();
+        api(&world.project, "Workload", &ns).delete("web", &background).await.unwrap();
+        world.restart_manager(&[]).await;
+        eventually("nothing is left", || left(&world, &ns, &hub)).await;
+    });
+}
+
+#[test]
 fn a_binding_that_the_hub_does_not_let_go_keeps_no_other_from_the_sweep() {
     const STUCK: &str = "a-configmap";
     const OTHERS: [&str; 2] = ["b-configmap", "c-secret"];

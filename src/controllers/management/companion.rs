@@ -4,6 +4,8 @@
 
 use std::sync::Arc;
 
+use kube::core::ObjectMeta;
+
 use super::{
     hub_cache::HubCache, index::source_index, losses::Losses, project_cache::ProjectCache, queues::CompanionKey,
     registry::ProjectRegistry, triggers::Triggers, watches::ManagementWatches,
@@ -25,6 +27,7 @@ use crate::{
             companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
             many_users,
             resolve::{Limits, Source, does_without, lets_go, wants_companion, wants_companions},
+            unlabelled::relabel,
         },
         ownership,
         payload::Payload,
@@ -236,7 +239,7 @@ impl ResolvedKey<'_> {
             Err(error) => return Err(error),
         };
         let (mut reading, mut payload) = (reading, payload);
-        if taken && payload.is_some() && self.is_taken().await? {
+        if taken && payload.is_some() && self.read_place().await?.as_ref().is_some_and(is_strange) {
             (reading.source, payload) = (Source::Taken, None);
         }
         self.notify_users(sources.read(&self.source, epoch, reading));
@@ -267,7 +270,16 @@ impl ResolvedKey<'_> {
             let (creates, brings) = (matches!(write.op, Op::Create { .. }), companion::brings_content(write));
             let claims = write.object.kind.is_confidential() && !brings;
             let stored = match send(hub, write, metrics).await {
-                Err(error) if creates && error.class() == Class::Conflict && self.is_taken().await? => {
+                Err(error) if creates && error.class() == Class::Conflict => {
+                    let found = self.read_place().await?;
+                    if let Some(label) = found.as_ref().and_then(|found| relabel(&self.object(), found)) {
+                        tracing::warn!(object = %self.key, "a companion that has lost its label gets it back");
+                        send(hub, &label, metrics).await?;
+                        return Ok(Offer::Settled); // its event enqueues the key
+                    }
+                    if !found.as_ref().is_some_and(is_strange) {
+                        return Err(error);
+                    }
                     self.note_taken();
                     return Ok(Offer::Settled);
                 }
@@ -309,15 +321,15 @@ impl ResolvedKey<'_> {
         self.notify_users(if other { News::Confirmed } else { accepted });
     }
 
-    /// Whether an object that is no companion holds the name.
-    async fn is_taken(&self) -> Result<bool, Error> {
-        let object = Object {
-            kind: self.data_ref.kind.into(),
-            namespace: self.hub_namespace.clone(),
-            name: self.data_ref.name.clone(),
-        };
-        let found = self.of.hub.plane.read_metadata(&object).await?;
-        Ok(found.is_some_and(|found| !ownership::is_companion(&found)))
+    /// The companion, by name.
+    fn object(&self) -> Object {
+        let (kind, name) = (self.data_ref.kind.into(), self.data_ref.name.clone());
+        Object { kind, namespace: self.hub_namespace.clone(), name }
+    }
+
+    /// What is where the companion is to be, whoever has made it.
+    async fn read_place(&self) -> Result<Option<ObjectMeta>, Error> {
+        self.of.hub.plane.read_metadata(&self.object()).await
     }
 
     /// Notes that the companion's name belongs to something else.
@@ -356,6 +368,11 @@ impl ResolvedKey<'_> {
         let sources = self.project.read_sources(self.namespace, user.references());
         wants_companions(user.references(), self.namespace, self.of.limits, &sources)
     }
+}
+
+/// Whether what was found is no companion, and was never one.
+fn is_strange(found: &ObjectMeta) -> bool {
+    !ownership::is_companion(found) && !ownership::is_unlabelled_companion(found)
 }
 
 /// Whether the hub does not take a copy, and will not by itself: its content, or by a quota, a webhook or a right that is lacking.

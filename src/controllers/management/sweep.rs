@@ -35,7 +35,7 @@ use crate::{
             stranded::Mirrored,
             sweep::{self, Budget, Observed, Refused, Signal, Sweep},
             triggers::HubWork,
-            unreadable,
+            unlabelled, unreadable,
         },
     },
     timing::Timing,
@@ -225,7 +225,9 @@ impl Sweeper {
             }
             match self.remove(&binding, &removal).await {
                 Ok(()) => budget.removed(),
-                // The template is there after all, or the binding has changed: the next sweep sees.
+                // A companion that no list of ours has, for it has lost its label, is led to by its binding.
+                Err(Error::StillThere(_)) => self.relabel(&removal[0].object).await?,
+                // The binding has changed: the next sweep sees.
                 Err(error) if error.class() == Class::Conflict => {}
                 Err(error) if is_silence(&error) => return Err(error),
                 Err(error) => {
@@ -248,6 +250,17 @@ impl Sweeper {
             let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
         }
         *told = refused.keys().cloned().collect();
+    }
+
+    /// Puts its label back on a companion that has lost it: whoever keeps it will see to it.
+    async fn relabel(&self, companion: &Object) -> Result<(), Error> {
+        let plane = &self.hub.plane;
+        let found = plane.read_metadata(companion).await?;
+        if let Some(label) = found.and_then(|found| unlabelled::relabel(companion, &found)) {
+            tracing::warn!(%companion, "a companion that has lost its label gets it back");
+            send(plane, &label, &self.metrics).await?;
+        }
+        Ok(())
     }
 
     /// Removes one binding whose template is gone.

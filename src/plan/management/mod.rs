@@ -63,6 +63,7 @@ pub mod triggers;
 pub mod unheard;
 #[cfg(test)]
 mod unknown_users_tests;
+pub mod unlabelled;
 pub mod unneeded;
 pub mod unreadable;
 pub mod whereabouts;
