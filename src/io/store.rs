@@ -10,7 +10,7 @@ use std::{
     hash::Hash,
     sync::{
         Arc, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -84,6 +84,8 @@ pub struct Store<V, I = String> {
     synced: AtomicBool,
     /// Whether the watch is believed to bring every change.
     live: AtomicBool,
+    /// How often something has changed.
+    changes: AtomicU64,
     listener: OnceLock<Listener<V>>,
     on_readable: OnceLock<NamespaceListener>,
 }
@@ -120,6 +122,7 @@ impl<V, I: IndexValue> Store<V, I> {
             by_uid: false,
             synced: AtomicBool::new(false),
             live: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
             listener: OnceLock::new(),
             on_readable: OnceLock::new(),
         }
@@ -258,6 +261,11 @@ impl<V, I: IndexValue> Store<V, I> {
         inner.unreadable.iter().filter(|key| &*key.namespace == namespace).map(|key| key.name.clone()).collect()
     }
 
+    /// How often something has changed so far: what was concluded from all objects holds as long as this is the same.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     /// The watch delivered this object.
     pub fn observe(&self, object: Incoming<V>) {
         self.take(object, Origin::Watch);
@@ -339,6 +347,7 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// Passes a change on. `readable`: whether it was the last of its namespace that could not be read.
     fn notify(&self, change: &Change<'_, V>, readable: bool) {
+        self.changes.fetch_add(1, Ordering::Release);
         if let Some(listener) = self.listener.get() {
             listener(change);
         }

@@ -334,7 +334,7 @@ type Make<'a> = &'a dyn Fn(usize) -> World;
 type Event = (&'static str, fn(&World, usize));
 
 /// Events in a world of `n`.
-const OF_DEPLOYMENTS: [Event; 9] = [
+const OF_DEPLOYMENTS: [Event; 10] = [
     ("a deployment's status changes", |w, n| change(&w.project.deployments, w.original(n / 2, 2))),
     ("one more deployment", |w, n| change(&w.project.deployments, w.original(n, 1))),
     ("its copy", |w, n| change(&w.parts.hub.copies, w.copy(n, 1))),
@@ -343,6 +343,10 @@ const OF_DEPLOYMENTS: [Event; 9] = [
     ("one more binding", |w, n| change(&w.parts.hub.bindings, w.binding(n, true))),
     ("one more needs the Secret", |w, n| change(&w.parts.hub.bindings, w.binding_of_secret(n + 1))),
     ("the Secret's copy changes", |w, _| change(w.parts.hub.companions(SourceKind::Secret), w.secret(None))),
+    ("a cluster without any of them", |w, _| {
+        let facts = ClusterFacts { ready: Err(w.next().to_string()), ..ClusterFacts::labelled("elsewhere") };
+        change(&w.parts.hub.clusters, incoming("", "c2", w.next(), facts));
+    }),
     ("the Secret changes", |w, _| {
         let work = crate::plan::management::triggers::ProjectChange::Source("shop", db());
         w.parts.triggers.after_project(&w.project, &work);

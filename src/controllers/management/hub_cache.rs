@@ -1,11 +1,14 @@
 //! What is known of the hub.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use kube::ResourceExt;
 
 use super::index::{
-    Index, city_index, held_index, held_indices, label_city, namespace_index, origin_deployment_index,
+    Index, city_index, held_index, held_indices, label_city, namespace_index, on_indices, origin_deployment_index,
     origin_namespace_index, origin_place_index, policies_index, project_index,
 };
 use crate::{
@@ -23,7 +26,7 @@ use crate::{
     },
     metrics::Metrics,
     plan::{
-        self, NamespaceFacts,
+        self, NamespaceFacts, Shared,
         admission::sharing::InUse,
         management::{
             cluster::{self, ClusterFacts},
@@ -48,7 +51,7 @@ pub(super) struct HubCache {
     pub(super) namespaces: Arc<Store<NamespaceFacts, Index>>,
     /// Copies of deployments, by [`city_index`] and by [`namespace_index`].
     pub(super) copies: Arc<Store<PackedDeployment, Index>>,
-    /// Policies with the names that ours have, by [`namespace_index`] and by city.
+    /// Policies with the names that ours have, by [`namespace_index`], by city and by phase.
     pub(super) policies: Arc<Store<PropagationPolicy, Index>>,
     /// What the cells wrote back: by the project that it says it belongs to ([`project_index`]), by the namespace there
     /// ([`origin_namespace_index`]), by the deployment there ([`origin_deployment_index`]), and by the place that its
@@ -56,10 +59,12 @@ pub(super) struct HubCache {
     pub(super) instances: Arc<Store<Instance, Index>>,
     /// Companions, by [`namespace_index`].
     companions: PerKind<Arc<Store<CompanionFacts, Index>>>,
-    /// What Karmada made of deployments and companions, by [`namespace_index`] and by [`held_indices`].
+    /// What Karmada made of deployments and companions, by [`namespace_index`], [`held_indices`] and [`on_indices`].
     pub(super) bindings: Arc<Store<BindingFacts, Index>>,
     /// Member clusters, by city.
     pub(super) clusters: Arc<Store<ClusterFacts, Index>>,
+    /// The members that they are, after so many changes.
+    members: Mutex<Option<(u64, Option<Shared<BTreeSet<String>>>)>>,
 }
 
 /// Whether a policy's name is that of a city policy.
@@ -83,9 +88,10 @@ impl HubCache {
                 let city = label_city(copy).map(|city| city_index(&key.namespace, &city));
                 city.into_iter().chain([namespace_index(&key.namespace)]).collect()
             })),
-            policies: Arc::new(Store::of_those(may_be_city_policy, |key, _: &PropagationPolicy| {
+            policies: Arc::new(Store::of_those(may_be_city_policy, |key, policy: &PropagationPolicy| {
                 let city = CityPolicyName::parse(&key.name).map(|city| policies_index(&city));
-                city.into_iter().chain([namespace_index(&key.namespace)]).collect()
+                let phase = Index::InPhase(Phase::of(&policy.spec));
+                city.into_iter().chain([namespace_index(&key.namespace), phase]).collect()
             })),
             instances: Arc::new(Store::new(|key, instance: &Instance| {
                 // What waits until a Cluster or a binding says more.
@@ -104,11 +110,13 @@ impl HubCache {
             })),
             companions: PerKind::new(|_| Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)]))),
             bindings: Arc::new(Store::of_those(may_be_ours, |key, facts| {
-                held_indices(facts).into_iter().chain([namespace_index(&key.namespace)]).collect()
+                let places = held_indices(facts).into_iter().chain(on_indices(facts));
+                places.chain([namespace_index(&key.namespace)]).collect()
             })),
             clusters: Arc::new(Store::new(|_, cluster: &ClusterFacts| {
                 cluster.city.iter().cloned().map(Index::Cluster).collect()
             })),
+            members: Mutex::new(None),
         }
     }
 
@@ -166,9 +174,18 @@ impl HubCache {
     }
 
     /// Uids of the cells that are members and not given up; absent while they are not known, or where one has none.
-    pub(super) fn members(&self) -> Option<BTreeSet<String>> {
-        let known = self.knows_karmada() && !self.clusters.has_unreadable("");
-        cluster::members(self.clusters.values().iter().map(AsRef::as_ref)).filter(|_| known)
+    pub(super) fn members(&self) -> Option<Shared<BTreeSet<String>>> {
+        if !self.knows_karmada() || self.clusters.has_unreadable("") {
+            return None;
+        }
+        // Each look at an Instance asks, and there may be a thousand Clusters, which hardly ever change.
+        let changes = self.clusters.changes();
+        let mut known = self.members.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.as_ref().is_none_or(|(of, _)| *of != changes) {
+            let members = cluster::members(self.clusters.values().iter().map(AsRef::as_ref));
+            *known = Some((changes, members.map(Shared::from)));
+        }
+        known.as_ref().and_then(|(_, members)| members.clone())
     }
 
     /// Instances that were written back by nobody who is a member; none while the members are not known.
@@ -256,13 +273,8 @@ impl HubCache {
 
     /// Keeps the gauge of how far policies are on their way from claims to dependencies.
     pub(super) fn count_phases(&self, metrics: &Metrics) {
-        let mut counts = Phase::ALL.map(|phase| (phase, 0));
-        for policy in self.policies.values() {
-            let of = Phase::of(&policy.spec);
-            counts.iter_mut().filter(|(phase, _)| *phase == of).for_each(|(_, count)| *count += 1);
-        }
-        for (phase, count) in counts {
-            metrics.policies(phase.label(), count);
+        for phase in Phase::ALL {
+            metrics.policies(phase.label(), self.policies.count_by_index(&Index::InPhase(phase)));
         }
     }
 

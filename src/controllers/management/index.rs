@@ -10,7 +10,7 @@ use crate::{
         referenced::DataRef,
     },
     io::packed::PackedDeployment,
-    plan::management::facts::BindingFacts,
+    plan::management::facts::{BindingFacts, Phase},
 };
 
 /// One value of an index.
@@ -36,8 +36,12 @@ pub(super) enum Index {
     Cluster(CityCode),
     /// Bindings that a city's policy has on a cluster.
     Held(CityCode, String),
+    /// Bindings of deployments that go to a cluster.
+    On(String),
     /// Policies of a city.
     CityPolicies(CityCode),
+    /// Policies that are so far on their way from claims to dependencies.
+    InPhase(Phase),
     /// Hub Instances that a cell asks for which does not hold them.
     Asked,
     /// The same, of one deployment in a hub namespace.
@@ -90,6 +94,12 @@ pub(super) fn held_indices(binding: &BindingFacts) -> Vec<Index> {
     let stays = binding.template.is_deployment() && !binding.terminating;
     let Some(city) = claimed.filter(|city| stays && binding.is_of_city(city)) else { return Vec::new() };
     binding.clusters.iter().map(|cluster| held_index(&city, cluster)).collect()
+}
+
+/// Index values of a deployment's binding: one for each cluster that it goes to, whoever sends it there.
+pub(super) fn on_indices(binding: &BindingFacts) -> Vec<Index> {
+    let of_deployment = binding.template.is_deployment();
+    binding.clusters.iter().filter(|_| of_deployment).map(|cluster| Index::On(cluster.clone())).collect()
 }
 
 /// Index value of bindings that a city's policy has on a cluster.

@@ -43,6 +43,12 @@ impl Triggers {
             with(&weak, |this| this.after_hub(&HubChange::CopiesReadable(namespace)));
         });
         let weak = Arc::downgrade(self);
+        self.hub.bindings.listen_readable(move |namespace| {
+            with(&weak, |this| this.after_hub(&HubChange::BindingsReadable(namespace)));
+        });
+        let weak = Arc::downgrade(self);
+        self.hub.clusters.listen_readable(move |_| with(&weak, |this| this.after_hub(&HubChange::ClustersReadable)));
+        let weak = Arc::downgrade(self);
         self.hub.instances.listen_readable(move |namespace| {
             with(&weak, |this| this.after_hub(&HubChange::InstancesReadable(namespace)));
         });

@@ -100,7 +100,8 @@ impl Projector {
         now: Now,
     ) -> Result<(), Error> {
         let members = observed.members;
-        let worth = |source: &Instance| dead_claim::former(source, observed.bound.as_ref(), members.as_ref()).is_some();
+        let worth =
+            |source: &Instance| dead_claim::former(source, observed.bound.as_ref(), members.as_deref()).is_some();
         let Some(source) = observed.source.filter(|source| worth(source)) else { return Ok(()) };
         let found = read_claim(project, &observed.namespace, &observed.name).await;
         let Some(claim) = readable(found)? else { return Ok(()) };
@@ -122,12 +123,12 @@ impl Projector {
     ) -> Result<Next, Error> {
         let Observed { namespace, name, source, deployment, bound, members, .. } = observed;
         let Some(source) = source else { return Ok(Next::Await) };
-        let suspected = leftover::suspected(source, deployment.as_deref(), members.as_ref());
+        let suspected = leftover::suspected(source, deployment.as_deref(), members.as_deref());
         let (Some(suspected), Some(of)) = (suspected, deployment.as_deref()) else { return Ok(Next::Await) };
         // What is missing is said by other objects, none of whose events is about this one. Above what a deployment asks for
         // Go cells may have copies in ordinary operation: a sweep looks at those.
         let again = if suspected == Former::GoOperator { Next::Await } else { Next::After(LEFTOVER_PAUSE) };
-        if !leftover::is_answered(of, bound.as_ref(), members.as_ref()) {
+        if !leftover::is_answered(of, bound.as_ref(), members.as_deref()) {
             return Ok(again);
         }
         let index = origin_deployment_index(&project.name, namespace, &of.name_any());

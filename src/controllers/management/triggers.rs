@@ -7,7 +7,10 @@ use kube::ResourceExt;
 use super::{
     blocked::BlockedDeployments,
     hub_cache::HubCache,
-    index::{Index, namespace_index, origin_deployment_index, origin_namespace_index, project_index, source_index},
+    index::{
+        Index, city_index, namespace_index, origin_deployment_index, origin_namespace_index, policies_index,
+        project_index, source_index,
+    },
     latency::Latency,
     move_memory::Moves,
     project_cache::ProjectCache,
@@ -18,7 +21,7 @@ use super::{
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
-        names::{CityCode, CityPolicyName, HubNamespace, ProjectName},
+        names::{CityCode, CityPolicyName, HubNamespace, ProjectName, Template},
         referenced::{DataRef, SourceKind},
     },
     io::{clock::Now, store::ObjectKey},
@@ -133,6 +136,7 @@ impl Triggers {
                     self.enqueue_original(&key);
                 }
             }
+            HubWork::OnCluster(cluster, cities) => self.enqueue_on_cluster(&cluster, &cities),
             HubWork::Users(namespace, data_ref) => self.enqueue_users(&namespace, &data_ref),
             HubWork::Policy(namespace, city) => self.enqueue_policy(&namespace, &city),
             HubWork::Policies(namespace) => {
@@ -191,6 +195,26 @@ impl Triggers {
             HubWork::Release(namespace, name) => self.quarantine.remove(&ObjectKey::new(&namespace, &name)),
             HubWork::Clusters => self.queues.clusters.notify_one(),
             HubWork::CalledOff(cluster) => self.moves.called_off(&cluster),
+        }
+    }
+
+    /// What is on a cluster, with the policies that have it there, and what is of these cities.
+    fn enqueue_on_cluster(&self, cluster: &str, cities: &BTreeSet<CityCode>) {
+        for key in self.hub.bindings.keys_by_index(&Index::On(cluster.to_owned())) {
+            let Template::Deployment(name) = Template::of_binding(&key.name) else { continue };
+            let facts = self.hub.bindings.get(&key);
+            for city in facts.iter().flat_map(|facts| facts.cities()).filter(|city| !cities.contains(city)) {
+                self.enqueue_policy(&key.namespace, &city);
+            }
+            self.enqueue_original(&ObjectKey::new(&key.namespace, &name));
+        }
+        for city in cities {
+            for policy in self.hub.policies.keys_by_index(&policies_index(city)) {
+                self.enqueue_policy(&policy.namespace, city);
+                for copy in self.hub.copies.keys_by_index(&city_index(&policy.namespace, city)) {
+                    self.enqueue_original(&copy);
+                }
+            }
         }
     }
 

@@ -39,7 +39,7 @@ pub struct Observed {
     /// Uid of the cell that Karmada has bound the deployment to; absent while it is not known.
     pub bound: Option<String>,
     /// Uids of all cells that are members and not given up; absent while they are not known, or where one has none.
-    pub members: Option<BTreeSet<String>>,
+    pub members: Option<Shared<BTreeSet<String>>>,
     /// The claim, as a live read has found it; absent before that.
     pub claim: Option<Shared<ResourceClaim>>,
 }
@@ -68,7 +68,7 @@ pub fn former<'a>(
 /// once.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
     let Observed { source, deployment, bound, members, claim } = observed;
-    let former = former(source, bound.as_ref(), members.as_ref());
+    let former = former(source, bound.as_ref(), members.as_deref());
     let (Some(claim), Some(former)) = (claim, former) else { return Plan::nothing() };
     let Some(delete) = freed(claim, source, former, deployment.as_deref(), now) else { return Plan::nothing() };
     let forget = json!({ "metadata": { "annotations": { annotation::FORMER_CELL: null } } });
@@ -132,7 +132,7 @@ mod tests {
             source: Shared::from(serde_json::from_value::<Instance>(source).unwrap()),
             deployment: None,
             bound: Some("new".into()),
-            members: Some(["new".to_owned(), "third".to_owned()].into()),
+            members: Some(BTreeSet::from(["new".to_owned(), "third".to_owned()]).into()),
             claim: Some(Shared::from(serde_json::from_value::<ResourceClaim>(claim).unwrap())),
         }
     }
@@ -189,6 +189,9 @@ mod tests {
         assert!(!unknown(|o| o.members = None), "a Cluster without an id may be anybody");
         assert!(!unknown(|o| o.bound = None), "where it is bound is not known");
         assert!(!unknown(|o| o.claim = None), "it is gone");
-        assert!(!unknown(|o| o.members = Some(["third".to_owned()].into())), "whoever waits is a member itself");
+        assert!(
+            !unknown(|o| o.members = Some(BTreeSet::from(["third".to_owned()]).into())),
+            "whoever waits is a member itself"
+        );
     }
 }

@@ -83,8 +83,8 @@ impl Observed {
     /// date, and then nobody lives under that uid, or somebody asks for them. The Go operator holds none.
     pub fn former(&self) -> Option<Former<'_>> {
         let dead_claim::Observed { source, deployment, bound, members, .. } = &self.left;
-        let former = suspected(source, deployment.as_deref(), members.as_ref())?;
-        let deployment = deployment.as_deref().filter(|of| is_answered(of, bound.as_ref(), members.as_ref()))?;
+        let former = suspected(source, deployment.as_deref(), members.as_deref())?;
+        let deployment = deployment.as_deref().filter(|of| is_answered(of, bound.as_ref(), members.as_deref()))?;
         let bound = bound.as_ref()?;
         let desired = deployment.spec.desired_replicas();
         let is_held = |copy: &&Shared<Instance>| {

@@ -60,7 +60,7 @@ fn observed(edit: impl FnOnce(&mut Told)) -> Observed {
         source: read(told.copy),
         deployment: Some(read(told.deployment)),
         bound: Some("new".into()),
-        members: Some(["new".to_owned(), "third".to_owned()].into()),
+        members: Some(BTreeSet::from(["new".to_owned(), "third".to_owned()]).into()),
         claim: told.claim.map(read),
     };
     Observed { left, siblings: told.siblings.into_iter().map(read).collect(), given_before: false }
@@ -156,7 +156,7 @@ fn what_is_left_of_a_cell_that_is_gone_goes_to_the_one_that_has_all_and_no_more(
     let unknown: [(&str, Unlearn); 5] = [
         ("bound to nobody who is known", |of| of.left.bound = None),
         ("nobody knows the members", |of| of.left.members = None),
-        ("bound to no member", |of| of.left.members = Some(["third".to_owned()].into())),
+        ("bound to no member", |of| of.left.members = Some(BTreeSet::from(["third".to_owned()]).into())),
         ("nobody knows the deployment", |of| of.left.deployment = None),
         ("bound to another", |of| of.left.bound = Some("third".into())),
     ];

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::{karmada::PropagationPolicySpec, referenced::SourceKind};
 
 /// How far a policy is on its way from claims to dependencies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// It selects companions, and brings nothing by need.
     Claims,

@@ -137,7 +137,7 @@ pub struct Observed {
     pub unbound: Option<Unbound>,
     /// Uids of all Clusters of the hub; absent where one has none, or while they are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub members: Option<BTreeSet<String>>,
+    pub members: Option<Shared<BTreeSet<String>>>,
 }
 
 /// A hub Instance that cannot be shown, and why.

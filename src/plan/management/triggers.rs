@@ -49,6 +49,10 @@ pub enum HubChange<'a> {
     Instance(Delta<'a, Instance>),
     /// Every copy in this namespace can be read again.
     CopiesReadable(&'a str),
+    /// Every binding in this namespace can be read again, or is gone.
+    BindingsReadable(&'a str),
+    /// Every Cluster can be read again, or is gone.
+    ClustersReadable,
     /// Everything that cells wrote back in this namespace can be read again.
     InstancesReadable(&'a str),
 }
@@ -98,6 +102,8 @@ pub enum HubWork {
     Release(String, String),
     /// A cluster is not to be drained any more.
     CalledOff(String),
+    /// What is on a cluster, and what is of these cities, whose label it carries or has carried.
+    OnCluster(String, BTreeSet<CityCode>),
     /// What clusters hold is to be compared with what they say of themselves: labels, drains.
     Clusters,
 }
@@ -111,7 +117,8 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
         HubChange::Binding(delta) => binding::after_binding(delta),
         HubChange::Cluster(delta) if delta.old == delta.new => BTreeSet::new(),
         HubChange::Cluster(delta) => {
-            let mut work = BTreeSet::from([HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None)]);
+            let cities = delta.both().filter_map(|facts| facts.city.clone()).collect();
+            let mut work = BTreeSet::from([HubWork::Clusters, HubWork::OnCluster(delta.name.to_owned(), cities)]);
             let draining = |facts: Option<&ClusterFacts>| facts.is_some_and(|facts| facts.draining);
             let called_off = draining(delta.old) && !draining(delta.new);
             work.extend(called_off.then(|| HubWork::CalledOff(delta.name.to_owned())));
@@ -128,6 +135,14 @@ pub fn after_hub(change: &HubChange<'_>) -> BTreeSet<HubWork> {
             let namespace = || Some((*at).to_owned());
             let companions = HubWork::Companions((*at).to_owned());
             [HubWork::Originals(namespace()), HubWork::Policies(namespace()), companions].into()
+        }
+        // Where nobody knew what is on clusters, no city could be given a place.
+        HubChange::BindingsReadable(namespace) => {
+            let namespace = || Some((*namespace).to_owned());
+            [HubWork::Originals(namespace()), HubWork::Policies(namespace()), HubWork::Clusters].into()
+        }
+        HubChange::ClustersReadable => {
+            [HubWork::Originals(None), HubWork::Policies(None), HubWork::Clusters, HubWork::Asked(None)].into()
         }
         HubChange::InstancesReadable(namespace) => [HubWork::ProjectNamespaceOf((*namespace).to_owned())].into(),
     }

@@ -148,6 +148,11 @@ fn a_companion_concerns_its_own_controller_and_those_whose_use_or_copy_changed()
 fn clusters_namespaces_and_instances_of_the_hub() {
     let cluster = |draining| ClusterFacts { draining, ..ClusterFacts::labelled("dfw") };
     let (stays, leaves) = (cluster(false), cluster(true));
+    let on = |cities: &[&str]| {
+        HubWork::OnCluster("a".into(), cities.iter().map(|city| CityCode::parse(city).unwrap()).collect())
+    };
+    let on_a = || on(&["dfw"]);
+    let relabelled = ClusterFacts::labelled("ord");
     let rebuilt = ClusterFacts { cell: Some("uid-2".into()), ..stays.clone() };
     let given_up = ClusterFacts { dead: true, draining: true, ..rebuilt.clone() };
     let labels = [(label::UPSTREAM_CLUSTER, "cluster-single"), (label::UPSTREAM_NAMESPACE, "shop")];
@@ -167,22 +172,37 @@ fn clusters_namespaces_and_instances_of_the_hub() {
         (
             "a cluster is drained",
             HubChange::Cluster(changed("a", Some(&stays), Some(&leaves))),
-            vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None)],
+            vec![HubWork::Clusters, on_a()],
         ),
         (
             "it is given up, and what its cell held with it",
             HubChange::Cluster(changed("a", Some(&rebuilt), Some(&given_up))),
-            vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None), HubWork::Asked(None)],
+            vec![HubWork::Clusters, on_a(), HubWork::Asked(None)],
         ),
         (
             "its drain is called off",
             HubChange::Cluster(changed("a", Some(&leaves), Some(&stays))),
-            vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None), HubWork::CalledOff("a".into())],
+            vec![HubWork::Clusters, on_a(), HubWork::CalledOff("a".into())],
         ),
         (
             "it is another cell behind a cluster of the same name",
             HubChange::Cluster(changed("a", Some(&stays), Some(&rebuilt))),
-            vec![HubWork::Clusters, HubWork::Originals(None), HubWork::Policies(None), HubWork::Asked(None)],
+            vec![HubWork::Clusters, on_a(), HubWork::Asked(None)],
+        ),
+        (
+            "its label moves to another city",
+            HubChange::Cluster(changed("a", Some(&stays), Some(&relabelled))),
+            vec![HubWork::Clusters, on(&["dfw", "ord"])],
+        ),
+        (
+            "a Cluster that nobody could read is gone",
+            HubChange::ClustersReadable,
+            vec![HubWork::Originals(None), HubWork::Policies(None), HubWork::Clusters, HubWork::Asked(None)],
+        ),
+        (
+            "a binding that nobody could read is gone",
+            HubChange::BindingsReadable("ns-1"),
+            vec![originals(), policies(), HubWork::Clusters],
         ),
         ("of a cluster nothing that counts", HubChange::Cluster(changed("a", Some(&stays), Some(&stays))), vec![]),
         (
