@@ -80,16 +80,15 @@ fn step(
     let from: BTreeSet<String> = known.filter(|name| look.is_leaving(name)).cloned().collect();
     let called_off = from.is_empty();
     let home = from.iter().max_by_key(|name| count(namespaces, name)).cloned();
-    let failed = before.and_then(|before| before.failed.clone());
-    let failed = failed.filter(|failed| clusters.get(&failed.cluster).is_some_and(|now| now.marks() == failed.marks));
+    let mut failed = before.map(|before| before.failed.clone()).unwrap_or_default();
+    failed.retain(|cluster, failure| clusters.get(cluster).is_some_and(|now| now.marks() == failure.marks));
     let one_way = before.and_then(|before| before.one_way).filter(|_| !called_off);
     let mut next = Move { from, home, one_way, failed, ..Move::default() };
     look.follow(&mut next, transfers, called_off);
     if called_off {
         // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
         next.home = before.and_then(|before| before.home.clone());
-        let told = next.failed.as_ref().map(|failed| failed.why.clone());
-        next.waits = told.or(next.waits.take());
+        next.waits = next.why_failed().or(next.waits.take());
         return (!next.transfers.is_empty()).then_some(next);
     }
     if next.transfers.is_empty() && !held.iter().any(|name| look.is_leaving(name)) {
@@ -224,8 +223,7 @@ impl Look<'_> {
         };
         let why = format!("{namespace} did not arrive on {}{within}: {missing}; {fate}", transfer.to);
         let marks = self.clusters.get(&transfer.to).map(ClusterFacts::marks).unwrap_or_default();
-        let failed = next.failed.take().filter(|failed| failed.cluster == transfer.to);
-        next.failed = failed.or_else(|| Some(Failure { cluster: transfer.to.clone(), marks, why }));
+        next.failed.entry(transfer.to.clone()).or_insert(Failure { marks, why });
         if able.is_err() {
             return self.ask_again(next, namespace, of);
         }
@@ -236,8 +234,7 @@ impl Look<'_> {
 
     /// Chooses the cluster that takes the city, and has namespaces begin when it is able; or says what is in the way.
     fn choose(&self, next: &mut Move) {
-        let failed = next.failed.as_ref().map(|failed| failed.cluster.clone());
-        let fits = |name: &str| !self.is_leaving(name) && failed.as_deref() != Some(name);
+        let fits = |name: &str| !self.is_leaving(name) && !next.failed.contains_key(name);
         let labelled = guard::candidates(self.city, self.clusters);
         let labelled: Vec<&str> = labelled.into_iter().filter(|name| fits(name)).collect();
         let kept = next.transfers.values().map(|of| of.transfer.to.clone()).find(|to| labelled.contains(&to.as_str()));
@@ -245,7 +242,7 @@ impl Look<'_> {
             (self.is_able(name).is_err(), std::cmp::Reverse(count(self.namespaces, name)), (*name).to_owned())
         };
         next.to = kept.or_else(|| labelled.into_iter().min_by_key(rank).map(str::to_owned));
-        let told = next.failed.as_ref().map(|failed| failed.why.clone());
+        let told = next.why_failed();
         let waits = match &next.to {
             None => Some(format!("no other Cluster carries the label of {}", self.city)),
             Some(to) => {
@@ -340,7 +337,7 @@ fn report(city: &CityCode, before: Option<&Move>, next: Option<&Move>, now: Time
     let (on, severity, reason, text) = match next {
         Some(next) => match &next.waits {
             Some(waits) if said != Some(waits) => {
-                let reason = if next.failed.is_some() { Reason::DrainFailed } else { Reason::DrainWaiting };
+                let reason = if !next.failed.is_empty() { Reason::DrainFailed } else { Reason::DrainWaiting };
                 let text = format!("{city} stays here for now: {waits}");
                 (next.concerned(), Severity::Warning, reason, text)
             }

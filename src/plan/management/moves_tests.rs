@@ -1,6 +1,10 @@
 use super::*;
 use crate::plan::{management::whereabouts::Presence, recorded::recorded};
 
+#[path = "moves_failed_tests.rs"]
+mod failed;
+#[path = "moves_restart_tests.rs"]
+mod restart;
 #[path = "moves_way_back_tests.rs"]
 mod way_back;
 
@@ -83,26 +87,6 @@ impl World {
     }
 }
 
-/// Seen when a manager died in that moment: what a cluster has taken and its cell has not reported on yet counted as arrived,
-/// since nothing was known to be asked for there.
-#[test]
-fn what_no_cell_has_reported_on_has_not_arrived() {
-    let silent = Presence { unreported: 1, desired: 0, current: 0, ..presence(1) };
-    for restarted in [false, true] {
-        let mut world = World::new(&["n1", "n2"]);
-        world.look();
-        world.namespaces.get_mut("n1").unwrap().on = [("b".to_owned(), silent)].into();
-        if restarted {
-            world.moves.clear();
-        }
-        world.look();
-        assert_eq!(world.transfers(), ["n1>b"], "restarted: {restarted}");
-        world.arrive("n1", "b", true);
-        world.look();
-        assert_eq!(world.transfers(), ["n2>b"], "restarted: {restarted}");
-    }
-}
-
 #[test]
 fn one_namespace_goes_first_and_the_others_follow_as_it_is_proved() {
     let mut world = World::new(&["n1", "n2", "n3", "n4", "n5"]);
@@ -126,16 +110,6 @@ fn one_namespace_goes_first_and_the_others_follow_as_it_is_proved() {
     world.arrive("n5", "b", true);
     let events = world.look();
     assert!(world.moves.is_empty() && events.contains("DrainEnded"), "{events}");
-}
-
-#[test]
-fn where_nothing_ran_nothing_has_to_run() {
-    let mut world = World::new(&["n1"]);
-    world.arrive("n1", "a", false);
-    world.look();
-    world.arrive("n1", "b", false);
-    world.look();
-    assert!(world.moves.is_empty(), "its image is no good anywhere");
 }
 
 /// Seen on real Karmada: back again half a second after it had moved, before its policy was written anew, the city was taken to
@@ -185,65 +159,6 @@ fn a_drain_waits_for_whoever_takes_over_and_goes_on_by_itself() {
     }
 }
 
-/// Taints of people, and of Karmada itself.
-fn taint(cluster: &mut ClusterFacts, own: &[&str]) {
-    cluster.taints = own.iter().map(|taint| (*taint).to_owned()).collect();
-    cluster.generation += 1;
-}
-
-#[test]
-fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.look();
-    world.arrive("n1", "b", false);
-    world.wait(9);
-    world.look();
-    assert_eq!(world.transfers(), ["n1>b"]);
-    world.wait(1);
-    let events = world.look();
-    assert!(events.contains("DrainFailed") && events.contains("none of 1 instance(s) is programmed on b"), "{events}");
-    assert_eq!((world.transfers(), world.moves[&dfw()].state()), (vec!["n1>a".to_owned()], "failed"));
-    world.arrive("n1", "a", true);
-    world.look();
-    assert!(world.transfers().is_empty());
-    world.wait(60);
-    assert_eq!((world.look().as_str(), world.transfers().len()), ("[]", 0), "it is not tried for ever");
-    // Karmada's own taints change the cluster's generation, and say nothing.
-    taint(world.cluster("b"), &[]);
-    world.look();
-    assert!(world.transfers().is_empty());
-    // Another cluster is another matter.
-    let mut other = ClusterFacts::labelled("dfw");
-    other.generation = 1;
-    world.clusters.insert("c".into(), other);
-    world.look();
-    assert_eq!(world.transfers(), ["n1>c"]);
-    world.clusters.remove("c");
-    world.look();
-    // Somebody has seen to the first one.
-    taint(world.cluster("b"), &["seen-to:PreferNoSchedule"]);
-    world.look();
-    assert_eq!(world.transfers(), ["n1>b"]);
-}
-
-#[test]
-fn asked_for_anew_a_drain_that_failed_is_tried_again() {
-    let mut world = World::new(&["n1"]);
-    world.look();
-    world.arrive("n1", "b", false);
-    world.wait(10);
-    world.look();
-    assert_eq!(world.transfers(), ["n1>a"], "also the only namespace is brought back");
-    world.arrive("n1", "a", true);
-    world.look();
-    world.cluster("a").draining = false;
-    world.look();
-    assert!(world.moves.is_empty());
-    world.cluster("a").draining = true;
-    world.look();
-    assert_eq!(world.transfers(), ["n1>b"]);
-}
-
 #[test]
 fn the_last_namespaces_are_proved_like_the_first() {
     let mut world = World::new(&["n1", "n2"]);
@@ -256,17 +171,6 @@ fn the_last_namespaces_are_proved_like_the_first() {
     world.wait(10);
     let events = world.look();
     assert!(events.contains("DrainFailed") && world.transfers() == ["n2>a"], "{events}");
-}
-
-#[test]
-fn one_that_was_never_applied_anywhere_holds_up_nothing() {
-    let mut world = World::new(&["n1"]);
-    let broken = |cluster: &str| (cluster.to_owned(), Presence { applied: 1, ..presence(2) });
-    world.namespaces.get_mut("n1").unwrap().on = [broken("a")].into();
-    world.look();
-    world.namespaces.get_mut("n1").unwrap().on = [broken("b")].into();
-    world.look();
-    assert!(world.moves.is_empty());
 }
 
 #[test]

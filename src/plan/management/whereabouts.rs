@@ -115,8 +115,8 @@ pub struct Move {
     pub one_way: Option<Timestamp>,
     /// What it waits for, in words.
     pub waits: Option<String>,
-    /// What went wrong.
-    pub failed: Option<Failure>,
+    /// What went wrong, by the cluster on which it did not arrive.
+    pub failed: BTreeMap<String, Failure>,
 }
 
 impl Move {
@@ -143,9 +143,7 @@ pub struct UnderWay {
 /// Why nothing more is sent to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The cluster.
-    pub cluster: String,
-    /// What people have said of it, when it failed: once that changes, it may be tried again.
+    /// What people had said of it, when it failed: once that changes, it may be tried again.
     pub marks: String,
     /// What went wrong, in words.
     pub why: String,
@@ -154,11 +152,17 @@ pub struct Failure {
 impl Move {
     /// The metric's label: whether it waits, has failed, or goes on.
     pub fn state(&self) -> &'static str {
-        match (&self.failed, &self.waits) {
+        match (self.why_failed(), &self.waits) {
             (Some(_), _) => "failed",
             (None, Some(_)) => "waiting",
             (None, None) => "moving",
         }
+    }
+
+    /// What went wrong on each cluster, in words; nothing where nothing did.
+    pub fn why_failed(&self) -> Option<String> {
+        let all: Vec<&str> = self.failed.values().map(|failure| failure.why.as_str()).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 
     /// The metric's labels.
