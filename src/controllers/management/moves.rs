@@ -9,6 +9,8 @@ use super::{
     hub_cache::HubCache,
     index::{city_index, held_index, policies_index},
     move_memory::Moves,
+    policy_memory::RefusedPolicies,
+    queues::PolicyKey,
     triggers::Triggers,
 };
 use crate::{
@@ -21,7 +23,7 @@ use crate::{
         management::{
             cluster::ClusterFacts,
             guard::Transfer,
-            moves::{self, Move, Observed, Whereabouts},
+            moves::{self, Move, Observed, PolicyTrouble, Whereabouts},
             triggers::HubWork,
         },
     },
@@ -33,6 +35,7 @@ pub(super) struct CityMoves {
     pub(super) hub: Arc<HubCache>,
     pub(super) moves: Arc<Moves>,
     pub(super) triggers: Arc<Triggers>,
+    pub(super) refused: Arc<RefusedPolicies>,
     pub(super) city_guard: bool,
     pub(super) timing: Timing,
     pub(super) metrics: Metrics,
@@ -140,8 +143,23 @@ impl CityMoves {
         let name = city.policy_name();
         for (namespace, there) in &mut namespaces {
             let policy = hub.policies.get(&ObjectKey::new(namespace, &name));
-            there.standing = policy.and_then(|policy| Transfer::of(&policy.spec.placement));
+            there.standing = policy.as_ref().and_then(|policy| Transfer::of(&policy.spec.placement));
+            let leaving = policy.is_some_and(|policy| policy.metadata.deletion_timestamp.is_some());
+            there.policy_trouble = self.policy_trouble(namespace, city, leaving);
         }
         namespaces
+    }
+
+    /// What keeps a city's policy in a namespace from being written.
+    fn policy_trouble(&self, namespace: &str, city: &CityCode, leaving: bool) -> Option<PolicyTrouble> {
+        if self.hub.policies.is_unreadable(&ObjectKey::new(namespace, &city.policy_name())) {
+            return Some(PolicyTrouble::Unreadable);
+        }
+        if leaving {
+            return Some(PolicyTrouble::Leaving);
+        }
+        let refused = self.refused.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
+        let unknown = || self.hub.hides_places(namespace).map(PolicyTrouble::Unknown);
+        refused.map(PolicyTrouble::Refused).or_else(unknown)
     }
 }

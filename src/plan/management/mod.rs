@@ -37,6 +37,7 @@ pub mod leftover;
 pub mod losses;
 pub mod many_users;
 pub mod migration;
+mod move_reports;
 pub mod moves;
 pub mod orphan;
 pub mod phase;

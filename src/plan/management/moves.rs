@@ -14,23 +14,19 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use super::whereabouts::{Move, Whereabouts};
 use super::{
     cluster::ClusterFacts,
     guard::{self, Transfer},
-    whereabouts::{Before, Failure, UnderWay},
+    move_reports::{self, report},
+    whereabouts::{Aside, Before, Failure, UnderWay},
+};
+pub use super::{
+    move_reports::note,
+    whereabouts::{Move, PolicyTrouble, Whereabouts},
 };
 use crate::{
-    api::{
-        karmada::{Cluster, ClusterSpec},
-        meta::annotation,
-        names::CityCode,
-        reason::Reason,
-    },
-    plan::{
-        Hub, Next, Plan, Write,
-        event::{self, Note, Severity},
-    },
+    api::names::CityCode,
+    plan::{Hub, Next, Plan, Write},
     timing::Timing,
 };
 
@@ -84,11 +80,14 @@ fn step(
     failed.retain(|cluster, failure| clusters.get(cluster).is_some_and(|now| now.marks() == failure.marks));
     let one_way = before.and_then(|before| before.one_way).filter(|_| !called_off);
     let mut next = Move { from, home, one_way, failed, ..Move::default() };
+    if !called_off {
+        next.aside = look.aside(before);
+    }
     look.follow(&mut next, transfers, called_off);
     if called_off {
         // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
         next.home = before.and_then(|before| before.home.clone());
-        next.waits = next.why_failed().or(next.waits.take());
+        next.waits = next.why_failed().or_else(|| move_reports::told(&next, &[], timing));
         return (!next.transfers.is_empty()).then_some(next);
     }
     if next.transfers.is_empty() && !held.iter().any(|name| look.is_leaving(name)) {
@@ -120,13 +119,32 @@ impl Look<'_> {
     /// them). One that is complete, and that nobody asks for any more, has only not been taken out of its policy yet.
     fn under_way(&self, before: Option<&Move>) -> BTreeMap<String, UnderWay> {
         let remembered = |namespace: &String| before.and_then(|before| before.transfers.get(namespace)).cloned();
+        // The scheduler has moved it after all, before its policy said otherwise.
+        let begun_late = |namespace: &String, there: &Whereabouts| {
+            let of = &before?.aside.get(namespace)?.of;
+            let begun = there.has(&of.transfer.to);
+            begun.then(|| UnderWay::begin(of.transfer.clone(), of.before, self.now))
+        };
         let is_over = |there: &Whereabouts, of: &Transfer| there.is_complete_on(&of.to) && !self.is_leaving(&of.from);
         let standing = |there: &Whereabouts| {
             let transfer = there.standing.clone().filter(|of| before.is_none() && !is_over(there, of))?;
-            Some(UnderWay { transfer, since: self.now, asked: self.now, before: Before::FULL })
+            Some(UnderWay::begin(transfer, Before::FULL, self.now))
+        };
+        let known = |name: &String, there: &Whereabouts| {
+            remembered(name).or_else(|| begun_late(name, there)).or_else(|| standing(there))
         };
         let there = self.namespaces.iter().filter(|(_, there)| !there.on.is_empty());
-        there.filter_map(|(name, there)| Some((name.clone(), remembered(name).or_else(|| standing(there))?))).collect()
+        there.filter_map(|(name, there)| Some((name.clone(), known(name, there)?))).collect()
+    }
+
+    /// The namespaces that did not begin to move, and have not since.
+    fn aside(&self, before: Option<&Move>) -> BTreeMap<String, Aside> {
+        let stays = |name: &String, from: &str| {
+            self.namespaces.get(name).is_some_and(|there| there.has(from) && there.is_complete_on(from))
+        };
+        let aside = before.into_iter().flat_map(|before| &before.aside);
+        let aside = aside.filter(|(name, aside)| stays(name, &aside.of.transfer.from));
+        aside.map(|(name, aside)| (name.clone(), aside.clone())).collect()
     }
 
     /// A name for an attempt at a cluster that no attempt has had before: the scheduler tries again only what it has not
@@ -162,7 +180,7 @@ impl Look<'_> {
     }
 
     /// Goes on with what is under way: ends the transfers that have arrived, asks the scheduler again for those that
-    /// it has refused, and turns back those that do not arrive in time.
+    /// it has refused, puts aside those that do not begin in time, and turns back those that do not arrive.
     fn follow(&self, next: &mut Move, transfers: BTreeMap<String, UnderWay>, called_off: bool) {
         for (namespace, of) in transfers {
             let (there, transfer) = (&self.namespaces[&namespace], &of.transfer);
@@ -177,35 +195,55 @@ impl Look<'_> {
             if arrived || not_begun && !back && (refused || called_off) {
                 continue; // what has not begun stays where it is
             }
+            if not_begun && !back && self.passed(of.admitted, self.timing.drain_arrival) {
+                let why = self.why_left(there, transfer);
+                next.aside.insert(namespace, Aside { of, since: self.now, why });
+                continue;
+            }
             let late = !called_off && self.passed(of.since, self.timing.drain_arrival);
             // What is half-way to a cluster that takes no more of it, and is to stay, is whole again where it came from.
             let stuck = called_off && refused && self.is_able(&transfer.from).is_ok();
             let turns = !back && !not_begun && (late || stuck);
-            let kept =
-                if turns { self.turn_around(next, &namespace, of) } else { self.ask_again(next, &namespace, of) };
+            let kept = if turns { self.turn_around(next, &namespace, of) } else { self.ask_again(&namespace, of) };
             next.transfers.insert(namespace, kept);
         }
     }
 
-    /// Asks the scheduler again, under another name, for what it has left where it was although the cluster is able.
-    fn ask_again(&self, next: &mut Move, namespace: &str, of: UnderWay) -> UnderWay {
-        let (there, transfer) = (&self.namespaces[namespace], &of.transfer);
-        if there.is_complete_on(&transfer.to) || !self.passed(of.asked, self.timing.drain_retry) {
-            return of;
-        }
+    /// Why a namespace's part is not, or not wholly, where it is sent.
+    fn why_left(&self, there: &Whereabouts, transfer: &Transfer) -> String {
         let missing = there.missing(&transfer.to, Before::FULL).unwrap_or_default();
-        let able = self.is_able(&transfer.to);
-        let why = match &able {
-            Ok(()) => "Karmada leaves them there, and is asked again".to_owned(),
-            Err(why) => format!("Cluster {} {why}", transfer.to),
+        let why = match (self.is_able(&transfer.to), &there.policy_trouble) {
+            (Err(why), _) => format!("Cluster {} {why}", transfer.to),
+            (Ok(()), Some(trouble)) => trouble.words(),
+            (Ok(()), None) if there.standing.as_ref().is_some_and(|standing| standing.to == transfer.to) => {
+                "Karmada leaves them there, and is asked again".to_owned()
+            }
+            (Ok(()), None) => "its PropagationPolicy does not say so yet".to_owned(),
         };
-        next.waits.get_or_insert(format!("{namespace} is on its way to {}: {missing}; {why}", transfer.to));
-        if able.is_err() {
+        format!("{missing}; {why}")
+    }
+
+    /// Asks the scheduler again, under another name, for what it has left where it was although the cluster is able.
+    fn ask_again(&self, namespace: &str, of: UnderWay) -> UnderWay {
+        let (there, transfer) = (&self.namespaces[namespace], &of.transfer);
+        if there.is_complete_on(&transfer.to) {
+            return UnderWay { told: None, ..of };
+        }
+        if !self.passed(of.asked, self.timing.drain_retry) {
             return of;
         }
-        let prefix = if transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX) { BACK_ATTEMPT_PREFIX } else { "" };
+        let why = self.why_left(there, transfer);
+        let told = Some(format!("{namespace} is on its way to {}: {why}", transfer.to));
+        if self.is_able(&transfer.to).is_err() {
+            return UnderWay { told, ..of };
+        }
+        let back = transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX);
+        let prefix = if back { BACK_ATTEMPT_PREFIX } else { "" };
         let attempt = self.attempt(prefix, &transfer.to, Some(&transfer.attempt));
-        UnderWay { transfer: Transfer { attempt, ..transfer.clone() }, asked: self.now, ..of }
+        let transfer = Transfer { attempt, ..transfer.clone() };
+        // What has not begun has not used up any of its time to arrive.
+        let since = if back || there.has(&transfer.to) { of.since } else { self.now };
+        UnderWay { transfer, since, asked: self.now, told, ..of }
     }
 
     /// Sends back what has not arrived in time, if it can go back, and nothing more to that cluster.
@@ -225,11 +263,11 @@ impl Look<'_> {
         let marks = self.clusters.get(&transfer.to).map(ClusterFacts::marks).unwrap_or_default();
         next.failed.entry(transfer.to.clone()).or_insert(Failure { marks, why });
         if able.is_err() {
-            return self.ask_again(next, namespace, of);
+            return self.ask_again(namespace, of);
         }
         let (from, to) = (transfer.to.clone(), transfer.from.clone());
         let attempt = self.attempt(BACK_ATTEMPT_PREFIX, &to, None);
-        UnderWay { transfer: Transfer { from, to, attempt }, since: self.now, asked: self.now, before: of.before }
+        UnderWay::begin(Transfer { from, to, attempt }, of.before, self.now)
     }
 
     /// Chooses the cluster that takes the city, and has namespaces begin when it is able; or says what is in the way.
@@ -255,8 +293,8 @@ impl Look<'_> {
                 if let Some(why) = self.no_way_back(next, &to) {
                     next.waits = Some(why);
                 } else {
-                    self.admit(next, &to);
-                    next.waits = next.waits.take().or(told);
+                    let suspended = self.admit(next, &to);
+                    next.waits = move_reports::told(next, &suspended, self.timing).or(told);
                 }
             }
             (waits, _) => next.waits = told.or(waits),
@@ -289,8 +327,9 @@ impl Look<'_> {
         })
     }
 
-    /// Has more namespaces begin: at most as many are under way as have arrived, and one to begin with.
-    fn admit(&self, next: &mut Move, to: &str) {
+    /// Has more namespaces begin: at most as many are under way as have arrived, and one to begin with. What is over its time,
+    /// and cannot be brought back, holds up no other. Returns those that nobody schedules elsewhere.
+    fn admit(&self, next: &mut Move, to: &str) -> Vec<String> {
         let resting: Vec<(&String, &Whereabouts)> = self
             .namespaces
             .iter()
@@ -303,74 +342,35 @@ impl Look<'_> {
         for (name, there) in resting {
             let Some(from) = there.on.keys().find(|cluster| next.from.contains(*cluster)) else { continue };
             if there.sum(|on| on.suspended) > 0 {
-                suspended.push(name.as_str());
+                suspended.push(name.clone());
             } else {
                 waiting.push((name, there, from));
             }
         }
-        // First those of whom the most can be learnt: somebody runs there, and they are few.
+        // First those of whom the most can be learnt: somebody runs there, and they are few. Those that did not begin come after
+        // all others, and take turns.
+        let aside = |name: &String| next.aside.get(name);
         waiting.sort_by_key(|(name, there, _)| {
-            (there.sum(|on| on.current) == 0, there.sum(|on| on.bindings), name.as_str())
+            let since = aside(name).map(|aside| aside.since);
+            (since, there.sum(|on| on.current) == 0, there.sum(|on| on.bindings), name.as_str())
         });
         let urgent = next.from.iter().any(|name| self.clusters.get(name).is_some_and(|cluster| cluster.deleting));
-        let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(next.transfers.len()) };
+        let in_time = |of: &&UnderWay| !self.passed(of.since, self.timing.drain_arrival);
+        let busy = next.transfers.values().filter(in_time).count();
+        let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(busy) };
         let begun = waiting.into_iter().take(room).map(|(name, there, from)| {
-            let transfer = Transfer { from: from.clone(), to: to.to_owned(), attempt: self.attempt("", to, None) };
+            let attempt = self.attempt("", to, aside(name).map(|aside| aside.of.transfer.attempt.as_str()));
+            let transfer = Transfer { from: from.clone(), to: to.to_owned(), attempt };
             let before = Before { ran: there.sum(|on| on.current) > 0, applied: there.sum(|on| on.applied) };
-            (name.clone(), UnderWay { transfer, since: self.now, asked: self.now, before })
+            (name.clone(), UnderWay::begin(transfer, before, self.now))
         });
         let begun: Vec<(String, UnderWay)> = begun.collect();
-        if next.transfers.is_empty() && begun.is_empty() && !suspended.is_empty() {
-            let why = "spec.suspension.scheduling of ResourceBindings there keeps them from being scheduled";
-            next.waits.get_or_insert(format!("{} stay(s): {why}", suspended.join(", ")));
-        }
         if arrived > 0 {
             next.home = Some(to.to_owned());
         }
         next.transfers.extend(begun);
+        suspended
     }
-}
-
-/// Says on the Clusters what is news: what a drain waits for, that it failed, that it is done.
-fn report(city: &CityCode, before: Option<&Move>, next: Option<&Move>, now: Timestamp) -> Vec<Write<Hub>> {
-    let said = before.and_then(|before| before.waits.as_ref());
-    let (on, severity, reason, text) = match next {
-        Some(next) => match &next.waits {
-            Some(waits) if said != Some(waits) => {
-                let reason = if !next.failed.is_empty() { Reason::DrainFailed } else { Reason::DrainWaiting };
-                let text = format!("{city} stays here for now: {waits}");
-                (next.concerned(), Severity::Warning, reason, text)
-            }
-            _ => return Vec::new(),
-        },
-        None => match before {
-            Some(before) if !before.from.is_empty() => {
-                let to = before.to.as_ref().map(|to| format!("; it was on its way to {to}")).unwrap_or_default();
-                let text = format!("nothing of {city} is to leave any more{to}");
-                (before.from.iter().map(String::as_str).collect(), Severity::Normal, Reason::DrainEnded, text)
-            }
-            _ => return Vec::new(),
-        },
-    };
-    let event = |name: &str| {
-        let note = Note { severity, reason: reason.clone(), action: "Draining", text: &text };
-        event::on(&Cluster::new(name, ClusterSpec::default()), "city-guard", &note, now)
-    };
-    on.into_iter().map(event).collect()
-}
-
-/// What the deployments of a city that waits are to say, for those on a cluster that it is to leave, or between two.
-pub fn note(city: &CityCode, of: &Move) -> Option<String> {
-    let waits = of.waits.as_ref()?;
-    if of.from.is_empty() {
-        return Some(format!("{city} is to leave no Cluster any more, and is not whole on one yet: {waits}"));
-    }
-    let from: Vec<&str> = of.from.iter().map(String::as_str).collect();
-    Some(format!(
-        "{city} is to leave Cluster {} ({}=true), and stays for now: {waits}",
-        from.join(", "),
-        annotation::DRAIN
-    ))
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use crate::plan::{management::whereabouts::Presence, recorded::recorded};
 mod failed;
 #[path = "moves_restart_tests.rs"]
 mod restart;
+#[path = "moves_stuck_tests.rs"]
+mod stuck;
 #[path = "moves_way_back_tests.rs"]
 mod way_back;
 
@@ -31,7 +33,7 @@ impl World {
     fn new(namespaces: &[&str]) -> Self {
         let mut a = ClusterFacts::labelled("dfw");
         a.draining = true;
-        let on_a = || Whereabouts { on: [("a".to_owned(), presence(1))].into(), standing: None };
+        let on_a = || Whereabouts { on: [("a".to_owned(), presence(1))].into(), ..Whereabouts::default() };
         Self {
             clusters: [("a".to_owned(), a), ("b".to_owned(), ClusterFacts::labelled("dfw"))].into(),
             namespaces: namespaces.iter().map(|name| ((*name).to_owned(), on_a())).collect(),
@@ -59,6 +61,9 @@ impl World {
         assert_eq!(plan.next == Next::Await, self.moves.is_empty(), "what moves is looked at again");
         for (name, there) in &mut self.namespaces {
             let transfer = self.moves.get(&dfw()).and_then(|of| of.transfer(name)).cloned();
+            if there.policy_trouble.is_some() {
+                continue; // it stays as it is
+            }
             there.standing = transfer.or_else(|| {
                 there.standing.clone().filter(|transfer| there.has(&transfer.to) && !there.is_complete_on(&transfer.to))
             });

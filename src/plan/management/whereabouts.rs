@@ -14,6 +14,34 @@ pub struct Whereabouts {
     pub on: BTreeMap<String, Presence>,
     /// The move that its policy stands for.
     pub standing: Option<Transfer>,
+    /// What keeps its policy from being written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_trouble: Option<PolicyTrouble>,
+}
+
+/// What keeps a city's policy from being written, so that Karmada has not been asked for what is decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PolicyTrouble {
+    /// It cannot be read, and is left as it is.
+    Unreadable,
+    /// It is on its way out: it is made anew when it is gone.
+    Leaving,
+    /// It is not known where the city is; why, in words.
+    Unknown(String),
+    /// The hub did not take the last write; in its words.
+    Refused(String),
+}
+
+impl PolicyTrouble {
+    /// The same in words.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Unreadable => "this operator cannot read its PropagationPolicy, and leaves it as it is".to_owned(),
+            Self::Leaving => "its PropagationPolicy is being deleted, and somebody's finalizer holds it".to_owned(),
+            Self::Unknown(why) => format!("its PropagationPolicy stays as it is: {why}"),
+            Self::Refused(words) => format!("the hub does not take its PropagationPolicy: {words}"),
+        }
+    }
 }
 
 /// What a city has on one cluster, in one hub namespace.
@@ -108,6 +136,9 @@ pub struct Move {
     pub to: Option<String>,
     /// The namespaces that are on their way.
     pub transfers: BTreeMap<String, UnderWay>,
+    /// The namespaces that did not begin to move in time, and so gave their place to others, until they begin.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub aside: BTreeMap<String, Aside>,
     /// Where the city begins in a namespace that does not have it yet.
     pub home: Option<String>,
     /// Since when it has been said that what does not arrive could not come back; nothing where it could.
@@ -132,12 +163,35 @@ impl Move {
 pub struct UnderWay {
     /// From where, and where to.
     pub transfer: Transfer,
-    /// When it was sent.
+    /// When it got its place among those that are under way.
+    pub admitted: Timestamp,
+    /// When it was sent: of what has not begun to move, when the scheduler was asked last.
     pub since: Timestamp,
     /// When the scheduler was asked last.
     pub asked: Timestamp,
     /// How it was before.
     pub before: Before,
+    /// What is told of it, since the scheduler has left it where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<String>,
+}
+
+impl UnderWay {
+    /// One that is sent now.
+    pub fn begin(transfer: Transfer, before: Before, now: Timestamp) -> Self {
+        Self { transfer, admitted: now, since: now, asked: now, before, told: None }
+    }
+}
+
+/// A namespace's part of a city that did not begin to move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aside {
+    /// The move that it was to be.
+    pub of: UnderWay,
+    /// When its place was given to others.
+    pub since: Timestamp,
+    /// Why it had not begun, in words.
+    pub why: String,
 }
 
 /// Why nothing more is sent to a cluster.
@@ -214,7 +268,7 @@ mod tests {
                 });
                 there.add(&BindingFacts::of(serde_json::from_value(binding).unwrap()), "b");
             }
-            let places = Whereabouts { on: [("b".to_owned(), there)].into(), standing: None };
+            let places = Whereabouts { on: [("b".to_owned(), there)].into(), ..Whereabouts::default() };
             places.missing("b", Before { ran: true, applied: statuses.len() })
         };
         let reported = |current: u64, suspended: Value| json!({ "desiredReplicas": 2, "currentReplicas": current, "suspended": suspended });
