@@ -1,5 +1,6 @@
 //! What the management controllers decide: from a Workload to its copies on the hub, and back.
 
+mod attempt;
 pub mod backlog;
 mod blocked;
 mod budget;

@@ -4,7 +4,7 @@
 //! and where an Instance ran, one has been programmed. What does not arrive in time is brought back, and nothing more goes
 //! to that cluster until people say something else of it (its label, their taints) or ask for the drain anew. A cluster that
 //! the scheduler would refuse is not tried. Where everything is is read off the bindings at each look; what is remembered is
-//! since when, and what failed.
+//! since when, what failed, and how each namespace was before, which the name of its attempt says as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    attempt::Attempt,
     cluster::ClusterFacts,
     guard::{self, Transfer},
     move_reports::{self, report},
@@ -102,9 +103,6 @@ fn count(namespaces: &BTreeMap<String, Whereabouts>, cluster: &str) -> usize {
     namespaces.values().filter_map(|there| there.on.get(cluster)).map(|there| there.bindings).sum()
 }
 
-/// What begins the name of an attempt to bring a namespace back.
-const BACK_ATTEMPT_PREFIX: &str = "back-";
-
 /// One look at one city.
 struct Look<'a> {
     city: &'a CityCode,
@@ -128,7 +126,8 @@ impl Look<'_> {
         let is_over = |there: &Whereabouts, of: &Transfer| there.is_complete_on(&of.to) && !self.is_leaving(&of.from);
         let standing = |there: &Whereabouts| {
             let transfer = there.standing.clone().filter(|of| before.is_none() && !is_over(there, of))?;
-            Some(UnderWay::begin(transfer, Before::FULL, self.now))
+            let before = Attempt::parse(&transfer.attempt).and_then(|attempt| attempt.before);
+            Some(UnderWay::begin(transfer, before.unwrap_or(Before::FULL), self.now))
         };
         let known = |name: &String, there: &Whereabouts| {
             remembered(name).or_else(|| begun_late(name, there)).or_else(|| standing(there))
@@ -150,21 +149,21 @@ impl Look<'_> {
     /// A name for an attempt at a cluster that no attempt has had before: the scheduler tries again only what it has not
     /// seen. The cluster's generation is part of it, so that a number need not be remembered for ever; another cluster's may be
     /// the same.
-    fn attempt(&self, prefix: &str, cluster: &str, before: Option<&str>) -> String {
+    fn attempt(&self, back: bool, cluster: &str, last: Option<&str>, before: Option<Before>) -> String {
         let generation = self.clusters.get(cluster).map_or(0, |facts| facts.generation);
-        let number = |attempt: &str| {
-            let (of, number) = attempt.strip_prefix(prefix)?.split_once('-')?;
-            number.parse::<u32>().ok().filter(|_| of == generation.to_string())
+        let number = |name: &str| {
+            let known = Attempt::parse(name).filter(|known| known.back == back && known.generation == generation);
+            known.map(|known| known.number)
         };
         let standing = || self.namespaces.values().filter_map(|there| there.standing.as_ref());
         let known =
             |here: bool| standing().filter(|of| (of.to == cluster) == here).filter_map(|of| number(&of.attempt)).max();
         let after = |known: Option<u32>| known.map_or(0, |known| known + 1);
-        let number = match before {
-            Some(before) => after(known(true).max(known(false)).max(number(before))),
+        let number = match last {
+            Some(last) => after(known(true).max(known(false)).max(number(last))),
             None => known(true).unwrap_or_default().max(after(known(false))),
         };
-        format!("{prefix}{generation}-{number}")
+        Attempt { back, generation, number, before }.to_string()
     }
 
     fn is_able(&self, cluster: &str) -> Result<(), String> {
@@ -184,7 +183,7 @@ impl Look<'_> {
     fn follow(&self, next: &mut Move, transfers: BTreeMap<String, UnderWay>, called_off: bool) {
         for (namespace, of) in transfers {
             let (there, transfer) = (&self.namespaces[&namespace], &of.transfer);
-            let back = transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX);
+            let back = Attempt::is_back(&transfer.attempt);
             let arrived = if back || called_off {
                 there.is_complete_on(&transfer.to)
             } else {
@@ -237,9 +236,9 @@ impl Look<'_> {
         if self.is_able(&transfer.to).is_err() {
             return UnderWay { told, ..of };
         }
-        let back = transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX);
-        let prefix = if back { BACK_ATTEMPT_PREFIX } else { "" };
-        let attempt = self.attempt(prefix, &transfer.to, Some(&transfer.attempt));
+        let back = Attempt::is_back(&transfer.attempt);
+        let before = (!back).then_some(of.before);
+        let attempt = self.attempt(back, &transfer.to, Some(&transfer.attempt), before);
         let transfer = Transfer { attempt, ..transfer.clone() };
         // What has not begun has not used up any of its time to arrive.
         let since = if back || there.has(&transfer.to) { of.since } else { self.now };
@@ -266,7 +265,7 @@ impl Look<'_> {
             return self.ask_again(namespace, of);
         }
         let (from, to) = (transfer.to.clone(), transfer.from.clone());
-        let attempt = self.attempt(BACK_ATTEMPT_PREFIX, &to, None);
+        let attempt = self.attempt(true, &to, None, None);
         UnderWay::begin(Transfer { from, to, attempt }, of.before, self.now)
     }
 
@@ -359,9 +358,10 @@ impl Look<'_> {
         let busy = next.transfers.values().filter(in_time).count();
         let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(busy) };
         let begun = waiting.into_iter().take(room).map(|(name, there, from)| {
-            let attempt = self.attempt("", to, aside(name).map(|aside| aside.of.transfer.attempt.as_str()));
-            let transfer = Transfer { from: from.clone(), to: to.to_owned(), attempt };
             let before = Before { ran: there.sum(|on| on.current) > 0, applied: there.sum(|on| on.applied) };
+            let last = aside(name).map(|aside| aside.of.transfer.attempt.as_str());
+            let attempt = self.attempt(false, to, last, Some(before));
+            let transfer = Transfer { from: from.clone(), to: to.to_owned(), attempt };
             (name.clone(), UnderWay::begin(transfer, before, self.now))
         });
         let begun: Vec<(String, UnderWay)> = begun.collect();

@@ -205,7 +205,7 @@ fn a_successor_that_dies_gives_back_what_it_had() {
     let first = attempt(&world);
     world.wait(1);
     world.look();
-    assert!(attempt(&world) != first && attempt(&world).starts_with(BACK_ATTEMPT_PREFIX));
+    assert!(attempt(&world) != first && Attempt::is_back(&attempt(&world)));
 }
 
 #[test]
@@ -249,15 +249,15 @@ fn what_the_scheduler_refuses_is_asked_for_again_under_another_name() {
     let mut world = World::new(&["n1"]);
     world.look();
     let attempt = |world: &World| world.moves[&dfw()].transfers["n1"].transfer.attempt.clone();
-    assert_eq!(attempt(&world), "1-0");
+    assert_eq!(attempt(&world), "1-0-r1", "with one that is applied, and an Instance that runs");
     world.wait(1);
     world.look();
-    assert_eq!(attempt(&world), "1-1", "nothing has moved");
+    assert_eq!(attempt(&world), "1-1-r1", "nothing has moved");
     assert!(world.waits().contains("n1 is on its way to b: 1 deployment(s) are still on a"), "{}", world.waits());
     // Another process reads it off the policy.
     world.moves.clear();
     world.look();
-    assert_eq!(attempt(&world), "1-1");
+    assert_eq!(attempt(&world), "1-1-r1");
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn called_off_what_is_half_way_to_a_cluster_that_takes_no_more_comes_back() {
         assert!(events.contains("k:NoSchedule") && told.contains("k:NoSchedule"), "{events} {told}");
         assert_eq!(of.concerned().into_iter().collect::<Vec<_>>(), ["a", "b"], "told on both");
         let transfer = &of.transfers["n1"].transfer;
-        let back = transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX);
+        let back = Attempt::is_back(&transfer.attempt);
         assert_eq!((transfer.to.as_str(), back), if able { ("a", true) } else { ("b", false) });
     }
 }
