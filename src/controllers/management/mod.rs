@@ -311,7 +311,8 @@ impl Parts {
         let Self { options, metrics, hub, queues, moves, triggers, refused_policies: refused, .. } = self.clone();
         let Options { city_guard, timing, sweep, .. } = options;
         let labels = ClusterLabels { hub: hub.clone(), moves: moves.clone(), metrics: metrics.clone() };
-        let moves = CityMoves { hub, moves, triggers, refused, city_guard, timing, metrics };
+        let moves =
+            CityMoves { hub, moves, triggers, refused, city_guard, told_unguarded: Mutex::default(), timing, metrics };
         ClusterWatch { labels, moves, queues, interval: sweep.interval }
     }
 }

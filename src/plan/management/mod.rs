@@ -62,6 +62,7 @@ pub mod sweep;
 #[cfg(test)]
 mod takeover_tests;
 pub mod triggers;
+pub mod unguarded;
 pub mod unheard;
 #[cfg(test)]
 mod unknown_users_tests;
