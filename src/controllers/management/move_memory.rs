@@ -41,7 +41,8 @@ impl Moves {
     pub(super) fn instruct(&self, city: &CityCode, namespace: &str, place: guard::Observed) -> guard::Observed {
         let all = self.lock();
         let Some(of) = all.get(city) else { return place };
-        guard::Observed { transfer: of.transfer(namespace).cloned(), home: of.home.clone(), ..place }
+        let (transfer, home) = (of.transfer(namespace).cloned(), of.home.clone());
+        guard::Observed { transfer, home, failed: of.failed_of(namespace), ..place }
     }
 
     /// What a deployment of the city on one of these clusters is to say of it.
@@ -76,7 +77,7 @@ mod tests {
     fn a_failure_is_forgotten_when_the_drain_is_called_off() {
         let (moves, dfw) = (Moves::default(), CityCode::parse("dfw").unwrap());
         assert!(!moves.are_known());
-        let failed = Failure { marks: String::new(), why: "it is full".into() };
+        let failed = Failure { namespace: "ns-1".into(), marks: String::new(), why: "it is full".into() };
         let of = Move { from: ["a".to_owned()].into(), failed: [("b".to_owned(), failed)].into(), ..Move::default() };
         assert!(moves.remember([(dfw.clone(), of)].into()) && moves.are_known(), "the first look");
         moves.called_off("c");

@@ -132,8 +132,9 @@ impl CityMoves {
         let clusters: BTreeMap<String, ClusterFacts> = keys.iter().filter_map(facts).collect();
         let leaving: Vec<&String> =
             clusters.iter().filter(|(_, facts)| facts.is_leaving()).map(|(name, _)| name).collect();
-        let mut observed = Observed { before, timing: self.timing, ..Observed::default() };
-        if !leaving.is_empty() || !observed.before.is_empty() || !self.moves.are_known() {
+        let first = !self.moves.are_known();
+        let mut observed = Observed { before, first, timing: self.timing, ..Observed::default() };
+        if !leaving.is_empty() || !observed.before.is_empty() || first {
             let mut cities: BTreeSet<CityCode> = BTreeSet::new();
             // What a policy sends elsewhere is followed also when nothing is left where it came from.
             let mut sent: BTreeSet<CityCode> = BTreeSet::new();
@@ -178,20 +179,17 @@ impl CityMoves {
         let name = city.policy_name();
         for (namespace, there) in &mut namespaces {
             let policy = hub.policies.get(&ObjectKey::new(namespace, &name));
-            there.standing = policy.as_ref().and_then(|policy| Transfer::of(&policy.spec.placement));
-            let leaving = policy.is_some_and(|policy| policy.metadata.deletion_timestamp.is_some());
-            there.policy_trouble = self.policy_trouble(namespace, city, leaving);
+            let said = policy.map(|policy| Whereabouts::of_policy(&policy)).unwrap_or_default();
+            let trouble = said.policy_trouble.clone().or_else(|| self.policy_trouble(namespace, city));
+            *there = Whereabouts { on: std::mem::take(&mut there.on), policy_trouble: trouble, ..said };
         }
         namespaces
     }
 
     /// What keeps a city's policy in a namespace from being written.
-    fn policy_trouble(&self, namespace: &str, city: &CityCode, leaving: bool) -> Option<PolicyTrouble> {
+    fn policy_trouble(&self, namespace: &str, city: &CityCode) -> Option<PolicyTrouble> {
         if self.hub.policies.is_unreadable(&ObjectKey::new(namespace, &city.policy_name())) {
             return Some(PolicyTrouble::Unreadable);
-        }
-        if leaving {
-            return Some(PolicyTrouble::Leaving);
         }
         let refused = self.refused.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
         let unknown = || self.hub.hides_places(namespace).map(PolicyTrouble::Unknown);

@@ -50,6 +50,9 @@ pub struct Observed {
     pub home: Option<String>,
     /// Where the city is to move in this namespace.
     pub transfer: Option<Transfer>,
+    /// Where it did not arrive, as the policy is to say in [`annotation::DRAIN_FAILED`](crate::api::meta::annotation::DRAIN_FAILED).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// A move of the city in one namespace.

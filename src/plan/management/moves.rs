@@ -40,6 +40,8 @@ pub struct Observed {
     pub cities: BTreeMap<CityCode, BTreeMap<String, Whereabouts>>,
     /// What the last look decided.
     pub before: BTreeMap<CityCode, Move>,
+    /// Whether there was none: what failed is read off the policies then, and only then, for these follow a moment later.
+    pub first: bool,
     /// How long to wait for what.
     pub timing: Timing,
 }
@@ -50,7 +52,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, (CityCode, 
     let mut plan = Plan::nothing();
     for (city, namespaces) in &observed.cities {
         let before = observed.before.get(city);
-        let next = step(city, namespaces, before, &observed.clusters, timing, now);
+        let next = step(observed, city, namespaces, now);
         plan.steps.extend(report(city, before, next.as_ref(), now));
         plan.signals.extend(next.map(|next| (city.clone(), next)));
     }
@@ -62,13 +64,13 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, (CityCode, 
 
 /// One look at one city; nothing once nothing of it is to move.
 fn step(
+    observed: &Observed,
     city: &CityCode,
     namespaces: &BTreeMap<String, Whereabouts>,
-    before: Option<&Move>,
-    clusters: &BTreeMap<String, ClusterFacts>,
-    timing: &Timing,
     now: Timestamp,
 ) -> Option<Move> {
+    let Observed { clusters, timing, .. } = observed;
+    let before = observed.before.get(city);
     let look = Look { city, namespaces, clusters, timing, now };
     let transfers = look.under_way(before);
     let held: BTreeSet<&String> = namespaces.values().flat_map(|there| there.on.keys()).collect();
@@ -77,7 +79,8 @@ fn step(
     let from: BTreeSet<String> = known.filter(|name| look.is_leaving(name)).cloned().collect();
     let called_off = from.is_empty();
     let home = from.iter().max_by_key(|name| count(namespaces, name)).cloned();
-    let mut failed = before.map(|before| before.failed.clone()).unwrap_or_default();
+    let said = || namespaces.values().flat_map(|there| there.failed.clone()).collect();
+    let mut failed = if observed.first { said() } else { before.map(|of| of.failed.clone()).unwrap_or_default() };
     failed.retain(|cluster, failure| clusters.get(cluster).is_some_and(|now| now.marks() == failure.marks));
     let one_way = before.and_then(|before| before.one_way).filter(|_| !called_off);
     let mut next = Move { from, home, one_way, failed, ..Move::default() };
@@ -260,7 +263,11 @@ impl Look<'_> {
         };
         let why = format!("{namespace} did not arrive on {}{within}: {missing}; {fate}", transfer.to);
         let marks = self.clusters.get(&transfer.to).map(ClusterFacts::marks).unwrap_or_default();
-        next.failed.entry(transfer.to.clone()).or_insert(Failure { marks, why });
+        next.failed.entry(transfer.to.clone()).or_insert_with(|| Failure {
+            namespace: namespace.to_owned(),
+            marks,
+            why,
+        });
         if able.is_err() {
             return self.ask_again(namespace, of);
         }

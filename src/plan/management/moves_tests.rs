@@ -21,6 +21,8 @@ struct World {
     clusters: BTreeMap<String, ClusterFacts>,
     namespaces: BTreeMap<String, Whereabouts>,
     moves: BTreeMap<CityCode, Move>,
+    /// Whether nobody has looked yet.
+    first: bool,
     now: Timestamp,
 }
 
@@ -38,6 +40,7 @@ impl World {
             clusters: [("a".to_owned(), a), ("b".to_owned(), ClusterFacts::labelled("dfw"))].into(),
             namespaces: namespaces.iter().map(|name| ((*name).to_owned(), on_a())).collect(),
             moves: BTreeMap::new(),
+            first: true,
             now: START,
         }
     }
@@ -52,6 +55,7 @@ impl World {
             clusters: self.clusters.clone(),
             cities: [(dfw(), self.namespaces.clone())].into(),
             before: self.moves.clone(),
+            first: std::mem::take(&mut self.first),
             timing: Timing::default(),
         };
         let plan = plan(&observed, self.now);
@@ -64,6 +68,8 @@ impl World {
             if there.policy_trouble.is_some() {
                 continue; // it stays as it is
             }
+            let failed = self.moves.get(&dfw()).and_then(|of| of.failed_of(name));
+            there.failed = failed.map(|failed| serde_json::from_str(&failed).unwrap()).unwrap_or_default();
             there.standing = transfer.or_else(|| {
                 there.standing.clone().filter(|transfer| there.has(&transfer.to) && !there.is_complete_on(&transfer.to))
             });
@@ -81,6 +87,12 @@ impl World {
     fn arrive(&mut self, name: &str, cluster: &str, runs: bool) {
         let current = i64::from(runs);
         self.namespaces.get_mut(name).unwrap().on = [(cluster.to_owned(), Presence { current, ..presence(1) })].into();
+    }
+
+    /// Another manager comes.
+    fn restart(&mut self) {
+        self.moves.clear();
+        self.first = true;
     }
 
     fn waits(&self) -> String {
@@ -255,7 +267,7 @@ fn what_the_scheduler_refuses_is_asked_for_again_under_another_name() {
     assert_eq!(attempt(&world), "1-1-r1", "nothing has moved");
     assert!(world.waits().contains("n1 is on its way to b: 1 deployment(s) are still on a"), "{}", world.waits());
     // Another process reads it off the policy.
-    world.moves.clear();
+    world.restart();
     world.look();
     assert_eq!(attempt(&world), "1-1-r1");
 }

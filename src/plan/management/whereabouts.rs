@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{facts::BindingFacts, guard::Transfer};
+use crate::api::{karmada::PropagationPolicy, meta::annotation};
 
 /// Where a city is in one hub namespace: the bindings that its policy claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +17,9 @@ pub struct Whereabouts {
     pub on: BTreeMap<String, Presence>,
     /// The move that its policy stands for.
     pub standing: Option<Transfer>,
+    /// The clusters on which it did not arrive, as its policy says.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed: BTreeMap<String, Failure>,
     /// What keeps its policy from being written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy_trouble: Option<PolicyTrouble>,
@@ -76,6 +82,15 @@ impl Presence {
 }
 
 impl Whereabouts {
+    /// What a city's policy says of it; what is on each cluster is not said there.
+    pub fn of_policy(policy: &PropagationPolicy) -> Self {
+        let failed = policy.annotations().get(annotation::DRAIN_FAILED);
+        let failed = failed.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let standing = Transfer::of(&policy.spec.placement);
+        let leaving = policy.metadata.deletion_timestamp.is_some();
+        Self { standing, failed, policy_trouble: leaving.then_some(PolicyTrouble::Leaving), ..Self::default() }
+    }
+
     /// Whether everything is on this cluster.
     pub fn is_complete_on(&self, cluster: &str) -> bool {
         self.on.keys().all(|name| name == cluster)
@@ -197,6 +212,8 @@ pub struct Aside {
 /// Why nothing more is sent to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
+    /// The hub namespace whose part of the city did not arrive: its policy says so to managers that come after.
+    pub namespace: String,
     /// What people had said of it, when it failed: once that changes, it may be tried again.
     pub marks: String,
     /// What went wrong, in words.
@@ -222,6 +239,13 @@ impl Move {
     /// The metric's labels.
     pub const STATES: [&'static str; 3] = ["failed", "waiting", "moving"];
 
+    /// The clusters on which a hub namespace's part did not arrive, as its policy is to say.
+    pub fn failed_of(&self, namespace: &str) -> Option<String> {
+        let failed = self.failed.iter().filter(|(_, failure)| failure.namespace == namespace);
+        let failed: BTreeMap<&String, &Failure> = failed.collect();
+        (!failed.is_empty()).then(|| json!(failed).to_string())
+    }
+
     /// Whether a hub namespace is to move, and where.
     pub fn transfer(&self, namespace: &str) -> Option<&Transfer> {
         self.transfers.get(namespace).map(|of| &of.transfer)
@@ -230,7 +254,7 @@ impl Move {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
     use crate::plan::management::facts::Replicas;
