@@ -105,6 +105,9 @@ pub mod annotation {
     /// On a Cluster: `"true"` says that what runs there is to move to another cluster of its city; [`super::DEAD`] that it
     /// is to, and that nothing runs there any more.
     pub const DRAIN: &str = "compute.datumapis.com/drain";
+    /// On a city's policy in a hub namespace: the clusters on which its part of the city did not arrive, so that a manager that
+    /// comes after tries none of them again (JSON).
+    pub const DRAIN_FAILED: &str = "compute.datumapis.com/drain-failed";
     /// On a hub WorkloadDeployment or companion: when it was last touched so that Karmada makes anew what somebody removed
     /// (facts 49, 50, 55), in unix seconds.
     pub const REPAIRED: &str = "compute.datumapis.com/repaired";

@@ -308,10 +308,11 @@ impl Parts {
     }
 
     fn clusters(&self) -> ClusterWatch {
-        let Self { options, metrics, hub, queues, moves, triggers, .. } = self.clone();
+        let Self { options, metrics, hub, queues, moves, triggers, refused_policies: refused, .. } = self.clone();
         let Options { city_guard, timing, sweep, .. } = options;
         let labels = ClusterLabels { hub: hub.clone(), moves: moves.clone(), metrics: metrics.clone() };
-        let moves = CityMoves { hub, moves, triggers, city_guard, timing, metrics };
+        let moves =
+            CityMoves { hub, moves, triggers, refused, city_guard, told_unguarded: Mutex::default(), timing, metrics };
         ClusterWatch { labels, moves, queues, interval: sweep.interval }
     }
 }

@@ -34,14 +34,15 @@ impl Moves {
     /// Somebody has taken back that a cluster is to be drained: what went wrong with it is to be tried again, should it be
     /// asked for again.
     pub(super) fn called_off(&self, cluster: &str) {
-        self.lock().values_mut().filter(|of| of.from.contains(cluster)).for_each(|of| of.failed = None);
+        self.lock().values_mut().filter(|of| of.from.contains(cluster)).for_each(|of| of.failed.clear());
     }
 
     /// What a city's policy in a hub namespace is to know of them.
     pub(super) fn instruct(&self, city: &CityCode, namespace: &str, place: guard::Observed) -> guard::Observed {
         let all = self.lock();
         let Some(of) = all.get(city) else { return place };
-        guard::Observed { transfer: of.transfer(namespace).cloned(), home: of.home.clone(), ..place }
+        let (transfer, home) = (of.transfer(namespace).cloned(), of.home.clone());
+        guard::Observed { transfer, home, failed: of.failed_of(namespace), ..place }
     }
 
     /// What a deployment of the city on one of these clusters is to say of it.
@@ -76,13 +77,13 @@ mod tests {
     fn a_failure_is_forgotten_when_the_drain_is_called_off() {
         let (moves, dfw) = (Moves::default(), CityCode::parse("dfw").unwrap());
         assert!(!moves.are_known());
-        let failed = Failure { cluster: "b".into(), marks: String::new(), why: "it is full".into() };
-        let of = Move { from: ["a".to_owned()].into(), failed: Some(failed), ..Move::default() };
+        let failed = Failure { namespace: "ns-1".into(), marks: String::new(), why: "it is full".into() };
+        let of = Move { from: ["a".to_owned()].into(), failed: [("b".to_owned(), failed)].into(), ..Move::default() };
         assert!(moves.remember([(dfw.clone(), of)].into()) && moves.are_known(), "the first look");
         moves.called_off("c");
-        assert!(moves.all()[&dfw].failed.is_some(), "another cluster's");
+        assert!(!moves.all()[&dfw].failed.is_empty(), "another cluster's");
         moves.called_off("a");
-        assert!(moves.all()[&dfw].failed.is_none());
+        assert!(moves.all()[&dfw].failed.is_empty());
         assert!(!moves.remember(BTreeMap::new()), "not the first any more");
     }
 }

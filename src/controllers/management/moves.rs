@@ -2,13 +2,15 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::Arc,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use super::{
     hub_cache::HubCache,
     index::{city_index, held_index, policies_index},
     move_memory::Moves,
+    policy_memory::RefusedPolicies,
+    queues::PolicyKey,
     triggers::Triggers,
 };
 use crate::{
@@ -21,8 +23,9 @@ use crate::{
         management::{
             cluster::ClusterFacts,
             guard::Transfer,
-            moves::{self, Move, Observed, Whereabouts},
+            moves::{self, Move, Observed, PolicyTrouble, Whereabouts},
             triggers::HubWork,
+            unguarded,
         },
     },
     timing::Timing,
@@ -33,7 +36,10 @@ pub(super) struct CityMoves {
     pub(super) hub: Arc<HubCache>,
     pub(super) moves: Arc<Moves>,
     pub(super) triggers: Arc<Triggers>,
+    pub(super) refused: Arc<RefusedPolicies>,
     pub(super) city_guard: bool,
+    /// The Clusters on which it was told that nothing moves without the city guard.
+    pub(super) told_unguarded: Mutex<BTreeSet<String>>,
     pub(super) timing: Timing,
     pub(super) metrics: Metrics,
 }
@@ -42,8 +48,12 @@ impl CityMoves {
     /// Decides how every move goes on, and has the policies look whom that concerns. Says when to look again.
     pub(super) async fn look(&self, now: Now) -> Next {
         // What cannot be read is somewhere all the same.
-        if !self.hub.knows_karmada() || self.hub.clusters.has_unreadable("") || !self.city_guard {
+        if !self.hub.knows_karmada() || self.hub.clusters.has_unreadable("") {
             return if self.moves.all().is_empty() { Next::Await } else { Next::After(self.timing.policy_poll) };
+        }
+        if !self.city_guard {
+            self.look_unguarded(now).await;
+            return Next::Await;
         }
         let observed = self.observe();
         if observed.cities.is_empty() {
@@ -66,6 +76,34 @@ impl CityMoves {
             let _ = send(&self.hub.plane, event, &self.metrics).await; // a lost Event is no error
         }
         plan.next
+    }
+
+    /// Tells on the Clusters that are to be drained that nothing moves, and counts the cities that wait there.
+    async fn look_unguarded(&self, now: Now) {
+        let told = std::mem::take(&mut *self.told());
+        let clusters = self.hub.clusters.entries();
+        let draining = clusters.iter().filter(|(_, facts)| facts.draining);
+        let draining = draining.map(|(key, _)| (key.name.to_string(), self.cities_on(&key.name))).collect();
+        let observed = unguarded::Observed { draining, told };
+        let plan = unguarded::plan(&observed, now.time);
+        record("unguarded-drains", &"every cluster", &observed, now, &plan);
+        let count = |state| if state == "waiting" { observed.waiting() } else { 0 };
+        self.metrics.drains(Move::STATES.map(|state| (state, count(state))));
+        *self.told() = plan.signals.iter().cloned().collect();
+        for event in &plan.steps {
+            let _ = send(&self.hub.plane, event, &self.metrics).await; // a lost Event is no error
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.told_unguarded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cities that have something on a cluster.
+    fn cities_on(&self, cluster: &str) -> BTreeSet<CityCode> {
+        let cities = self.hub.policies.keys().into_iter().filter_map(|key| CityPolicyName::parse(&key.name));
+        let held = |city: &CityCode| self.hub.bindings.count_by_index(&held_index(city, cluster)) > 0;
+        cities.collect::<BTreeSet<_>>().into_iter().filter(held).collect()
     }
 
     /// Keeps what was decided for those who go by it; policies have waited for the first time.
@@ -94,8 +132,9 @@ impl CityMoves {
         let clusters: BTreeMap<String, ClusterFacts> = keys.iter().filter_map(facts).collect();
         let leaving: Vec<&String> =
             clusters.iter().filter(|(_, facts)| facts.is_leaving()).map(|(name, _)| name).collect();
-        let mut observed = Observed { before, timing: self.timing, ..Observed::default() };
-        if !leaving.is_empty() || !observed.before.is_empty() || !self.moves.are_known() {
+        let first = !self.moves.are_known();
+        let mut observed = Observed { before, first, timing: self.timing, ..Observed::default() };
+        if !leaving.is_empty() || !observed.before.is_empty() || first {
             let mut cities: BTreeSet<CityCode> = BTreeSet::new();
             // What a policy sends elsewhere is followed also when nothing is left where it came from.
             let mut sent: BTreeSet<CityCode> = BTreeSet::new();
@@ -140,8 +179,20 @@ impl CityMoves {
         let name = city.policy_name();
         for (namespace, there) in &mut namespaces {
             let policy = hub.policies.get(&ObjectKey::new(namespace, &name));
-            there.standing = policy.and_then(|policy| Transfer::of(&policy.spec.placement));
+            let said = policy.map(|policy| Whereabouts::of_policy(&policy)).unwrap_or_default();
+            let trouble = said.policy_trouble.clone().or_else(|| self.policy_trouble(namespace, city));
+            *there = Whereabouts { on: std::mem::take(&mut there.on), policy_trouble: trouble, ..said };
         }
         namespaces
+    }
+
+    /// What keeps a city's policy in a namespace from being written.
+    fn policy_trouble(&self, namespace: &str, city: &CityCode) -> Option<PolicyTrouble> {
+        if self.hub.policies.is_unreadable(&ObjectKey::new(namespace, &city.policy_name())) {
+            return Some(PolicyTrouble::Unreadable);
+        }
+        let refused = self.refused.of(&PolicyKey { namespace: namespace.into(), city: city.clone() });
+        let unknown = || self.hub.hides_places(namespace).map(PolicyTrouble::Unknown);
+        refused.map(PolicyTrouble::Refused).or_else(unknown)
     }
 }

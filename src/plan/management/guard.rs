@@ -29,6 +29,9 @@ const CITY_GROUP: &str = "city";
 const HOLDING_GROUP: &str = "holding";
 /// What the names of the two groups of a city that moves begin with; the attempt follows.
 const MOVING_GROUP_PREFIX: &str = "moving-";
+const LEAVING_GROUP_PREFIX: &str = "holding-";
+/// How many characters an attempt may have: a group's name has at most 32.
+pub(super) const LONGEST_ATTEMPT: usize = 32 - LEAVING_GROUP_PREFIX.len();
 
 /// What is known of where a city is, for its policy in one hub namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +50,9 @@ pub struct Observed {
     pub home: Option<String>,
     /// Where the city is to move in this namespace.
     pub transfer: Option<Transfer>,
+    /// Where it did not arrive, as the policy is to say in [`annotation::DRAIN_FAILED`](crate::api::meta::annotation::DRAIN_FAILED).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
 }
 
 /// A move of the city in one namespace.
@@ -56,7 +62,7 @@ pub struct Transfer {
     pub from: String,
     /// The cluster that it goes to.
     pub to: String,
-    /// Tells this attempt from earlier ones; at most 20 characters.
+    /// Tells this attempt from earlier ones; at most 24 characters.
     pub attempt: String,
 }
 
@@ -204,7 +210,7 @@ fn moving(selector: LabelSelector, transfer: &Transfer, observed: &Observed) -> 
     let labelled = observed.clusters.get(&transfer.to).is_some_and(|cluster| cluster.label.is_some());
     let first = ClusterAffinity { label_selector: labelled.then_some(selector), ..by_name(&transfer.to) };
     let name = |prefix: &str| format!("{prefix}{}", transfer.attempt);
-    groups((name(MOVING_GROUP_PREFIX), first), (name("holding-"), by_name(&transfer.from)))
+    groups((name(MOVING_GROUP_PREFIX), first), (name(LEAVING_GROUP_PREFIX), by_name(&transfer.from)))
 }
 
 /// A namespace in which the city is nowhere yet: it begins where the city's other namespaces have it, else on the cluster

@@ -1,5 +1,6 @@
 //! What the management controllers decide: from a Workload to its copies on the hub, and back.
 
+mod attempt;
 pub mod backlog;
 mod blocked;
 mod budget;
@@ -37,6 +38,7 @@ pub mod leftover;
 pub mod losses;
 pub mod many_users;
 pub mod migration;
+mod move_reports;
 pub mod moves;
 pub mod orphan;
 pub mod phase;
@@ -60,6 +62,7 @@ pub mod sweep;
 #[cfg(test)]
 mod takeover_tests;
 pub mod triggers;
+pub mod unguarded;
 pub mod unheard;
 #[cfg(test)]
 mod unknown_users_tests;

@@ -4,7 +4,7 @@
 //! and where an Instance ran, one has been programmed. What does not arrive in time is brought back, and nothing more goes
 //! to that cluster until people say something else of it (its label, their taints) or ask for the drain anew. A cluster that
 //! the scheduler would refuse is not tried. Where everything is is read off the bindings at each look; what is remembered is
-//! since when, and what failed.
+//! since when, what failed, and how each namespace was before, which the name of its attempt says as well.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,23 +14,20 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-pub use super::whereabouts::{Move, Whereabouts};
 use super::{
+    attempt::Attempt,
     cluster::ClusterFacts,
     guard::{self, Transfer},
-    whereabouts::{Before, Failure, UnderWay},
+    move_reports::{self, report},
+    whereabouts::{Aside, Before, Failure, UnderWay},
+};
+pub use super::{
+    move_reports::note,
+    whereabouts::{Move, PolicyTrouble, Whereabouts},
 };
 use crate::{
-    api::{
-        karmada::{Cluster, ClusterSpec},
-        meta::annotation,
-        names::CityCode,
-        reason::Reason,
-    },
-    plan::{
-        Hub, Next, Plan, Write,
-        event::{self, Note, Severity},
-    },
+    api::names::CityCode,
+    plan::{Hub, Next, Plan, Write},
     timing::Timing,
 };
 
@@ -43,6 +40,8 @@ pub struct Observed {
     pub cities: BTreeMap<CityCode, BTreeMap<String, Whereabouts>>,
     /// What the last look decided.
     pub before: BTreeMap<CityCode, Move>,
+    /// Whether there was none: what failed is read off the policies then, and only then, for these follow a moment later.
+    pub first: bool,
     /// How long to wait for what.
     pub timing: Timing,
 }
@@ -53,7 +52,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, (CityCode, 
     let mut plan = Plan::nothing();
     for (city, namespaces) in &observed.cities {
         let before = observed.before.get(city);
-        let next = step(city, namespaces, before, &observed.clusters, timing, now);
+        let next = step(observed, city, namespaces, now);
         plan.steps.extend(report(city, before, next.as_ref(), now));
         plan.signals.extend(next.map(|next| (city.clone(), next)));
     }
@@ -65,13 +64,13 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, (CityCode, 
 
 /// One look at one city; nothing once nothing of it is to move.
 fn step(
+    observed: &Observed,
     city: &CityCode,
     namespaces: &BTreeMap<String, Whereabouts>,
-    before: Option<&Move>,
-    clusters: &BTreeMap<String, ClusterFacts>,
-    timing: &Timing,
     now: Timestamp,
 ) -> Option<Move> {
+    let Observed { clusters, timing, .. } = observed;
+    let before = observed.before.get(city);
     let look = Look { city, namespaces, clusters, timing, now };
     let transfers = look.under_way(before);
     let held: BTreeSet<&String> = namespaces.values().flat_map(|there| there.on.keys()).collect();
@@ -80,16 +79,19 @@ fn step(
     let from: BTreeSet<String> = known.filter(|name| look.is_leaving(name)).cloned().collect();
     let called_off = from.is_empty();
     let home = from.iter().max_by_key(|name| count(namespaces, name)).cloned();
-    let failed = before.and_then(|before| before.failed.clone());
-    let failed = failed.filter(|failed| clusters.get(&failed.cluster).is_some_and(|now| now.marks() == failed.marks));
+    let said = || namespaces.values().flat_map(|there| there.failed.clone()).collect();
+    let mut failed = if observed.first { said() } else { before.map(|of| of.failed.clone()).unwrap_or_default() };
+    failed.retain(|cluster, failure| clusters.get(cluster).is_some_and(|now| now.marks() == failure.marks));
     let one_way = before.and_then(|before| before.one_way).filter(|_| !called_off);
     let mut next = Move { from, home, one_way, failed, ..Move::default() };
+    if !called_off {
+        next.aside = look.aside(before);
+    }
     look.follow(&mut next, transfers, called_off);
     if called_off {
         // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
         next.home = before.and_then(|before| before.home.clone());
-        let told = next.failed.as_ref().map(|failed| failed.why.clone());
-        next.waits = told.or(next.waits.take());
+        next.waits = next.why_failed().or_else(|| move_reports::told(&next, &[], timing));
         return (!next.transfers.is_empty()).then_some(next);
     }
     if next.transfers.is_empty() && !held.iter().any(|name| look.is_leaving(name)) {
@@ -103,9 +105,6 @@ fn step(
 fn count(namespaces: &BTreeMap<String, Whereabouts>, cluster: &str) -> usize {
     namespaces.values().filter_map(|there| there.on.get(cluster)).map(|there| there.bindings).sum()
 }
-
-/// What begins the name of an attempt to bring a namespace back.
-const BACK_ATTEMPT_PREFIX: &str = "back-";
 
 /// One look at one city.
 struct Look<'a> {
@@ -121,33 +120,53 @@ impl Look<'_> {
     /// them). One that is complete, and that nobody asks for any more, has only not been taken out of its policy yet.
     fn under_way(&self, before: Option<&Move>) -> BTreeMap<String, UnderWay> {
         let remembered = |namespace: &String| before.and_then(|before| before.transfers.get(namespace)).cloned();
+        // The scheduler has moved it after all, before its policy said otherwise.
+        let begun_late = |namespace: &String, there: &Whereabouts| {
+            let of = &before?.aside.get(namespace)?.of;
+            let begun = there.has(&of.transfer.to);
+            begun.then(|| UnderWay::begin(of.transfer.clone(), of.before, self.now))
+        };
         let is_over = |there: &Whereabouts, of: &Transfer| there.is_complete_on(&of.to) && !self.is_leaving(&of.from);
         let standing = |there: &Whereabouts| {
             let transfer = there.standing.clone().filter(|of| before.is_none() && !is_over(there, of))?;
-            Some(UnderWay { transfer, since: self.now, asked: self.now, before: Before::FULL })
+            let before = Attempt::parse(&transfer.attempt).and_then(|attempt| attempt.before);
+            Some(UnderWay::begin(transfer, before.unwrap_or(Before::FULL), self.now))
+        };
+        let known = |name: &String, there: &Whereabouts| {
+            remembered(name).or_else(|| begun_late(name, there)).or_else(|| standing(there))
         };
         let there = self.namespaces.iter().filter(|(_, there)| !there.on.is_empty());
-        there.filter_map(|(name, there)| Some((name.clone(), remembered(name).or_else(|| standing(there))?))).collect()
+        there.filter_map(|(name, there)| Some((name.clone(), known(name, there)?))).collect()
+    }
+
+    /// The namespaces that did not begin to move, and have not since.
+    fn aside(&self, before: Option<&Move>) -> BTreeMap<String, Aside> {
+        let stays = |name: &String, from: &str| {
+            self.namespaces.get(name).is_some_and(|there| there.has(from) && there.is_complete_on(from))
+        };
+        let aside = before.into_iter().flat_map(|before| &before.aside);
+        let aside = aside.filter(|(name, aside)| stays(name, &aside.of.transfer.from));
+        aside.map(|(name, aside)| (name.clone(), aside.clone())).collect()
     }
 
     /// A name for an attempt at a cluster that no attempt has had before: the scheduler tries again only what it has not
     /// seen. The cluster's generation is part of it, so that a number need not be remembered for ever; another cluster's may be
     /// the same.
-    fn attempt(&self, prefix: &str, cluster: &str, before: Option<&str>) -> String {
+    fn attempt(&self, back: bool, cluster: &str, last: Option<&str>, before: Option<Before>) -> String {
         let generation = self.clusters.get(cluster).map_or(0, |facts| facts.generation);
-        let number = |attempt: &str| {
-            let (of, number) = attempt.strip_prefix(prefix)?.split_once('-')?;
-            number.parse::<u32>().ok().filter(|_| of == generation.to_string())
+        let number = |name: &str| {
+            let known = Attempt::parse(name).filter(|known| known.back == back && known.generation == generation);
+            known.map(|known| known.number)
         };
         let standing = || self.namespaces.values().filter_map(|there| there.standing.as_ref());
         let known =
             |here: bool| standing().filter(|of| (of.to == cluster) == here).filter_map(|of| number(&of.attempt)).max();
         let after = |known: Option<u32>| known.map_or(0, |known| known + 1);
-        let number = match before {
-            Some(before) => after(known(true).max(known(false)).max(number(before))),
+        let number = match last {
+            Some(last) => after(known(true).max(known(false)).max(number(last))),
             None => known(true).unwrap_or_default().max(after(known(false))),
         };
-        format!("{prefix}{generation}-{number}")
+        Attempt { back, generation, number, before }.to_string()
     }
 
     fn is_able(&self, cluster: &str) -> Result<(), String> {
@@ -163,11 +182,11 @@ impl Look<'_> {
     }
 
     /// Goes on with what is under way: ends the transfers that have arrived, asks the scheduler again for those that
-    /// it has refused, and turns back those that do not arrive in time.
+    /// it has refused, puts aside those that do not begin in time, and turns back those that do not arrive.
     fn follow(&self, next: &mut Move, transfers: BTreeMap<String, UnderWay>, called_off: bool) {
         for (namespace, of) in transfers {
             let (there, transfer) = (&self.namespaces[&namespace], &of.transfer);
-            let back = transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX);
+            let back = Attempt::is_back(&transfer.attempt);
             let arrived = if back || called_off {
                 there.is_complete_on(&transfer.to)
             } else {
@@ -178,35 +197,55 @@ impl Look<'_> {
             if arrived || not_begun && !back && (refused || called_off) {
                 continue; // what has not begun stays where it is
             }
+            if not_begun && !back && self.passed(of.admitted, self.timing.drain_arrival) {
+                let why = self.why_left(there, transfer);
+                next.aside.insert(namespace, Aside { of, since: self.now, why });
+                continue;
+            }
             let late = !called_off && self.passed(of.since, self.timing.drain_arrival);
             // What is half-way to a cluster that takes no more of it, and is to stay, is whole again where it came from.
             let stuck = called_off && refused && self.is_able(&transfer.from).is_ok();
             let turns = !back && !not_begun && (late || stuck);
-            let kept =
-                if turns { self.turn_around(next, &namespace, of) } else { self.ask_again(next, &namespace, of) };
+            let kept = if turns { self.turn_around(next, &namespace, of) } else { self.ask_again(&namespace, of) };
             next.transfers.insert(namespace, kept);
         }
     }
 
-    /// Asks the scheduler again, under another name, for what it has left where it was although the cluster is able.
-    fn ask_again(&self, next: &mut Move, namespace: &str, of: UnderWay) -> UnderWay {
-        let (there, transfer) = (&self.namespaces[namespace], &of.transfer);
-        if there.is_complete_on(&transfer.to) || !self.passed(of.asked, self.timing.drain_retry) {
-            return of;
-        }
+    /// Why a namespace's part is not, or not wholly, where it is sent.
+    fn why_left(&self, there: &Whereabouts, transfer: &Transfer) -> String {
         let missing = there.missing(&transfer.to, Before::FULL).unwrap_or_default();
-        let able = self.is_able(&transfer.to);
-        let why = match &able {
-            Ok(()) => "Karmada leaves them there, and is asked again".to_owned(),
-            Err(why) => format!("Cluster {} {why}", transfer.to),
+        let why = match (self.is_able(&transfer.to), &there.policy_trouble) {
+            (Err(why), _) => format!("Cluster {} {why}", transfer.to),
+            (Ok(()), Some(trouble)) => trouble.words(),
+            (Ok(()), None) if there.standing.as_ref().is_some_and(|standing| standing.to == transfer.to) => {
+                "Karmada leaves them there, and is asked again".to_owned()
+            }
+            (Ok(()), None) => "its PropagationPolicy does not say so yet".to_owned(),
         };
-        next.waits.get_or_insert(format!("{namespace} is on its way to {}: {missing}; {why}", transfer.to));
-        if able.is_err() {
+        format!("{missing}; {why}")
+    }
+
+    /// Asks the scheduler again, under another name, for what it has left where it was although the cluster is able.
+    fn ask_again(&self, namespace: &str, of: UnderWay) -> UnderWay {
+        let (there, transfer) = (&self.namespaces[namespace], &of.transfer);
+        if there.is_complete_on(&transfer.to) {
+            return UnderWay { told: None, ..of };
+        }
+        if !self.passed(of.asked, self.timing.drain_retry) {
             return of;
         }
-        let prefix = if transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX) { BACK_ATTEMPT_PREFIX } else { "" };
-        let attempt = self.attempt(prefix, &transfer.to, Some(&transfer.attempt));
-        UnderWay { transfer: Transfer { attempt, ..transfer.clone() }, asked: self.now, ..of }
+        let why = self.why_left(there, transfer);
+        let told = Some(format!("{namespace} is on its way to {}: {why}", transfer.to));
+        if self.is_able(&transfer.to).is_err() {
+            return UnderWay { told, ..of };
+        }
+        let back = Attempt::is_back(&transfer.attempt);
+        let before = (!back).then_some(of.before);
+        let attempt = self.attempt(back, &transfer.to, Some(&transfer.attempt), before);
+        let transfer = Transfer { attempt, ..transfer.clone() };
+        // What has not begun has not used up any of its time to arrive.
+        let since = if back || there.has(&transfer.to) { of.since } else { self.now };
+        UnderWay { transfer, since, asked: self.now, told, ..of }
     }
 
     /// Sends back what has not arrived in time, if it can go back, and nothing more to that cluster.
@@ -224,20 +263,22 @@ impl Look<'_> {
         };
         let why = format!("{namespace} did not arrive on {}{within}: {missing}; {fate}", transfer.to);
         let marks = self.clusters.get(&transfer.to).map(ClusterFacts::marks).unwrap_or_default();
-        let failed = next.failed.take().filter(|failed| failed.cluster == transfer.to);
-        next.failed = failed.or_else(|| Some(Failure { cluster: transfer.to.clone(), marks, why }));
+        next.failed.entry(transfer.to.clone()).or_insert_with(|| Failure {
+            namespace: namespace.to_owned(),
+            marks,
+            why,
+        });
         if able.is_err() {
-            return self.ask_again(next, namespace, of);
+            return self.ask_again(namespace, of);
         }
         let (from, to) = (transfer.to.clone(), transfer.from.clone());
-        let attempt = self.attempt(BACK_ATTEMPT_PREFIX, &to, None);
-        UnderWay { transfer: Transfer { from, to, attempt }, since: self.now, asked: self.now, before: of.before }
+        let attempt = self.attempt(true, &to, None, None);
+        UnderWay::begin(Transfer { from, to, attempt }, of.before, self.now)
     }
 
     /// Chooses the cluster that takes the city, and has namespaces begin when it is able; or says what is in the way.
     fn choose(&self, next: &mut Move) {
-        let failed = next.failed.as_ref().map(|failed| failed.cluster.clone());
-        let fits = |name: &str| !self.is_leaving(name) && failed.as_deref() != Some(name);
+        let fits = |name: &str| !self.is_leaving(name) && !next.failed.contains_key(name);
         let labelled = guard::candidates(self.city, self.clusters);
         let labelled: Vec<&str> = labelled.into_iter().filter(|name| fits(name)).collect();
         let kept = next.transfers.values().map(|of| of.transfer.to.clone()).find(|to| labelled.contains(&to.as_str()));
@@ -245,7 +286,7 @@ impl Look<'_> {
             (self.is_able(name).is_err(), std::cmp::Reverse(count(self.namespaces, name)), (*name).to_owned())
         };
         next.to = kept.or_else(|| labelled.into_iter().min_by_key(rank).map(str::to_owned));
-        let told = next.failed.as_ref().map(|failed| failed.why.clone());
+        let told = next.why_failed();
         let waits = match &next.to {
             None => Some(format!("no other Cluster carries the label of {}", self.city)),
             Some(to) => {
@@ -258,8 +299,8 @@ impl Look<'_> {
                 if let Some(why) = self.no_way_back(next, &to) {
                     next.waits = Some(why);
                 } else {
-                    self.admit(next, &to);
-                    next.waits = next.waits.take().or(told);
+                    let suspended = self.admit(next, &to);
+                    next.waits = move_reports::told(next, &suspended, self.timing).or(told);
                 }
             }
             (waits, _) => next.waits = told.or(waits),
@@ -292,8 +333,9 @@ impl Look<'_> {
         })
     }
 
-    /// Has more namespaces begin: at most as many are under way as have arrived, and one to begin with.
-    fn admit(&self, next: &mut Move, to: &str) {
+    /// Has more namespaces begin: at most as many are under way as have arrived, and one to begin with. What is over its time,
+    /// and cannot be brought back, holds up no other. Returns those that nobody schedules elsewhere.
+    fn admit(&self, next: &mut Move, to: &str) -> Vec<String> {
         let resting: Vec<(&String, &Whereabouts)> = self
             .namespaces
             .iter()
@@ -306,74 +348,36 @@ impl Look<'_> {
         for (name, there) in resting {
             let Some(from) = there.on.keys().find(|cluster| next.from.contains(*cluster)) else { continue };
             if there.sum(|on| on.suspended) > 0 {
-                suspended.push(name.as_str());
+                suspended.push(name.clone());
             } else {
                 waiting.push((name, there, from));
             }
         }
-        // First those of whom the most can be learnt: somebody runs there, and they are few.
+        // First those of whom the most can be learnt: somebody runs there, and they are few. Those that did not begin come after
+        // all others, and take turns.
+        let aside = |name: &String| next.aside.get(name);
         waiting.sort_by_key(|(name, there, _)| {
-            (there.sum(|on| on.current) == 0, there.sum(|on| on.bindings), name.as_str())
+            let since = aside(name).map(|aside| aside.since);
+            (since, there.sum(|on| on.current) == 0, there.sum(|on| on.bindings), name.as_str())
         });
         let urgent = next.from.iter().any(|name| self.clusters.get(name).is_some_and(|cluster| cluster.deleting));
-        let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(next.transfers.len()) };
+        let in_time = |of: &&UnderWay| !self.passed(of.since, self.timing.drain_arrival);
+        let busy = next.transfers.values().filter(in_time).count();
+        let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(busy) };
         let begun = waiting.into_iter().take(room).map(|(name, there, from)| {
-            let transfer = Transfer { from: from.clone(), to: to.to_owned(), attempt: self.attempt("", to, None) };
             let before = Before { ran: there.sum(|on| on.current) > 0, applied: there.sum(|on| on.applied) };
-            (name.clone(), UnderWay { transfer, since: self.now, asked: self.now, before })
+            let last = aside(name).map(|aside| aside.of.transfer.attempt.as_str());
+            let attempt = self.attempt(false, to, last, Some(before));
+            let transfer = Transfer { from: from.clone(), to: to.to_owned(), attempt };
+            (name.clone(), UnderWay::begin(transfer, before, self.now))
         });
         let begun: Vec<(String, UnderWay)> = begun.collect();
-        if next.transfers.is_empty() && begun.is_empty() && !suspended.is_empty() {
-            let why = "spec.suspension.scheduling of ResourceBindings there keeps them from being scheduled";
-            next.waits.get_or_insert(format!("{} stay(s): {why}", suspended.join(", ")));
-        }
         if arrived > 0 {
             next.home = Some(to.to_owned());
         }
         next.transfers.extend(begun);
+        suspended
     }
-}
-
-/// Says on the Clusters what is news: what a drain waits for, that it failed, that it is done.
-fn report(city: &CityCode, before: Option<&Move>, next: Option<&Move>, now: Timestamp) -> Vec<Write<Hub>> {
-    let said = before.and_then(|before| before.waits.as_ref());
-    let (on, severity, reason, text) = match next {
-        Some(next) => match &next.waits {
-            Some(waits) if said != Some(waits) => {
-                let reason = if next.failed.is_some() { Reason::DrainFailed } else { Reason::DrainWaiting };
-                let text = format!("{city} stays here for now: {waits}");
-                (next.concerned(), Severity::Warning, reason, text)
-            }
-            _ => return Vec::new(),
-        },
-        None => match before {
-            Some(before) if !before.from.is_empty() => {
-                let to = before.to.as_ref().map(|to| format!("; it was on its way to {to}")).unwrap_or_default();
-                let text = format!("nothing of {city} is to leave any more{to}");
-                (before.from.iter().map(String::as_str).collect(), Severity::Normal, Reason::DrainEnded, text)
-            }
-            _ => return Vec::new(),
-        },
-    };
-    let event = |name: &str| {
-        let note = Note { severity, reason: reason.clone(), action: "Draining", text: &text };
-        event::on(&Cluster::new(name, ClusterSpec::default()), "city-guard", &note, now)
-    };
-    on.into_iter().map(event).collect()
-}
-
-/// What the deployments of a city that waits are to say, for those on a cluster that it is to leave, or between two.
-pub fn note(city: &CityCode, of: &Move) -> Option<String> {
-    let waits = of.waits.as_ref()?;
-    if of.from.is_empty() {
-        return Some(format!("{city} is to leave no Cluster any more, and is not whole on one yet: {waits}"));
-    }
-    let from: Vec<&str> = of.from.iter().map(String::as_str).collect();
-    Some(format!(
-        "{city} is to leave Cluster {} ({}=true), and stays for now: {waits}",
-        from.join(", "),
-        annotation::DRAIN
-    ))
 }
 
 #[cfg(test)]

@@ -1,6 +1,12 @@
 use super::*;
 use crate::plan::{management::whereabouts::Presence, recorded::recorded};
 
+#[path = "moves_failed_tests.rs"]
+mod failed;
+#[path = "moves_restart_tests.rs"]
+mod restart;
+#[path = "moves_stuck_tests.rs"]
+mod stuck;
 #[path = "moves_way_back_tests.rs"]
 mod way_back;
 
@@ -15,6 +21,8 @@ struct World {
     clusters: BTreeMap<String, ClusterFacts>,
     namespaces: BTreeMap<String, Whereabouts>,
     moves: BTreeMap<CityCode, Move>,
+    /// Whether nobody has looked yet.
+    first: bool,
     now: Timestamp,
 }
 
@@ -27,11 +35,12 @@ impl World {
     fn new(namespaces: &[&str]) -> Self {
         let mut a = ClusterFacts::labelled("dfw");
         a.draining = true;
-        let on_a = || Whereabouts { on: [("a".to_owned(), presence(1))].into(), standing: None };
+        let on_a = || Whereabouts { on: [("a".to_owned(), presence(1))].into(), ..Whereabouts::default() };
         Self {
             clusters: [("a".to_owned(), a), ("b".to_owned(), ClusterFacts::labelled("dfw"))].into(),
             namespaces: namespaces.iter().map(|name| ((*name).to_owned(), on_a())).collect(),
             moves: BTreeMap::new(),
+            first: true,
             now: START,
         }
     }
@@ -46,6 +55,7 @@ impl World {
             clusters: self.clusters.clone(),
             cities: [(dfw(), self.namespaces.clone())].into(),
             before: self.moves.clone(),
+            first: std::mem::take(&mut self.first),
             timing: Timing::default(),
         };
         let plan = plan(&observed, self.now);
@@ -55,6 +65,11 @@ impl World {
         assert_eq!(plan.next == Next::Await, self.moves.is_empty(), "what moves is looked at again");
         for (name, there) in &mut self.namespaces {
             let transfer = self.moves.get(&dfw()).and_then(|of| of.transfer(name)).cloned();
+            if there.policy_trouble.is_some() {
+                continue; // it stays as it is
+            }
+            let failed = self.moves.get(&dfw()).and_then(|of| of.failed_of(name));
+            there.failed = failed.map(|failed| serde_json::from_str(&failed).unwrap()).unwrap_or_default();
             there.standing = transfer.or_else(|| {
                 there.standing.clone().filter(|transfer| there.has(&transfer.to) && !there.is_complete_on(&transfer.to))
             });
@@ -74,32 +89,18 @@ impl World {
         self.namespaces.get_mut(name).unwrap().on = [(cluster.to_owned(), Presence { current, ..presence(1) })].into();
     }
 
+    /// Another manager comes.
+    fn restart(&mut self) {
+        self.moves.clear();
+        self.first = true;
+    }
+
     fn waits(&self) -> String {
         self.moves[&dfw()].waits.clone().unwrap_or_default()
     }
 
     fn wait(&mut self, minutes: i64) {
         self.now += jiff::SignedDuration::from_mins(minutes);
-    }
-}
-
-/// Seen when a manager died in that moment: what a cluster has taken and its cell has not reported on yet counted as arrived,
-/// since nothing was known to be asked for there.
-#[test]
-fn what_no_cell_has_reported_on_has_not_arrived() {
-    let silent = Presence { unreported: 1, desired: 0, current: 0, ..presence(1) };
-    for restarted in [false, true] {
-        let mut world = World::new(&["n1", "n2"]);
-        world.look();
-        world.namespaces.get_mut("n1").unwrap().on = [("b".to_owned(), silent)].into();
-        if restarted {
-            world.moves.clear();
-        }
-        world.look();
-        assert_eq!(world.transfers(), ["n1>b"], "restarted: {restarted}");
-        world.arrive("n1", "b", true);
-        world.look();
-        assert_eq!(world.transfers(), ["n2>b"], "restarted: {restarted}");
     }
 }
 
@@ -126,16 +127,6 @@ fn one_namespace_goes_first_and_the_others_follow_as_it_is_proved() {
     world.arrive("n5", "b", true);
     let events = world.look();
     assert!(world.moves.is_empty() && events.contains("DrainEnded"), "{events}");
-}
-
-#[test]
-fn where_nothing_ran_nothing_has_to_run() {
-    let mut world = World::new(&["n1"]);
-    world.arrive("n1", "a", false);
-    world.look();
-    world.arrive("n1", "b", false);
-    world.look();
-    assert!(world.moves.is_empty(), "its image is no good anywhere");
 }
 
 /// Seen on real Karmada: back again half a second after it had moved, before its policy was written anew, the city was taken to
@@ -185,65 +176,6 @@ fn a_drain_waits_for_whoever_takes_over_and_goes_on_by_itself() {
     }
 }
 
-/// Taints of people, and of Karmada itself.
-fn taint(cluster: &mut ClusterFacts, own: &[&str]) {
-    cluster.taints = own.iter().map(|taint| (*taint).to_owned()).collect();
-    cluster.generation += 1;
-}
-
-#[test]
-fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
-    let mut world = World::new(&["n1", "n2"]);
-    world.look();
-    world.arrive("n1", "b", false);
-    world.wait(9);
-    world.look();
-    assert_eq!(world.transfers(), ["n1>b"]);
-    world.wait(1);
-    let events = world.look();
-    assert!(events.contains("DrainFailed") && events.contains("none of 1 instance(s) is programmed on b"), "{events}");
-    assert_eq!((world.transfers(), world.moves[&dfw()].state()), (vec!["n1>a".to_owned()], "failed"));
-    world.arrive("n1", "a", true);
-    world.look();
-    assert!(world.transfers().is_empty());
-    world.wait(60);
-    assert_eq!((world.look().as_str(), world.transfers().len()), ("[]", 0), "it is not tried for ever");
-    // Karmada's own taints change the cluster's generation, and say nothing.
-    taint(world.cluster("b"), &[]);
-    world.look();
-    assert!(world.transfers().is_empty());
-    // Another cluster is another matter.
-    let mut other = ClusterFacts::labelled("dfw");
-    other.generation = 1;
-    world.clusters.insert("c".into(), other);
-    world.look();
-    assert_eq!(world.transfers(), ["n1>c"]);
-    world.clusters.remove("c");
-    world.look();
-    // Somebody has seen to the first one.
-    taint(world.cluster("b"), &["seen-to:PreferNoSchedule"]);
-    world.look();
-    assert_eq!(world.transfers(), ["n1>b"]);
-}
-
-#[test]
-fn asked_for_anew_a_drain_that_failed_is_tried_again() {
-    let mut world = World::new(&["n1"]);
-    world.look();
-    world.arrive("n1", "b", false);
-    world.wait(10);
-    world.look();
-    assert_eq!(world.transfers(), ["n1>a"], "also the only namespace is brought back");
-    world.arrive("n1", "a", true);
-    world.look();
-    world.cluster("a").draining = false;
-    world.look();
-    assert!(world.moves.is_empty());
-    world.cluster("a").draining = true;
-    world.look();
-    assert_eq!(world.transfers(), ["n1>b"]);
-}
-
 #[test]
 fn the_last_namespaces_are_proved_like_the_first() {
     let mut world = World::new(&["n1", "n2"]);
@@ -256,17 +188,6 @@ fn the_last_namespaces_are_proved_like_the_first() {
     world.wait(10);
     let events = world.look();
     assert!(events.contains("DrainFailed") && world.transfers() == ["n2>a"], "{events}");
-}
-
-#[test]
-fn one_that_was_never_applied_anywhere_holds_up_nothing() {
-    let mut world = World::new(&["n1"]);
-    let broken = |cluster: &str| (cluster.to_owned(), Presence { applied: 1, ..presence(2) });
-    world.namespaces.get_mut("n1").unwrap().on = [broken("a")].into();
-    world.look();
-    world.namespaces.get_mut("n1").unwrap().on = [broken("b")].into();
-    world.look();
-    assert!(world.moves.is_empty());
 }
 
 #[test]
@@ -296,7 +217,7 @@ fn a_successor_that_dies_gives_back_what_it_had() {
     let first = attempt(&world);
     world.wait(1);
     world.look();
-    assert!(attempt(&world) != first && attempt(&world).starts_with(BACK_ATTEMPT_PREFIX));
+    assert!(attempt(&world) != first && Attempt::is_back(&attempt(&world)));
 }
 
 #[test]
@@ -340,15 +261,15 @@ fn what_the_scheduler_refuses_is_asked_for_again_under_another_name() {
     let mut world = World::new(&["n1"]);
     world.look();
     let attempt = |world: &World| world.moves[&dfw()].transfers["n1"].transfer.attempt.clone();
-    assert_eq!(attempt(&world), "1-0");
+    assert_eq!(attempt(&world), "1-0-r1", "with one that is applied, and an Instance that runs");
     world.wait(1);
     world.look();
-    assert_eq!(attempt(&world), "1-1", "nothing has moved");
+    assert_eq!(attempt(&world), "1-1-r1", "nothing has moved");
     assert!(world.waits().contains("n1 is on its way to b: 1 deployment(s) are still on a"), "{}", world.waits());
     // Another process reads it off the policy.
-    world.moves.clear();
+    world.restart();
     world.look();
-    assert_eq!(attempt(&world), "1-1");
+    assert_eq!(attempt(&world), "1-1-r1");
 }
 
 #[test]
@@ -385,7 +306,7 @@ fn called_off_what_is_half_way_to_a_cluster_that_takes_no_more_comes_back() {
         assert!(events.contains("k:NoSchedule") && told.contains("k:NoSchedule"), "{events} {told}");
         assert_eq!(of.concerned().into_iter().collect::<Vec<_>>(), ["a", "b"], "told on both");
         let transfer = &of.transfers["n1"].transfer;
-        let back = transfer.attempt.starts_with(BACK_ATTEMPT_PREFIX);
+        let back = Attempt::is_back(&transfer.attempt);
         assert_eq!((transfer.to.as_str(), back), if able { ("a", true) } else { ("b", false) });
     }
 }

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde_json::json;
 
 pub use super::city::{Decided, Observed, OthersWaiting, Propagation, Questions, RollbackWait, Signal, named};
@@ -23,7 +24,7 @@ use super::{
 use crate::{
     api::{
         karmada::{LabelSelector, PropagationPolicy, PropagationPolicySpec, ResourceSelector},
-        meta::{self, GROUP, VERSION, label, manager},
+        meta::{self, GROUP, VERSION, annotation, label, manager},
         reason::Reason,
         referenced::SourceKind,
     },
@@ -258,14 +259,24 @@ fn spellings(observed: &Observed) -> BTreeSet<String> {
 }
 
 /// The writes that give the policy this spec. The placement is ours as a whole: what stands there and is not wanted goes,
-/// whoever wrote it, which an apply cannot do. The next look applies the rest; that the policy is ours it says at once, for
-/// by then its last deployment may have gone.
+/// whoever wrote it, which an apply cannot do; with it goes what is said of a drain that failed. The next look applies the
+/// rest; that the policy is ours it says at once, for by then its last deployment may have gone.
 fn write(observed: &Observed, live: Option<&PropagationPolicy>, spec: &PropagationPolicySpec) -> Vec<Write<Hub>> {
     let labels = json!({ label::MANAGED_BY: meta::MANAGED_BY });
-    if let Some(live) = live.filter(|live| live.spec.placement != spec.placement) {
-        let placement = diff::merge_patch(&json!(live.spec.placement), &json!(spec.placement));
-        let patch = json!({ "metadata": { "labels": labels }, "spec": { "placement": placement } });
-        return vec![Write::amend(manager::CITY_POLICY, patch, live)];
+    if let Some(live) = live {
+        let failed = observed.place.as_ref().map(|place| place.failed.as_ref());
+        let failed = failed.filter(|failed| live.annotations().get(annotation::DRAIN_FAILED) != *failed);
+        let moves = live.spec.placement != spec.placement;
+        if moves || failed.is_some() {
+            let mut patch = json!({ "metadata": { "labels": labels } });
+            if moves {
+                patch["spec"]["placement"] = diff::merge_patch(&json!(live.spec.placement), &json!(spec.placement));
+            }
+            if let Some(failed) = failed {
+                patch["metadata"]["annotations"] = json!({ annotation::DRAIN_FAILED: failed });
+            }
+            return vec![Write::amend(manager::CITY_POLICY, patch, live)];
+        }
     }
     let fields = json!({ "metadata": { "labels": labels }, "spec": spec });
     let name = observed.city.policy_name();

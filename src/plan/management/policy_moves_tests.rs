@@ -25,6 +25,33 @@ fn what_is_under_way_stands_unless_it_is_a_move_that_was_called_off_before_it_be
 }
 
 #[test]
+fn where_it_did_not_arrive_is_said_in_the_same_write_as_the_way_back_and_goes_by_itself() {
+    let dfw = dfw();
+    let look = |policy: &PropagationPolicy, place: Option<guard::Observed>| {
+        plan(&Observed { wanted: true, place, guard: true, ..observed(&dfw, Some(policy)) }, NOW).steps
+    };
+    let held = after(
+        None,
+        &plan(&Observed { wanted: true, place: Some(on(&["b"])), guard: true, ..observed(&dfw, None) }, NOW).steps[0],
+    );
+    let back = guard::Transfer { from: "b".into(), to: "a".into(), attempt: "back-1-0".into() };
+    let failed = |on: guard::Observed| guard::Observed { failed: Some(r#"{"b":{}}"#.into()), ..on };
+    let moves = look(&held, Some(guard::Observed { transfer: Some(back.clone()), ..failed(on(&["b"])) }));
+    assert_eq!(moves.len(), 1, "{moves:?}");
+    let moving = after(Some(&held), &moves[0]);
+    assert_eq!(guard::Transfer::of(&moving.spec.placement), Some(back));
+    let said = |policy: &PropagationPolicy| policy.annotations().get(annotation::DRAIN_FAILED).cloned();
+    assert_eq!(said(&moving).as_deref(), Some(r#"{"b":{}}"#));
+    let there = after(Some(&moving), &look(&moving, Some(failed(on(&["a"]))))[0]);
+    assert!(said(&there).is_some() && look(&there, Some(failed(on(&["a"])))).is_empty(), "it stays");
+    assert!(look(&there, None).is_empty(), "nothing is known");
+    let tried = look(&there, Some(on(&["a"])));
+    let forgotten = after(Some(&there), &tried[0]);
+    assert_eq!((tried.len(), said(&forgotten)), (1, None));
+    assert_eq!(forgotten.spec, there.spec);
+}
+
+#[test]
 fn without_a_guard_a_cluster_may_be_respelt_under_a_running_city() {
     let dfw = dfw();
     let look = |policy: Option<&PropagationPolicy>, label: &str, spelt: &str| {

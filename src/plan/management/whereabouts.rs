@@ -3,9 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
+use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::{facts::BindingFacts, guard::Transfer};
+use crate::api::{karmada::PropagationPolicy, meta::annotation};
 
 /// Where a city is in one hub namespace: the bindings that its policy claimed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,6 +17,37 @@ pub struct Whereabouts {
     pub on: BTreeMap<String, Presence>,
     /// The move that its policy stands for.
     pub standing: Option<Transfer>,
+    /// The clusters on which it did not arrive, as its policy says.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub failed: BTreeMap<String, Failure>,
+    /// What keeps its policy from being written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_trouble: Option<PolicyTrouble>,
+}
+
+/// What keeps a city's policy from being written, so that Karmada has not been asked for what is decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PolicyTrouble {
+    /// It cannot be read, and is left as it is.
+    Unreadable,
+    /// It is on its way out: it is made anew when it is gone.
+    Leaving,
+    /// It is not known where the city is; why, in words.
+    Unknown(String),
+    /// The hub did not take the last write; in its words.
+    Refused(String),
+}
+
+impl PolicyTrouble {
+    /// The same in words.
+    pub fn words(&self) -> String {
+        match self {
+            Self::Unreadable => "this operator cannot read its PropagationPolicy, and leaves it as it is".to_owned(),
+            Self::Leaving => "its PropagationPolicy is being deleted, and somebody's finalizer holds it".to_owned(),
+            Self::Unknown(why) => format!("its PropagationPolicy stays as it is: {why}"),
+            Self::Refused(words) => format!("the hub does not take its PropagationPolicy: {words}"),
+        }
+    }
 }
 
 /// What a city has on one cluster, in one hub namespace.
@@ -48,6 +82,15 @@ impl Presence {
 }
 
 impl Whereabouts {
+    /// What a city's policy says of it; what is on each cluster is not said there.
+    pub fn of_policy(policy: &PropagationPolicy) -> Self {
+        let failed = policy.annotations().get(annotation::DRAIN_FAILED);
+        let failed = failed.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        let standing = Transfer::of(&policy.spec.placement);
+        let leaving = policy.metadata.deletion_timestamp.is_some();
+        Self { standing, failed, policy_trouble: leaving.then_some(PolicyTrouble::Leaving), ..Self::default() }
+    }
+
     /// Whether everything is on this cluster.
     pub fn is_complete_on(&self, cluster: &str) -> bool {
         self.on.keys().all(|name| name == cluster)
@@ -108,6 +151,9 @@ pub struct Move {
     pub to: Option<String>,
     /// The namespaces that are on their way.
     pub transfers: BTreeMap<String, UnderWay>,
+    /// The namespaces that did not begin to move in time, and so gave their place to others, until they begin.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub aside: BTreeMap<String, Aside>,
     /// Where the city begins in a namespace that does not have it yet.
     pub home: Option<String>,
     /// Since when it has been said that what does not arrive could not come back; nothing where it could.
@@ -115,8 +161,8 @@ pub struct Move {
     pub one_way: Option<Timestamp>,
     /// What it waits for, in words.
     pub waits: Option<String>,
-    /// What went wrong.
-    pub failed: Option<Failure>,
+    /// What went wrong, by the cluster on which it did not arrive.
+    pub failed: BTreeMap<String, Failure>,
 }
 
 impl Move {
@@ -132,20 +178,43 @@ impl Move {
 pub struct UnderWay {
     /// From where, and where to.
     pub transfer: Transfer,
-    /// When it was sent.
+    /// When it got its place among those that are under way.
+    pub admitted: Timestamp,
+    /// When it was sent: of what has not begun to move, when the scheduler was asked last.
     pub since: Timestamp,
     /// When the scheduler was asked last.
     pub asked: Timestamp,
     /// How it was before.
     pub before: Before,
+    /// What is told of it, since the scheduler has left it where it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told: Option<String>,
+}
+
+impl UnderWay {
+    /// One that is sent now.
+    pub fn begin(transfer: Transfer, before: Before, now: Timestamp) -> Self {
+        Self { transfer, admitted: now, since: now, asked: now, before, told: None }
+    }
+}
+
+/// A namespace's part of a city that did not begin to move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aside {
+    /// The move that it was to be.
+    pub of: UnderWay,
+    /// When its place was given to others.
+    pub since: Timestamp,
+    /// Why it had not begun, in words.
+    pub why: String,
 }
 
 /// Why nothing more is sent to a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// The cluster.
-    pub cluster: String,
-    /// What people have said of it, when it failed: once that changes, it may be tried again.
+    /// The hub namespace whose part of the city did not arrive: its policy says so to managers that come after.
+    pub namespace: String,
+    /// What people had said of it, when it failed: once that changes, it may be tried again.
     pub marks: String,
     /// What went wrong, in words.
     pub why: String,
@@ -154,15 +223,28 @@ pub struct Failure {
 impl Move {
     /// The metric's label: whether it waits, has failed, or goes on.
     pub fn state(&self) -> &'static str {
-        match (&self.failed, &self.waits) {
+        match (self.why_failed(), &self.waits) {
             (Some(_), _) => "failed",
             (None, Some(_)) => "waiting",
             (None, None) => "moving",
         }
     }
 
+    /// What went wrong on each cluster, in words; nothing where nothing did.
+    pub fn why_failed(&self) -> Option<String> {
+        let all: Vec<&str> = self.failed.values().map(|failure| failure.why.as_str()).collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
     /// The metric's labels.
     pub const STATES: [&'static str; 3] = ["failed", "waiting", "moving"];
+
+    /// The clusters on which a hub namespace's part did not arrive, as its policy is to say.
+    pub fn failed_of(&self, namespace: &str) -> Option<String> {
+        let failed = self.failed.iter().filter(|(_, failure)| failure.namespace == namespace);
+        let failed: BTreeMap<&String, &Failure> = failed.collect();
+        (!failed.is_empty()).then(|| json!(failed).to_string())
+    }
 
     /// Whether a hub namespace is to move, and where.
     pub fn transfer(&self, namespace: &str) -> Option<&Transfer> {
@@ -172,7 +254,7 @@ impl Move {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::Value;
 
     use super::*;
     use crate::plan::management::facts::Replicas;
@@ -210,7 +292,7 @@ mod tests {
                 });
                 there.add(&BindingFacts::of(serde_json::from_value(binding).unwrap()), "b");
             }
-            let places = Whereabouts { on: [("b".to_owned(), there)].into(), standing: None };
+            let places = Whereabouts { on: [("b".to_owned(), there)].into(), ..Whereabouts::default() };
             places.missing("b", Before { ran: true, applied: statuses.len() })
         };
         let reported = |current: u64, suspended: Value| json!({ "desiredReplicas": 2, "currentReplicas": current, "suspended": suspended });

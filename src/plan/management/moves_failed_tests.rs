@@ -1,0 +1,93 @@
+//! Clusters on which a city did not arrive.
+
+use super::*;
+
+/// Taints of people, and of Karmada itself.
+fn taint(cluster: &mut ClusterFacts, own: &[&str]) {
+    cluster.taints = own.iter().map(|taint| (*taint).to_owned()).collect();
+    cluster.generation += 1;
+}
+
+#[test]
+fn what_does_not_arrive_is_brought_back_and_nothing_follows_it() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.look();
+    world.arrive("n1", "b", false);
+    world.wait(9);
+    world.look();
+    assert_eq!(world.transfers(), ["n1>b"]);
+    world.wait(1);
+    let events = world.look();
+    assert!(events.contains("DrainFailed") && events.contains("none of 1 instance(s) is programmed on b"), "{events}");
+    assert_eq!((world.transfers(), world.moves[&dfw()].state()), (vec!["n1>a".to_owned()], "failed"));
+    world.arrive("n1", "a", true);
+    world.look();
+    assert!(world.transfers().is_empty());
+    world.wait(60);
+    assert_eq!((world.look().as_str(), world.transfers().len()), ("[]", 0), "it is not tried for ever");
+    // Karmada's own taints change the cluster's generation, and say nothing.
+    taint(world.cluster("b"), &[]);
+    world.look();
+    assert!(world.transfers().is_empty());
+    // Another cluster is another matter.
+    let mut other = ClusterFacts::labelled("dfw");
+    other.generation = 1;
+    world.clusters.insert("c".into(), other);
+    world.look();
+    assert_eq!(world.transfers(), ["n1>c"]);
+    world.clusters.remove("c");
+    world.look();
+    // Somebody has seen to the first one.
+    taint(world.cluster("b"), &["seen-to:PreferNoSchedule"]);
+    world.look();
+    assert_eq!(world.transfers(), ["n1>b"]);
+}
+
+#[test]
+fn asked_for_anew_a_drain_that_failed_is_tried_again() {
+    let mut world = World::new(&["n1"]);
+    world.look();
+    world.arrive("n1", "b", false);
+    world.wait(10);
+    world.look();
+    assert_eq!(world.transfers(), ["n1>a"], "also the only namespace is brought back");
+    world.arrive("n1", "a", true);
+    world.look();
+    world.cluster("a").draining = false;
+    world.look();
+    assert!(world.moves.is_empty());
+    world.cluster("a").draining = true;
+    world.look();
+    assert_eq!(world.transfers(), ["n1>b"]);
+}
+
+/// Minute by minute: what is on its way arrives at once, and runs on `a` alone. Returns what was tried elsewhere.
+fn pass(world: &mut World, minutes: usize) -> Vec<String> {
+    let mut tried = Vec::new();
+    for _ in 0..minutes {
+        world.look();
+        for transfer in world.transfers() {
+            let (name, to) = transfer.split_once('>').unwrap();
+            if !world.namespaces[name].has(to) {
+                world.arrive(name, to, to == "a");
+                tried.extend((to != "a").then(|| transfer.clone()));
+            }
+        }
+        world.wait(1);
+    }
+    tried
+}
+
+/// Found by reading: only the last failure was remembered, so that two bad successors were tried in turn, with the same namespace,
+/// for ever.
+#[test]
+fn of_several_bad_successors_each_is_tried_once() {
+    let mut world = World::new(&["n1", "n2"]);
+    world.clusters.insert("c".into(), ClusterFacts::labelled("dfw"));
+    assert_eq!(pass(&mut world, 60), ["n1>b", "n1>c"]);
+    assert!(pass(&mut world, 600).is_empty());
+    let waits = world.waits();
+    assert!(waits.contains("arrive on b") && waits.contains("arrive on c"), "{waits}");
+    taint(world.cluster("b"), &["seen-to:PreferNoSchedule"]);
+    assert_eq!(pass(&mut world, 600), ["n1>b"], "somebody has seen to it");
+}
