@@ -68,12 +68,12 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         let asked = connect(&config.kubeconfig, Host::Home, &metrics).await?;
         serve_metrics(server, asked, &metrics, &health, &stop).map_err(Failure::Config)?;
     }
-    // On every replica, whoever leads, and before anything that may wait.
-    let claimed = Claimed::default();
+    // On every replica, whoever leads, and before anything that may wait. They write nothing, so that they may outlive a Lease.
+    let (claimed, answering) = (Claimed::default(), stop.child_token());
     let admission = match (&config.webhook, admission_health) {
-        (Some(webhook), Some(health)) => {
-            Some(start_admission(&config, webhook, local.clone(), claimed.clone(), &health, &metrics, &stop).await?)
-        }
+        (Some(webhook), Some(health)) => Some(
+            start_admission(&config, webhook, local.clone(), claimed.clone(), &health, &metrics, &answering).await?,
+        ),
         _ => None,
     };
     drop(starting);
@@ -124,7 +124,10 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     }
     let _ = released.send(());
     let kept = leading.await.unwrap_or(false);
-    end_of(admission.filter(|_| stop.is_cancelled())).await;
+    metrics.leads(false);
+    // Also after a lost Lease: who is asking would be refused what another replica lets in.
+    answering.cancel();
+    end_of(admission).await;
     if kept || stop.is_cancelled() { Ok(()) } else { Err(Failure::LeadershipLost) }
 }
 
