@@ -104,22 +104,8 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let (released, let_go) = tokio::sync::oneshot::channel::<()>();
     // The Lease outlives the work by a moment: it is given up only when nothing of ours is under way any more.
     let leading = tokio::spawn(lead(candidate, working.clone(), let_go));
-    let work = async {
-        tokio::join!(
-            async {
-                if let Some(management) = &management {
-                    management.run(&working).await;
-                }
-            },
-            async {
-                if let Some(cell) = &cell {
-                    cell.run(&working).await;
-                }
-            },
-        )
-    };
     tokio::select! {
-        _ = work => {}
+        () = work(management.as_ref(), cell.as_ref(), &working) => {}
         () = late(&working, &stop) => tracing::warn!("some work did not end in time"),
     }
     let _ = released.send(());
@@ -238,6 +224,21 @@ async fn start_cell(
         metrics,
         stop,
     ))
+}
+
+/// Everything that only a leader does, until it is to end.
+async fn work(management: Option<&ManagementControllers>, cell: Option<&CellControllers>, working: &CancellationToken) {
+    let management = async {
+        if let Some(management) = management {
+            management.run(working).await;
+        }
+    };
+    let cell = async {
+        if let Some(cell) = cell {
+            cell.run(working).await;
+        }
+    };
+    tokio::join!(management, cell);
 }
 
 /// Holds the Lease until the work has ended. Stops the work and answers false when it is lost before.
