@@ -68,12 +68,12 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
         let asked = connect(&config.kubeconfig, Host::Home, &metrics).await?;
         serve_metrics(server, asked, &metrics, &health, &stop).map_err(Failure::Config)?;
     }
-    // On every replica, whoever leads, and before anything that may wait.
-    let claimed = Claimed::default();
+    // On every replica, whoever leads, and before anything that may wait. They write nothing, so that they may outlive a Lease.
+    let (claimed, answering) = (Claimed::default(), stop.child_token());
     let admission = match (&config.webhook, admission_health) {
-        (Some(webhook), Some(health)) => {
-            Some(start_admission(&config, webhook, local.clone(), claimed.clone(), &health, &metrics, &stop).await?)
-        }
+        (Some(webhook), Some(health)) => Some(
+            start_admission(&config, webhook, local.clone(), claimed.clone(), &health, &metrics, &answering).await?,
+        ),
         _ => None,
     };
     drop(starting);
@@ -104,27 +104,16 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let (released, let_go) = tokio::sync::oneshot::channel::<()>();
     // The Lease outlives the work by a moment: it is given up only when nothing of ours is under way any more.
     let leading = tokio::spawn(lead(candidate, working.clone(), let_go));
-    let work = async {
-        tokio::join!(
-            async {
-                if let Some(management) = &management {
-                    management.run(&working).await;
-                }
-            },
-            async {
-                if let Some(cell) = &cell {
-                    cell.run(&working).await;
-                }
-            },
-        )
-    };
     tokio::select! {
-        _ = work => {}
+        () = work(management.as_ref(), cell.as_ref(), &working) => {}
         () = late(&working, &stop) => tracing::warn!("some work did not end in time"),
     }
     let _ = released.send(());
     let kept = leading.await.unwrap_or(false);
-    end_of(admission.filter(|_| stop.is_cancelled())).await;
+    metrics.leads(false);
+    // Also after a lost Lease: who is asking would be refused what another replica lets in.
+    answering.cancel();
+    end_of(admission).await;
     if kept || stop.is_cancelled() { Ok(()) } else { Err(Failure::LeadershipLost) }
 }
 
@@ -235,6 +224,21 @@ async fn start_cell(
         metrics,
         stop,
     ))
+}
+
+/// Everything that only a leader does, until it is to end.
+async fn work(management: Option<&ManagementControllers>, cell: Option<&CellControllers>, working: &CancellationToken) {
+    let management = async {
+        if let Some(management) = management {
+            management.run(working).await;
+        }
+    };
+    let cell = async {
+        if let Some(cell) = cell {
+            cell.run(working).await;
+        }
+    };
+    tokio::join!(management, cell);
 }
 
 /// Holds the Lease until the work has ended. Stops the work and answers false when it is lost before.

@@ -23,8 +23,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use kube::Resource;
-use serde::de::DeserializeOwned;
+use k8s_openapi::api::autoscaling::v1::Scale;
 use serde_json::Value;
 use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -139,15 +138,29 @@ fn router(webhooks: Arc<Webhooks>) -> Router {
         .with_state(webhooks)
 }
 
+/// The part of a WorkloadDeployment by which it is scaled.
+const SCALE: &str = "scale";
+
 type Shared = State<Arc<Webhooks>>;
 
 async fn validate_workload(State(webhooks): Shared, headers: HeaderMap, body: Body) -> Response {
-    let subject = |new: Workload, old: Option<_>| Subject::Workload(Box::new(new), old.map(Box::new));
+    let subject = |request: &Request, body: &[u8]| {
+        let objects = request.objects::<Workload>("", body)?;
+        Ok(objects.map(|(new, old)| Subject::Workload(Box::new(new), old.map(Box::new))))
+    };
     webhooks.validate(&headers, body, subject).await
 }
 
 async fn validate_deployment(State(webhooks): Shared, headers: HeaderMap, body: Body) -> Response {
-    let subject = |new: WorkloadDeployment, old: Option<_>| Subject::Deployment(Box::new(new), old.map(Box::new));
+    let subject = |request: &Request, body: &[u8]| {
+        if request.sub_resource == SCALE {
+            let replicas = |scale: Scale| scale.spec.and_then(|spec| spec.replicas).unwrap_or_default();
+            let objects = request.objects::<Scale>(SCALE, body)?;
+            return Ok(objects.map(|(new, old)| Subject::Scale(replicas(new), old.map(replicas))));
+        }
+        let objects = request.objects::<WorkloadDeployment>("", body)?;
+        Ok(objects.map(|(new, old)| Subject::Deployment(Box::new(new), old.map(Box::new))))
+    };
     webhooks.validate(&headers, body, subject).await
 }
 
@@ -163,25 +176,26 @@ fn json(answer: &Value) -> Response {
 }
 
 impl Webhooks {
-    async fn validate<K: DeserializeOwned + Resource>(
+    /// `subject`: reads what is written of the question's bytes; nothing where it is nobody's business here.
+    async fn validate(
         &self,
         headers: &HeaderMap,
         body: Body,
-        subject: impl FnOnce(K, Option<K>) -> Subject,
+        subject: impl FnOnce(&Request, &[u8]) -> Result<Option<Subject>, String>,
     ) -> Response {
         let began = Instant::now();
         let (request, body, held) = match self.question(headers, body).await {
             Ok(question) => question,
             Err(answer) => return answer,
         };
-        let (objects, size) = (request.objects::<K>(&body), body.len());
+        let (subject, size) = (subject(&request, &body), body.len());
         // From here on a project's API server may have to be waited for, with room of that project's own.
         drop((body, held));
-        let answer = match objects {
+        let answer = match subject {
             Err(why) => request.unreadable(&why),
             Ok(None) => request.answer(&Verdict::default()),
-            Ok(Some((new, old))) => {
-                let verdict = self.judge(&request, &subject(new, old), size, began).await;
+            Ok(Some(subject)) => {
+                let verdict = self.judge(&request, &subject, size, began).await;
                 if !verdict.errors.is_empty() {
                     let fields: Vec<&str> = verdict.errors.iter().map(|error| error.field.as_str()).take(10).collect();
                     let (kind, namespace, name) = (&request.kind.kind, &request.namespace, &request.name);

@@ -94,17 +94,21 @@ impl Request {
     }
 
     /// The object to be, and on update the one that is, of the question's bytes. `None` for a request that is nobody's
-    /// business here. Nothing is held beside the objects themselves: a tree of JSON takes many times its text.
+    /// business here, or about another part of the object than `part`; the object itself when that is empty. Nothing is held beside the objects themselves: a tree of JSON takes many times its text.
     ///
     /// # Errors
     /// One line, when they are not of this kind.
-    pub fn objects<K: DeserializeOwned + Resource>(&self, body: &[u8]) -> Result<Option<(K, Option<K>)>, String> {
+    pub fn objects<K: DeserializeOwned + Resource>(
+        &self,
+        part: &str,
+        body: &[u8],
+    ) -> Result<Option<(K, Option<K>)>, String> {
         let is_update = match self.operation.as_str() {
             "CREATE" => false,
             "UPDATE" => true,
             _ => return Ok(None),
         };
-        if !self.sub_resource.is_empty() {
+        if self.sub_resource != part {
             return Ok(None);
         }
         let new: Only<New<K>> =
@@ -210,7 +214,7 @@ mod tests {
         }
         let body = question(&json!({ "object": { "spec": "hunter2" } }));
         let bad = Request::read(&body).unwrap();
-        let error = bad.objects::<Workload>(&body).unwrap_err();
+        let error = bad.objects::<Workload>("", &body).unwrap_err();
         assert!(error.starts_with("the object cannot be read") && !error.contains("hunter2"), "{error}");
         assert_eq!(bad.unreadable(&error)["response"]["status"]["code"], 400);
     }
@@ -221,7 +225,7 @@ mod tests {
             "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } } } });
         let objects = |more| {
             let body = question(&more);
-            Request::read(&body).unwrap().objects::<Workload>(&body).unwrap()
+            Request::read(&body).unwrap().objects::<Workload>("", &body).unwrap()
         };
         let (new, before) = objects(json!({ "oldObject": old })).unwrap();
         assert_eq!(new.metadata.namespace.as_deref(), Some("shop"), "the request's");

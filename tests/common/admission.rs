@@ -1,5 +1,7 @@
 //! The admission webhooks as a project's own API server asks them, under the configuration of `config/`.
 
+use std::{path::Path, sync::Arc};
+
 use http::{HeaderName, HeaderValue};
 use kube::{
     Client, Config, ResourceExt,
@@ -10,6 +12,16 @@ use serde_json::{Value, json};
 use testbed::{
     admission::{Webhooks, role, rule},
     pki::User,
+};
+
+use tokio::net::TcpStream;
+use tokio_rustls::{
+    TlsConnector,
+    client::TlsStream,
+    rustls::{
+        ClientConfig, RootCertStore,
+        pki_types::{CertificateDer, ServerName, pem::PemObject},
+    },
 };
 
 use super::{
@@ -48,6 +60,7 @@ impl Walls {
         let all = ["get", "create", "update", "patch", "delete"];
         let rules = json!([
             rule("compute.datumapis.com", &["workloads", "workloaddeployments"], &all, &[]),
+            rule("compute.datumapis.com", &["workloaddeployments/scale"], &["patch"], &[]),
             rule("networking.datumapis.com", &["networks"], &["use"], &["default"]),
             rule("", &["secrets"], &["get"], &["tls"]),
             // Each a review of its own.
@@ -95,6 +108,16 @@ impl Walls {
         empty(&self.alpha, NS).await;
         self.world.restart_manager(&[]).await;
     }
+}
+
+/// A connection to the webhooks, as an API server makes one.
+pub async fn connect(port: u16, authority: &Path) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+    let server = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(server, stream).await.unwrap()
 }
 
 pub fn template_of(secret: &str) -> Value {

@@ -195,11 +195,11 @@ impl World {
             let all: Vec<Instance> = seen.cell.all(Kind::Instance);
             let (own, others): (Vec<Instance>, Vec<Instance>) =
                 all.into_iter().partition(|i| ownership::is_controlled_by(i, &deployment));
-            let names: Vec<String> = instances::instance_names(&deployment).collect();
-            let in_the_way = others.into_iter().filter(|other| names.contains(&other.name_any()));
+            let is_placed = |other: &Instance| instances::place_of(&other.name_any(), &deployment).is_some();
+            let in_the_way: Vec<Instance> = others.into_iter().filter(is_placed).collect();
             let observed = instances::Observed {
                 instances: own.into_iter().map(Shared::from).collect(),
-                in_the_way: in_the_way.map(Shared::from).collect(),
+                in_the_way: in_the_way.into_iter().map(Shared::from).collect(),
                 unreadable: [].into(),
                 deployment: deployment.into(),
                 features: FEATURES,

@@ -2,14 +2,20 @@
 
 use std::time::Duration;
 
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::common::{
-    RUNTIME, api, apply,
+    RUNTIME,
+    admission::connect,
+    api, apply,
     beds::{Wish, alone},
     binary, delete, eventually, promised, ready, rights, workload,
 };
-use testbed::operator::Operator;
+use testbed::{admission::Webhooks, operator::Operator};
+
+const LEASE: &str = "e98b06c6.datumapis.com";
 
 /// Which of these say that they lead.
 async fn leaders(replicas: &[Operator]) -> Vec<usize> {
@@ -36,7 +42,7 @@ fn of_two_replicas_one_leads_and_the_other_takes_over() {
         world.operators[0].process.kill(); // it runs without a Lease
         // The first one makes it.
         let leases = api(&world.project, "Lease", "compute-system");
-        let _ = leases.delete("e98b06c6.datumapis.com", &DeleteParams::default()).await;
+        let _ = leases.delete(LEASE, &DeleteParams::default()).await;
         let replica = |name: &str| Operator::management(&world.bed, binary(), name, &["--leader-elect"]).unwrap();
         let mut replicas = vec![replica("replica-a"), replica("replica-b")];
         for replica in &mut replicas {
@@ -65,6 +71,53 @@ fn of_two_replicas_one_leads_and_the_other_takes_over() {
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
         next.process.stop(Duration::from_secs(10)).await;
         rights::shown(&world, world.since(), "of_two_replicas_one_leads_and_the_other_takes_over");
+        let mut again = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
+        again.wait_ready().await.unwrap();
+        world.operators[0] = again;
+    });
+}
+
+/// Found by reading: with the Lease went the webhooks' server, at once, and whoever was asking was refused.
+#[test]
+fn a_question_that_is_under_way_while_the_lease_is_lost_is_answered() {
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish::default()).await;
+        world.operators[0].process.kill();
+        let leases = api(&world.project, "Lease", "compute-system");
+        let _ = leases.delete(LEASE, &DeleteParams::default()).await;
+        let (webhooks, without) = (Webhooks::new(&world.bed).unwrap(), world.bed.options_mut().management.clone());
+        world.bed.options_mut().management = format!("{without}{}", webhooks.config());
+        let mut replica = Operator::management(&world.bed, binary(), "replica-w", &["--leader-elect"]).unwrap();
+        world.bed.options_mut().management = without;
+        replica.wait_ready().await.unwrap();
+        eventually("it leads", || the_leader(std::slice::from_ref(&replica))).await;
+
+        let question = json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {
+            "uid": "r-1", "operation": "CREATE",
+        } });
+        let question = question.to_string();
+        let head = format!(
+            "POST /mutate-compute-datumapis-com-v1alpha-workload HTTP/1.1\r\nHost: localhost\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            question.len()
+        );
+        let mut asking = connect(webhooks.port(), &world.bed.dir().join("ca.crt")).await;
+        asking.write_all(head.as_bytes()).await.unwrap();
+        let taken = json!({ "spec": { "holderIdentity": "somebody-else" } });
+        leases.patch(LEASE, &PatchParams::default(), &Patch::Merge(taken)).await.unwrap();
+        eventually("it leads no more", || async {
+            let metrics = replica.metrics().await.map_err(|e| e.to_string())?;
+            let leads = metrics.contains("leader_election_master_status 1");
+            if leads { Err("it leads".to_owned()) } else { Ok(()) }
+        })
+        .await;
+        asking.write_all(question.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        asking.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200") && answer.contains(r#""allowed":true"#), "{answer}");
+
+        replica.process.kill();
+        let _ = leases.delete(LEASE, &DeleteParams::default()).await;
         let mut again = Operator::management(&world.bed, binary(), "operator-management", &[]).unwrap();
         again.wait_ready().await.unwrap();
         world.operators[0] = again;

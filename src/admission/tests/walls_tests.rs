@@ -105,3 +105,33 @@ async fn a_project_that_is_away_takes_no_readiness_and_refuses_only_what_needs_i
     let refused = bed.refused(VALIDATE_DEPLOYMENT, &deployment("ada", &spoofed)).await;
     assert!(refused.len() == 1 && refused[0].contains("Forbidden"), "{refused:?}");
 }
+
+/// Found by reading: the part by which a deployment is scaled was never asked about, and any number passed.
+#[tokio::test]
+async fn scaling_is_asked_about_and_reads_nothing() {
+    let bed = bed(true).await;
+    let scale = |replicas: Option<i32>| {
+        json!({
+            "apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": { "name": "web-main-dfw", "namespace": "team" },
+            "spec": { "replicas": replicas },
+        })
+    };
+    let question = |new, old| {
+        json!({
+            "uid": "r-3", "operation": "UPDATE", "name": "web-main-dfw", "namespace": "team", "subResource": "scale",
+            "kind": { "group": "autoscaling", "version": "v1", "kind": "Scale" },
+            "userInfo": { "username": "ada" }, "object": scale(new), "oldObject": scale(old),
+        })
+    };
+    for (new, old, refused) in [
+        (Some(1000), None, false),
+        (None, Some(3), false),
+        (Some(4000), Some(5000), false),
+        (Some(i32::MAX), Some(1), true),
+    ] {
+        let errors = bed.refused(VALIDATE_DEPLOYMENT, &question(new, old)).await;
+        assert_eq!(errors.len(), usize::from(refused), "{errors:?}");
+        assert!(errors.iter().all(|error| error.contains("spec.replicas: Invalid value")), "{errors:?}");
+    }
+    assert!(bed.project.reviews.lock().unwrap().is_empty());
+}

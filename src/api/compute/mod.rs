@@ -18,6 +18,6 @@ pub use interface::*;
 pub use template::*;
 pub use volume::*;
 pub use workload::{
-    InstanceManagementPolicy, MetricTarget, Placement, PlacementStatus, ResourceMetric, ScaleMetric, ScaleSettings,
-    Workload, WorkloadSpec, WorkloadStatus,
+    InstanceManagementPolicy, MAX_REPLICAS, MetricTarget, Placement, PlacementStatus, ResourceMetric, ScaleMetric,
+    ScaleSettings, Workload, WorkloadSpec, WorkloadStatus,
 };

@@ -50,12 +50,16 @@ pub struct Placement {
     pub scale_settings: ScaleSettings,
 }
 
+/// The most Instances that one deployment may be asked for. Objects of before may have more: the definitions say it of
+/// `minReplicas` alone, as they always did, and the rest is admission's to say of what is new.
+pub const MAX_REPLICAS: i32 = 1000;
+
 /// How many instances, and how they are replaced.
 #[derive(Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ScaleSettings {
     /// Instances per city.
-    #[schemars(range(min = 0, max = 1000))]
+    #[schemars(range(min = 0, max = MAX_REPLICAS))]
     pub min_replicas: i32,
     /// Upper bound of autoscaling.
     #[serde(default, skip_serializing_if = "Option::is_none")]

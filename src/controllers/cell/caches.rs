@@ -37,7 +37,7 @@ pub(super) struct Caches {
     pub(super) namespaces: Arc<Store<NamespaceFacts, Index>>,
     /// Copies that Karmada brought, by [`Index::Namespace`].
     pub(super) deployments: Arc<Store<WorkloadDeployment, Index>>,
-    /// By [`Index::ControlledBy`], [`Index::Namespace`], [`Index::Needs`] and [`Index::Unanswered`].
+    /// By [`Index::ControlledBy`], [`Index::NamedAfter`], [`Index::Namespace`], [`Index::Needs`] and [`Index::Unanswered`].
     pub(super) instances: Arc<Store<Instance, Index>>,
     /// With the network feature.
     pub(super) networks: Option<Networks>,
@@ -61,7 +61,10 @@ impl Caches {
                 let needs =
                     needs.into_iter().map(|reference| Index::Needs(key.namespace.to_string(), reference.data_ref));
                 let unanswered = quota_trouble::unanswered(instance).map(Index::Unanswered);
-                owner.into_iter().chain([Index::namespace(&key.namespace)]).chain(needs).chain(unanswered).collect()
+                let named_after = names::deployment_of_instance(&key.name)
+                    .map(|deployment| Index::NamedAfter(key.namespace.to_string(), deployment.to_owned()));
+                let places = owner.into_iter().chain(named_after).chain([Index::namespace(&key.namespace)]);
+                places.chain(needs).chain(unanswered).collect()
             })),
             networks: features.networks.then(Networks::default),
             companions: features.data.then(Companions::default),
@@ -95,11 +98,12 @@ impl Caches {
 
     /// Instances under names that a deployment makes, which it does not control.
     pub(super) fn in_the_way_of(&self, deployment: &WorkloadDeployment) -> impl Iterator<Item = Arc<Instance>> {
-        let namespace = deployment.namespace().unwrap_or_default();
-        let named = move |name: String| self.instances.get(&ObjectKey::new(&namespace, &name));
-        instances::instance_names(deployment)
-            .filter_map(named)
-            .filter(|instance| !ownership::is_controlled_by(instance.as_ref(), deployment))
+        let named_after = Index::NamedAfter(deployment.namespace().unwrap_or_default(), deployment.name_any());
+        let is_in_the_way = |instance: &Arc<Instance>| {
+            instances::place_of(&instance.name_any(), deployment).is_some()
+                && !ownership::is_controlled_by(instance.as_ref(), deployment)
+        };
+        self.instances.by_index(&named_after).into_iter().filter(is_in_the_way)
     }
 
     /// Names of Instances that nobody can read, under which a deployment may have one: unknown is not absent.
@@ -143,3 +147,7 @@ impl Caches {
         Some(needed.filter(|data_ref| companions.has(&namespace, data_ref)).collect())
     }
 }
+
+#[cfg(test)]
+#[path = "caches_tests.rs"]
+mod tests;

@@ -16,6 +16,8 @@ pub(super) enum Index {
     Namespace(String),
     /// What the object with this uid controls.
     ControlledBy(String),
+    /// Instances of this namespace under a name that its deployment of this name may give.
+    NamedAfter(String, String),
     /// Instances of this namespace that refer to this ConfigMap or Secret.
     Needs(String, DataRef),
     /// Instances that wait for an answer from quota, by why they get none.

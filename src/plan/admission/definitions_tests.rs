@@ -16,7 +16,7 @@ use super::{
     Bound,
     definitions::Definitions,
     format,
-    generated_tests::{bound, config},
+    generated_tests::{self, bound, config},
     samples::{self, containers, set},
 };
 use crate::{
@@ -87,19 +87,24 @@ fn derived(mut workload: Workload) -> Vec<Value> {
         deployment.metadata.generation = Some(1);
         observed.named.insert(deployment.name_any(), deployment.clone().into());
         observed.deployments.push(deployment.clone().into());
-        let on_cell = instances::Observed {
-            deployment: deployment.into(),
-            instances: Vec::new(),
-            in_the_way: Vec::new(),
-            unreadable: BTreeSet::new(),
-            features: Features { networks: false, quota: true, abandon_claims: false, data: true },
-            networks: None,
-            timing: Timing::default(),
-        };
-        bodies.extend(asked(&instances::plan(&on_cell, NOW).steps));
+        bodies.extend(on_cell(deployment));
     }
     bodies.extend(asked(&fan_out::plan(&observed, NOW).steps));
     bodies
+}
+
+/// What a cell writes of a deployment before anything runs: the first Instance, and the status.
+fn on_cell(deployment: WorkloadDeployment) -> Vec<Value> {
+    let observed = instances::Observed {
+        deployment: deployment.into(),
+        instances: Vec::new(),
+        in_the_way: Vec::new(),
+        unreadable: BTreeSet::new(),
+        features: Features { networks: false, quota: true, abandon_claims: false, data: true },
+        networks: None,
+        timing: Timing::default(),
+    };
+    asked(&instances::plan(&observed, NOW).steps).collect()
 }
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -147,6 +152,25 @@ proptest! {
                 prop_assert_eq!(refused(&body), [], "{}", body);
                 prop_assert!(has_good_names(&body), "{}", body);
             }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn what_is_made_by_hand_and_passes_can_be_run(deployment in generated_tests::deployment()) {
+        let Some(mut deployment) = deployment else { return Ok(()) };
+        let mut object = json!(deployment);
+        object["kind"] = json!("WorkloadDeployment");
+        if !generated_tests::violations(&deployment, None).is_empty() || !refused(&object).is_empty() {
+            return Ok(());
+        }
+        deployment.metadata.uid = Some("5d1c8a44-52f7-4f0a-8f7e-000000000000".into());
+        for body in on_cell(deployment) {
+            prop_assert_eq!(refused(&body), [], "{}", body);
+            prop_assert!(has_good_names(&body), "{}", body);
         }
     }
 }

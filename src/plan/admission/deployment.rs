@@ -8,7 +8,7 @@ use super::{
     Bound,
     access::User,
     field::{Errors, FieldError, Path},
-    placements, template,
+    format, name_to_be, placements, template,
 };
 use crate::{
     api::{compute::WorkloadDeployment, meta::annotation, names::CityCode},
@@ -144,12 +144,45 @@ pub fn template(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> V
     if old.is_some_and(|old| old.spec.template == new.spec.template) {
         return Vec::new();
     }
-    let errors = violations(new);
-    let errors = match old {
-        Some(old) => errors.added_to(&violations(old)),
-        None => errors,
+    added(violations(new), old.map(violations), &path)
+}
+
+/// What the rules say of how a deployment is called, whose part it is and how much it asks for, as far as an update adds it: all
+/// of it that becomes a label's value on its Instances.
+pub fn shape(new: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> Vec<FieldError> {
+    let path = Path::new("spec");
+    let violations = |deployment: &WorkloadDeployment| {
+        let (mut errors, spec) = (Errors::default(), &deployment.spec);
+        format::dns_label(&Path::new("metadata").child("name"), &name_to_be(&deployment.metadata), &mut errors);
+        let workload = path.child("workloadRef");
+        format::dns_label(&workload.child("name"), &spec.workload_ref.name, &mut errors);
+        format::label_value(&workload.child("uid"), &spec.workload_ref.uid, &mut errors);
+        format::dns_label(&path.child("placementName"), &spec.placement_name, &mut errors);
+        placements::scale(&path.child("scaleSettings"), &spec.scale_settings, &mut errors);
+        placements::at_most(&path.child("replicas"), spec.replicas.unwrap_or_default(), &mut errors);
+        errors
     };
-    errors.into_vec(&path)
+    added(violations(new), old.map(violations), &path)
+}
+
+/// What is wrong with the number of Instances that somebody scales a deployment to, whoever it is, and whatever made it: no
+/// Workload may ask for more either.
+pub fn scaled(replicas: i32, before: Option<i32>) -> Vec<FieldError> {
+    let path = Path::new("spec");
+    let violations = |replicas: i32| {
+        let mut errors = Errors::default();
+        placements::at_most(&path.child("replicas"), replicas, &mut errors);
+        errors
+    };
+    added(violations(replicas), before.map(violations), &path)
+}
+
+fn added(new: Errors, old: Option<Errors>, path: &Path) -> Vec<FieldError> {
+    match old {
+        Some(old) => new.added_to(&old),
+        None => new,
+    }
+    .into_vec(path)
 }
 
 /// Whether a write says anew in which city the deployment is.
@@ -206,147 +239,5 @@ pub fn workload_ref(
 }
 
 #[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn deployment(annotations: &Value, reference: (&str, &str), owner: Option<&str>) -> WorkloadDeployment {
-        let owners = owner.map(|uid| {
-            json!([{ "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Workload", "name": "web", "uid": uid, "controller": true }])
-        });
-        serde_json::from_value(json!({
-            "metadata": { "name": "web-main-dfw", "namespace": "shop", "annotations": annotations, "ownerReferences": owners },
-            "spec": {
-                "workloadRef": { "name": reference.0, "uid": reference.1 }, "placementName": "main", "cityCode": "dfw",
-                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
-                "scaleSettings": { "minReplicas": 1 },
-            },
-        }))
-        .unwrap()
-    }
-
-    fn user(name: &str, groups: &[&str]) -> User {
-        User { username: name.into(), groups: groups.iter().map(|g| (*g).to_owned()).collect(), ..User::default() }
-    }
-
-    fn identities() -> Identities {
-        let own = Own { username: "operator".into(), uid: String::new() };
-        Identities { own: Ok(own), resolvers: ["resolver".to_owned()].into() }
-    }
-
-    /// Found by reading: a tenant who made a ServiceAccount of the operator's name in his project was the operator there.
-    #[test]
-    fn who_has_but_the_name_of_the_operator_is_not_the_operator() {
-        let named = |uid: &str| User { uid: uid.into(), ..user("operator", &[]) };
-        let own = |uid: &str| Own { username: "operator".into(), uid: uid.into() };
-        for (ours, theirs, expected) in [
-            ("u", "u", true),
-            ("u", "of-a-tenant", false),
-            ("u", "", false),
-            ("", "", true),
-            ("", "of-a-tenant", false),
-        ] {
-            let identities = Identities { own: Ok(own(ours)), resolvers: BTreeSet::new() };
-            let part = deployment(&json!({}), ("web", "u"), Some("u"));
-            let is_part = is_part_of_reviewed_workload(&part, &named(theirs), &identities);
-            assert_eq!(is_part, Ok(expected), "{ours:?} {theirs:?}");
-            let powerful = deployment(&json!({ annotation::EXPECTED_REFERENCED_DATA: "[]" }), ("web", "u"), Some("u"));
-            assert_eq!(powers(&powerful, None, &named(theirs), &identities).is_empty(), expected);
-        }
-    }
-
-    #[test]
-    fn who_may_write_what_decides_where_data_goes() {
-        let with = |value: Value| deployment(&value, ("web", "u"), None);
-        let key = annotation::EXPECTED_REFERENCED_DATA;
-        let (none, one, other) = (with(json!({})), with(json!({ key: "[]" })), with(json!({ key: "[\"Secret/x\"]" })));
-        let others = with(json!({ key: "[]", "example.com/note": "x" }));
-        let both = with(json!({ annotation::FEDERATION_NAMESPACE: "ns-1", annotation::REFERENCED_DATA_ERROR: "{}" }));
-        for (new, old, errors) in [
-            (&one, None, 1),
-            (&one, Some(&none), 1),
-            (&none, Some(&one), 1),
-            (&other, Some(&one), 1),
-            (&one, Some(&one), 0),
-            (&others, Some(&one), 0),
-            (&none, None, 0),
-            (&both, Some(&none), 2),
-        ] {
-            for (user, refused) in [
-                (user("tenant", &["system:authenticated"]), errors),
-                (user("operator", &[]), 0),
-                (user("resolver", &[]), 0),
-                (user("admin", &["system:masters"]), 0),
-                (user("", &[]), errors),
-            ] {
-                let found = powers(new, old, &user, &identities());
-                assert_eq!(found.len(), refused, "{user:?}: {}", super::super::field::joined(&found));
-                assert!(found.iter().all(|error| error.to_string().contains(&format!("{:?}", user.username))));
-            }
-        }
-        let found = powers(&one, None, &user("tenant", &[]), &identities());
-        assert!(found[0].to_string().starts_with(&format!("metadata.annotations[{key}]: Forbidden: ")), "{}", found[0]);
-    }
-
-    #[test]
-    fn while_nobody_knows_who_we_are_only_the_named_may_write() {
-        let unknown = Identities { own: Err("no answer".into()), ..identities() };
-        let one = deployment(&json!({ annotation::EXPECTED_REFERENCED_DATA: "[]" }), ("web", "u"), None);
-        assert_eq!(powers(&one, None, &user("resolver", &[]), &unknown), []);
-        let found = powers(&one, None, &user("operator", &[]), &unknown);
-        assert_eq!(found[0].kind, super::super::field::ErrorKind::Internal);
-    }
-
-    #[test]
-    fn only_our_own_write_under_a_controlling_workload_goes_unreviewed() {
-        for (owner, name, expected) in [
-            (Some("u"), "operator", true),
-            (Some("u"), "resolver", false),
-            (Some("u"), "tenant", false),
-            (Some("v"), "operator", false),
-            (None, "operator", false),
-        ] {
-            let deployment = deployment(&json!({}), ("web", "u"), owner);
-            let is_part = is_part_of_reviewed_workload(&deployment, &user(name, &[]), &identities());
-            assert_eq!(is_part, Ok(expected), "{owner:?} {name}");
-        }
-    }
-
-    #[test]
-    fn while_nobody_knows_who_we_are_the_named_stand_in_for_us() {
-        let unknown = Identities { own: Err("no answer".into()), ..identities() };
-        for (owner, name, expected) in [
-            (Some("u"), "resolver", Ok(true)),
-            (Some("v"), "resolver", Ok(false)),
-            (Some("u"), "tenant", Err("no answer".to_owned())),
-            (None, "tenant", Ok(false)),
-        ] {
-            let deployment = deployment(&json!({}), ("web", "u"), owner);
-            let is_part = is_part_of_reviewed_workload(&deployment, &user(name, &[]), &unknown);
-            assert_eq!(is_part, expected, "{owner:?} {name}");
-        }
-    }
-
-    #[test]
-    fn a_deployment_is_a_part_of_the_workload_that_it_names() {
-        let known = Ok([("web", "u"), ("db", "v")].map(|(name, uid)| (name.to_owned(), uid.to_owned())).into());
-        let of = |reference| deployment(&json!({}), reference, None);
-        for (reference, refused) in [
-            (("web", "u"), false),
-            (("gone", "w"), false),
-            (("web", "w"), true),
-            (("web", "v"), true),
-            (("gone", "u"), true),
-        ] {
-            let error = workload_ref(&of(reference), None, &known);
-            assert_eq!(error.is_some(), refused, "{reference:?}: {error:?}");
-            let known = ["\"u\"", "\"v\""];
-            let tells = |text: &str| known.iter().any(|uid| !uid.contains(reference.1) && text.contains(uid));
-            assert!(error.is_none_or(|error| error.field == "spec.workloadRef.uid" && !tells(&error.to_string())));
-        }
-        assert_eq!(workload_ref(&of(("web", "v")), Some(&of(("web", "v"))), &known), None);
-        assert!(workload_ref(&of(("web", "u")), None, &Err("no answer".into())).is_some());
-        assert_eq!(workload_ref(&of(("web", "u")), Some(&of(("web", "u"))), &Err("no answer".into())), None);
-    }
-}
+#[path = "deployment_tests.rs"]
+mod tests;

@@ -215,6 +215,12 @@ impl FieldError {
         Self::new(ErrorKind::TooLong, path, value, format!("may not be more than {limit} bytes{detail}"))
     }
 
+    /// The number that stands in the field is more than `limit`. An update that does not make it more adds nothing.
+    pub fn too_large(path: &Path, number: i32, limit: i32) -> Self {
+        let amount = usize::try_from(number).unwrap_or_default();
+        Self::new(ErrorKind::Invalid, path, "", format!("{number}: want at most {limit}")).counting(amount)
+    }
+
     /// All that stands in the field together, `bytes`, is more than `limit`.
     pub fn too_long_together(path: &Path, bytes: usize, limit: usize, detail: &str) -> Self {
         Self::too_long(path, "", limit, detail).counting(bytes)

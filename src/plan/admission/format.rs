@@ -5,6 +5,10 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use super::field::{Errors, FieldError, Path};
 use crate::api::{names, referenced::DataRef};
 
+/// What the value of a label is, in words.
+pub const LABEL_VALUE: &str =
+    "a label's value has at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends";
+
 /// Longest name of a port.
 const MAX_PORT_NAME: usize = 15;
 
@@ -31,6 +35,17 @@ pub fn dns_label(path: &Path, name: &str, errors: &mut Errors) {
         errors.push(FieldError::too_long(path, name, names::MAX_LABEL, ""));
     } else if let Err(why) = names::dns_label(name) {
         errors.push(FieldError::invalid(path, name, why));
+    }
+}
+
+/// Says that a text is missing, or cannot be the value of a label.
+pub fn label_value(path: &Path, text: &str, errors: &mut Errors) {
+    if text.is_empty() {
+        errors.push(FieldError::required(path, "every Instance has it as a label's value"));
+    } else if text.len() > names::MAX_LABEL {
+        errors.push(FieldError::too_long(path, text, names::MAX_LABEL, "it is a label's value on every Instance"));
+    } else if !is_label_value(text) {
+        errors.push(FieldError::invalid(path, text, LABEL_VALUE));
     }
 }
 

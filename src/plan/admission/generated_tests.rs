@@ -5,12 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
-use proptest::{prelude::*, strategy::ValueTree};
+use proptest::{prelude::*, sample::select, strategy::ValueTree};
+use serde_json::{Value, json};
 
 use super::{Bound, field, samples};
 use crate::{
     api::{
-        compute::Workload,
+        compute::{Workload, WorkloadDeployment},
         names::{self, CityCode},
     },
     plan::{
@@ -32,6 +33,39 @@ pub fn bound() -> BTreeSet<CityCode> {
 /// Those that an API server would have read.
 fn workload() -> impl Strategy<Value = Option<Workload>> {
     samples::workload().prop_map(|workload| serde_json::from_value(workload).ok())
+}
+
+/// Deployments as somebody makes them by hand, with a generated template and of which a few other fields are other than they
+/// should be; those that an API server would have read.
+pub fn deployment() -> impl Strategy<Value = Option<WorkloadDeployment>> {
+    let texts = vec![json!(""), json!("a.b"), json!("A"), json!("a/b"), json!("x".repeat(63)), json!("x".repeat(64))];
+    let numbers = [-1, 0, 1, 1000, 1001, i32::MAX].map(Value::from).to_vec();
+    let scales = [0, 1, 1000, 1001].map(|least| json!({ "minReplicas": least, "maxReplicas": i32::MAX })).to_vec();
+    let text = (select(vec!["name", "workload", "uid", "placement"]), select(texts));
+    let edit = prop_oneof![
+        4 => text,
+        1 => (Just("replicas"), select(numbers)),
+        1 => (Just("scale"), select(scales)),
+    ];
+    (samples::workload(), prop::collection::vec(edit, 0..3)).prop_map(|(workload, edits)| {
+        let edits: BTreeMap<&str, Value> = edits.into_iter().collect();
+        let field = |key: &str, good: Value| edits.get(key).cloned().unwrap_or(good);
+        let made = json!({
+            "metadata": { "name": field("name", json!("by-hand")), "namespace": "shop" },
+            "spec": {
+                "workloadRef": { "name": field("workload", json!("web")), "uid": field("uid", json!("u-1")) },
+                "placementName": field("placement", json!("main")), "cityCode": "dfw",
+                "template": workload["spec"]["template"], "scaleSettings": field("scale", json!({ "minReplicas": 1 })),
+                "replicas": field("replicas", Value::Null),
+            },
+        });
+        serde_json::from_value(made).ok()
+    })
+}
+
+/// Everything that is wrong with a deployment by itself.
+pub fn violations(deployment: &WorkloadDeployment, old: Option<&WorkloadDeployment>) -> Vec<field::FieldError> {
+    super::deployment::shape(deployment, old).into_iter().chain(super::deployment::template(deployment, old)).collect()
 }
 
 pub fn config() -> ProptestConfig {
@@ -56,6 +90,27 @@ proptest! {
         prop_assert!(unchanged.is_empty(), "an update that changes nothing: {}", field::joined(&unchanged));
         if errors.is_empty() {
             passes_the_plans(&workload, &bound)?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn a_deployment_made_by_hand_that_passes_is_one_that_its_workload_could_have_made(new in deployment(), old in deployment()) {
+        let Some(new) = new else { return Ok(()) };
+        let errors = violations(&new, None);
+        prop_assert_eq!(violations(&new, Some(&new)), [], "an update that changes nothing");
+        if let Some(old) = old {
+            let added = violations(&new, Some(&old));
+            prop_assert!(added.iter().all(|error| errors.contains(error)), "an update adds what a creation has not");
+        }
+        if errors.is_empty() {
+            prop_assert!(new.spec.desired_replicas() <= 1000);
+            for label in [&new.name_any(), &new.spec.placement_name, &new.spec.workload_ref.name] {
+                prop_assert!(names::dns_label(label).is_ok(), "{label}");
+            }
         }
     }
 }
@@ -100,4 +155,10 @@ fn enough_of_the_generated_pass_and_enough_do_not() {
         counts[usize::from(super::workload(&workload, None, &bound).is_empty())] += 1;
     }
     assert!(counts.iter().all(|count| *count > 25), "{counts:?}");
+    let mut by_hand = [0; 2];
+    for _ in 0..400 {
+        let Some(deployment) = deployment().new_tree(&mut runner).unwrap().current() else { continue };
+        by_hand[usize::from(violations(&deployment, None).is_empty())] += 1;
+    }
+    assert!(by_hand.iter().all(|count| *count > 25), "{by_hand:?}");
 }

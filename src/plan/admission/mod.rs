@@ -16,6 +16,7 @@ mod volumes;
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use self::field::{Errors, FieldError, Path};
@@ -64,6 +65,12 @@ pub fn warnings(workload: &Workload) -> Vec<String> {
         .collect()
 }
 
+/// The name that an object has, or one like that which it is about to get.
+fn name_to_be(metadata: &ObjectMeta) -> String {
+    let generated = metadata.generate_name.as_deref().map(|prefix| format!("{prefix}{GENERATED}"));
+    metadata.name.clone().filter(|name| !name.is_empty()).or(generated).unwrap_or_default()
+}
+
 fn spec() -> Path {
     Path::new("spec")
 }
@@ -71,8 +78,7 @@ fn spec() -> Path {
 /// Everything that is wrong with a Workload by itself.
 fn violations(workload: &Workload) -> Errors {
     let mut errors = Errors::default();
-    let generated = workload.metadata.generate_name.as_deref().map(|prefix| format!("{prefix}{GENERATED}"));
-    let name = workload.metadata.name.clone().filter(|name| !name.is_empty()).or(generated).unwrap_or_default();
+    let name = name_to_be(&workload.metadata);
     format::dns_label(&Path::new("metadata").child("name"), &name, &mut errors);
     let namespace = workload.namespace().unwrap_or_default();
     template::validate(&spec().child("template"), &workload.spec.template, &namespace, &mut errors);

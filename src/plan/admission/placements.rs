@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     api::{
-        compute::{MetricTarget, ScaleSettings, Workload},
+        compute::{MAX_REPLICAS, MetricTarget, ScaleSettings, Workload},
         names::{self, CityCode},
     },
     plan::{
@@ -22,7 +22,7 @@ use crate::{
 const METRICS: [&str; 1] = ["cpu"];
 
 /// What a placement may ask for in each of its cities.
-const REPLICAS: std::ops::RangeInclusive<i32> = 1..=1000;
+const REPLICAS: std::ops::RangeInclusive<i32> = 1..=MAX_REPLICAS;
 
 /// `workload`: the name that the Workload has, or is about to get.
 pub(super) fn validate(path: &Path, workload: &str, of: &Workload, errors: &mut Errors) {
@@ -119,10 +119,12 @@ fn refusal(path: &Path, written: &str, city: &CityCode, bound: &Bound, open: &[&
     }
 }
 
-fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Errors) {
+/// Says what is wrong with scale settings, those of a placement or of a deployment.
+pub(super) fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Errors) {
     let minimum = scale.min_replicas;
     if !REPLICAS.contains(&minimum) {
-        errors.push(FieldError::invalid(&path.child("minReplicas"), minimum.to_string(), "want 1 to 1000"));
+        let why = format!("want 1 to {MAX_REPLICAS}");
+        errors.push(FieldError::invalid(&path.child("minReplicas"), minimum.to_string(), why));
     }
     let metrics = scale.metrics.as_deref().unwrap_or_default();
     if let Some(maximum) = scale.max_replicas {
@@ -130,6 +132,7 @@ fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Errors) {
             let why = format!("it is below minReplicas, which is {minimum}");
             errors.push(FieldError::invalid(&path.child("maxReplicas"), maximum.to_string(), why));
         }
+        at_most(&path.child("maxReplicas"), maximum, errors);
         if metrics.is_empty() {
             errors.push(FieldError::required(&path.child("metrics"), "maxReplicas needs something to scale by"));
         }
@@ -141,6 +144,13 @@ fn scale(path: &Path, scale: &ScaleSettings, errors: &mut Errors) {
             errors.push(FieldError::not_supported(&path.child("name"), &resource.name, &METRICS));
         }
         target(&path.child("target"), &resource.target, errors);
+    }
+}
+
+/// Says that a number of Instances is more than one deployment may have.
+pub(super) fn at_most(path: &Path, replicas: i32, errors: &mut Errors) {
+    if replicas > MAX_REPLICAS {
+        errors.push(FieldError::too_large(path, replicas, MAX_REPLICAS));
     }
 }
 

@@ -22,6 +22,8 @@ pub enum Subject {
     Workload(Box<Workload>, Option<Box<Workload>>),
     /// A WorkloadDeployment, and its state before an update.
     Deployment(Box<WorkloadDeployment>, Option<Box<WorkloadDeployment>>),
+    /// The number of Instances that a WorkloadDeployment is scaled to, and the one before.
+    Scale(i32, Option<i32>),
 }
 
 /// What has to be read to judge a request. What it does not need is not read: nothing that is away refuses it.
@@ -82,12 +84,13 @@ impl Subject {
     /// Whether the judgement depends on who this operator is in the project.
     pub fn needs_identity(&self, user: &User) -> bool {
         match self {
-            Self::Workload(..) => false,
+            Self::Workload(..) | Self::Scale(..) => false,
             Self::Deployment(new, old) => {
                 let old = old.as_deref();
                 let powers = !user.is_master() && !deployment::powers_used(new, old).is_empty();
                 let reviewed = || !self.review_needs().is_empty() || self.accesses().is_err();
-                powers || !self.is_going() && (reviewed() || !deployment::template(new, old).is_empty())
+                let broken = || !deployment::shape(new, old).is_empty() || !deployment::template(new, old).is_empty();
+                powers || !self.is_going() && (reviewed() || broken())
             }
         }
     }
@@ -105,6 +108,7 @@ impl Subject {
         let (namespace, template) = match self {
             Self::Workload(new, _) => (new.namespace(), &new.spec.template),
             Self::Deployment(new, _) => (new.namespace(), &new.spec.template),
+            Self::Scale(..) => return false,
         };
         !self.is_going() && namespace.is_some() && sharing::may_clash(template)
     }
@@ -150,12 +154,14 @@ impl Subject {
             }
             Self::Deployment(new, old) => {
                 let old = old.as_deref();
+                verdict.errors.extend(deployment::shape(new, old));
                 verdict.errors.extend(deployment::workload_ref(new, old, &facts.workloads));
                 verdict.errors.extend(deployment::city(new, old, &facts.bound));
                 verdict.errors.extend(deployment::template(new, old));
                 let in_use = facts.claimed.as_ref().map(|in_use| sharing::of_deployment(new, old, in_use));
                 verdict.errors.extend(in_use.unwrap_or_default());
             }
+            Self::Scale(replicas, before) => verdict.errors.extend(deployment::scaled(*replicas, *before)),
         }
         verdict.errors.extend(access::refusals(&asked, &facts.answers));
     }
@@ -169,6 +175,7 @@ impl Subject {
                 let old = old.as_deref();
                 (deployment::names_city(new, old), deployment::names_workload(new, old))
             }
+            Self::Scale(..) => (false, false),
         };
         Needs { cities, workloads, accesses }
     }
@@ -185,6 +192,7 @@ impl Subject {
             Self::Deployment(new, old) => {
                 asked(&new.spec.template, old.as_ref().map(|old| &old.spec.template), new.namespace())
             }
+            Self::Scale(..) => Ok(Asked::default()),
         }
     }
 
@@ -193,12 +201,13 @@ impl Subject {
         match self {
             Self::Workload(new, _) => new.metadata.deletion_timestamp.is_some(),
             Self::Deployment(new, _) => new.metadata.deletion_timestamp.is_some(),
+            Self::Scale(..) => false,
         }
     }
 
     fn is_reviewed(&self, user: &User, identities: &Identities) -> Result<bool, String> {
         match self {
-            Self::Workload(..) => Ok(false),
+            Self::Workload(..) | Self::Scale(..) => Ok(false),
             Self::Deployment(new, _) => deployment::is_part_of_reviewed_workload(new, user, identities),
         }
     }

@@ -148,6 +148,89 @@ fn a_deployment_made_by_hand_is_held_to_the_rules_of_templates_and_cities() {
     }
 }
 
+/// Found by reading: what becomes a label's value on every Instance, and how many there are to be, was not looked at, so that
+/// the cell's API server alone refused it, or nobody.
+#[test]
+fn a_deployment_made_by_hand_is_called_and_scaled_as_its_instances_can_bear() {
+    use ErrorKind::{Invalid, Required, TooLong};
+    let (long, label) = ("x".repeat(64), "x".repeat(63));
+    let set = |path: &str, value: &Value| -> Box<WorkloadDeployment> {
+        let mut object = serde_json::to_value(a_deployment("db", &json!({}))).unwrap();
+        object[path.split('.').next().unwrap()]
+            .pointer_mut(&format!("/{}", path.split('.').skip(1).collect::<Vec<_>>().join("/")))
+            .map(|at| *at = value.clone())
+            .unwrap();
+        serde_json::from_value(object).unwrap()
+    };
+    let scale = |settings: Value| set("spec.scaleSettings", &settings);
+    let counted = |replicas: i32| {
+        let mut deployment = a_deployment("db", &json!({}));
+        deployment.spec.replicas = Some(replicas);
+        deployment
+    };
+    let metrics = json!([{ "resource": { "name": "cpu", "target": { "averageUtilization": 80 } } }]);
+    let open = |needs: &Needs| Facts {
+        bound: Bound::Known([crate::api::names::CityCode::parse("dfw").unwrap()].into()),
+        workloads: Ok(BTreeMap::new()),
+        answers: needs.accesses.keys().map(|access| (access.clone(), Answer::Allowed)).collect(),
+        claimed: None,
+    };
+    let errors = |new: &WorkloadDeployment, old: Option<&WorkloadDeployment>| {
+        let subject = Subject::Deployment(Box::new(new.clone()), old.cloned().map(Box::new));
+        let needs = subject.needs(&user("tenant"), &identities());
+        let errors = subject.judge(&user("tenant"), &identities(), &open(&needs)).errors;
+        // Whether a write is our own matters wherever something is wrong with it.
+        assert!(errors.is_empty() || subject.needs_identity(&user("tenant")));
+        errors.iter().map(|error| (error.kind, error.field.clone())).collect::<Vec<_>>()
+    };
+    let good = a_deployment("db", &json!({}));
+    for (new, expected) in [
+        (set("metadata.name", &json!(label)), None),
+        (set("metadata.name", &json!(long)), Some((TooLong, "metadata.name"))),
+        (set("metadata.name", &json!("web.main")), Some((Invalid, "metadata.name"))),
+        (set("spec.workloadRef.name", &json!("")), Some((Required, "spec.workloadRef.name"))),
+        (set("spec.workloadRef.name", &json!(long)), Some((TooLong, "spec.workloadRef.name"))),
+        (set("spec.workloadRef.name", &json!("a b")), Some((Invalid, "spec.workloadRef.name"))),
+        (set("spec.workloadRef.uid", &json!("")), Some((Required, "spec.workloadRef.uid"))),
+        (set("spec.workloadRef.uid", &json!(long)), Some((TooLong, "spec.workloadRef.uid"))),
+        (set("spec.workloadRef.uid", &json!("a/b")), Some((Invalid, "spec.workloadRef.uid"))),
+        (set("spec.placementName", &json!("")), Some((Required, "spec.placementName"))),
+        (set("spec.placementName", &json!(long)), Some((TooLong, "spec.placementName"))),
+        (set("spec.placementName", &json!("Main")), Some((Invalid, "spec.placementName"))),
+        (scale(json!({ "minReplicas": 0 })), Some((Invalid, "spec.scaleSettings.minReplicas"))),
+        (scale(json!({ "minReplicas": 1001 })), Some((Invalid, "spec.scaleSettings.minReplicas"))),
+        (scale(json!({ "minReplicas": 1, "maxReplicas": 2 })), Some((Required, "spec.scaleSettings.metrics"))),
+        (
+            scale(json!({ "minReplicas": 1, "maxReplicas": i32::MAX, "metrics": metrics })),
+            Some((Invalid, "spec.scaleSettings.maxReplicas")),
+        ),
+        (counted(0), None),
+        (counted(1000), None),
+        (counted(1001), Some((Invalid, "spec.replicas"))),
+        (counted(i32::MAX), Some((Invalid, "spec.replicas"))),
+    ] {
+        let expected: Vec<_> = expected.map(|(kind, field)| (kind, field.to_owned())).into_iter().collect();
+        assert_eq!(errors(&new, None), expected, "{:?}", new.spec);
+        // An update is charged with what it adds, and a deployment can be renamed by none.
+        assert_eq!(errors(&new, Some(&new)), []);
+        assert_eq!(errors(&new, Some(&good)), expected);
+    }
+    // What was made before there was a limit can be scaled down, and no further up.
+    for (new, old, refused) in [(4000, 5000, false), (5000, 5000, false), (5001, 5000, true)] {
+        assert_eq!(!errors(&counted(new), Some(&counted(old))).is_empty(), refused, "{new} {old}");
+        let subject = Subject::Scale(new, Some(old));
+        assert!(!subject.needs_identity(&user("tenant")) && !subject.may_clash());
+        let needs = subject.needs(&user("tenant"), &identities());
+        assert!(needs.is_empty());
+        let verdict = subject.judge(&user("tenant"), &identities(), &Facts::unknown(&needs, "not asked"));
+        assert_eq!(!verdict.errors.is_empty(), refused, "{new} {old}");
+    }
+    let verdict = |new| Subject::Scale(new, Some(1)).judge(&user("tenant"), &identities(), &closed(&Needs::default()));
+    assert_eq!(verdict(1000).errors, []);
+    let told = verdict(i32::MAX).errors[0].to_string();
+    assert_eq!(told, "spec.replicas: Invalid value: 2147483647: want at most 1000");
+}
+
 #[test]
 fn while_nobody_knows_who_we_are_what_depends_on_it_is_no_refusal_for_good() {
     let owned = json!({ "ownerReferences": [{

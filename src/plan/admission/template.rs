@@ -54,9 +54,7 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
             errors.push(FieldError::forbidden_content(path, &(key, value), why));
         }
         if !is_label_value(value) {
-            let why =
-                "a label's value has at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends";
-            errors.push(FieldError::invalid(path, value, why));
+            errors.push(FieldError::invalid(path, value, format::LABEL_VALUE));
         }
     }
     let annotations = path.child("annotations");

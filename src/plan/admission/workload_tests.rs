@@ -200,6 +200,7 @@ fn placements_and_scale() {
             (&at("0.scaleSettings"), json!({ "minReplicas": 0 }), &[(Invalid, &shown("scaleSettings.minReplicas"))]),
             (&at("0.scaleSettings"), json!({ "minReplicas": 1001 }), &[(Invalid, &shown("scaleSettings.minReplicas"))]),
             (&at("0.scaleSettings.maxReplicas"), json!(1), &[(Invalid, &shown("scaleSettings.maxReplicas"))]),
+            (&at("0.scaleSettings.maxReplicas"), json!(1001), &[(Invalid, &shown("scaleSettings.maxReplicas"))]),
             (&at("0.scaleSettings.metrics"), json!([]), &[(Required, &shown("scaleSettings.metrics"))]),
             (
                 &at("0.scaleSettings"),

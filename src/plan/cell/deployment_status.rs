@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{
     networks::Networks,
-    replicas::{Observed, instance_names, is_current, is_outdated, is_ready},
+    replicas::{Observed, is_current, is_outdated, is_ready, place_of},
 };
 use crate::{
     api::{
@@ -131,8 +131,10 @@ fn worst(observed: &Observed, networks: Option<&Networks>) -> Option<Verdict> {
         .max_by_key(|(name, ready)| (ready.reason().rank(), std::cmp::Reverse(name.clone())))
         .map(|(name, ready)| Verdict::no(ready.reason(), format!("{name}: {}", ready.message)));
     let of_networks = networks.map(|n| n.verdict.clone()).filter(|v| v.status != ConditionStatus::True);
-    let in_the_way = instance_names(&observed.deployment).find_map(|name| observed.in_the_way_of(&name));
-    let of_names = in_the_way.map(|instance| Verdict::no(Reason::InstancesProvisioning, waits_for(instance)));
+    let placed = |instance: &Shared<Instance>| place_of(&instance.name_any(), &observed.deployment);
+    let in_the_way = observed.in_the_way.iter().filter_map(|instance| Some((placed(instance)?, instance)));
+    let first = in_the_way.min_by_key(|(place, _)| *place);
+    let of_names = first.map(|(_, instance)| Verdict::no(Reason::InstancesProvisioning, waits_for(instance)));
     let unreadable = observed.unreadable.first().map(|name| {
         let text = format!(
             "{name}: what the cell has under this name cannot be read; whoever wrote it must mend it or delete it"

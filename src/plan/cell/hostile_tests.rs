@@ -28,7 +28,8 @@ const OWN: &str = "ns-0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b11";
 const CELL: &str = "cell-own";
 
 fn deployment() -> impl Strategy<Value = WorkloadDeployment> {
-    (marks(&LABELS), marks(&ANNOTATIONS), 0..3_i32).prop_map(|(labels, annotations, replicas)| {
+    let replicas = prop_oneof![4 => 0..3_i32, 1 => Just(i32::MAX)];
+    (marks(&LABELS), marks(&ANNOTATIONS), replicas).prop_map(|(labels, annotations, replicas)| {
         serde_json::from_value(json!({
             "metadata": {
                 "name": "web", "namespace": OWN, "uid": "d1", "resourceVersion": "1", "generation": 1,

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-pub use super::replicas::{Observed, instance_names};
+pub use super::replicas::{Observed, place_of};
 use super::{
     deployment_status, networks,
     replicas::{is_outdated, is_ready},

@@ -255,6 +255,29 @@ fn a_name_that_is_still_in_use_is_waited_for_and_reported() {
     }
 }
 
+/// Found by reading: every name that could be was walked at each look, so that one deployment that asks for as many as there are
+/// numbers held up the whole cell.
+#[test]
+fn a_deployment_that_asks_for_as_many_as_there_are_numbers_costs_what_is_there() {
+    let mut wd = deployment(1, "i:1");
+    wd.spec.replicas = Some(i32::MAX);
+    let hash = template_hash(&wd.spec.template);
+    let far = instance(9, "j1-old", "going");
+    let ready = instance(0, &hash, "ready");
+    for (instances, in_the_way, action, message) in [
+        (vec![], vec![], "create 0", "instances are being provisioned"),
+        (vec![ready], vec![far], "create 1", "wd-9: waiting for an earlier Instance of this name to be gone"),
+    ] {
+        let observed = Observed { in_the_way, ..observed(&wd, &instances) };
+        assert_eq!(act_on(&observed), action);
+        let steps = plan(&observed, NOW).steps;
+        let status = status_in(&steps);
+        assert_eq!(status["desiredReplicas"], i32::MAX);
+        let said = status["conditions"][1]["message"].as_str().unwrap();
+        assert!(said.contains(message) || instances.is_empty(), "{said}");
+    }
+}
+
 #[test]
 fn what_may_be_refused_comes_last() {
     let wd = deployment(2, "i:1");

@@ -38,9 +38,13 @@ pub struct Observed {
     pub timing: Timing,
 }
 
-/// Names of the Instances that a deployment is to have, in ascending order.
-pub fn instance_names(deployment: &WorkloadDeployment) -> impl Iterator<Item = String> {
-    (0..deployment.spec.desired_replicas()).map(|ordinal| names::instance_name(&deployment.name_any(), ordinal))
+/// The place of what has this name among the Instances that a deployment is to have; nothing where it is none of their names.
+///
+/// What is there is asked for its place, and not each place for what is there: a deployment may ask for as many as there are
+/// numbers.
+pub fn place_of(name: &str, deployment: &WorkloadDeployment) -> Option<u32> {
+    let ordinal = names::instance_ordinal(name).filter(|ordinal| *ordinal < deployment.spec.desired_replicas())?;
+    (name == names::instance_name(&deployment.name_any(), ordinal)).then_some(ordinal)
 }
 
 impl Observed {

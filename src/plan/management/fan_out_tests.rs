@@ -256,6 +256,29 @@ fn statuses_are_summed_and_the_worst_cause_is_reported() {
     assert_eq!(status["conditions"][0]["reason"], Reason::AvailablePlacementFound.as_str());
 }
 
+/// Found by reading: cells report the numbers, whatever they are, and two of them were too much for their sum.
+#[test]
+fn what_is_too_much_for_a_sum_is_as_much_as_it_holds() {
+    let mut world = World::with(&["dfw", "ord"]);
+    let object = workload(&json!([placement("a", &["dfw", "ord"])]));
+    world.settle(&object);
+    let most = || WorkloadDeploymentStatus {
+        replicas: i32::MAX,
+        current_replicas: i32::MAX,
+        desired_replicas: i32::MAX,
+        ready_replicas: i32::MAX,
+        updated_replicas: i32::MAX,
+        ..WorkloadDeploymentStatus::default()
+    };
+    for name in ["web-a-dfw", "web-a-ord"] {
+        world.edit(name, |wd| wd.status = Some(most()));
+    }
+    let status = world.settle(&object);
+    for field in ["replicas", "currentReplicas", "desiredReplicas", "readyReplicas", "updatedReplicas"] {
+        assert_eq!((&status[field], &status["placements"][0][field]), (&json!(i32::MAX), &json!(i32::MAX)), "{field}");
+    }
+}
+
 /// Found by killing managers in the middle of a roll-out: the sums said "all updated" of instances of the old template.
 #[test]
 fn a_report_on_an_older_generation_counts_nothing_as_updated() {

@@ -13,9 +13,10 @@ pub struct Replicas {
 }
 
 impl Replicas {
-    /// As a deployment's status on a cluster says; nothing while it does not.
+    /// As a deployment's status on a cluster says; nothing while it does not. A cell may have written any number: beyond those
+    /// that the field may have, it counts as the nearest of them, so that sums hold.
     pub(super) fn of(status: &Value) -> Option<Self> {
-        let count = |field: &str| status.get(field)?.as_i64();
+        let count = |field: &str| Some(status.get(field)?.as_i64()?.clamp(0, i32::MAX.into()));
         let desired = count("desiredReplicas")?;
         let suspended = status.get("suspended").and_then(Value::as_bool) == Some(true);
         let desired = if suspended { 0 } else { desired };

@@ -276,6 +276,18 @@ mod tests {
         assert_eq!(there, expected);
     }
 
+    /// Found by reading: cells report the numbers, whatever they are, and two of them were too much for their sum.
+    #[test]
+    fn what_a_cell_makes_up_does_not_break_the_sums() {
+        let mut there = Presence::default();
+        for (desired, current) in [(i64::MAX, i64::MAX), (i64::MAX, i64::MIN)] {
+            let status = json!({ "desiredReplicas": desired, "currentReplicas": current });
+            let replicas = [("b".to_owned(), Replicas::of(&status).unwrap())].into();
+            there.add(&BindingFacts { replicas, ..BindingFacts::default() }, "b");
+        }
+        assert_eq!((there.desired, there.current), (2 * i64::from(i32::MAX), i64::from(i32::MAX)));
+    }
+
     /// Found by reading: a project that was suspended turned back every city that moved, since none of its Instances came up.
     #[test]
     fn what_is_suspended_has_arrived_without_an_instance() {

@@ -92,14 +92,14 @@ fn autoscaling(workload: &Workload) -> Option<Verdict> {
     })
 }
 
-/// The counters of several deployments, added up.
+/// The counters of several deployments, added up as far as a counter goes: cells report them, whatever they are.
 fn sum<'a>(deployments: impl Iterator<Item = &'a WorkloadDeployment>) -> WorkloadDeploymentStatus {
     deployments.filter_map(report).fold(WorkloadDeploymentStatus::default(), |mut sums, status| {
-        sums.replicas += status.replicas;
-        sums.current_replicas += status.current_replicas;
-        sums.desired_replicas += status.desired_replicas;
-        sums.ready_replicas += status.ready_replicas;
-        sums.updated_replicas += status.updated_replicas;
+        sums.replicas = sums.replicas.saturating_add(status.replicas);
+        sums.current_replicas = sums.current_replicas.saturating_add(status.current_replicas);
+        sums.desired_replicas = sums.desired_replicas.saturating_add(status.desired_replicas);
+        sums.ready_replicas = sums.ready_replicas.saturating_add(status.ready_replicas);
+        sums.updated_replicas = sums.updated_replicas.saturating_add(status.updated_replicas);
         sums
     })
 }

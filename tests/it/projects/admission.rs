@@ -8,20 +8,14 @@ use std::{
     },
 };
 
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use testbed::bed::bind_location;
-use tokio::{net::TcpStream, task::JoinHandle};
-use tokio_rustls::{
-    TlsConnector,
-    rustls::{
-        ClientConfig, RootCertStore,
-        pki_types::{CertificateDer, ServerName, pem::PemObject},
-    },
-};
+use tokio::task::JoinHandle;
+use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use super::*;
 use crate::common::{
-    admission::{NS, Walls, create, patch, template_of, workload_of},
+    admission::{NS, Walls, connect, create, patch, template_of, workload_of},
     rights,
 };
 
@@ -71,6 +65,14 @@ fn nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out() {
         let elsewhere = json!({ "metadata": { "annotations": { "compute.datumapis.com/federation-namespace": "ns-other" } } });
         assert!(patch(&with, "WorkloadDeployment", &deployment, elsewhere).await.is_err());
         patch(&with, "WorkloadDeployment", &deployment, json!({ "metadata": { "annotations": { "note": "x" } } })).await.unwrap();
+        // Not the deployment, nor the part of it by which it is scaled.
+        let most = json!({ "spec": { "replicas": i32::MAX } });
+        let refused = patch(&with, "WorkloadDeployment", &deployment, most.clone()).await.unwrap_err();
+        assert!(refused.contains("spec.replicas: Invalid value: 2147483647: want at most 1000"), "{refused}");
+        let deployments = api(&with, "WorkloadDeployment", NS);
+        let scaled = deployments.patch_scale(&deployment, &PatchParams::default(), &Patch::Merge(most)).await;
+        let refused = scaled.unwrap_err().to_string();
+        assert!(refused.contains("spec.replicas: Invalid value: 2147483647: want at most 1000"), "{refused}");
         generated::judged_alike(&walls.tenant("bob", Some("alpha")).await, &walls.alpha, NS).await;
         let test = "nobody_reads_through_a_workload_or_steers_copies_and_nobody_is_locked_out";
         rights::shown(&walls.world, walls.world.since(), test);
@@ -115,12 +117,7 @@ fn serial(certificate: &CertificateDer<'_>) -> String {
 
 /// The serial number of the certificate that whoever connects now is shown; who shows it has its key, and is believed.
 async fn shown(port: u16, authority: &Path) -> String {
-    let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(authority).unwrap()).unwrap();
-    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-    let stream = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
-    let server = ServerName::try_from("localhost").unwrap();
-    let stream = TlsConnector::from(Arc::new(config)).connect(server, stream).await.unwrap();
+    let stream = connect(port, authority).await;
     serial(&stream.get_ref().1.peer_certificates().unwrap()[0])
 }
 
