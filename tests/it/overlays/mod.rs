@@ -3,6 +3,7 @@
 
 mod dev;
 mod pod;
+mod trusted;
 
 use std::{
     cell::{Cell, RefCell},
@@ -61,7 +62,8 @@ struct Stage {
 
 impl Stage {
     async fn raise() -> Self {
-        let bed = bed(Options { quota: true, ..Options::default() }).await;
+        let mut bed = bed(Options { quota: true, ..Options::default() }).await;
+        trusted::trust(&mut bed).await;
         let door = Door::to(&bed.hub, bed.dir()).await.unwrap();
         Self { bed, door, applied: RefCell::default(), since: Cell::new(Timestamp::now()) }
     }
@@ -249,7 +251,8 @@ impl Stage {
         }
         supply(project, "compute-hub-credentials", &[("ca.crt", &self.door.authority().unwrap())]).await;
         let cells = self.cells("cell").await;
-        let management = self.start(project, "single-project", &self.bed.hub).await;
+        self.is_believed(project).await;
+        let management = self.start(project, "single-project", project).await;
         let tenant = project.client().await.unwrap();
         self.federates(project, &tenant, "of-one-project", &[&management, &cells[0], &cells[1]]).await;
         end(management).await;
