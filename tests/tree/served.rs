@@ -17,7 +17,8 @@ use testbed::{
 };
 
 use super::{
-    manifests::{OPTIONAL, kustomize, overlays, rendered, rendered_with},
+    manifests::{kustomize, overlays},
+    optional::{OPTIONAL, rendered, rendered_with},
     root,
     skipping::skipped,
 };
