@@ -5,12 +5,13 @@ use std::{fs, path::PathBuf};
 use testbed::{binaries::cache, manifests};
 
 /// Components that no overlay has, since not every cluster can take them; each with an overlay that it goes with.
-pub const OPTIONAL: [(&str, &str); 5] = [
+pub const OPTIONAL: [(&str, &str); 6] = [
     ("csi-metrics-cert", "single-project"),
     ("networking", "cell"),
     ("service-monitor", "single-project"),
     ("alerts", "single-project"),
     ("dashboards", "single-project"),
+    ("resource-metrics", "milo"),
 ];
 
 /// The YAML of an overlay.
