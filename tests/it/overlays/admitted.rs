@@ -20,6 +20,7 @@ use super::{
     super::metrics_access::{Trust, scrape},
     Stage, as_it_is, end,
     pod::{NS, Pod, token},
+    supply,
 };
 use crate::common::{
     admission::template_of, api, apply, delete, eventually, get, list, rights::impersonating, try_apply, workload,
@@ -117,6 +118,12 @@ impl Stage {
         let told = scrape(pods[0].ports[&8443], &scraper, &Trust::Authority(&authority)).await.unwrap();
         assert!(told.contains("leader_election_master_status"), "{told}");
         pods
+    }
+
+    /// The Secret that `e2e/kind/up` makes.
+    pub(super) async fn supply_certificate(&self, plane: &ControlPlane) {
+        let read = |ending: &str| fs::read_to_string(self.bed.dir().join(format!("server.{ending}"))).unwrap();
+        supply(plane, "compute-webhook-cert", &[("tls.crt", &read("crt")), ("tls.key", &read("key"))]).await;
     }
 
     /// Ends them, and the API server of this plane asks nobody any more.

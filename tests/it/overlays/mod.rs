@@ -334,6 +334,7 @@ impl Stage {
         let authority = self.door.authority().unwrap();
         let of_hub = token(hub, "compute-manager", None).await;
         supply(project, "compute-hub-credentials", &[("ca.crt", &authority), ("token", &of_hub)]).await;
+        self.supply_certificate(project).await;
         let mut cells = self.cells(["kind/cell"; 2]).await;
         let management = self.start(project, "kind-management", hub).await;
         let admin = project.client().await.unwrap();
