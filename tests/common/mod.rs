@@ -4,6 +4,7 @@
 pub mod admission;
 pub mod beds;
 pub mod example_app;
+pub mod optional;
 pub mod projects;
 pub mod readers;
 pub mod refusal;
@@ -227,6 +228,7 @@ pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
             ("admissionregistration.k8s.io", "v1")
         }
         "Lease" => ("coordination.k8s.io", "v1"),
+        "Deployment" => ("apps", "v1"),
         "ClusterRole" | "ClusterRoleBinding" => ("rbac.authorization.k8s.io", "v1"),
         "ResourceInterpreterCustomization" => ("config.karmada.io", "v1alpha1"),
         _ => ("", "v1"),

@@ -1,4 +1,6 @@
-//! What a cell's credentials are good for on the hub, and what keeps one cell from what another holds.
+//! What the credentials of cells and of management are good for on the hub, and what keeps one cell from what another holds.
+
+mod management;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,6 +16,8 @@ use kube::{
 };
 use serde_json::{Value, json};
 use testbed::{control_plane::client, pki::User};
+
+use self::management::{MEMBERS, content};
 
 use crate::common::{
     RUNTIME, World, api, apply,
@@ -198,6 +202,11 @@ async fn lets_go_cells_pass_and_holds_the_others(
     assert_eq!(refusal(go.patch(INSTANCE, &params, &Patch::Merge(&image)).await), None);
     let refused = refusal(other.create(&dry, &unmarked).await);
     assert!(refused.as_ref().is_some_and(|why| why.contains("may not write")), "{refused:?}");
+    // Where Karmada has the credentials of every cell, they write as little as management.
+    let planted = serde_json::from_value(content("Secret", MEMBERS, "planted")).unwrap();
+    let go = api(&rights::impersonating(&world.bed.hub, "go-cell").await, "Secret", MEMBERS);
+    let refused = refusal(go.create(&dry, &planted).await);
+    assert!(refused.as_ref().is_some_and(|why| why.contains("'karmada-cluster' is none")), "{refused:?}");
     for kind in ["ClusterRole", "ClusterRoleBinding"] {
         delete(&world.hub, kind, "", "compute-go-operator").await;
     }

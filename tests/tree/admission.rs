@@ -2,6 +2,7 @@
 
 use compute_operator::{
     admission,
+    api::meta::{annotation, label},
     config::{Config, Flags},
     plan::admission::deployment::POWERS,
 };
@@ -13,6 +14,7 @@ use super::{
 };
 
 const OVERLAY: &str = "management-plane-admission";
+const BESIDE_A_CELL: &str = "single-cluster-admission";
 
 fn webhooks(objects: &[Value]) -> Vec<Value> {
     of_kind(objects, "ValidatingWebhookConfiguration")[0]["webhooks"].as_array().unwrap().clone()
@@ -91,9 +93,31 @@ fn every_configuration_asks_the_same() {
             let path = service["clientConfig"]["service"]["path"].as_str().unwrap();
             assert!([admission::VALIDATE_WORKLOAD, admission::VALIDATE_DEPLOYMENT].contains(&path));
             assert_eq!(url["clientConfig"]["url"], format!("{host}{path}"), "{overlay}");
-            assert_eq!((&service["rules"], &service["matchConditions"]), (&url["rules"], &url["matchConditions"]));
+            assert_eq!((&service["rules"], &service["matchConditions"]), (&url["rules"], &asked(overlay, url)));
         }
     }
+    for overlay in ["single-project-admission", BESIDE_A_CELL] {
+        for (service, other) in one.iter().zip(&webhooks(&objects(overlay))) {
+            assert_eq!(service["clientConfig"], other["clientConfig"], "{overlay}");
+            assert_eq!((&service["rules"], &service["matchConditions"]), (&other["rules"], &asked(overlay, other)));
+        }
+    }
+}
+
+/// The conditions of a webhook, but for that of the component `webhook-beside-cell` where an overlay has it.
+fn asked(overlay: &str, webhook: &Value) -> Value {
+    let mut conditions = webhook["matchConditions"].as_array().unwrap().clone();
+    if ["dev", BESIDE_A_CELL].contains(&overlay) && webhook["name"] == "vworkloaddeployment.kb.io" {
+        let last = conditions.pop().unwrap();
+        assert_eq!(last["name"], "is-not-brought-to-the-cell", "{overlay}");
+        // No label lets anybody pass by himself.
+        assert!(last["expression"].as_str().unwrap().ends_with("check('bring').allowed())"), "{last}");
+        assert!(webhook["namespaceSelector"].is_null() && webhook["objectSelector"].is_null(), "{overlay}");
+        for key in [label::UPSTREAM_NAMESPACE, annotation::TEMPLATE_UID, annotation::FEDERATION_NAMESPACE] {
+            assert!(last["expression"].as_str().unwrap().contains(&format!("{key:?}")), "{key}");
+        }
+    }
+    conditions.into()
 }
 
 #[test]

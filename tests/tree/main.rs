@@ -7,6 +7,8 @@ mod image_runs;
 mod kind;
 mod manifests;
 mod monitoring;
+#[path = "../common/optional.rs"]
+mod optional;
 mod pages;
 mod plans;
 mod referenced;

@@ -10,7 +10,10 @@ use std::{
 use compute_operator::config::{Config, Discovery, Flags};
 use serde_json::Value;
 
-use super::root;
+use super::{
+    optional::{OPTIONAL, of_managers, rendered},
+    root,
+};
 
 /// Every overlay, in order.
 pub fn overlays() -> Vec<String> {
@@ -20,40 +23,9 @@ pub fn overlays() -> Vec<String> {
     names
 }
 
-/// The YAML of an overlay, by kubectl's kustomize.
-pub fn rendered(overlay: &str) -> String {
-    kustomize(&root().join("config/overlays").join(overlay))
-}
-
 /// The YAML of a folder with a kustomization.
 pub fn kustomize(dir: &Path) -> String {
     testbed::manifests::kustomize(dir).unwrap()
-}
-
-/// Components that no overlay has, since not every cluster can take them; each with an overlay that it goes with.
-pub const OPTIONAL: [(&str, &str); 5] = [
-    ("csi-metrics-cert", "single-project"),
-    ("networking", "cell"),
-    ("service-monitor", "single-project"),
-    ("alerts", "single-project"),
-    ("dashboards", "single-project"),
-];
-
-/// The YAML of an overlay with a component more, as a platform's own kustomization adds it.
-pub fn rendered_with(component: &str, overlay: &str) -> String {
-    let dir = testbed::binaries::cache().join(format!("run-{}-with-{component}", std::process::id()));
-    fs::create_dir_all(&dir).unwrap();
-    let dir = dir.canonicalize().unwrap();
-    // Kustomize takes relative paths alone.
-    let up = "../".repeat(dir.components().count() - 1);
-    let config = format!("{up}{}/config", root().canonicalize().unwrap().display().to_string().trim_start_matches('/'));
-    let text = format!(
-        "namespace: compute-system\nresources: [{config}/overlays/{overlay}]\ncomponents: [{config}/components/{component}]\n"
-    );
-    fs::write(dir.join("kustomization.yaml"), text).unwrap();
-    let text = kustomize(&dir);
-    fs::remove_dir_all(&dir).unwrap();
-    text
 }
 
 #[test]
@@ -65,6 +37,19 @@ fn every_component_is_of_an_overlay_or_named_as_one_to_add() {
         let used = texts.iter().any(|text| text.contains(&format!("- ../../components/{name}\n")));
         let added = OPTIONAL.iter().any(|(component, _)| *component == name);
         assert!(used != added, "{name}: used by an overlay: {used}, to be added: {added}");
+    }
+}
+
+/// Found by reading: two that change what a manager is started with were only shown to an API server.
+#[test]
+fn whatever_changes_how_a_manager_starts_is_started() {
+    let found = of_managers();
+    assert!(found.len() > 1, "{found:?}");
+    let stages =
+        ["mod", "admitted"].map(|file| fs::read_to_string(root().join(format!("tests/it/overlays/{file}.rs"))));
+    let stages = stages.map(Result::unwrap).concat();
+    for one in found {
+        assert!(stages.contains(&format!("\"{one}\"")), "{one} is started nowhere");
     }
 }
 
@@ -113,12 +98,14 @@ pub fn configuration(overlay: &str, objects: &[Value]) -> Config {
 }
 
 /// Overlay, management controllers, cell controllers, replicas.
-const MANAGERS: [(&str, bool, bool, u64); 5] = [
+const MANAGERS: [(&str, bool, bool, u64); 7] = [
     ("single-project", true, false, 1),
+    ("single-project-admission", true, false, 2),
     ("management-plane", true, false, 1),
     ("management-plane-admission", true, false, 2),
     ("cell", false, true, 1),
     ("single-cluster", true, true, 2),
+    ("single-cluster-admission", true, true, 2),
 ];
 
 #[test]
@@ -262,7 +249,7 @@ fn the_bundle_is_all_that_overlays_need_and_always_the_same() {
 }
 
 /// What a role of an overlay may do, `group/resource verb` each.
-fn rights(objects: &[Value], role: &str) -> BTreeSet<String> {
+pub fn rights(objects: &[Value], role: &str) -> BTreeSet<String> {
     let strings = |list: &Value| -> Vec<String> {
         list.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
     };

@@ -1,15 +1,22 @@
-//! What watches the manager: alerts with their runbooks and unit tests, and the board, over metrics that are there.
+//! What watches the manager: alerts with their runbooks and unit tests, and the board, over metrics that are there; and what the
+//! platform makes of projects' objects.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
     process::Command,
 };
 
+use compute_operator::api::meta;
 use serde_json::{Value, json};
 
-use super::{root, skipping::skipped};
+use super::{
+    manifests::{objects, of_kind, rights},
+    optional::rendered_with,
+    root,
+    skipping::skipped,
+};
 
 /// Names of ours begin with one of these; the others in an expression are functions, labels and Prometheus' own.
 const FAMILIES: [&str; 7] =
@@ -243,5 +250,50 @@ fn panels_of_the_board_have_words_a_unit_and_a_place_of_their_own() {
             "{title}"
         );
         assert_eq!(panel["datasource"]["uid"], "${datasource}", "{title}");
+    }
+}
+
+/// The names and labels are the Go operator's, which alerts and boards of the platform read.
+#[test]
+fn the_platform_is_told_to_make_the_metrics_of_projects_objects_that_it_knows() {
+    let told = testbed::manifests::documents(&rendered_with("resource-metrics", "milo")).unwrap();
+    let policy = of_kind(&told, "ResourceMetricsPolicy")[0];
+    assert_eq!(policy["metadata"]["name"], "compute-metrics");
+    let (info, condition) = ("name namespace uid", "name namespace condition reason status");
+    let mut wanted = BTreeMap::from([(
+        "instances instance_network_interface_info".to_owned(),
+        "name namespace network_ip external_ip".to_owned(),
+    )]);
+    for (plural, metric) in
+        [("workloads", "workload"), ("workloaddeployments", "workload_deployment"), ("instances", "instance")]
+    {
+        wanted.insert(format!("{plural} {metric}_info"), info.to_owned());
+        wanted.insert(format!("{plural} {metric}_status_condition"), condition.to_owned());
+    }
+    let mut found = BTreeMap::new();
+    for generator in policy["spec"]["generators"].as_array().unwrap() {
+        let (resource, family) = (&generator["resource"], &generator["families"][0]);
+        assert_eq!((&resource["group"], &resource["version"]), (&meta::GROUP.into(), &meta::VERSION.into()));
+        let metric = family["name"].as_str().unwrap().strip_prefix("datum_cloud_compute_").unwrap();
+        let labels =
+            family["metrics"][0]["labels"].as_array().unwrap().iter().map(|label| label["name"].as_str().unwrap());
+        let plural = resource["resource"].as_str().unwrap();
+        found.insert(format!("{plural} {metric}"), labels.collect::<Vec<_>>().join(" "));
+    }
+    assert_eq!(found, wanted);
+    // Who makes them reads by the roles that say so.
+    let objects = objects("single-project");
+    let label = "resourcemetrics.miloapis.com/aggregate-to-reader";
+    let readers: Vec<_> = of_kind(&objects, "ClusterRole")
+        .into_iter()
+        .filter(|role| role["metadata"]["labels"][label] == "true")
+        .collect();
+    assert_eq!(readers.len(), 1);
+    let read = rights(&objects, readers[0]["metadata"]["name"].as_str().unwrap());
+    for key in found.keys() {
+        let plural = key.split(' ').next().unwrap();
+        for verb in ["get", "list", "watch"] {
+            assert!(read.contains(&format!("{}/{plural} {verb}", meta::GROUP)), "{plural} {verb}");
+        }
     }
 }

@@ -17,7 +17,8 @@ use testbed::{
 };
 
 use super::{
-    manifests::{OPTIONAL, kustomize, overlays, rendered, rendered_with},
+    manifests::{kustomize, overlays},
+    optional::{OPTIONAL, rendered, rendered_with},
     root,
     skipping::skipped,
 };
@@ -27,7 +28,7 @@ const STRICT: [&str; 7] =
     ["apply", "--server-side", "--dry-run=server", "--validate=strict", "--force-conflicts", "-f", "-"];
 /// Groups of which no Go module can be had: the module proxy has nothing of Milo's. `e2e/testbed/crds/milo.yaml` says by hand
 /// what there is of them.
-const BY_HAND: [&str; 2] = ["iam.miloapis.com", "quota.miloapis.com"];
+const BY_HAND: [&str; 3] = ["iam.miloapis.com", "quota.miloapis.com", "resourcemetrics.miloapis.com"];
 /// Where others' definitions take any key, in the objects of ours: maps of labels and the like.
 const FREE: [&str; 3] = [
     "monitoring.coreos.com/v1 PrometheusRule: .spec.groups.rules.annotations.misspelt",

@@ -13,6 +13,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use serde_json::json;
 use tokio::time::Instant;
 
 use crate::{
@@ -49,6 +50,9 @@ pub fn has_much_memory() -> bool {
     let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
     total.is_some_and(|kib: u64| kib >= MUCH_KIB)
 }
+
+/// Who gives tokens of ServiceAccounts, as every API server of a testbed calls itself where nobody says otherwise.
+const ISSUER: &str = "https://kubernetes.default.svc";
 
 /// etcd, shared by every API server under prefixes of their own.
 #[derive(Debug)]
@@ -91,6 +95,10 @@ pub struct ControlPlane {
     bin: PathBuf,
     etcd: String,
     port: u16,
+    /// Under which its tokens of ServiceAccounts are given, the first of those that it believes.
+    issuers: Vec<String>,
+    /// Whose tokens it believes beside its own.
+    trusted: Option<PathBuf>,
     api_server: Option<Process>,
     controllers: Option<Process>,
 }
@@ -104,6 +112,8 @@ impl ControlPlane {
             bin: bin.into(),
             etcd: etcd.into(),
             port: free_port()?,
+            issuers: vec![ISSUER.into()],
+            trusted: None,
             api_server: None,
             controllers: None,
         };
@@ -121,6 +131,32 @@ impl ControlPlane {
     /// Has the API server read from another etcd, from its next start on.
     pub(crate) fn move_to(&mut self, etcd: &Etcd) {
         self.etcd.clone_from(&etcd.url);
+    }
+
+    /// Gives tokens under an issuer of its own from its next start on, and believes those that it has given before.
+    pub fn issue_as(&mut self, issuer: &str) {
+        self.issuers.insert(0, issuer.into());
+    }
+
+    /// Believes what another control plane says in its tokens for this audience, from its next start on: whoever has one is
+    /// called as he is there. That one must show its keys to whoever asks.
+    pub fn trust(&mut self, other: &Self, audience: &str) -> Result<()> {
+        let issuer = other.issuers.first().context("no issuer")?;
+        let config = json!({
+            "apiVersion": "apiserver.config.k8s.io/v1", "kind": "AuthenticationConfiguration",
+            "jwt": [{
+                "issuer": {
+                    "url": issuer, "audiences": [audience],
+                    "discoveryURL": format!("https://127.0.0.1:{}/.well-known/openid-configuration", other.port),
+                    "certificateAuthority": std::fs::read_to_string(self.dir.join("ca.crt"))?,
+                },
+                "claimMappings": { "username": { "claim": "sub", "prefix": "" } },
+            }],
+        });
+        let file = self.dir.join(format!("{}-trusts.json", self.name));
+        std::fs::write(&file, config.to_string())?;
+        self.trusted = Some(file);
+        Ok(())
     }
 
     /// Folder of the programs that it runs.
@@ -164,8 +200,9 @@ impl ControlPlane {
             .arg("--authorization-mode=RBAC")
             .arg(format!("--service-account-key-file={}", file("sa.pub")))
             .arg(format!("--service-account-signing-key-file={}", file("sa.key")))
+            .args(self.issuers.iter().map(|issuer| format!("--service-account-issuer={issuer}")))
+            .args(self.trusted.iter().map(|file| format!("--authentication-config={}", file.display())))
             .args([
-                "--service-account-issuer=https://kubernetes.default.svc",
                 // The second is the one that tokens of `config/` are for.
                 "--api-audiences=https://kubernetes.default.svc,https://karmada-apiserver.karmada-system.svc.cluster.local:5443",
                 "--service-cluster-ip-range=10.96.0.0/16",

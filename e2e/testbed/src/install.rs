@@ -48,7 +48,7 @@ impl Role {
         let root = binaries::root();
         let kinds = ["workloads", "workloaddeployments", "instances"];
         let own = kinds.map(|plural| format!("crds/compute.datumapis.com_{plural}.yaml"));
-        let of_hub = ["identities", "role", "cell_role", "cell_policy"];
+        let of_hub = ["identities", "role", "cell_role", "cell_policy", "management_policy"];
         let of_hub = of_hub.map(|file| format!("config/base/downstream-rbac/{file}.yaml"));
         let component =
             |name: &str| ["role", "role_binding"].map(|file| format!("config/components/{name}/{file}.yaml"));

@@ -13,10 +13,11 @@ use testbed::{
 
 use super::{
     Stage,
+    admitted::are_asked,
     pod::{Pod, token},
     strip, with_token,
 };
-use crate::common::{binary, eventually, path, skipped, try_apply, workload};
+use crate::common::{binary, eventually, path, skipped};
 
 /// What an API server in a container calls the developer's machine.
 const HOST: &str = "https://host.docker.internal:9443";
@@ -77,13 +78,8 @@ impl Stage {
         ];
         let mut dev = Operator::with_config(dir, binary(), "dev", &text, &flags).unwrap();
         dev.wait_ready().await.unwrap();
-        eventually("the webhooks are asked", || async {
-            match try_apply(&admin, workload("default", "wrong", &["nowhere"], 1)).await {
-                Err(refused) if refused.to_string().contains("kb.io") => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
+        are_asked(&admin).await;
+        self.only_karmada_brings_unasked(plane).await;
         self.federates(plane, &admin, "of-dev", &[others]).await;
         assert_eq!(dev.process.stop(Duration::from_secs(10)).await, 0);
     }

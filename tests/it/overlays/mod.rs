@@ -1,8 +1,10 @@
 //! Every overlay of `config/`, started: applied to API servers as it is rendered, its binary run with its flags, variables
 //! and files, as the user it makes, with the rights it gives and no others; and the example of `config/samples` federates.
 
+mod admitted;
 mod dev;
 mod pod;
+mod trusted;
 
 use std::{
     cell::{Cell, RefCell},
@@ -16,7 +18,7 @@ use http::{HeaderName, HeaderValue};
 use jiff::Timestamp;
 use kube::{
     Client, Config, ResourceExt,
-    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use serde_json::{Value, json};
@@ -33,11 +35,16 @@ use testbed::{
 };
 
 use self::{
+    admitted::{are_asked, mark_as_copies},
     dev::define,
     pod::{NS, Node, Pod, token},
 };
 use super::metrics_access::{Trust, scrape};
-use crate::common::{RUNTIME, api, apply, bed, delete, eventually, get, list, path, try_apply, workload};
+use crate::common::{
+    RUNTIME, apply, bed, delete, eventually, get, list,
+    optional::{of_managers, rendered, rendered_with},
+    path,
+};
 
 /// Where the manifests look for the hub, and its port.
 const HUB: &str = "https://karmada-apiserver.karmada-system.svc.cluster.local:5443";
@@ -61,18 +68,20 @@ struct Stage {
 
 impl Stage {
     async fn raise() -> Self {
-        let bed = bed(Options { quota: true, ..Options::default() }).await;
+        let mut bed = bed(Options { quota: true, networks: Some(Duration::ZERO), ..Options::default() }).await;
+        trusted::trust(&mut bed).await;
         let door = Door::to(&bed.hub, bed.dir()).await.unwrap();
         Self { bed, door, applied: RefCell::default(), since: Cell::new(Timestamp::now()) }
     }
 
-    /// Applies an overlay as it is rendered, but for what `edit` changes.
+    /// Applies an overlay, or `<overlay> with <component>`, as it is rendered, but for what `edit` changes.
     async fn apply(&self, plane: &ControlPlane, overlay: &str, edit: impl FnOnce(String) -> String) {
-        let folder = match overlay.strip_prefix("kind/") {
-            Some(name) => path("e2e/kind/overlays").join(name),
-            None => path("config/overlays").join(overlay),
+        let text = match (overlay.strip_prefix("kind/"), overlay.split_once(" with ")) {
+            (Some(name), _) => manifests::kustomize(&path("e2e/kind/overlays").join(name)).unwrap(),
+            (None, Some((overlay, component))) => rendered_with(component, overlay),
+            (None, None) => rendered(overlay),
         };
-        let text = edit(manifests::kustomize(&folder).unwrap());
+        let text = edit(text);
         manifests::apply(&plane.client().await.unwrap(), &text).await.unwrap();
         self.applied.borrow_mut().insert(overlay.to_owned());
         self.since.set(Timestamp::now());
@@ -225,13 +234,13 @@ impl Stage {
         }
     }
 
-    /// The cells by this overlay, one manager each.
-    async fn cells(&self, overlay: &str) -> Vec<Vec<Pod>> {
+    /// The cells by these overlays, one for each, with one manager each.
+    async fn cells(&self, overlays: [&str; 2]) -> Vec<Vec<Pod>> {
         let mut all = Vec::new();
-        for (city, cell) in &self.bed.cells {
+        for ((city, cell), overlay) in self.bed.cells.iter().zip(overlays) {
             strip(cell).await;
             self.apply(cell, overlay, as_it_is).await;
-            all.push(self.start(cell, &format!("{}-{city}", overlay.replace('/', "-")), cell).await);
+            all.push(self.start(cell, &format!("{}-{city}", overlay.replace(['/', ' '], "-")), cell).await);
         }
         all
     }
@@ -248,11 +257,17 @@ impl Stage {
             supply(cell, "compute-quota-credentials", &[("kubeconfig", &quota)]).await;
         }
         supply(project, "compute-hub-credentials", &[("ca.crt", &self.door.authority().unwrap())]).await;
-        let cells = self.cells("cell").await;
-        let management = self.start(project, "single-project", &self.bed.hub).await;
+        let cells = self.cells(["cell with networking", "cell"]).await;
+        self.is_believed(project).await;
+        let management = self.start(project, "single-project", project).await;
         let tenant = project.client().await.unwrap();
         self.federates(project, &tenant, "of-one-project", &[&management, &cells[0], &cells[1]]).await;
+        self.bound_networks("dfw");
         end(management).await;
+        end(self.with_a_certificate_for_metrics(project).await).await;
+        let management = self.admitted(project, "single-project-admission").await;
+        self.federates(project, &tenant, "of-one-admitted", &[&management, &cells[0], &cells[1]]).await;
+        self.end_admission(project, management).await;
         cells
     }
 
@@ -301,17 +316,10 @@ impl Stage {
                 manifests::apply_value(&admin, object).await.unwrap();
             }
         }
-        eventually("the webhooks are asked", || async {
-            let object = workload("default", "wrong", &["nowhere"], 1);
-            match try_apply(&tenant, object).await {
-                Err(refused) if refused.to_string().contains("kb.io") => Ok(()),
-                other => Err(format!("{other:?}")),
-            }
-        })
-        .await;
+        are_asked(&tenant).await;
         self.federates(project, &tenant, "of-milo-admitted", &[&management, &cells[0], &cells[1]]).await;
-        delete(&admin, "ValidatingWebhookConfiguration", "", "compute-validating").await;
-        for pods in cells.into_iter().chain([management]) {
+        self.end_admission(project, management).await;
+        for pods in cells {
             end(pods).await;
         }
     }
@@ -326,7 +334,8 @@ impl Stage {
         let authority = self.door.authority().unwrap();
         let of_hub = token(hub, "compute-manager", None).await;
         supply(project, "compute-hub-credentials", &[("ca.crt", &authority), ("token", &of_hub)]).await;
-        let mut cells = self.cells("kind/cell").await;
+        self.supply_certificate(project).await;
+        let mut cells = self.cells(["kind/cell"; 2]).await;
         let management = self.start(project, "kind-management", hub).await;
         let admin = project.client().await.unwrap();
         self.federates(project, &admin, "on-kind", &[&management, &cells[0], &cells[1]]).await;
@@ -348,24 +357,13 @@ impl Stage {
         self.federates(dfw, &admin, "of-one-cluster", &[&both, &cells[0]]).await;
         marking.abort();
         end(both).await;
+        let both = self.admitted(dfw, "single-cluster-admission").await;
+        self.only_karmada_brings_unasked(dfw).await;
+        self.federates(dfw, &admin, "of-one-admitted", &[&both, &cells[0]]).await;
+        self.end_admission(dfw, both).await;
 
         self.dev(dfw, &cells[0]).await;
         end(cells.remove(0)).await;
-    }
-}
-
-/// Labels every deployment of a project as what Karmada brings is labelled.
-async fn mark_as_copies(client: Client) {
-    let label = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-namespace": "theirs" } } });
-    loop {
-        for deployment in list(&client, "WorkloadDeployment", "").await {
-            let namespace = deployment.namespace().unwrap_or_default();
-            if !namespace.starts_with("ns-") {
-                let here = api(&client, "WorkloadDeployment", &namespace);
-                let _ = here.patch(&deployment.name_any(), &PatchParams::default(), &Patch::Merge(&label)).await;
-            }
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 
@@ -390,6 +388,7 @@ fn every_overlay_runs_with_its_own_rights_and_federates_the_example() {
         for entry in fs::read_dir(path("config/overlays")).unwrap() {
             wanted.insert(entry.unwrap().file_name().into_string().unwrap());
         }
+        wanted.extend(of_managers());
         assert_eq!(*stage.applied.borrow(), wanted, "an overlay that nobody starts is one that nobody knows to work");
     });
 }
