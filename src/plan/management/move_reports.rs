@@ -48,7 +48,7 @@ pub(super) fn report(city: &CityCode, before: Option<&Move>, next: Option<&Move>
     let (on, severity, reason, text) = match next {
         Some(next) => match &next.waits {
             Some(waits) if said != Some(waits) => {
-                let reason = if !next.failed.is_empty() { Reason::DrainFailed } else { Reason::DrainWaiting };
+                let reason = if next.failed.is_empty() { Reason::DrainWaiting } else { Reason::DrainFailed };
                 let text = format!("{city} stays here for now: {waits}");
                 (next.concerned(), Severity::Warning, reason, text)
             }
