@@ -240,27 +240,6 @@ impl<V, I: IndexValue> Store<V, I> {
         self.read().entries.values().inspect(|_| counted(1)).filter_map(|slot| slot.value.clone()).collect()
     }
 
-    /// Whether some object of this namespace is there but could not be read. Absence then proves nothing.
-    pub fn has_unreadable(&self, namespace: &str) -> bool {
-        self.read().has_unreadable(namespace)
-    }
-
-    /// Whether the object of this name is there but could not be read.
-    pub fn is_unreadable(&self, key: &ObjectKey) -> bool {
-        self.read().unreadable.contains(key)
-    }
-
-    /// Every object that is there but could not be read.
-    pub fn unreadable(&self) -> Vec<ObjectKey> {
-        self.read().unreadable.iter().cloned().collect()
-    }
-
-    /// Names of the objects of this namespace that are there but could not be read.
-    pub fn unreadable_in(&self, namespace: &str) -> Vec<Arc<str>> {
-        let inner = self.read();
-        inner.unreadable.iter().filter(|key| &*key.namespace == namespace).map(|key| key.name.clone()).collect()
-    }
-
     /// How often something has changed so far: what was concluded from all objects holds as long as this is the same.
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
@@ -399,6 +378,7 @@ impl<V, I: IndexValue> Inner<V, I> {
 }
 
 mod lists;
+mod unreadable;
 
 #[cfg(test)]
 #[path = "store_tests.rs"]

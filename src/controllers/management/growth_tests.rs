@@ -28,7 +28,7 @@ use crate::{
         packed::PackedDeployment,
         queue::{Key, Outcome, Queue},
         reads, sources,
-        store::{Incoming, IndexValue, Store},
+        store::Incoming,
     },
     plan::{
         ObjectVersion,
@@ -36,6 +36,7 @@ use crate::{
             cluster::ClusterFacts,
             facts::{BindingFacts, CompanionFacts, Phase, Template},
             resolve::Source,
+            triggers::ProjectChange,
         },
     },
 };
@@ -286,8 +287,9 @@ struct Keys {
 
 impl Keys {
     fn count(&self) -> usize {
-        let of_projects = self.workload.len() + self.federator.len() + self.projector.len();
-        of_projects + self.policy.len() + self.companion.len()
+        [self.workload.len() + self.federator.len(), self.projector.len(), self.policy.len(), self.companion.len()]
+            .iter()
+            .sum()
     }
 }
 
@@ -324,10 +326,6 @@ struct Cost {
     policies: usize,
 }
 
-fn change<V: Send + Sync, I: IndexValue>(store: &Store<V, I>, to: Incoming<V>) {
-    store.observe(to);
-}
-
 /// Makes a world of a size.
 type Make<'a> = &'a dyn Fn(usize) -> World;
 
@@ -335,27 +333,24 @@ type Event = (&'static str, fn(&World, usize));
 
 /// Events in a world of `n`.
 const OF_DEPLOYMENTS: [Event; 10] = [
-    ("a deployment's status changes", |w, n| change(&w.project.deployments, w.original(n / 2, 2))),
-    ("one more deployment", |w, n| change(&w.project.deployments, w.original(n, 1))),
-    ("its copy", |w, n| change(&w.parts.hub.copies, w.copy(n, 1))),
-    ("a copy reports", |w, n| change(&w.parts.hub.copies, w.copy(n / 2, 2))),
-    ("a cluster refuses one", |w, n| change(&w.parts.hub.bindings, w.binding(n / 2, false))),
-    ("one more binding", |w, n| change(&w.parts.hub.bindings, w.binding(n, true))),
-    ("one more needs the Secret", |w, n| change(&w.parts.hub.bindings, w.binding_of_secret(n + 1))),
-    ("the Secret's copy changes", |w, _| change(w.parts.hub.companions(SourceKind::Secret), w.secret(None))),
+    ("a deployment's status changes", |w, n| w.project.deployments.observe(w.original(n / 2, 2))),
+    ("one more deployment", |w, n| w.project.deployments.observe(w.original(n, 1))),
+    ("its copy", |w, n| w.parts.hub.copies.observe(w.copy(n, 1))),
+    ("a copy reports", |w, n| w.parts.hub.copies.observe(w.copy(n / 2, 2))),
+    ("a cluster refuses one", |w, n| w.parts.hub.bindings.observe(w.binding(n / 2, false))),
+    ("one more binding", |w, n| w.parts.hub.bindings.observe(w.binding(n, true))),
+    ("one more needs the Secret", |w, n| w.parts.hub.bindings.observe(w.binding_of_secret(n + 1))),
+    ("the Secret's copy changes", |w, _| w.parts.hub.companions(SourceKind::Secret).observe(w.secret(None))),
     ("a cluster without any of them", |w, _| {
         let facts = ClusterFacts { ready: Err(w.next().to_string()), ..ClusterFacts::labelled("elsewhere") };
-        change(&w.parts.hub.clusters, incoming("", "c2", w.next(), facts));
+        w.parts.hub.clusters.observe(incoming("", "c2", w.next(), facts));
     }),
-    ("the Secret changes", |w, _| {
-        let work = crate::plan::management::triggers::ProjectChange::Source("shop", db());
-        w.parts.triggers.after_project(&w.project, &work);
-    }),
+    ("the Secret changes", |w, _| w.parts.triggers.after_project(&w.project, &ProjectChange::Source("shop", db()))),
 ];
 
 const OF_INSTANCES: [Event; 2] = [
-    ("one that is quarantined changes", |w, n| change(&w.parts.hub.instances, w.lost(n / 2, 1))),
-    ("a binding moves", |w, _| change(&w.parts.hub.bindings, w.binding(0, true))),
+    ("one that is quarantined changes", |w, n| w.parts.hub.instances.observe(w.lost(n / 2, 1))),
+    ("a binding moves", |w, _| w.parts.hub.bindings.observe(w.binding(0, true))),
 ];
 
 /// What each of these events costs, one after the other, in worlds of each size.
