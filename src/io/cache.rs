@@ -77,7 +77,7 @@ pub enum Before<'a, V> {
 
 /// Has an object keep what its predecessor knew and it does not say itself. The number: its version, where this is the very next
 /// change of it; a complete list leaves some out.
-pub type Inherit<V> = fn(&mut V, Before<'_, V>, Option<u64>);
+pub type Inherit<V> = fn(&mut V, &Before<'_, V>, Option<u64>);
 
 /// What a complete list has changed beside the objects in it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

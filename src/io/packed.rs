@@ -197,7 +197,7 @@ impl PackedDeployment {
     }
 
     /// Keeps in mind when it was written last: see [`Inherit`](super::cache::Inherit).
-    pub fn inherit(&mut self, before: Before<'_, Self>, next: Option<u64>) {
+    pub fn inherit(&mut self, before: &Before<'_, Self>, next: Option<u64>) {
         self.written = match before {
             Before::Known(before) if before.said == self.said => before.written,
             Before::Known(_) | Before::Nothing => next.unwrap_or(0),

@@ -307,7 +307,7 @@ impl<V, I: IndexValue> Store<V, I> {
                     Origin::List { .. } => (known.map_or(Before::Unknown, Slot::before), None),
                     Origin::Watch | Origin::OwnWrite => (known.map_or(Before::Nothing, Slot::before), Some(version)),
                 };
-                inherit(value, before, next);
+                inherit(value, &before, next);
             }
             let readable = value.is_some() && inner.becomes_readable(&key);
             if value.is_none() {

@@ -44,6 +44,9 @@ use crate::{
     },
 };
 
+/// Uids of the members; absent where one says none.
+type Members = Option<Shared<BTreeSet<String>>>;
+
 /// The hub's caches.
 pub(super) struct HubCache {
     pub(super) plane: ControlPlane<plan::Hub>,
@@ -64,7 +67,7 @@ pub(super) struct HubCache {
     /// Member clusters, by city.
     pub(super) clusters: Arc<Store<ClusterFacts, Index>>,
     /// The members that they are, after so many changes.
-    members: Mutex<Option<(u64, Option<Shared<BTreeSet<String>>>)>>,
+    members: Mutex<Option<(u64, Members)>>,
 }
 
 /// Whether a policy's name is that of a city policy.
@@ -174,7 +177,7 @@ impl HubCache {
     }
 
     /// Uids of the cells that are members and not given up; absent while they are not known, or where one has none.
-    pub(super) fn members(&self) -> Option<Shared<BTreeSet<String>>> {
+    pub(super) fn members(&self) -> Members {
         if !self.knows_karmada() || self.clusters.has_unreadable("") {
             return None;
         }

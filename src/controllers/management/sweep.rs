@@ -317,10 +317,10 @@ impl Sweeper {
     /// Whether the project may have the deployment of which this is a copy.
     fn may_return(&self, copy: &Object, namespace: Option<&NamespaceFacts>) -> bool {
         let Some((project, own)) = namespace.and_then(NamespaceFacts::upstream) else { return true };
-        if self.projects.mirrored(&project, &own, &copy.namespace) != Mirrored::Lives {
+        if self.projects.mirrored(&project, own, &copy.namespace) != Mirrored::Lives {
             return true;
         }
-        let original = ObjectKey::new(&own, &copy.name);
+        let original = ObjectKey::new(own, &copy.name);
         self.projects.get(&project).is_none_or(|project| project.deployments.contains(&original))
     }
 
