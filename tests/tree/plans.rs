@@ -261,7 +261,7 @@ const MARKS: [&str; 5] = [
     "owner_references()",
     "get(label::MANAGED_BY)",
     "get(label::CELL_UID)",
-    "contains_key(label::REFERENCED_DATA)",
+    "get(label::REFERENCED_DATA)",
     "contains_key(label::UPSTREAM_CLUSTER)",
 ];
 

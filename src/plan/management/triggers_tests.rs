@@ -144,6 +144,23 @@ fn a_companion_concerns_its_own_controller_and_those_whose_use_or_copy_changed()
     ]);
 }
 
+/// Found by reading: whoever waited for one that nobody could read waited on when that was deleted.
+#[test]
+fn whoever_waited_for_what_nobody_could_read_looks_again_once_it_is_gone() {
+    table([
+        (
+            "a Cluster that nobody could read is gone",
+            HubChange::ClustersReadable,
+            vec![HubWork::Originals(None), HubWork::Policies(None), HubWork::Clusters, HubWork::Asked(None)],
+        ),
+        (
+            "a binding that nobody could read is gone",
+            HubChange::BindingsReadable("ns-1"),
+            vec![originals(), policies(), HubWork::Clusters],
+        ),
+    ]);
+}
+
 #[test]
 fn clusters_namespaces_and_instances_of_the_hub() {
     let cluster = |draining| ClusterFacts { draining, ..ClusterFacts::labelled("dfw") };
@@ -193,16 +210,6 @@ fn clusters_namespaces_and_instances_of_the_hub() {
             "its label moves to another city",
             HubChange::Cluster(changed("a", Some(&stays), Some(&relabelled))),
             vec![HubWork::Clusters, on(&["dfw", "ord"])],
-        ),
-        (
-            "a Cluster that nobody could read is gone",
-            HubChange::ClustersReadable,
-            vec![HubWork::Originals(None), HubWork::Policies(None), HubWork::Clusters, HubWork::Asked(None)],
-        ),
-        (
-            "a binding that nobody could read is gone",
-            HubChange::BindingsReadable("ns-1"),
-            vec![originals(), policies(), HubWork::Clusters],
         ),
         ("of a cluster nothing that counts", HubChange::Cluster(changed("a", Some(&stays), Some(&stays))), vec![]),
         (
