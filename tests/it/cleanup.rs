@@ -231,7 +231,7 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
 #[test]
 fn a_companion_that_loses_its_label_gets_it_back_and_goes_with_its_last_user() {
     RUNTIME.block_on(async {
-        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("unlabelled").await;
         apply(&world.project, secret(&ns)).await;
         apply(&world.project, using(&ns, &["dfw"])).await;
@@ -257,12 +257,7 @@ fn a_companion_that_loses_its_label_gets_it_back_and_goes_with_its_last_user() {
         assert_ne!(condition(&wd, "ReferencedDataReady")["reason"], "SourceNameTaken");
         assert_eq!(get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid(), in_use, "it is the same on the cell");
 
-        // Nobody looks, and its last user goes.
-        world.operators[0].process.kill();
-        merge(&world.hub, "Secret", &hub, "db", label(Value::Null)).await;
-        let background = kube::api::DeleteParams::background();
-        api(&world.project, "Workload", &ns).delete("web", &background).await.unwrap();
-        world.restart_manager(&[]).await;
+        delete(&world.project, "Workload", &ns, "web").await;
         eventually("nothing is left", || left(&world, &ns, &hub)).await;
     });
 }

@@ -370,7 +370,7 @@ pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
 #[test]
 fn a_drain_that_cannot_be_carried_out_loses_nothing_waits_aloud_and_goes_on() {
     RUNTIME.block_on(async {
-        let mut stage = stage(2, 10).await;
+        let mut stage = Box::pin(stage(2, 10)).await;
         // Away comes last: of a member that was away, Karmada's cache may miss objects, which then stay there (fact 71).
         let obstacles =
             [Obstacle::Taint, Obstacle::Label, Obstacle::Api, Obstacle::Conflict, Obstacle::Provider, Obstacle::Away];
@@ -384,7 +384,7 @@ fn a_drain_that_cannot_be_carried_out_loses_nothing_waits_aloud_and_goes_on() {
 fn what_a_dead_manager_had_sent_is_followed_by_the_next_one() {
     RUNTIME.block_on(async {
         // The only namespace: nothing is left on the old cluster that would remind anybody of the drain.
-        let mut stage = stage(1, 10).await;
+        let mut stage = Box::pin(stage(1, 10)).await;
         Obstacle::Provider.set(&mut stage, true).await;
         stage.drain(true).await;
         eventually("it is on the new cluster", || async {

@@ -21,7 +21,7 @@ async fn policies_say(stage: &Stage, group: &str) {
 #[test]
 fn a_drain_that_is_called_off_while_the_scheduler_is_away_moves_nothing_when_it_is_back() {
     RUNTIME.block_on(async {
-        let mut stage = stage(1, 10).await;
+        let mut stage = Box::pin(stage(1, 10)).await;
         if stage.world.bed.stand_in().is_none() {
             skip!("Karmada's own processes are not stopped by a test");
         }
@@ -42,7 +42,7 @@ fn a_drain_that_is_called_off_while_the_scheduler_is_away_moves_nothing_when_it_
 #[test]
 fn from_a_cordoned_cluster_nothing_begins_before_it_was_said_that_nothing_could_come_back() {
     RUNTIME.block_on(async {
-        let mut stage = stage(1, 40).await;
+        let mut stage = Box::pin(stage(1, 40)).await;
         Obstacle::Provider.set(&mut stage, true).await;
         let before = stage.all(stage.from).await;
         let cordoned = |on: bool| {

@@ -132,7 +132,7 @@ impl Stage {
 #[test]
 fn a_hub_that_is_restored_under_a_running_manager_loses_nothing_that_is_in_use() {
     RUNTIME.block_on(async {
-        let mut stage = Stage::start().await;
+        let mut stage = Box::pin(Stage::start()).await;
         let backup = stage.world.bed.back_up_hub().await.unwrap();
         stage.go_on().await;
         let (before, began) = (stage.in_use().await, Instant::now());

@@ -198,8 +198,7 @@ impl<'a> Missing<'a> {
         };
         let binding = case.karmada.and_then(|karmada| karmada.binding.as_ref());
         let clusters = binding.map_or(&[][..], |binding| &binding.clusters);
-        let bound = binding.and_then(|binding| binding.changed);
-        let before = Loss { deployment: case.deployment, copy, created, bound, clusters, cause: &why }
+        let before = Loss { deployment: case.deployment, copy, created, clusters, cause: &why }
             .had_been_delivered(last_delivery);
         let absence = match (silent, before) {
             (false, _) => Absence::LookedAt { times: case.before.map_or(0, |before| before.repairs) },

@@ -218,8 +218,6 @@ pub struct Loss<'a> {
     pub copy: &'a WorkloadDeployment,
     /// When the companion that is missing was written to the hub; nothing for the copy, whose last delivery names its uid.
     pub created: Option<Timestamp>,
-    /// When Karmada wrote the deployment's own binding last, its status aside.
-    pub bound: Option<Timestamp>,
     /// Where the deployment goes; nothing when that itself is lost.
     pub clusters: &'a [String],
     /// As it is reported.
@@ -245,12 +243,10 @@ impl Loss<'_> {
         remembered || self.is_reported_as_loss()
     }
 
-    /// Whether what is missing was there when all was delivered. Times have whole seconds: what was written in that very second
-    /// was part of the delivery unless Karmada has written the deployment's binding anew since.
+    /// Whether what is missing was there when all was delivered. Times have whole seconds, and most companions arrive within the
+    /// one in which they are made: a tie counts as part of it.
     fn was_part_of(&self, delivery: Timestamp) -> bool {
-        self.created.is_none_or(|created| {
-            created < delivery || created == delivery && self.bound.is_some_and(|bound| bound <= delivery)
-        })
+        self.created.is_none_or(|created| created <= delivery)
     }
 
     fn is_reported_as_loss(&self) -> bool {
