@@ -226,7 +226,12 @@ impl Sweeper {
             match self.remove(&binding, &removal).await {
                 Ok(()) => budget.removed(),
                 // A companion that no list of ours has, for it has lost its label, is led to by its binding.
-                Err(Error::StillThere(_)) => self.relabel(&removal[0].object).await?,
+                Err(Error::StillThere(_)) => match self.relabel(&removal[0].object).await {
+                    Err(error) if is_silence(&error) => return Err(error),
+                    // It holds up no other, like one that cannot be removed.
+                    Err(error) if error.class() != Class::Conflict => failed.push(error),
+                    _ => {}
+                },
                 // The binding has changed: the next sweep sees.
                 Err(error) if error.class() == Class::Conflict => {}
                 Err(error) if is_silence(&error) => return Err(error),
