@@ -1,8 +1,21 @@
 //! What every cache behind a watch is to its watch, and what passes between them.
 
-use std::{fmt, sync::Arc};
+use std::{
+    fmt,
+    sync::{Arc, LazyLock},
+};
 
 use kube::{Resource, ResourceExt};
+
+use super::pool::Pool;
+
+/// Names of the namespaces in which objects are kept: thousands of keys, of several caches, have the same.
+static NAMESPACES: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
+
+/// Drops the names of namespaces in which nothing is kept any more.
+pub(super) fn clean() {
+    NAMESPACES.clean();
+}
 
 /// Namespace and name of an object; the namespace is empty when it is cluster-scoped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +30,11 @@ impl ObjectKey {
     /// A key from its parts.
     pub fn new(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.into(), name: name.into() }
+    }
+
+    /// The same, for a cache to keep: the name of its namespace is one with that of every other such key.
+    pub(super) fn with_known_namespace(&self) -> Self {
+        Self { namespace: NAMESPACES.share(self.namespace.clone()), name: self.name.clone() }
     }
 
     /// The key of `object`.

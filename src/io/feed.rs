@@ -25,13 +25,12 @@ pub(super) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
     } else if let Some(entries) = &mut object.meta_mut().managed_fields {
         let kept = |mut entry: ManagedFieldsEntry| {
             let own = entry.manager.as_deref().is_some_and(|m| m.starts_with(manager::PREFIX));
-            if !own || entry.operation.as_deref() != Some("Apply") {
-                return takeover::trace(kind, &entry);
-            }
+            let applied = own && entry.operation.as_deref() == Some("Apply");
             if let Some(fields) = entry.fields_v1.as_mut() {
-                diff::pack(fields);
+                // The watch brings text, the answer to a write a tree.
+                if applied { diff::pack(fields) } else { diff::unpack(fields) }
             }
-            Some(entry)
+            if applied { Some(entry) } else { takeover::trace(kind, &entry) }
         };
         *entries = std::mem::take(entries).into_iter().filter_map(kept).collect();
         entries.shrink_to_fit();

@@ -6,6 +6,7 @@ mod cache;
 pub mod certificate;
 pub mod clients;
 pub mod clock;
+mod condensed;
 mod confidential;
 mod expiry;
 pub mod feed;
@@ -22,6 +23,7 @@ pub mod reviews;
 pub mod serve;
 pub mod sources;
 pub mod store;
+mod uid;
 pub mod watch;
 mod watched;
 

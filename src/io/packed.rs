@@ -16,7 +16,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
 use kube::ResourceExt;
 use serde_json::Value;
 
-use super::{cache::Before, pool::Pool};
+use super::{
+    cache::{self, Before},
+    pool::Pool,
+};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -212,8 +215,9 @@ impl PackedDeployment {
     }
 }
 
-/// Drops what no deployment and no binding has any more.
+/// Drops what no deployment, no binding and no key has any more.
 pub fn clean() {
+    cache::clean();
     TEMPLATES.clean();
     // A book has sets of fields, so it goes first.
     BOOKS.clean();

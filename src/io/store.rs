@@ -15,7 +15,7 @@ use std::{
 };
 
 pub use super::cache::{Before, Cache, Change, Incoming, Inherit, Listed, Lost, ObjectKey, Only, Taking};
-use super::reads::count as counted;
+use super::{reads::count as counted, uid::Uid};
 
 /// How an object came in.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl<V: Send + Sync, I: IndexValue> Cache<V> for Store<V, I> {
 
     fn has_again(&self, lost: &Lost) -> bool {
         let inner = self.read();
-        inner.entries.get(&lost.key).is_some_and(|slot| !self.by_uid || slot.uid == lost.uid)
+        inner.entries.get(&lost.key).is_some_and(|slot| !self.by_uid || slot.uid == Uid::of(&lost.uid))
     }
 
     fn compare(&self, objects: &[Incoming<V>], version: u64) -> Listed {
@@ -91,8 +91,9 @@ pub struct Store<V, I = String> {
 }
 
 struct Inner<V, I> {
-    entries: HashMap<ObjectKey, Slot<V>>,
-    by_index: HashMap<I, BTreeSet<ObjectKey>>,
+    /// By keys that are shared with `by_index`: an object has several places there.
+    entries: HashMap<Arc<ObjectKey>, Slot<V>>,
+    by_index: HashMap<I, BTreeSet<Arc<ObjectKey>>>,
     /// Entries without a value; there are hardly ever any.
     unreadable: BTreeSet<ObjectKey>,
     /// Newest version that the watch has delivered.
@@ -100,7 +101,7 @@ struct Inner<V, I> {
 }
 
 struct Slot<V> {
-    uid: String,
+    uid: Uid,
     version: u64,
     value: Option<Arc<V>>,
 }
@@ -194,7 +195,7 @@ impl<V, I: IndexValue> Store<V, I> {
         let inner = self.read();
         let keys = inner.by_index.get(value).into_iter().flatten();
         keys.inspect(|_| counted(1))
-            .filter_map(|key| Some((key.clone(), inner.entries.get(key)?.value.clone()?)))
+            .filter_map(|key| Some(((**key).clone(), inner.entries.get(key)?.value.clone()?)))
             .collect()
     }
 
@@ -203,7 +204,9 @@ impl<V, I: IndexValue> Store<V, I> {
     where
         I: Borrow<Q>,
     {
-        self.read().by_index.get(value).into_iter().flatten().inspect(|_| counted(1)).cloned().collect()
+        let inner = self.read();
+        let keys = inner.by_index.get(value).into_iter().flatten();
+        keys.inspect(|_| counted(1)).map(|key| (**key).clone()).collect()
     }
 
     /// How many objects are under this index value.
@@ -216,7 +219,7 @@ impl<V, I: IndexValue> Store<V, I> {
 
     /// Every key.
     pub fn keys(&self) -> Vec<ObjectKey> {
-        self.read().entries.keys().inspect(|_| counted(1)).cloned().collect()
+        self.read().entries.keys().inspect(|_| counted(1)).map(|key| (**key).clone()).collect()
     }
 
     /// How many objects there are.
@@ -231,7 +234,7 @@ impl<V, I: IndexValue> Store<V, I> {
             .entries
             .iter()
             .inspect(|_| counted(1))
-            .filter_map(|(key, slot)| Some((key.clone(), slot.value.clone()?)))
+            .filter_map(|(key, slot)| Some(((**key).clone(), slot.value.clone()?)))
             .collect()
     }
 
@@ -259,7 +262,7 @@ impl<V, I: IndexValue> Store<V, I> {
     pub fn forget(&self, key: &ObjectKey, uid: &str) {
         let (old, readable) = {
             let mut inner = self.write();
-            if inner.entries.get(key).is_none_or(|slot| slot.uid != uid) {
+            if inner.entries.get(key).is_none_or(|slot| slot.uid != Uid::of(uid)) {
                 return;
             }
             let old = inner.entries.remove(key).and_then(|slot| slot.value);
@@ -278,6 +281,7 @@ impl<V, I: IndexValue> Store<V, I> {
 
     fn take(&self, object: Incoming<V>, origin: Origin) {
         let Incoming { key, uid, version, mut value } = object;
+        let uid = Uid::of(&uid);
         let (old, readable) = {
             let mut inner = self.write();
             match origin {
@@ -314,10 +318,12 @@ impl<V, I: IndexValue> Store<V, I> {
                 inner.unreadable.insert(key.clone());
             }
             let new = Slot { uid, version, value: value.clone() };
-            let old = inner.entries.insert(key.clone(), new).and_then(|slot| slot.value);
+            let known = inner.entries.get_key_value(&key).map(|(known, _)| known.clone());
+            let shared = known.unwrap_or_else(|| Arc::new(key.with_known_namespace()));
+            let old = inner.entries.insert(shared.clone(), new).and_then(|slot| slot.value);
             inner.unindex(self.index, &key, old.as_deref());
             for at in value.as_deref().map(|value| (self.index)(&key, value)).into_iter().flatten() {
-                inner.by_index.entry(at).or_default().insert(key.clone());
+                inner.by_index.entry(at).or_default().insert(shared.clone());
             }
             (old, readable)
         };

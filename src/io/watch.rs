@@ -27,10 +27,10 @@ use crate::{metrics::Metrics, timing::Timing};
 /// How much sooner than it was asked to a server ends a watch call.
 const EARLY: Duration = Duration::from_secs(1);
 /// Objects per page of a list of metadata, where all are kept.
-pub const PAGE_SIZE: u32 = 500;
+pub const PAGE_SIZE: u32 = 200;
 /// Objects per page of a list of whole ones. A page is in memory as the server sends it and as it is read, for each of the
 /// lists that begin with the process; what is kept of each object is packed as its page comes in.
-pub const WHOLE_PAGE_SIZE: u32 = 100;
+pub const WHOLE_PAGE_SIZE: u32 = 50;
 
 /// Whom a watch tells what a complete list of a kind changes.
 pub type OnListed = Arc<dyn Fn(&str, &Listed, Taking) + Send + Sync>;

@@ -13,6 +13,8 @@ use serde::{
 };
 use serde_json::value::RawValue;
 
+use super::condensed::condensed;
+
 /// What can be watched: a kind behind a guard, or the metadata of one.
 pub trait Watched:
     Resource<DynamicType: Clone + Send + Sync + 'static> + Clone + Debug + DeserializeOwned + Send + 'static
@@ -57,7 +59,8 @@ struct Envelope {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        serde_json::from_str(text.get()).map(Self::Sound).or_else(|error| {
+        let condensed = condensed(text.get());
+        serde_json::from_str(condensed.as_deref().unwrap_or(text.get())).map(Self::Sound).or_else(|error| {
             let Envelope { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
             Ok(Self::Unsound(Box::new(Unsound { metadata, error: error.to_string() })))
         })

@@ -205,6 +205,13 @@ pub fn pack(owned: &mut FieldsV1) {
     }
 }
 
+/// Turns such a text into the set of fields that it says.
+pub fn unpack(packed: &mut FieldsV1) {
+    if let Some(fields) = packed.0.as_str().and_then(|text| serde_json::from_str(text).ok()) {
+        packed.0 = fields;
+    }
+}
+
 /// Whether `live` has everything that `wanted` has. What others added beside it does not count.
 fn contains(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {

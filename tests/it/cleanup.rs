@@ -231,7 +231,7 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
 #[test]
 fn a_companion_that_loses_its_label_gets_it_back_and_goes_with_its_last_user() {
     RUNTIME.block_on(async {
-        let world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("unlabelled").await;
         apply(&world.project, secret(&ns)).await;
         apply(&world.project, using(&ns, &["dfw"])).await;
@@ -257,7 +257,11 @@ fn a_companion_that_loses_its_label_gets_it_back_and_goes_with_its_last_user() {
         assert_ne!(condition(&wd, "ReferencedDataReady")["reason"], "SourceNameTaken");
         assert_eq!(get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid(), in_use, "it is the same on the cell");
 
-        delete(&world.project, "Workload", &ns, "web").await;
+        // Nobody looks while the label goes, and then its last user.
+        world.operators[0].process.kill();
+        merge(&world.hub, "Secret", &hub, "db", label(Value::Null)).await;
+        api(&world.project, "Workload", &ns).delete("web", &DeleteParams::background()).await.unwrap();
+        world.restart_manager(&[]).await;
         eventually("nothing is left", || left(&world, &ns, &hub)).await;
     });
 }

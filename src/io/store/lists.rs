@@ -5,7 +5,7 @@ use std::{
     sync::atomic::Ordering,
 };
 
-use super::{Incoming, IndexValue, Listed, Lost, ObjectKey, Origin, Slot, Store};
+use super::{Incoming, IndexValue, Listed, Lost, ObjectKey, Origin, Slot, Store, Uid};
 
 impl<V, I: IndexValue> Store<V, I> {
     /// What a complete list at `version` will change beside the objects in it.
@@ -15,15 +15,16 @@ impl<V, I: IndexValue> Store<V, I> {
         let listed: HashMap<&ObjectKey, &Incoming<V>> = objects.iter().map(|object| (&object.key, object)).collect();
         // What we wrote after the list was taken is not in it, and is there all the same.
         let counts = |slot: &Slot<V>| rewound || slot.version <= version;
-        let is_it = |of: &Incoming<V>, slot: &Slot<V>| !self.by_uid || of.uid == slot.uid;
+        let is_it = |of: &Incoming<V>, slot: &Slot<V>| !self.by_uid || Uid::of(&of.uid) == slot.uid;
         let (mut missing, mut older) = (Vec::new(), false);
         for (key, slot) in inner.entries.iter().filter(|(_, slot)| counts(slot)) {
-            let found = listed.get(key);
+            let found = listed.get(&**key);
             // No object is older than it was, unless all of them are.
-            older |= found.is_some_and(|of| of.uid == slot.uid && 0 < of.version && of.version < slot.version);
+            older |=
+                found.is_some_and(|of| 0 < of.version && of.version < slot.version && Uid::of(&of.uid) == slot.uid);
             if found.is_none_or(|of| !is_it(of, slot)) {
-                let uid = if self.by_uid { slot.uid.clone() } else { String::new() };
-                missing.push(Lost { key: key.clone(), uid });
+                let uid = if self.by_uid { slot.uid.to_string() } else { String::new() };
+                missing.push(Lost { key: (**key).clone(), uid });
             }
         }
         Listed { another_history: rewound || older, known: inner.entries.len(), missing }
@@ -47,8 +48,8 @@ impl<V, I: IndexValue> Store<V, I> {
         let vanished: Vec<(ObjectKey, String)> = {
             let inner = self.read();
             let gone = |slot: &Slot<V>| rewound || slot.version <= version;
-            let gone = inner.entries.iter().filter(|(key, slot)| !listed.contains(key) && gone(slot));
-            gone.map(|(key, slot)| (key.clone(), slot.uid.clone())).collect()
+            let gone = inner.entries.iter().filter(|(key, slot)| !listed.contains(&***key) && gone(slot));
+            gone.map(|(key, slot)| ((**key).clone(), slot.uid.to_string())).collect()
         };
         for (key, uid) in vanished {
             self.forget(&key, &uid);

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-use super::facts::{BindingFacts, CompanionFacts};
+use super::facts::{self, BindingFacts, CompanionFacts};
 use crate::{
     api::{
         compute::WorkloadDeployment,
@@ -79,7 +79,8 @@ pub struct Observed {
     pub suspected: bool,
     /// The policy that claims it.
     pub policy: Option<String>,
-    /// Whether it carries the mark of one that others need.
+    /// Whether Karmada made it because others need what it was made for: it carries the mark of that, or, since Karmada takes the
+    /// mark off with the last that needs it, what its name speaks of owns it and no policy claims it.
     pub attached: bool,
     /// Whether a city's policy has brought it where it is, which has gone since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -99,6 +100,10 @@ impl Observed {
     pub fn of(template: Object, meta: &ObjectMeta, facts: Option<&BindingFacts>) -> Self {
         let annotations = meta.annotations.as_ref();
         let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        let is_marked = meta.labels.iter().flatten().any(|(key, _)| key.starts_with(annotation::DEPENDED_BY));
+        let owned = meta.owner_references.iter().flatten().any(|owner| {
+            owner.controller == Some(true) && owner.kind == template.kind.gvk().1 && owner.name == template.name
+        });
         Self {
             binding: Object::named::<ResourceBinding>(namespace.unwrap_or_default(), name.unwrap_or_default()),
             version: ObjectVersion::of(meta),
@@ -107,7 +112,7 @@ impl Observed {
             may_return: false,
             suspected: false,
             policy: annotations.and_then(|all| all.get(annotation::POLICY_NAME)).cloned(),
-            attached: meta.labels.iter().flatten().any(|(key, _)| key.starts_with(annotation::DEPENDED_BY)),
+            attached: is_marked || owned && facts::cluster_policy(meta).is_none(),
             of_city: facts.is_some_and(|facts| facts.scheduled_for.is_some()),
             parents: facts.map(|facts| facts.required_by.iter().map(|by| by.name.clone()).collect()),
             terminating: meta.deletion_timestamp.is_some(),

@@ -91,6 +91,13 @@ fn a_deployment_s_binding_goes_after_two_looks_once_its_project_has_the_deployme
 fn only_bindings_of_companions_of_ours_are_orphans() {
     let by = |policy: &str| json!({ "annotations": { annotation::POLICY_NAME: policy } });
     let attached = json!({ "labels": { "resourcebinding.karmada.io/depended-by-abc": "x" } });
+    let owned = |kind: &str, name: &str, controller: bool, annotations: serde_json::Value| {
+        let owner = json!({ "apiVersion": "v1", "kind": kind, "name": name, "uid": "o", "controller": controller });
+        json!({ "ownerReferences": [owner], "annotations": annotations })
+    };
+    let by_all = json!({ annotation::CLUSTER_POLICY_NAME: "theirs" });
+    let own = || owned("Secret", "db", true, json!({}));
+    let nobody = || Some(BindingFacts::default());
     for (what, meta, facts, expected) in [
         ("claimed by a city policy", by("city-dfw"), None, Verdict::Goes),
         ("claimed by somebody else's", by("theirs"), None, Verdict::Stays),
@@ -98,7 +105,15 @@ fn only_bindings_of_companions_of_ours_are_orphans() {
         ("the last parent has gone", attached.clone(), Some(BindingFacts::default()), Verdict::Goes),
         ("attached to theirs", attached.clone(), Some(facts("theirs-deployment")), Verdict::Stays),
         ("of which the watch knows nothing", attached, None, Verdict::Stays),
-        ("neither claimed nor attached", json!({}), Some(BindingFacts::default()), Verdict::Stays),
+        ("neither claimed nor attached", json!({}), nobody(), Verdict::Stays),
+        // Karmada takes the mark off with the last parent; what it was made for was seen to be left so, with its binding.
+        ("its companion's own, which nobody needs", own(), nobody(), Verdict::Goes),
+        ("its companion's own, which others need", own(), Some(facts("theirs-deployment")), Verdict::Stays),
+        ("its companion's own, of which the watch knows nothing", own(), None, Verdict::Stays),
+        ("claimed for all", owned("Secret", "db", true, by_all), nobody(), Verdict::Stays),
+        ("of another name", owned("Secret", "other", true, json!({})), nobody(), Verdict::Stays),
+        ("of another kind", owned("ConfigMap", "db", true, json!({})), nobody(), Verdict::Stays),
+        ("owned without control", owned("Secret", "db", false, json!({})), nobody(), Verdict::Stays),
     ] {
         assert_eq!(judge(&orphan(meta, facts.as_ref())), expected, "{what}");
     }

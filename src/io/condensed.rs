@@ -1,0 +1,80 @@
+//! The text of an object, with its books of fields as text in it.
+//!
+//! API servers keep, for each field manager, the set of fields it has written, as a tree of objects. Read into a tree of values, the
+//! sets of one deployment take 40 KiB, where everything else of it takes 5, and a page of a list has a hundred of them at once:
+//! what the process takes at its start is what it keeps, for no allocator gives all of that back. As text such a set takes half a
+//! KiB. Whoever asks what is in one reads it ([`crate::plan::diff::unpack`]).
+
+use std::{borrow::Cow, collections::BTreeMap};
+
+use serde_json::value::{RawValue, to_raw_value};
+
+/// The fields of a JSON object, as they are written.
+type Fields<'a> = BTreeMap<Cow<'a, str>, Cow<'a, RawValue>>;
+
+/// The same object, in which each set of fields is a string; nothing where there is none, or where it is no object.
+pub(super) fn condensed(text: &str) -> Option<String> {
+    let mut object = fields(text)?;
+    let metadata = object.get_mut("metadata")?;
+    let mut fields_of_metadata = fields(metadata.get())?;
+    let books = fields_of_metadata.get_mut("managedFields")?;
+    let entries: Vec<&RawValue> = serde_json::from_str(books.get()).ok()?;
+    let entries: Option<Vec<Box<RawValue>>> = entries.into_iter().map(|entry| with_text(entry.get())).collect();
+    *books = Cow::Owned(to_raw_value(&entries?).ok()?);
+    let condensed = to_raw_value(&fields_of_metadata).ok()?;
+    *metadata = Cow::Owned(condensed);
+    serde_json::to_string(&object).ok()
+}
+
+/// One manager's entry, in which the set of fields is a string.
+fn with_text(entry: &str) -> Option<Box<RawValue>> {
+    let mut entry = fields(entry)?;
+    if let Some(set) = entry.get_mut("fieldsV1").filter(|set| set.get().starts_with('{')) {
+        *set = Cow::Owned(to_raw_value(set.get()).ok()?);
+    }
+    to_raw_value(&entry).ok()
+}
+
+fn fields(object: &str) -> Option<Fields<'_>> {
+    let fields: BTreeMap<Cow<'_, str>, &RawValue> = serde_json::from_str(object).ok()?;
+    Some(fields.into_iter().map(|(name, value)| (name, Cow::Borrowed(value))).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn sets_of_fields_become_text_and_nothing_else_changes() {
+        let set = json!({ "f:spec": { "f:ports": { "k:{\"name\":\"http\"}": { ".": {}, "f:\u{e9}\\": {} } } } });
+        let object = |set: &Value, other: Value| {
+            json!({
+                "kind": "Some", "spec": { "fieldsV1": { "a": 1.50 }, "text": "\"}\n{" },
+                "metadata": {
+                    "name": "web",
+                    "managedFields": [{ "manager": "m", "fieldsV1": set, "time": null }, other, { "manager": "none" }],
+                },
+            })
+        };
+        let others = json!({ "manager": "n", "fieldsV1": "text already" });
+        let condensed = condensed(&object(&set, others.clone()).to_string()).unwrap();
+        let read: Value = serde_json::from_str(&condensed).unwrap();
+        assert_eq!(read, object(&set.to_string().into(), others));
+    }
+
+    #[test]
+    fn what_has_no_book_is_left_as_it_is() {
+        for text in [
+            "[]",
+            "7",
+            "{",
+            r#"{"metadata":7}"#,
+            r#"{"metadata":{"name":"a"}}"#,
+            r#"{"metadata":{"managedFields":{}}}"#,
+        ] {
+            assert_eq!(condensed(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Uids as caches keep them: there is one of every object, and it is looked at only where two are compared.
+
+use std::fmt;
+
+/// Where the hyphens of a UUID stand, by the number of hexadecimal digits before them.
+const HYPHENS: [usize; 4] = [8, 12, 16, 20];
+
+/// A uid: the sixteen bytes of a UUID where it is written as API servers write them, else its text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Uid {
+    Uuid([u8; 16]),
+    Text(Box<str>),
+}
+
+impl Uid {
+    pub(super) fn of(text: &str) -> Self {
+        let uuid = bytes(text).map(Self::Uuid);
+        // Other spellings of the same number are other uids.
+        uuid.filter(|uuid| uuid.to_string() == text).unwrap_or_else(|| Self::Text(text.into()))
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = match self {
+            Self::Uuid(bytes) => bytes,
+            Self::Text(text) => return f.write_str(text),
+        };
+        for (nth, byte) in bytes.iter().enumerate() {
+            if HYPHENS.contains(&(nth * 2)) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes that so many pairs of digits stand for; nothing where they are not just as many.
+fn bytes(text: &str) -> Option<[u8; 16]> {
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+    let mut bytes = [0; 16];
+    if digits.len() != bytes.len() * 2 {
+        return None;
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uid_is_what_it_was_and_no_other_one() {
+        let canonical = "1b8a1d44-6a3e-4c52-9d0a-3e0f5a6f7d21";
+        assert!(matches!(Uid::of(canonical), Uid::Uuid(_)));
+        let others = [
+            "1B8A1D44-6A3E-4C52-9D0A-3E0F5A6F7D21",
+            "1b8a1d446a3e4c529d0a3e0f5a6f7d21",
+            "1b8a1d4-46a3e-4c52-9d0a-3e0f5a6f7d21",
+            "+b8a1d44-6a3e-4c52-9d0a-3e0f5a6f7d21",
+            "1b8a1d44-6a3e-4c52-9d0a-3e0f5a6f7d2",
+            "1b8a1d44-6a3e-4c52-9d0a-3e0f5a6f7dé",
+            "u",
+            "",
+        ];
+        for text in others {
+            assert!(matches!(Uid::of(text), Uid::Text(_)), "{text:?}");
+            assert_ne!(Uid::of(text), Uid::of(canonical), "{text:?}");
+        }
+        for text in others.into_iter().chain([canonical]) {
+            assert_eq!(Uid::of(text).to_string(), text);
+        }
+    }
+}
