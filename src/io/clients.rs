@@ -305,55 +305,5 @@ fn root_cause(error: &dyn std::error::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_project_has_an_address_of_its_own() {
-        let template = Config::new("https://milo.example:6443/ignored".parse().unwrap());
-        let address = |internal, name| Projects::new(template.clone(), internal).address(&ProjectName::new(name));
-        assert_eq!(
-            address(false, "shop").unwrap(),
-            "https://milo.example:6443/apis/resourcemanager.miloapis.com/v1alpha1/projects/shop/control-plane"
-        );
-        assert_eq!(address(true, "shop").unwrap(), "https://milo-apiserver.project-shop.svc.cluster.local:6443");
-        for bad in ["", "a/b", "..", "a?b", "A"] {
-            assert!(address(false, bad).is_err() && address(true, bad).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn the_certificate_of_a_kubeconfig_is_read_from_its_text_or_from_a_file() {
-        let mut params = rcgen::CertificateParams::new(vec![]).unwrap();
-        params.not_after = rcgen::date_time_ymd(2026, 11, 22);
-        let text = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
-        let file = std::env::temp_dir().join(format!("client-{:016x}.crt", fastrand::u64(..)));
-        fs::write(&file, &text).unwrap();
-        let mut config = Config::new("https://hub.example".parse().unwrap());
-        assert_eq!(good_until(&config), None, "a token has no certificate");
-        config.auth_info.client_certificate = Some(file.display().to_string());
-        assert_eq!(good_until(&config), Some(1_795_305_600));
-        fs::write(&file, "garbage").unwrap();
-        assert_eq!(good_until(&config), None);
-        config.auth_info.client_certificate_data = Some(STANDARD.encode(text));
-        assert_eq!(good_until(&config), Some(1_795_305_600), "what stands in the kubeconfig goes before the file");
-        fs::remove_file(file).unwrap();
-    }
-
-    #[tokio::test]
-    async fn a_kubeconfig_that_cannot_be_used_is_reported_in_one_line() {
-        let file = std::env::temp_dir().join(format!("kubeconfig-{:016x}", fastrand::u64(..)));
-        for (text, words) in [
-            ("garbage: [", "line 1"),
-            ("{}", "current context"),
-            ("apiVersion: v1\nkind: Config\ncurrent-context: nope\ncontexts: []\n", "nope"),
-        ] {
-            std::fs::write(&file, text).unwrap();
-            let source = Source { path: Some(file.clone()), context: None };
-            let error = load(&source).await.unwrap_err();
-            assert!(error.starts_with(&format!("kubeconfig {}: ", file.display())), "{error}");
-            assert!(error.contains(words) && !error.contains('\n'), "{error}");
-        }
-        std::fs::remove_file(file).unwrap();
-    }
-}
+#[path = "clients_tests.rs"]
+mod tests;

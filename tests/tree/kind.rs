@@ -8,10 +8,12 @@ use std::{
     process::{Command, Output},
 };
 
+use base64::{Engine, engine::general_purpose::STANDARD};
+
 use super::{executable, root, skipping::skipped};
 
 /// Programs that the scripts start, each by a stand-in that notes its arguments (and, of `kubectl apply`, what it is given),
-/// answers what the scripts go on with, and fails at the call whose number `FAIL_AT` says.
+/// answers what the scripts go on with, and fails at the call whose number `FAIL_AT` says, and at each that `FAIL_ON` is part of.
 const STAND_IN: &str = r#"#!/usr/bin/env bash
 name=$(basename "$0")
 said=$(printf '%s ' "$name" "$@")
@@ -19,6 +21,7 @@ case "$said" in 'openssl '*) for file in "$@"; do case $file in *.crt | *.key) e
 case "$said" in *'--filename - ') given=$(cat); said+="<< $(printf %s "$given" | tr '\n' ' ')" ;; esac
 printf '%s\n' "$said" >> "$CALLS"
 [ "$(wc -l < "$CALLS")" != "${FAIL_AT:-0}" ] || exit 7
+case "$said" in *"${FAIL_ON:-nothing that is called}"*) exit 7 ;; esac
 case "$said" in
   *'inspect --format'*compute-control-plane-control-plane*) echo 172.18.0.2 ;;
   *'inspect --format'*dfw*) echo 172.18.0.3 ;;
@@ -28,10 +31,12 @@ case "$said" in
   *'certificate-authority-data}'*) echo QVVUSE9SSVRZ ;;
   *'create token compute-manager'*) echo token-of-management ;;
   *'create token compute-cell-'*) echo token-of-a-cell ;;
+  *'create token compute-quota'*) echo token-of-quota ;;
   *'{.metadata.uid}'*) echo uid-of-a-cluster ;;
   *'{.data.tls\.crt}'*) echo QVVUSE9SSVRZ ;;
   *'kustomize config/base/webhook'*) printf 'clientConfig:\n  service: compute-webhook' ;;
   *'kustomize config/overlays/hub-cell'*) echo 'kind: User of name-of-cell, uid-of-cell' ;;
+  *'kustomize e2e/kind/overlays/'*) echo "Manager of name-of-cell: ${said##*/}" ;;
 esac
 "#;
 
@@ -47,7 +52,7 @@ impl Stage {
         for program in ["docker", "kind", "kubectl", "helm", "karmadactl", "openssl", "chainsaw"] {
             executable(&bin.join(program), STAND_IN);
         }
-        for script in ["settings.sh", "up", "run", "down"] {
+        for script in ["settings.sh", "up", "run", "down", "project-in-cell.yaml"] {
             executable(&kind.join(script), &fs::read_to_string(root().join("e2e/kind").join(script)).unwrap());
         }
         stage
@@ -55,13 +60,17 @@ impl Stage {
 
     /// Runs a script from anywhere; the call of this number fails, if it is not 0.
     fn run(&self, script: &str, fail_at: usize) -> (Output, Vec<String>) {
+        self.run_failing(script, ("FAIL_AT", &fail_at.to_string()))
+    }
+
+    fn run_failing(&self, script: &str, (at_or_on, which): (&str, &str)) -> (Output, Vec<String>) {
         let calls = self.0.join("calls");
         fs::write(&calls, "").unwrap();
         let out = Command::new(self.0.join("e2e/kind").join(script))
             .current_dir("/")
             .env("PATH", format!("{}:{}", self.0.join("bin").display(), std::env::var("PATH").unwrap()))
             .env("CALLS", &calls)
-            .env("FAIL_AT", fail_at.to_string())
+            .env(at_or_on, which)
             .output()
             .unwrap();
         let stage = self.0.display().to_string();
@@ -77,7 +86,7 @@ impl Drop for Stage {
 }
 
 /// The calls of `up`, each by its beginning, or by a part of it.
-const UP: [(&str, &str); 50] = [
+const UP: [(&str, &str); 58] = [
     ("kind create cluster --name compute-control-plane ", "--config e2e/kind/control-plane.yaml"),
     ("kind create cluster --name compute-pop-dfw ", "--kubeconfig pop-dfw.yaml"),
     ("kind create cluster --name compute-pop-ord ", "--kubeconfig pop-ord.yaml"),
@@ -136,7 +145,18 @@ const UP: [(&str, &str); 50] = [
     ("kubectl --kubeconfig control-plane.yaml ", "rollout status deployment/compute-manager"),
     ("kubectl --kubeconfig pop-dfw.yaml ", "rollout status deployment/compute-manager"),
     ("kubectl --kubeconfig pop-ord.yaml ", "rollout status deployment/compute-manager"),
+    ("kubectl --kubeconfig control-plane.yaml config view --raw ", ""),
+    ("kubectl --kubeconfig control-plane.yaml ", "create token compute-quota --duration=720h"),
+    ("kubectl --kubeconfig pop-dfw.yaml apply ", QUOTA),
+    ("kubectl --kubeconfig pop-dfw.yaml apply ", "addresses: [172.18.0.2]"),
+    ("kubectl --kubeconfig pop-dfw.yaml apply ", "topology.datum.net/city-code: dfw"),
+    ("kubectl --kubeconfig pop-ord.yaml apply ", QUOTA),
+    ("kubectl --kubeconfig pop-ord.yaml apply ", "addresses: [172.18.0.2]"),
+    ("kubectl --kubeconfig pop-ord.yaml apply ", "topology.datum.net/city-code: ord"),
 ];
+
+/// Of the Secret by which a cell claims quota.
+const QUOTA: &str = "name: compute-quota-credentials   namespace: compute-system data:   kubeconfig: ";
 
 #[test]
 fn up_takes_its_steps_in_order() {
@@ -148,14 +168,7 @@ fn up_takes_its_steps_in_order() {
         assert!(call.starts_with(begins) && call.contains(holds), "step {nth}: {call}\nis not {begins}…{holds}");
     }
     assert_eq!(calls.len(), UP.len());
-    // Whatever is named in this tree is there.
-    for word in calls
-        .iter()
-        .flat_map(|call| call.split(' '))
-        .filter(|word| word.starts_with("e2e/") || word.starts_with("config/"))
-    {
-        assert!(root().join(word).exists(), "there is no {word}");
-    }
+    is_there(&calls);
     // Credentials are for their owner, and stand in no arguments, which any user of the machine can list.
     let kubeconfigs = stage.0.join("tmp/e2e/kubeconfigs");
     let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -163,6 +176,25 @@ fn up_takes_its_steps_in_order() {
     for call in &calls {
         let arguments = call.split(" << ").next().unwrap();
         assert!(["token-of-", "dG9rZW4t", "bWFkZSBi"].iter().all(|secret| !arguments.contains(secret)), "{call}");
+        assert!(!arguments.contains(QUOTA), "{call}");
+    }
+    // Quota is claimed by its own user, at a server that is known by a name which kind gives it.
+    let kubeconfig = calls.iter().find_map(|call| call.split_once(QUOTA)).unwrap().1;
+    let kubeconfig = String::from_utf8(STANDARD.decode(kubeconfig).unwrap()).unwrap();
+    for said in [
+        "server: \"https://172.18.0.2:6443\", certificate-authority-data: \"QVVUSE9SSVRZ\"",
+        "tls-server-name: kubernetes.default.svc }",
+        "token: \"token-of-quota\"",
+    ] {
+        assert!(kubeconfig.contains(said), "{kubeconfig}");
+    }
+}
+
+/// Whatever is named in this tree is there.
+fn is_there(calls: &[String]) {
+    let words = calls.iter().flat_map(|call| call.split(' '));
+    for word in words.filter(|word| word.starts_with("e2e/") || word.starts_with("config/")) {
+        assert!(root().join(word).exists(), "there is no {word}");
     }
 }
 
@@ -186,41 +218,106 @@ fn what_is_missing_is_named_before_anything_is_made() {
     assert!(calls.is_empty(), "{calls:?}");
 }
 
-#[test]
-fn run_dumps_when_a_suite_fails_and_down_takes_all_away() {
-    let stage = Stage::new();
-    let (out, calls) = stage.run("run", 0);
-    assert!(out.status.success(), "{calls:?}");
+/// The calls of `run` that bring the cells to an overlay.
+fn cells_are_brought_to(overlay: &str) -> Vec<String> {
+    let to = |city: &str, call: &str| format!("kubectl --kubeconfig pop-{city}.yaml {call}");
+    let manager = |verb: &str| format!("--namespace compute-system rollout {verb} deployment/compute-manager");
+    let brought = ["dfw", "ord"].into_iter().flat_map(|city| {
+        [
+            to(city, &format!("kustomize e2e/kind/overlays/{overlay}")),
+            to(city, &format!("apply --server-side --filename - << Manager of {city}: {overlay}")),
+            to(city, &manager("restart")),
+        ]
+    });
+    brought.chain(["dfw", "ord"].map(|city| to(city, &format!("{} --timeout=3m", manager("status"))))).collect()
+}
+
+/// The calls of `run`, each by its beginning.
+fn of_run() -> Vec<String> {
     let clusters = "--config e2e/chainsaw-config.yaml --parallel 1 --cluster=downstream=karmada.yaml \
                     --cluster=pop-dfw=pop-dfw.yaml --cluster=pop-ord=pop-ord.yaml";
-    // The webhooks are asked by the last suite alone, and by nobody afterwards.
-    let ends = "kubectl --kubeconfig control-plane.yaml delete validatingwebhookconfiguration compute-validating";
-    let expected = [
-        format!("chainsaw test e2e/suites --selector=environment!=gated {clusters}"),
-        "kubectl --kubeconfig control-plane.yaml apply --server-side --filename - << ".to_owned(),
-        "kubectl --kubeconfig control-plane.yaml apply --server-side --filename - << ".to_owned(),
-        "kubectl --kubeconfig control-plane.yaml --namespace compute-system get secret compute-webhook-cert "
-            .to_owned(),
-        "kubectl --kubeconfig control-plane.yaml kustomize config/base/webhook".to_owned(),
-        "kubectl --kubeconfig control-plane.yaml apply --server-side --filename - << ".to_owned(),
-        format!("chainsaw test e2e/suites/admission {clusters}"),
-        ends.to_owned(),
-    ];
-    assert_eq!(calls.len(), expected.len(), "{calls:#?}");
+    let project = "kubectl --kubeconfig control-plane.yaml";
+    let suite = |name: &str| vec![format!("chainsaw test e2e/suites/{name} {clusters}")];
+    [
+        vec![format!("chainsaw test e2e/suites --selector=environment!=gated {clusters}")],
+        cells_are_brought_to("cell-quota"),
+        suite("quota"),
+        cells_are_brought_to("cell-networks"),
+        suite("networks"),
+        cells_are_brought_to("cell"),
+        vec![
+            format!("{project} apply --server-side --filename - << "),
+            format!("{project} apply --server-side --filename - << "),
+            format!("{project} --namespace compute-system get secret compute-webhook-cert "),
+            format!("{project} kustomize config/base/webhook"),
+            format!("{project} apply --server-side --filename - << clientConfig:"),
+        ],
+        suite("admission"),
+        vec![ENDS.to_owned()],
+    ]
+    .concat()
+}
+
+/// From then on nobody asks the webhooks.
+const ENDS: &str = "kubectl --kubeconfig control-plane.yaml delete validatingwebhookconfiguration compute-validating";
+
+#[test]
+fn run_takes_its_steps_in_order() {
+    let (out, calls) = Stage::new().run("run", 0);
+    assert!(out.status.success(), "{calls:?}");
+    let expected = of_run();
     for (call, begins) in calls.iter().zip(&expected) {
         assert!(call.starts_with(begins), "{call}\nis not {begins}");
     }
-    assert!(calls[1].contains("name: dfw") && calls[2].contains("name: ord"), "{calls:#?}");
-    assert!(
-        calls[5].ends_with("<< clientConfig:     caBundle: QVVUSE9SSVRZ   service: compute-webhook"),
-        "{}",
-        calls[5]
-    );
-    for fail_at in 2..=expected.len() {
+    assert_eq!(calls.len(), expected.len(), "{calls:#?}");
+    is_there(&calls);
+    let bound: Vec<&String> = calls.iter().filter(|call| call.contains("kind: LocationBinding")).collect();
+    assert!(bound[0].contains("name: dfw") && bound[1].contains("name: ord"), "{bound:#?}");
+    let asked = calls.iter().find(|call| call.contains("<< clientConfig:")).unwrap();
+    assert!(asked.ends_with("<< clientConfig:     caBundle: QVVUSE9SSVRZ   service: compute-webhook"), "{asked}");
+}
+
+/// What a cell is at the end: the overlay that it was last brought to, if its manager was started again and waited for since.
+fn overlay_of<'a>(city: &str, calls: &'a [String]) -> Option<&'a str> {
+    let to = format!("kubectl --kubeconfig pop-{city}.yaml ");
+    let changes = |call: &&str| ["apply ", "rollout "].iter().any(|verb| call.contains(verb));
+    let mut of_city = calls.iter().filter_map(|call| call.strip_prefix(&to)).filter(changes).rev();
+    assert!(of_city.next()?.contains("rollout status"), "{city}: {calls:#?}");
+    assert!(of_city.next()?.contains("rollout restart"), "{city}: {calls:#?}");
+    Some(of_city.next()?.split_once(&format!("<< Manager of {city}: ")).unwrap().1)
+}
+
+#[test]
+fn whatever_run_changes_it_brings_back_where_a_step_fails() {
+    let (stage, steps) = (Stage::new(), of_run());
+    let asked = steps.iter().position(|step| step.contains("<< clientConfig:")).unwrap() + 1;
+    for fail_at in 2..=steps.len() {
         let (out, calls) = stage.run("run", fail_at);
         assert!(!out.status.success(), "step {fail_at} fails, and nobody notices: {calls:#?}");
-        assert_eq!(calls.iter().any(|call| call.starts_with(ends)), fail_at > 5, "{fail_at}: {calls:#?}");
+        assert_eq!(calls.iter().any(|call| call.starts_with(ENDS)), fail_at >= asked, "{fail_at}: {calls:#?}");
+        for city in ["dfw", "ord"] {
+            assert_eq!(overlay_of(city, &calls), Some("cell"), "{fail_at}: {calls:#?}");
+        }
     }
+    // Where a suite fails, what is kept is of cells that are as they were for it.
+    for suite in ["quota", "networks"] {
+        let fails = format!("chainsaw test e2e/suites/{suite} ");
+        let (out, calls) = stage.run_failing("run", ("FAIL_ON", &fails));
+        assert_eq!(out.status.code(), Some(1));
+        let place = |part: &str| calls.iter().rposition(|call| call.contains(part)).unwrap();
+        assert!(place(&fails) < place("logs deployment/compute-manager"), "{calls:#?}");
+        assert!(place("logs deployment/compute-manager") < place("kustomize e2e/kind/overlays/cell"), "{calls:#?}");
+        assert!(!calls.iter().any(|call| call.contains("e2e/suites/admission")), "{calls:#?}");
+    }
+    // A cell that cannot be brought back keeps the other from nothing.
+    let (out, calls) = stage.run_failing("run", ("FAIL_ON", "pop-dfw.yaml apply "));
+    assert!(!out.status.success());
+    assert_eq!(overlay_of("ord", &calls), Some("cell"), "{calls:#?}");
+}
+
+#[test]
+fn run_dumps_when_a_suite_fails_and_down_takes_all_away() {
+    let stage = Stage::new();
     let (out, calls) = stage.run("run", 1);
     assert_eq!(out.status.code(), Some(1));
     for plane in ["control-plane", "karmada", "pop-dfw", "pop-ord"] {

@@ -17,7 +17,16 @@ use super::{
 
 /// Every overlay, in order.
 pub fn overlays() -> Vec<String> {
-    let entries = fs::read_dir(root().join("config/overlays")).unwrap();
+    folders("config/overlays")
+}
+
+/// Every overlay of `e2e/kind`, in order.
+pub fn on_kind() -> Vec<String> {
+    folders("e2e/kind/overlays")
+}
+
+fn folders(within: &str) -> Vec<String> {
+    let entries = fs::read_dir(root().join(within)).unwrap();
     let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
@@ -137,6 +146,18 @@ fn the_parser_accepts_what_the_overlays_say() {
     }
     assert_eq!(of_kind(&objects("hub"), "ResourceInterpreterCustomization").len(), 1);
     assert!(of_kind(&objects("dev"), "Deployment").is_empty());
+}
+
+#[test]
+fn cells_on_kind_wait_for_what_their_overlay_says() {
+    for (overlay, quota, networks) in
+        [("cell", false, false), ("cell-quota", true, false), ("cell-networks", true, true)]
+    {
+        let text = kustomize(&root().join("e2e/kind/overlays").join(overlay));
+        let config = configuration(overlay, &testbed::manifests::documents(&text).unwrap());
+        assert_eq!((config.quota.is_some(), config.networks, config.data), (quota, networks, true), "{overlay}");
+        assert!(config.quota.is_none_or(|quota| quota.internal), "{overlay}: nobody serves Milo's paths there");
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@ use testbed::{
 };
 
 use super::{
-    manifests::{kustomize, overlays},
+    manifests::{kustomize, on_kind, overlays},
     optional::{OPTIONAL, rendered, rendered_with},
     root,
     skipping::skipped,
@@ -122,16 +122,21 @@ async fn an_api_server_takes_the_definitions_and_every_overlay() {
         ["workloads", "workloaddeployments", "instances"].map(|kind| format!("crd/{kind}.compute.datumapis.com"));
     let established: Vec<&str> = kinds.iter().map(String::as_str).collect();
     server.kubectl(&[&["wait", "--for=condition=Established"], &established[..]].concat(), "").unwrap();
-    for namespace in ["compute-system", "milo-system"] {
+    for namespace in ["compute-system", "milo-system", "project-single"] {
         server.kubectl(&["create", "namespace", namespace], "").unwrap();
     }
     let added =
         OPTIONAL.map(|(component, overlay)| (format!("{overlay} with {component}"), rendered_with(component, overlay)));
-    let on_kind = ["management", "cell"].map(|overlay| format!("e2e/kind/overlays/{overlay}"));
-    let on_kind = on_kind.map(|dir| (dir.clone(), kustomize(&root().join(dir))));
+    let on_kind = on_kind().into_iter().map(|overlay| {
+        let text = kustomize(&root().join("e2e/kind/overlays").join(&overlay));
+        (format!("e2e/kind/overlays/{overlay}"), text)
+    });
+    let file = "e2e/kind/project-in-cell.yaml";
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let in_cell = (file.to_owned(), text.replace("address-of-project", "172.18.0.2"));
     let stand = overlays().into_iter().map(|overlay| (overlay.clone(), rendered(&overlay)));
     let mut others = BTreeMap::new();
-    for (overlay, text) in stand.chain(added).chain(on_kind) {
+    for (overlay, text) in stand.chain(added).chain(on_kind).chain([in_cell]) {
         let wanted = text.lines().filter(|line| line.starts_with("kind: ")).count();
         let said = server.kubectl(&STRICT, &text).unwrap_or_else(|why| panic!("{overlay}: {why}"));
         let taken = said.lines().filter(|line| line.ends_with("serverside-applied (server dry run)")).count();

@@ -3,6 +3,7 @@
 
 mod admitted;
 mod dev;
+mod on_kind;
 mod pod;
 mod trusted;
 
@@ -26,7 +27,7 @@ use testbed::{
     Options, Testbed,
     admission::{role, rule},
     audit::Audit,
-    bed::{announce, bind_location},
+    bed::announce,
     control_plane::ControlPlane,
     door::Door,
     manifests,
@@ -35,7 +36,7 @@ use testbed::{
 };
 
 use self::{
-    admitted::{are_asked, mark_as_copies},
+    admitted::are_asked,
     dev::define,
     pod::{NS, Node, Pod, token},
 };
@@ -130,7 +131,11 @@ fn with_token(file: &std::path::Path, token: &str) -> String {
 impl Stage {
     /// The pods of a plane; tokens for an audience are for the hub, and made there for whoever is trusted there.
     async fn start(&self, plane: &ControlPlane, name: &str, issuer: &ControlPlane) -> Vec<Pod> {
-        let addresses = vec![(HUB.to_owned(), format!("https://127.0.0.1:{}", self.door.port()))];
+        let addresses = vec![
+            (HUB.to_owned(), format!("https://127.0.0.1:{}", self.door.port())),
+            // The name of a project's Service is the manager's own to make: here projects are behind one host instead.
+            ("internalServiceDiscovery: true".to_owned(), "internalServiceDiscovery: false".to_owned()),
+        ];
         let mut pods = Node { dir: self.bed.dir(), plane, issuer, addresses }.start(name).await;
         for pod in &mut pods {
             assert_eq!(pod.process.exit_code(), None);
@@ -239,7 +244,7 @@ impl Stage {
         let mut all = Vec::new();
         for ((city, cell), overlay) in self.bed.cells.iter().zip(overlays) {
             strip(cell).await;
-            self.apply(cell, overlay, as_it_is).await;
+            self.apply(cell, overlay, |text| text.replace("name-of-cell", city)).await;
             all.push(self.start(cell, &format!("{}-{city}", overlay.replace(['/', ' '], "-")), cell).await);
         }
         all
@@ -323,48 +328,6 @@ impl Stage {
             end(pods).await;
         }
     }
-
-    /// What `e2e/kind` makes of the overlays; then the project moves in with a cell, first by its overlay, then with a
-    /// manager outside of the cluster.
-    async fn on_kind_and_alone(&self) {
-        let (project, hub) = (&self.bed.project, &self.bed.hub);
-        let dfw = self.bed.cell("dfw").unwrap();
-        strip(project).await;
-        self.apply(project, "kind/management", as_it_is).await;
-        let authority = self.door.authority().unwrap();
-        let of_hub = token(hub, "compute-manager", None).await;
-        supply(project, "compute-hub-credentials", &[("ca.crt", &authority), ("token", &of_hub)]).await;
-        self.supply_certificate(project).await;
-        let mut cells = self.cells(["kind/cell"; 2]).await;
-        let management = self.start(project, "kind-management", hub).await;
-        let admin = project.client().await.unwrap();
-        self.federates(project, &admin, "on-kind", &[&management, &cells[0], &cells[1]]).await;
-        end(management).await;
-        end(cells.remove(0)).await;
-
-        self.apply(hub, "hub-single-cluster", as_it_is).await;
-        strip(dfw).await;
-        self.apply(dfw, "single-cluster", as_it_is).await;
-        supply(dfw, "compute-hub-credentials", &[("ca.crt", &authority)]).await;
-        let admin = dfw.client().await.unwrap();
-        for city in ["dfw", "ord"] {
-            bind_location(&admin, city).await.unwrap();
-        }
-        let both = self.start(dfw, "single-cluster", hub).await;
-        assert_eq!(both.len(), 2);
-        // What a tenant may write on his own deployments makes none of them a copy: here, as soon as it is made.
-        let marking = tokio::spawn(mark_as_copies(admin.clone()));
-        self.federates(dfw, &admin, "of-one-cluster", &[&both, &cells[0]]).await;
-        marking.abort();
-        end(both).await;
-        let both = self.admitted(dfw, "single-cluster-admission").await;
-        self.only_karmada_brings_unasked(dfw).await;
-        self.federates(dfw, &admin, "of-one-admitted", &[&both, &cells[0]]).await;
-        self.end_admission(dfw, both).await;
-
-        self.dev(dfw, &cells[0]).await;
-        end(cells.remove(0)).await;
-    }
 }
 
 /// A tenant of a project of Milo's, who may do what roles there give him.
@@ -384,9 +347,11 @@ fn every_overlay_runs_with_its_own_rights_and_federates_the_example() {
         let cells = stage.single_project().await;
         stage.management_plane(cells).await;
         stage.on_kind_and_alone().await;
-        let mut wanted: BTreeSet<String> = ["kind/management", "kind/cell"].map(str::to_owned).into();
-        for entry in fs::read_dir(path("config/overlays")).unwrap() {
-            wanted.insert(entry.unwrap().file_name().into_string().unwrap());
+        let mut wanted = BTreeSet::new();
+        for (folder, prefix) in [("config/overlays", ""), ("e2e/kind/overlays", "kind/")] {
+            for entry in fs::read_dir(path(folder)).unwrap() {
+                wanted.insert(format!("{prefix}{}", entry.unwrap().file_name().into_string().unwrap()));
+            }
         }
         wanted.extend(of_managers());
         assert_eq!(*stage.applied.borrow(), wanted, "an overlay that nobody starts is one that nobody knows to work");

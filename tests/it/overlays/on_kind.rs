@@ -1,0 +1,55 @@
+//! The overlays of `e2e/kind`, and those of a project that moves in with a cell.
+
+use testbed::bed::bind_location;
+
+use super::{Stage, admitted::mark_as_copies, as_it_is, end, pod::token, strip, supply};
+
+impl Stage {
+    /// What `e2e/kind` makes of the overlays, with cells that wait for quota, one of them for networks too, and with cells that wait
+    /// for neither; then the project moves in with a cell, first by its overlay, then with a manager outside of the cluster.
+    pub(super) async fn on_kind_and_alone(&self) {
+        let (project, hub) = (&self.bed.project, &self.bed.hub);
+        let dfw = self.bed.cell("dfw").unwrap();
+        strip(project).await;
+        self.apply(project, "kind/management", as_it_is).await;
+        let authority = self.door.authority().unwrap();
+        let of_hub = token(hub, "compute-manager", None).await;
+        supply(project, "compute-hub-credentials", &[("ca.crt", &authority), ("token", &of_hub)]).await;
+        self.supply_certificate(project).await;
+        let waiting = self.cells(["kind/cell-quota", "kind/cell-networks"]).await;
+        let management = self.start(project, "kind-management", hub).await;
+        let admin = project.client().await.unwrap();
+        self.federates(project, &admin, "on-kind-waiting", &[&management, &waiting[0], &waiting[1]]).await;
+        self.bound_networks("ord");
+        for pods in waiting {
+            end(pods).await;
+        }
+        let mut cells = self.cells(["kind/cell"; 2]).await;
+        self.federates(project, &admin, "on-kind", &[&management, &cells[0], &cells[1]]).await;
+        end(management).await;
+        end(cells.remove(0)).await;
+
+        self.apply(hub, "hub-single-cluster", as_it_is).await;
+        strip(dfw).await;
+        self.apply(dfw, "single-cluster", as_it_is).await;
+        supply(dfw, "compute-hub-credentials", &[("ca.crt", &authority)]).await;
+        let admin = dfw.client().await.unwrap();
+        for city in ["dfw", "ord"] {
+            bind_location(&admin, city).await.unwrap();
+        }
+        let both = self.start(dfw, "single-cluster", hub).await;
+        assert_eq!(both.len(), 2);
+        // What a tenant may write on his own deployments makes none of them a copy: here, as soon as it is made.
+        let marking = tokio::spawn(mark_as_copies(admin.clone()));
+        self.federates(dfw, &admin, "of-one-cluster", &[&both, &cells[0]]).await;
+        marking.abort();
+        end(both).await;
+        let both = self.admitted(dfw, "single-cluster-admission").await;
+        self.only_karmada_brings_unasked(dfw).await;
+        self.federates(dfw, &admin, "of-one-admitted", &[&both, &cells[0]]).await;
+        self.end_admission(dfw, both).await;
+
+        self.dev(dfw, &cells[0]).await;
+        end(cells.remove(0)).await;
+    }
+}
