@@ -1,6 +1,8 @@
 //! What the benchmarks put on a testbed, and how they look at it.
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+pub mod made;
+
 use std::{fs, path::Path, time::Duration};
 
 use kube::{

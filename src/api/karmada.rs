@@ -178,7 +178,7 @@ pub struct ResourceBindingSpec {
 }
 
 /// What is stopped of a binding. Absent is not stopped.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct Suspension {
     /// Whether its Works are kept from every cluster.
@@ -193,7 +193,7 @@ pub struct Suspension {
 }
 
 /// Clusters that Works are kept from.
-#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]
 pub struct SuspendedClusters {
     /// Their names.

@@ -1,6 +1,6 @@
 //! Names that cannot be wrong: parsed once, derived in one place, with their limits.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ pub const MAX_LABEL: usize = 63;
 /// `spec.cityCode` keeps the user's spelling; every comparison goes through this type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct CityCode(String);
+pub struct CityCode(Arc<str>);
 
 impl TryFrom<String> for CityCode {
     type Error = String;
@@ -26,7 +26,7 @@ impl TryFrom<String> for CityCode {
 
 impl From<CityCode> for String {
     fn from(city: CityCode) -> Self {
-        city.0
+        city.0.to_string()
     }
 }
 
@@ -35,7 +35,7 @@ impl CityCode {
     pub fn parse(text: &str) -> Result<Self, String> {
         let code = text.trim().to_lowercase().replace(' ', "-");
         match dns_label(&code) {
-            Ok(()) => Ok(Self(code)),
+            Ok(()) => Ok(Self(code.into())),
             Err(why) => Err(format!("city code {text:?} {why}")),
         }
     }
@@ -45,6 +45,12 @@ impl CityCode {
         &self.0
     }
 
+    /// The same code, by a text that others have as well.
+    #[must_use]
+    pub fn sharing(self, text: impl FnOnce(Arc<str>) -> Arc<str>) -> Self {
+        Self(text(self.0))
+    }
+
     /// The value of the label on a hub copy: the user's own spelling, where a label can have it (contract, section 12.1), else
     /// the canonical one.
     pub fn label_value(&self, written: &str) -> String {
@@ -52,7 +58,7 @@ impl CityCode {
         let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
         let fits = written.len() <= MAX_LABEL && written.chars().all(inner);
         let fits = fits && edge(written.chars().next()) && edge(written.chars().last());
-        if fits { written.to_owned() } else { self.0.clone() }
+        if fits { written.to_owned() } else { self.0.to_string() }
     }
 
     /// Name of the PropagationPolicy that sends this city's deployments to its cluster.
@@ -70,7 +76,7 @@ impl fmt::Display for CityCode {
 /// A project control plane, by the name under which it was discovered. Single mode knows one, [`ProjectName::single`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
-pub struct ProjectName(std::sync::Arc<str>);
+pub struct ProjectName(Arc<str>);
 
 impl From<String> for ProjectName {
     fn from(name: String) -> Self {

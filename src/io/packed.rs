@@ -19,11 +19,12 @@ use serde_json::Value;
 use super::{
     cache::{self, Before},
     pool::Pool,
+    uid::Uid,
 };
 use crate::{
     api::{
         compute::WorkloadDeployment,
-        karmada::ResourceBinding,
+        karmada::{ResourceBinding, Suspension},
         meta::{annotation, label},
         referenced::DataRef,
     },
@@ -49,11 +50,14 @@ static CITIES: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
 static PROMISED: LazyLock<Pool<[DataRef]>> = LazyLock::new(Pool::default);
 
 /// What bindings have in common: names of policies and digests of their placements, where they go, what the scheduler says, and
-/// what clusters have made of them: whether they took them, and how many Instances there are.
+/// what clusters have made of them: whether they took them, and how many Instances there are; what they depend on, and what is
+/// stopped of them.
 static PLACEMENTS: LazyLock<Pool<str>> = LazyLock::new(Pool::default);
 static CLUSTERS: LazyLock<Pool<Vec<String>>> = LazyLock::new(Pool::default);
 static SCHEDULED: LazyLock<Pool<Option<Scheduled>>> = LazyLock::new(Pool::default);
 static APPLIED: LazyLock<Pool<BTreeMap<String, Result<(), String>>>> = LazyLock::new(Pool::default);
+static DEPENDENCIES: LazyLock<Pool<Option<Vec<DataRef>>>> = LazyLock::new(Pool::default);
+static SUSPENSIONS: LazyLock<Pool<Suspension>> = LazyLock::new(Pool::default);
 static REPLICAS: LazyLock<Pool<BTreeMap<String, Replicas>>> = LazyLock::new(Pool::default);
 
 /// What nearly every deployment has, as it stands in their texts: field names, labels, annotations, conditions. What comes
@@ -72,7 +76,7 @@ pub struct PackedDeployment {
     template: Arc<Template>,
     fields: Arc<Book>,
     /// The uid that it gives for its Workload.
-    workload_uid: Box<str>,
+    workload_uid: Uid,
     city_code: Arc<str>,
     city_label: Option<Arc<str>>,
     /// The companions that it is promised.
@@ -120,7 +124,7 @@ impl PackedDeployment {
             length: text.len(),
             template,
             fields,
-            workload_uid: deployment.spec.workload_ref.uid.as_str().into(),
+            workload_uid: Uid::of(&deployment.spec.workload_ref.uid),
             city_code: CITIES.share(deployment.spec.city_code.as_str().into()),
             city_label: deployment.labels().get(label::TOPOLOGY_CITY).map(|city| CITIES.share(city.as_str().into())),
             promised: PROMISED.share(annotated(&deployment, annotation::EXPECTED_REFERENCED_DATA).into()),
@@ -164,8 +168,8 @@ impl PackedDeployment {
     }
 
     /// The uid that it gives for its Workload.
-    pub fn workload_uid(&self) -> &str {
-        &self.workload_uid
+    pub fn workload_uid(&self) -> String {
+        self.workload_uid.to_string()
     }
 
     /// Its city, as its spec spells it.
@@ -211,7 +215,7 @@ impl PackedDeployment {
     /// Bytes that are kept for it alone, what the allocator and the index need aside.
     #[cfg(test)]
     fn own_bytes(&self) -> usize {
-        size_of::<Self>() + self.text.len() + self.workload_uid.len()
+        size_of::<Self>() + self.text.len()
     }
 }
 
@@ -229,6 +233,8 @@ pub fn clean() {
     SCHEDULED.clean();
     APPLIED.clean();
     REPLICAS.clean();
+    DEPENDENCIES.clean();
+    SUSPENSIONS.clean();
 }
 
 /// What is kept of a binding. What is said of it is said of many.
@@ -246,6 +252,9 @@ pub fn binding(binding: ResourceBinding) -> BindingFacts {
         scheduled: share(&SCHEDULED, facts.scheduled),
         applied: share(&APPLIED, facts.applied),
         replicas: share(&REPLICAS, facts.replicas),
+        dependencies: share(&DEPENDENCIES, facts.dependencies),
+        suspension: share(&SUSPENSIONS, facts.suspension),
+        scheduled_for: facts.scheduled_for.map(|city| city.sharing(|text| CITIES.share(text))),
         ..facts
     }
 }

@@ -55,7 +55,7 @@ pub(super) struct ProjectCache {
 fn deployment_index(key: &ObjectKey, wd: &PackedDeployment) -> Vec<Index> {
     let city = original_city(wd).map(|city| city_index(&key.namespace, &city));
     let sources = wd.references().iter().map(|reference| source_index(&key.namespace, &reference.data_ref));
-    let own = [workload_index(wd.workload_uid()), namespace_index(&key.namespace)];
+    let own = [workload_index(&wd.workload_uid()), namespace_index(&key.namespace)];
     city.into_iter().chain(own).chain(sources).collect()
 }
 

@@ -183,7 +183,7 @@ fn unlisted(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, ex
     {
         return Some(format!("{at} does not list all yet that it depends on: Karmada has not got to it"));
     }
-    let known = match &binding.dependencies {
+    let known = match &*binding.dependencies {
         None if !binding.distributed => {
             // Real Karmada looks the same without the script as without the feature gate.
             return Some(format!(

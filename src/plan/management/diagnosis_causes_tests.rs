@@ -140,7 +140,7 @@ fn what_keeps_data_from_going_along_is_named() {
             "feature off (37)",
             |w| {
                 let parent = w.bindings.get_mut(PARENT).unwrap();
-                (parent.distributed, parent.dependencies) = (false, None);
+                (parent.distributed, parent.dependencies) = (false, None.into());
             },
             "DependenciesNotPropagated",
             &["feature gate PropagateDeps"],
@@ -149,7 +149,7 @@ fn what_keeps_data_from_going_along_is_named() {
         (
             "script missing, new binding (38)",
             |w| {
-                w.bindings.get_mut(PARENT).unwrap().dependencies = None;
+                w.bindings.get_mut(PARENT).unwrap().dependencies = None.into();
             },
             "DependenciesNotPropagated",
             &["does not list Secret/db", "ResourceInterpreterCustomization"],
@@ -158,7 +158,7 @@ fn what_keeps_data_from_going_along_is_named() {
         (
             "script missing, old binding (38)",
             |w| {
-                w.bindings.get_mut(PARENT).unwrap().dependencies = Some(vec![DataRef::config_map("old")]);
+                w.bindings.get_mut(PARENT).unwrap().dependencies = Some(vec![DataRef::config_map("old")]).into();
             },
             "DependenciesNotPropagated",
             &["does not list Secret/db"],

@@ -153,7 +153,7 @@ fn half_way_to_dependencies_what_a_claim_brings_is_there() {
     assert_eq!(note.reason, "DependenciesNotPropagated", "what holds up the migration is reported: {note:?}");
     assert_eq!(note.repair, None, "Karmada is at it");
     let parent = half.bindings.get_mut(PARENT).unwrap();
-    (parent.distributed, parent.dependencies) = (false, None);
+    (parent.distributed, parent.dependencies) = (false, None.into());
     let Delivery::Delivered { note: Some(note), .. } = look(&half) else { panic!() };
     assert_eq!(note.repair, Some(Repair::Copy), "Karmada has looked, and does not do so again by itself");
     half.phase = Phase::Claims;
@@ -180,7 +180,7 @@ fn silence_is_told_from_words() {
     });
     assert_eq!(said(&waiting), ("NotApplied".into(), true, false), "its Work is there, and was not carried out");
     let mut unlisted = world();
-    parent(&mut unlisted, &|binding| (binding.distributed, binding.dependencies) = (false, None));
+    parent(&mut unlisted, &|binding| (binding.distributed, binding.dependencies) = (false, None.into()));
     assert_eq!(
         said(&unlisted),
         ("DependenciesNotPropagated".into(), false, true),
@@ -222,7 +222,7 @@ fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
             managers.as_array().unwrap().iter().filter(|entry| !entry.is_null()).cloned().collect::<Vec<_>>();
         world.copy.metadata.managed_fields = serde_json::from_value(json!(managers)).unwrap();
         let parent = world.bindings.get_mut(PARENT).unwrap();
-        (parent.dependencies, parent.seen) = (Some(Vec::new()), seen.parse().ok());
+        (parent.dependencies, parent.seen) = (Some(Vec::new()).into(), seen.parse().ok());
         parent.changed = changed.map(|second| at(second).parse().unwrap());
         let Delivery::Blocked { cause, silent: is_silent, repair, .. } = look(&world) else { panic!("{name}") };
         assert_eq!((cause.reason.as_str(), is_silent), ("DependenciesNotPropagated", silent), "{name}");
@@ -235,7 +235,7 @@ fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
     let second = at(20).parse::<jiff::Timestamp>().unwrap().as_second();
     touched.copy.annotations_mut().insert(annotation::REPAIRED.into(), second.to_string());
     let parent = touched.bindings.get_mut(PARENT).unwrap();
-    (parent.dependencies, parent.seen) = (Some(Vec::new()), Some(8));
+    (parent.dependencies, parent.seen) = (Some(Vec::new()).into(), Some(8));
     parent.changed = Some(at(19).parse().unwrap());
     assert!(matches!(look(&touched), Delivery::Blocked { silent: true, repair: None, .. }));
 }
@@ -254,7 +254,7 @@ fn a_change_that_karmada_has_not_carried_out_is_not_told_as_delivered() {
         let parent = world.bindings.get_mut(PARENT).unwrap();
         (parent.seen, parent.changed) = (Some(seen), Some(second.parse().unwrap()));
         if !lists {
-            parent.dependencies = Some(Vec::new());
+            parent.dependencies = Some(Vec::new()).into();
         }
         look(&world)
     };
@@ -333,7 +333,7 @@ fn what_somebody_has_suspended_is_told_and_not_repaired() {
         for (binding, data) in [(PARENT, false), ("db-secret", true)] {
             let mut world = world();
             let facts = world.bindings.get_mut(binding).unwrap();
-            facts.suspension = suspension.clone();
+            facts.suspension = suspension.clone().into();
             if name == "not scheduled" && data {
                 continue; // it follows others, and is not scheduled
             }
@@ -351,7 +351,7 @@ fn what_somebody_has_suspended_is_told_and_not_repaired() {
         }
     }
     let mut there = world();
-    there.bindings.get_mut(PARENT).unwrap().suspension = all;
+    there.bindings.get_mut(PARENT).unwrap().suspension = all.into();
     let Delivery::Delivered { note: Some(note), .. } = look(&there) else { panic!() };
     assert!(note.reason == "PropagationSuspended" && note.message.contains("has it as it was"), "{note:?}");
 }

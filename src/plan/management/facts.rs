@@ -87,10 +87,10 @@ pub struct BindingFacts {
     /// Whether Karmada's dependency distributor has taken it up (fact 37).
     pub distributed: bool,
     /// What Karmada understood that the template depends on; `None` when it did not say (fact 38).
-    pub dependencies: Option<Vec<DataRef>>,
+    pub dependencies: Shared<Option<Vec<DataRef>>>,
     /// What somebody has stopped of it.
     #[serde(default)]
-    pub suspension: Suspension,
+    pub suspension: Shared<Suspension>,
     /// Whether it is on its way out.
     pub terminating: bool,
 }
@@ -145,8 +145,8 @@ impl BindingFacts {
                 .into(),
             applied: applied.collect::<BTreeMap<_, _>>().into(),
             distributed,
-            dependencies,
-            suspension: binding.spec.suspension.unwrap_or_default(),
+            dependencies: dependencies.into(),
+            suspension: binding.spec.suspension.unwrap_or_default().into(),
             terminating,
         }
     }
@@ -287,7 +287,7 @@ impl AttachedBinding {
             clusters: facts.clusters.to_vec(),
             needed_on: needed.into_iter().flat_map(|by| &by.clusters).map(|cluster| cluster.name.clone()).collect(),
             applied: clusters.iter().filter_map(taken).collect(),
-            suspension: facts.suspension.clone(),
+            suspension: (*facts.suspension).clone(),
             terminating: facts.terminating,
         }
     }

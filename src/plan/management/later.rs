@@ -95,7 +95,8 @@ mod tests {
             clusters: vec!["cell-dfw".into()].into(),
             propagates: true,
             distributed: true,
-            dependencies: Some(vec![DataRef::config_map("one"), DataRef::config_map("two"), DataRef::secret("key")]),
+            dependencies: Some(vec![DataRef::config_map("one"), DataRef::config_map("two"), DataRef::secret("key")])
+                .into(),
             ..BindingFacts::default()
         }
     }
@@ -169,7 +170,7 @@ mod tests {
         let cases: [(&str, Change); 5] = [
             ("it does not ask", |b| b.propagates = false),
             ("the feature is off", |b| b.distributed = false),
-            ("there is no record", |b| b.dependencies = None),
+            ("there is no record", |b| b.dependencies = None.into()),
             ("nobody knows when it was written", |b| b.changed = None),
             ("it goes nowhere", |b| b.clusters.clear()),
         ];

@@ -273,7 +273,7 @@ fn a_deployment_shows_something_only_where_an_answer_can_come() {
         scheduled: Some(Scheduled { succeeded: true, ..Scheduled::default() }).into(),
         propagates: true,
         distributed: true,
-        dependencies: Some(vec![one.clone(), two.clone()]),
+        dependencies: Some(vec![one.clone(), two.clone()]).into(),
         ..BindingFacts::default()
     };
     let attached = |clusters: &[&str]| {
@@ -311,7 +311,7 @@ fn a_deployment_shows_something_only_where_an_answer_can_come() {
     let unanswered: [(&str, Change); 3] = [
         ("one is not listed", |b| b.dependencies.as_mut().unwrap().truncate(1)),
         ("the feature is off (37)", |b| b.distributed = false),
-        ("there is no script (38)", |b| b.dependencies = None),
+        ("there is no script (38)", |b| b.dependencies = None.into()),
     ];
     for (what, change) in unanswered {
         let mut binding = binding.clone();

@@ -18,7 +18,8 @@ fn a_binding_concerns_its_template_its_city_and_the_parents_that_see_something_e
     let claimed = Some("city-dfw".into());
     let web = BindingFacts { policy: claimed.clone(), ..of(Template::Deployment("web".into()), &[]) };
     let newer = BindingFacts { version: "2".into(), ..web.clone() };
-    let answered = BindingFacts { propagates: true, distributed: true, dependencies: Some(vec![]), ..web.clone() };
+    let answered =
+        BindingFacts { propagates: true, distributed: true, dependencies: Some(vec![]).into(), ..web.clone() };
     let away = BindingFacts { clusters: vec!["b".into()].into(), ..web.clone() };
     let ours = "web-workloaddeployment";
     let companion = |parents: &[&str]| of(Template::Companion(DataRef::secret("db")), parents);
