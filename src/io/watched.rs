@@ -31,8 +31,9 @@ pub trait Watched:
 /// An object of a kind; of one that cannot be read, its metadata and the reason.
 ///
 /// kube's `DeserializeGuard` reads each object into a tree of values before it reads the object out of that, which was one
-/// seventh of what the manager computes while many deployments are made at once. This one reads the text of a sound object
-/// once, and goes back to it only for the metadata of an unsound one.
+/// seventh of what the manager computes while many deployments are made at once. This one reads the object out of its text, in
+/// which the books of fields have become text themselves ([`condensed`]), and goes back to that only for the metadata of an
+/// unsound one.
 #[derive(Clone, Debug)]
 pub enum Guarded<K> {
     /// What was sent.
