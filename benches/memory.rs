@@ -176,9 +176,9 @@ fn median(mut all: Vec<Duration>) -> f64 {
     all[all.len() / 2].as_secs_f64() * 1e3
 }
 
-/// Has so many deployments on the hub, ten of each template, and brought to a cell and reported on. What becomes of the first is the work of
-/// the stand-in for Karmada, which goes through one object after the other and takes the better part of an hour for ten
-/// thousand; of the others the same is made here.
+/// Has so many deployments on the hub, ten of each template, and brought to a cell and reported on. What becomes of the first is
+/// the work of the stand-in for Karmada, which goes through one object after the other and takes the better part of an hour
+/// for ten thousand; of the others the same is made here.
 async fn track(bed: &mut Testbed, deployments: usize) {
     let (project, hub) = (bed.project.client().await.unwrap(), bed.hub.client().await.unwrap());
     let all = Api::<DynamicObject>::all_with(hub.clone(), &resource("WorkloadDeployment"));

@@ -1,5 +1,6 @@
 //! What Karmada and a cell make of a deployment's copy, written again for others.
 
+use compute_operator::api::names::deployment_binding;
 use kube::{
     Api, Client,
     api::{DynamicObject, ObjectMeta, Patch, PatchParams, PostParams},
@@ -27,7 +28,7 @@ impl Made {
         let api = |kind| Api::<DynamicObject>::namespaced_with(hub.clone(), namespace, &resource(kind));
         let (copies, bindings) = (api("WorkloadDeployment"), api("ResourceBinding"));
         let copy = serde_json::to_value(copies.get(name).await.ok()?).unwrap();
-        let binding = serde_json::to_value(bindings.get(&binding_of(name)).await.ok()?).unwrap();
+        let binding = serde_json::to_value(bindings.get(&deployment_binding(name)).await.ok()?).unwrap();
         if binding["status"]["aggregatedStatus"][0]["applied"] != true {
             return None;
         }
@@ -58,7 +59,7 @@ impl Made {
         let marks = Patch::Merge(json!({ "metadata": self.marks }));
         let copy = self.copies.patch(&name, &params, &marks).await.unwrap().metadata;
         let mut binding = self.binding.clone();
-        binding["metadata"]["name"] = json!(binding_of(&name));
+        binding["metadata"]["name"] = json!(deployment_binding(&name));
         for reference in ["/metadata/ownerReferences/0", "/spec/resource"] {
             let reference = binding.pointer_mut(reference).unwrap();
             (reference["name"], reference["uid"]) = (json!(name), json!(copy.uid));
@@ -67,12 +68,8 @@ impl Made {
         let post = PostParams { field_manager: params.field_manager.clone(), ..PostParams::default() };
         self.bindings.create(&post, &serde_json::from_value(binding).unwrap()).await.unwrap();
         let status = Patch::Merge(json!({ "status": self.status }));
-        self.bindings.patch_status(&binding_of(&name), &params, &status).await.unwrap();
+        self.bindings.patch_status(&deployment_binding(&name), &params, &status).await.unwrap();
         let report = Patch::Merge(json!({ "status": report() }));
         self.copies.patch_status(&name, &params, &report).await.unwrap();
     }
-}
-
-fn binding_of(copy: &str) -> String {
-    format!("{copy}-workloaddeployment")
 }

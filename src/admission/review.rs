@@ -94,7 +94,8 @@ impl Request {
     }
 
     /// The object to be, and on update the one that is, of the question's bytes. `None` for a request that is nobody's
-    /// business here, or about another part of the object than `part`; the object itself when that is empty. Nothing is held beside the objects themselves: a tree of JSON takes many times its text.
+    /// business here, or about another part of the object than `part`; the object itself when that is empty. Nothing is held
+    /// beside the objects themselves: a tree of JSON takes many times its text.
     ///
     /// # Errors
     /// One line, when they are not of this kind.

@@ -231,15 +231,16 @@ impl HubNamespace {
         name.strip_prefix(Self::PREFIX).filter(|uid| !uid.is_empty())
     }
 
-    /// Whether a name is made of a uid as Kubernetes gives them: 36 characters, lower case hex digits in five groups.
+    /// Whether a name is made of a uid as Kubernetes gives them.
     pub fn is_form_of(name: &str) -> bool {
-        let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
-        let groups = |uid: &str| {
-            let lengths: Vec<usize> = uid.split('-').map(str::len).collect();
-            lengths == [8, 4, 4, 4, 12] && uid.chars().all(|c| c == '-' || is_hex(c))
-        };
-        Self::parse(name).is_some_and(groups)
+        Self::parse(name).is_some_and(is_uuid)
     }
+}
+
+/// Whether a uid is one as Kubernetes gives them: 36 characters, lower case hex digits in five groups.
+pub fn is_uuid(uid: &str) -> bool {
+    let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    uid.split('-').map(str::len).eq([8, 4, 4, 4, 12]) && uid.chars().all(|c| c == '-' || is_hex(c))
 }
 
 /// The object that Karmada makes a binding for.

@@ -73,13 +73,20 @@ where
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
+    use serde_json::json;
+
     use super::*;
-    use crate::{api::compute::Workload, plan::takeover::Part};
+    use crate::{
+        api::compute::{Workload, WorkloadSpec},
+        io::watched::{Guarded, Watched},
+        plan::takeover::Part,
+    };
 
     /// Found by reading: what stood in an object that had lost its book was nobody's, and was never looked at.
     #[test]
     fn an_object_without_a_book_leaves_a_trace_and_one_with_our_own_leaves_none() {
-        let mut workload = Workload::new("web", crate::api::compute::WorkloadSpec::default());
+        let mut workload = Workload::new("web", WorkloadSpec::default());
         let holders = |object: Workload| takeover::holders(&pruned("Workload", object), Part::Spec);
         assert_eq!(holders(workload.clone()), ["before-first-apply"]);
         workload.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
@@ -90,13 +97,35 @@ mod tests {
         assert!(holders(workload).is_empty(), "somebody keeps it, who holds nothing of ours");
     }
 
+    /// As a watch reads an object, where such sets are text.
+    #[test]
+    fn what_somebody_holds_of_an_object_leaves_a_trace_and_what_we_applied_stays_text() {
+        let own = format!("{}workload", manager::PREFIX);
+        let entry = |manager: &str, operation: &str| {
+            let fields = json!({ "f:spec": { "f:placements": {} } });
+            json!({ "manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields })
+        };
+        let mut workload = serde_json::to_value(Workload::new("web", WorkloadSpec::default())).unwrap();
+        workload["metadata"]["managedFields"] = json!([entry("kubectl", "Update"), entry(&own, "Apply")]);
+        let read: Guarded<Workload> = serde_json::from_str(&workload.to_string()).unwrap();
+        let read = read.open().unwrap();
+        let mut sets = read.metadata.managed_fields.iter().flatten().map(|entry| entry.fields_v1.as_ref().unwrap());
+        assert!(sets.all(|set| set.0.is_string()), "none is read as a tree: {read:?}");
+        let kept = pruned("Workload", read);
+        assert_eq!(takeover::holders(&kept, Part::Spec), ["kubectl"]);
+        let fields: Vec<_> =
+            kept.metadata.managed_fields.iter().flatten().map(|entry| entry.fields_v1.clone()).collect();
+        let text = json!(r#"{"f:spec":{"f:placements":{}}}"#);
+        assert_eq!(fields, [None, Some(FieldsV1(text))]);
+    }
+
     #[test]
     fn an_answer_about_what_is_not_kept_is_not_kept() {
         let store = Arc::new(Store::<Workload>::new(|_, _| Vec::new()));
         let feed =
             Feed { keep: |w: Workload| w, about: |w: &Workload| w.metadata.name.as_deref() == Some("kept"), store };
         for name in ["kept", "other"] {
-            let mut workload = Workload::new(name, crate::api::compute::WorkloadSpec::default());
+            let mut workload = Workload::new(name, WorkloadSpec::default());
             workload.metadata.resource_version = Some("5".into());
             feed.wrote(serde_json::to_value(workload).unwrap());
         }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::api::names;
+
 /// Where the hyphens of a UUID stand, by the number of hexadecimal digits before them.
 const HYPHENS: [usize; 4] = [8, 12, 16, 20];
 
@@ -14,9 +16,7 @@ pub(super) enum Uid {
 
 impl Uid {
     pub(super) fn of(text: &str) -> Self {
-        let uuid = bytes(text).map(Self::Uuid);
-        // Other spellings of the same number are other uids.
-        uuid.filter(|uuid| uuid.to_string() == text).unwrap_or_else(|| Self::Text(text.into()))
+        uuid(text).map_or_else(|| Self::Text(text.into()), Self::Uuid)
     }
 }
 
@@ -36,15 +36,15 @@ impl fmt::Display for Uid {
     }
 }
 
-/// The bytes that so many pairs of digits stand for; nothing where they are not just as many.
-fn bytes(text: &str) -> Option<[u8; 16]> {
-    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
-    let mut bytes = [0; 16];
-    if digits.len() != bytes.len() * 2 {
+/// The bytes of a UUID. Other spellings of the same number are other uids.
+fn uuid(text: &str) -> Option<[u8; 16]> {
+    if !names::is_uuid(text) {
         return None;
     }
-    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    let mut digits = text.chars().filter_map(|c| c.to_digit(16));
+    let mut bytes = [0; 16];
+    for byte in &mut bytes {
+        *byte = u8::try_from(digits.next()? * 16 + digits.next()?).ok()?;
     }
     Some(bytes)
 }

@@ -198,8 +198,8 @@ impl Sweeper {
         }
     }
 
-    /// Removes bindings whose companion, or whose deployment's copy, is gone; one that cannot be removed holds up no other, and is told on its namespace, once
-    /// for as long as that lasts.
+    /// Removes bindings whose companion, or whose deployment's copy, is gone; one that cannot be removed holds up no other, and is
+    /// told on its namespace, once for as long as that lasts.
     async fn reap(&self, companions: &Companions, memory: &mut Memory) -> Result<(), Error> {
         let (mut orphans, mut suspected) = (Vec::new(), BTreeSet::new());
         self.list(Kind::ResourceBinding, ListParams::default(), |binding| {

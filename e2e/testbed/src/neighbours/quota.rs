@@ -18,7 +18,7 @@ const VERSION: &str = "v1alpha1";
 /// The resource that this stand-in counts.
 const COUNTED: &str = "compute.datumapis.com/instances";
 
-/// Uids of the claims that were granted: the watch may not have brought its own answer when the next claim comes.
+/// Uids of the claims that were granted and do not say so yet: the watch may not have brought the answer when the next claim comes.
 type Granted = BTreeSet<String>;
 
 pub(super) async fn run(project: Client) {
@@ -55,18 +55,22 @@ fn decide<'a>(
     budget: i64,
     granted: &mut Granted,
 ) -> Vec<(&'a DynamicObject, bool)> {
+    let uid = |claim: &DynamicObject| claim.uid().unwrap_or_default();
     let (said, unsaid): (Vec<_>, Vec<_>) = claims.partition(|claim| is_granted(claim));
-    let is_known = |claim: &DynamicObject, granted: &Granted| granted.contains(&claim.uid().unwrap_or_default());
-    let known = unsaid.iter().filter(|claim| is_known(claim, granted));
-    let mut used: i64 = said.iter().chain(known).map(|claim| asked(claim)).sum();
-    let mut decide = |claim: &'a DynamicObject| {
-        let fits = is_known(claim, granted) || used + asked(claim) <= budget;
-        if fits && granted.insert(claim.uid().unwrap_or_default()) {
+    for claim in &said {
+        granted.remove(&uid(claim)); // from now on its status tells, whoever changes that
+    }
+    let under_way = unsaid.iter().filter(|claim| granted.contains(&uid(claim)));
+    let mut used: i64 = said.iter().chain(under_way).map(|claim| asked(claim)).sum();
+    let mut decided = Vec::new();
+    for claim in unsaid {
+        let fits = granted.contains(&uid(claim)) || used + asked(claim) <= budget;
+        if fits && granted.insert(uid(claim)) {
             used += asked(claim);
         }
-        (claim, fits)
-    };
-    unsaid.into_iter().map(&mut decide).collect()
+        decided.push((claim, fits));
+    }
+    decided
 }
 
 fn is_granted(claim: &DynamicObject) -> bool {
@@ -118,6 +122,8 @@ mod tests {
         assert_eq!(answers(&unseen, &mut granted), [is("b", false), is("c", true)]);
         let seen = [claim("a", true), claim("b", false), claim("c", true)];
         assert_eq!(answers(&seen, &mut granted), [is("b", false)]);
+        let taken_back = [claim("a", true), claim("b", true), claim("c", false)];
+        assert_eq!(answers(&taken_back, &mut granted), [is("c", false)], "what it said once is not for ever");
         assert_eq!(answers(&[claim("a", true), claim("b", false)], &mut Granted::default()), [is("b", true)]);
     }
 }

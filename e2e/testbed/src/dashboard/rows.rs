@@ -1,0 +1,352 @@
+//! What the board shows, row by row.
+
+/// A panel: its title, what it shows, the unit of its values as Grafana calls it, and its queries, each with its legend.
+pub(super) type Panel = (&'static str, &'static str, &'static str, &'static [(&'static str, &'static str)]);
+
+/// Rows of the board, each with its panels. `$job`, `$namespace` and `$pod` are chosen at the top of the board.
+pub(super) const ROWS: [(&str, &[Panel]); 7] = [
+    ("Waiting and broken", WAITING),
+    ("Sweeps", SWEEPS),
+    ("Referenced data", DATA),
+    ("Cities and migration", CITIES),
+    ("Quota", QUOTA),
+    ("Work", WORK),
+    ("Watches and processes", PROCESSES),
+];
+
+const WAITING: &[Panel] = &[
+    (
+        "Deployments kept from their city",
+        "By reason, and by who can mend it; the condition Federated of each says more",
+        "short",
+        &[(
+            "sum by (reason, waits_for) (compute_federation_blocked_deployments{$target})",
+            "{{reason}} (waits for the {{waits_for}})",
+        )],
+    ),
+    (
+        "How long federation takes",
+        "Median and 99th percentile by leg: project to hub, hub to the cell's report, and from there to the project's status",
+        "s",
+        &[
+            (
+                "histogram_quantile(0.5, sum by (le, leg) (rate(compute_federation_latency_seconds_bucket{$target}[$__rate_interval])))",
+                "{{leg}} median",
+            ),
+            (
+                "histogram_quantile(0.99, sum by (le, leg) (rate(compute_federation_latency_seconds_bucket{$target}[$__rate_interval])))",
+                "{{leg}} 99 %",
+            ),
+        ],
+    ),
+    (
+        "Repairs",
+        "Templates touched because their binding or Work on the hub was removed",
+        "short",
+        &[("sum(increase(compute_federation_repairs_total{$target}[$__rate_interval]))", "repairs")],
+    ),
+    (
+        "Left behind on the hub",
+        "Namespaces of vanished projects, deletions that wait, Instances without a place, policies that gave up waiting",
+        "short",
+        &[
+            ("sum(compute_federation_stranded_namespaces{$target})", "stranded namespaces"),
+            ("sum by (cluster) (compute_federation_left_on_clusters{$target})", "still on {{cluster}}"),
+            (
+                "sum(increase(compute_federation_works_removed_total{$target}[$__rate_interval]))",
+                "forgotten Works, removed",
+            ),
+            ("sum by (plane) (compute_deletions_paused{$target})", "deletions wait: {{plane}}"),
+            ("sum by (reason) (compute_federation_quarantined_objects{$target})", "quarantined: {{reason}}"),
+            (
+                "sum(increase(compute_federation_guard_given_up_total{$target}[$__rate_interval]))",
+                "policies that gave up",
+            ),
+            (
+                "sum(increase(compute_federation_bindings_reaped_total{$target}[$__rate_interval]))",
+                "bindings without companion, removed",
+            ),
+        ],
+    ),
+];
+
+const SWEEPS: &[Panel] = &[
+    (
+        "Ends of sweeps",
+        "By how they ended: some of the work failed, or the hub was not known",
+        "short",
+        &[("sum by (result) (increase(compute_sweeps_total{$target}[$__rate_interval]))", "{{result}}")],
+    ),
+    (
+        "The last sweep",
+        "How long it took, and how long ago it ended; only one that leads sweeps",
+        "s",
+        &[
+            ("max by (pod) (compute_sweep_last_duration_seconds{$target})", "{{pod}} took"),
+            ("time() - max by (pod) (compute_sweep_last_end_timestamp_seconds{$target} > 0)", "since {{pod}} ended it"),
+        ],
+    ),
+    (
+        "Collected companions",
+        "Copies of ConfigMaps and Secrets that left the hub with their last user",
+        "short",
+        &[("sum by (kind) (increase(compute_companions_collected_total{$target}[$__rate_interval]))", "{{kind}}")],
+    ),
+];
+
+const DATA: &[Panel] = &[
+    (
+        "Companions in the cells",
+        "Copies of ConfigMaps and Secrets that deployments of each cell expect, and those that are there",
+        "short",
+        &[
+            ("sum by (pod) (compute_referenced_data_companions_expected{$target})", "{{pod}} expected"),
+            ("sum by (pod) (compute_referenced_data_companions_present{$target})", "{{pod}} present"),
+        ],
+    ),
+    (
+        "How long Instances waited for their data",
+        "Median and 99th percentile over all cells",
+        "s",
+        &[
+            (
+                "histogram_quantile(0.5, sum by (le) (rate(compute_referenced_data_gate_wait_seconds_bucket{$target}[$__rate_interval])))",
+                "median",
+            ),
+            (
+                "histogram_quantile(0.99, sum by (le) (rate(compute_referenced_data_gate_wait_seconds_bucket{$target}[$__rate_interval])))",
+                "99 %",
+            ),
+        ],
+    ),
+    (
+        "ReferencedDataReady changes",
+        "Instances whose condition ReferencedDataReady got another reason",
+        "short",
+        &[(
+            "sum by (to_reason) (increase(compute_referenced_data_condition_transitions_total{$target}[$__rate_interval]))",
+            "to {{to_reason}}",
+        )],
+    ),
+];
+
+const CITIES: &[Panel] = &[
+    (
+        "Cities that are to leave a cluster",
+        "Drains by state, and clusters that hold a city without its label",
+        "short",
+        &[
+            ("sum by (state) (compute_federation_drains{$target})", "drain {{state}}"),
+            ("sum(compute_federation_mislabelled_clusters{$target})", "mislabelled clusters"),
+        ],
+    ),
+    (
+        "City policies",
+        "By how far they are on their way from claims to dependencies; refused is 1 while Karmada does not bring those",
+        "short",
+        &[
+            ("sum by (phase) (compute_federation_policies{$target})", "{{phase}}"),
+            ("max(compute_federation_migration_refused{$target})", "refused"),
+            ("max by (bug) (compute_federation_karmada_assumed{$target})", "assumed not to have: {{bug}}"),
+        ],
+    ),
+    (
+        "Taken over",
+        "Objects whose fields passed from another field manager to this operator",
+        "short",
+        &[(
+            "sum by (plane, kind) (increase(compute_fields_taken_over_total{$target}[$__rate_interval]))",
+            "{{plane}} {{kind}}",
+        )],
+    ),
+];
+
+const QUOTA: &[Panel] = &[
+    (
+        "Instances without an answer",
+        "By reason; they do not start, or do not go, before they have one",
+        "short",
+        &[("sum by (reason) (compute_quota_unanswered_instances{$target})", "{{reason}}")],
+    ),
+    (
+        "Looks that gave no answer",
+        "By reason; Instances wait meanwhile",
+        "short",
+        &[("sum by (reason) (increase(compute_quota_eval_failures_total{$target}[$__rate_interval]))", "{{reason}}")],
+    ),
+    (
+        "Claims left behind",
+        "ResourceClaims whose project could not be reached when their Instance went",
+        "short",
+        &[("sum(increase(compute_quota_claim_orphaned_total{$target}[$__rate_interval]))", "orphaned")],
+    ),
+    (
+        "Quota counted",
+        "1 where Instances wait for quota",
+        "short",
+        &[("max by (pod) (compute_quota_enforcement_enabled{$target})", "{{pod}}")],
+    ),
+];
+
+const WORK: &[Panel] = &[
+    (
+        "Reconciles",
+        "A second, by controller",
+        "ops",
+        &[(
+            "sum by (controller) (rate(controller_runtime_reconcile_total{$target}[$__rate_interval]))",
+            "{{controller}}",
+        )],
+    ),
+    (
+        "Failed reconciles",
+        "A second, by controller and class of the error",
+        "ops",
+        &[(
+            "sum by (controller, class) (rate(controller_runtime_reconcile_errors_total{$target}[$__rate_interval]))",
+            "{{controller}} {{class}}",
+        )],
+    ),
+    (
+        "Length of reconciles",
+        "99th percentile by controller",
+        "s",
+        &[(
+            "histogram_quantile(0.99, sum by (le, controller) (rate(controller_runtime_reconcile_time_seconds_bucket{$target}[$__rate_interval])))",
+            "{{controller}}",
+        )],
+    ),
+    (
+        "Keys ready to be reconciled",
+        "By queue; the highest of all pods",
+        "short",
+        &[("max by (name) (workqueue_depth{$target})", "{{name}}")],
+    ),
+    (
+        "Keys that came, and that came back",
+        "A second, by queue: those that became ready, and those put back to be looked at later",
+        "ops",
+        &[
+            ("sum by (name) (rate(workqueue_adds_total{$target}[$__rate_interval]))", "{{name}} came"),
+            ("sum by (name) (rate(workqueue_retries_total{$target}[$__rate_interval]))", "{{name}} came back"),
+        ],
+    ),
+    (
+        "How long keys wait, and are worked on",
+        "99th percentile by queue",
+        "s",
+        &[
+            (
+                "histogram_quantile(0.99, sum by (le, name) (rate(workqueue_queue_duration_seconds_bucket{$target}[$__rate_interval])))",
+                "{{name}} waits",
+            ),
+            (
+                "histogram_quantile(0.99, sum by (le, name) (rate(workqueue_work_duration_seconds_bucket{$target}[$__rate_interval])))",
+                "{{name}} is worked on",
+            ),
+        ],
+    ),
+    (
+        "Workers",
+        "Reconciles under way, and how many a controller may make at a time",
+        "short",
+        &[
+            ("max by (controller) (controller_runtime_active_workers{$target})", "{{controller}}"),
+            ("max by (controller) (controller_runtime_max_concurrent_reconciles{$target})", "{{controller}} at most"),
+        ],
+    ),
+    (
+        "Requests",
+        "A second, by the kind of API server and what it answered",
+        "ops",
+        &[("sum by (host, code) (rate(rest_client_requests_total{$target}[$__rate_interval]))", "{{host}} {{code}}")],
+    ),
+    (
+        "How long API servers take",
+        "99th percentile by the kind of API server and verb, to the beginning of the answer",
+        "s",
+        &[(
+            "histogram_quantile(0.99, sum by (le, host, verb) (rate(rest_client_request_duration_seconds_bucket{$target}[$__rate_interval])))",
+            "{{host}} {{verb}}",
+        )],
+    ),
+    (
+        "Writes",
+        "A second, by control plane and kind; nothing is written while nothing changes",
+        "ops",
+        &[("sum by (plane, kind) (rate(compute_writes_total{$target}[$__rate_interval]))", "{{plane}} {{kind}}")],
+    ),
+    (
+        "Taken back",
+        "Objects in which somebody else takes back again and again what is written, by controller",
+        "short",
+        &[("sum by (controller) (compute_contested_objects{$target})", "{{controller}}")],
+    ),
+];
+
+const PROCESSES: &[Panel] = &[
+    (
+        "Failing watches",
+        "Failed attempts a second, and watches replaced because they went silent",
+        "ops",
+        &[
+            (
+                "sum by (plane, resource, class) (rate(compute_watch_failures_total{$target}[$__rate_interval]))",
+                "{{plane}} {{resource}} {{class}}",
+            ),
+            (
+                "sum by (plane, resource) (rate(compute_watch_replaced_total{$target}[$__rate_interval]))",
+                "{{plane}} {{resource}} replaced",
+            ),
+        ],
+    ),
+    (
+        "Objects that cannot be read",
+        "Skipped, by kind",
+        "short",
+        &[("sum by (kind) (increase(compute_undecodable_objects_total{$target}[$__rate_interval]))", "{{kind}}")],
+    ),
+    (
+        "Leaders and projects",
+        "Which replica leads, and how many projects it watches",
+        "short",
+        &[
+            ("max by (pod) (leader_election_master_status{$target})", "{{pod}} leads"),
+            ("sum(compute_projects_engaged{$target})", "projects"),
+        ],
+    ),
+    (
+        "Certificates",
+        "How long each is still good, in the pod where it ends first",
+        "s",
+        &[(
+            "min by (certificate) (compute_certificate_expiration_timestamp_seconds{$target}) - time()",
+            "{{certificate}}",
+        )],
+    ),
+    (
+        "Processors",
+        "Cores that a process takes",
+        "short",
+        &[("sum by (pod) (rate(process_cpu_seconds_total{$target}[$__rate_interval]))", "{{pod}}")],
+    ),
+    (
+        "Memory",
+        "What a process has, and its address space",
+        "bytes",
+        &[
+            ("max by (pod) (process_resident_memory_bytes{$target})", "{{pod}}"),
+            ("max by (pod) (process_virtual_memory_bytes{$target})", "{{pod}} address space"),
+        ],
+    ),
+    (
+        "Files and age",
+        "Open files, how many there may be, and how long the process has run, in hours",
+        "short",
+        &[
+            ("max by (pod) (process_open_fds{$target})", "{{pod}} open"),
+            ("min by (pod) (process_max_fds{$target})", "{{pod}} at most"),
+            ("(time() - max by (pod) (process_start_time_seconds{$target})) / 3600", "{{pod}} hours"),
+        ],
+    ),
+];
