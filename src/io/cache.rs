@@ -32,11 +32,6 @@ impl ObjectKey {
         Self { namespace: namespace.into(), name: name.into() }
     }
 
-    /// The same, for a cache to keep: the name of its namespace is one with that of every other such key.
-    pub(super) fn with_known_namespace(&self) -> Self {
-        Self { namespace: NAMESPACES.share(self.namespace.clone()), name: self.name.clone() }
-    }
-
     /// The key of `object`.
     pub fn of<K: Resource>(object: &K) -> Self {
         Self::new(object.meta().namespace.as_deref().unwrap_or_default(), &object.name_any())
@@ -64,8 +59,9 @@ pub struct Incoming<V> {
 impl<V> Incoming<V> {
     /// The frame of `object`, around what is kept of it.
     pub fn new<K: Resource>(object: &K, value: Option<V>) -> Self {
+        let key = ObjectKey::of(object);
         Self {
-            key: ObjectKey::of(object),
+            key: ObjectKey { namespace: NAMESPACES.share(key.namespace), name: key.name },
             uid: object.uid().unwrap_or_default(),
             version: object.resource_version().and_then(|v| v.parse().ok()).unwrap_or(0),
             value: value.map(Arc::new),
@@ -200,4 +196,23 @@ pub trait Cache<V>: Send + Sync {
     fn pass(&self, version: u64);
     /// The watch works, or does not.
     fn set_live(&self, live: bool);
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ConfigMap;
+
+    use super::*;
+
+    #[test]
+    fn the_names_of_namespaces_are_kept_once() {
+        let incoming = |namespace: &str| {
+            let mut object = ConfigMap::default();
+            (object.metadata.namespace, object.metadata.name) = (Some(namespace.into()), Some("one".into()));
+            Incoming::<()>::new(&object, None).key
+        };
+        let [one, same, other] = ["a", "a", "b"].map(incoming);
+        assert!(Arc::ptr_eq(&one.namespace, &same.namespace) && one == same);
+        assert_eq!((&*other.namespace, &*other.name), ("b", "one"));
+    }
 }

@@ -319,7 +319,7 @@ impl<V, I: IndexValue> Store<V, I> {
             }
             let new = Slot { uid, version, value: value.clone() };
             let known = inner.entries.get_key_value(&key).map(|(known, _)| known.clone());
-            let shared = known.unwrap_or_else(|| Arc::new(key.with_known_namespace()));
+            let shared = known.unwrap_or_else(|| Arc::new(key.clone()));
             let old = inner.entries.insert(shared.clone(), new).and_then(|slot| slot.value);
             inner.unindex(self.index, &key, old.as_deref());
             for at in value.as_deref().map(|value| (self.index)(&key, value)).into_iter().flatten() {
