@@ -11,7 +11,7 @@ use super::{
     facts::SharedCompanion,
     federation_status::Overdue,
     repair::{self, Absence, Decision, LastDelivery, Loss, Repairs},
-    unheard,
+    seen, unheard,
 };
 use crate::{
     api::{compute::WorkloadDeployment, meta::annotation, referenced::DataRef},
@@ -118,8 +118,10 @@ impl<'a> State<'a> {
         let silent = matches!(finding, Some(Delivery::Blocked { silent: true, .. }));
         let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason) && !before.is_over(silent));
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
-        let last_delivery =
-            case.copy.filter(|_| blocker.is_some()).and_then(|copy| LastDelivery::of(case.deployment, copy));
+        let last_delivery = case.copy.filter(|_| blocker.is_some()).and_then(|copy| {
+            let outdated = case.karmada.is_some_and(|karmada| seen::is_outdated(karmada, copy));
+            Some(LastDelivery { outdated, ..LastDelivery::of(case.deployment, copy)? })
+        });
         let remembered = before.and_then(|before| before.last_delivery.clone());
         let last_delivery = LastDelivery::earlier(remembered, last_delivery);
         let missing = Missing::of(case, last_delivery.as_ref());
@@ -217,56 +219,5 @@ impl<'a> Missing<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::reason::Reason;
-
-    /// Seen: half way to dependencies, where nothing is missing yet, a script that had been away when Karmada looked was
-    /// never asked for again, and the migration stood still for good.
-    #[test]
-    fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_well() {
-        let deployment: WorkloadDeployment = serde_json::from_value(serde_json::json!({
-            "metadata": { "name": "wd", "namespace": "shop", "uid": "u-1" },
-            "spec": {
-                "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
-                "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
-                "scaleSettings": { "minReplicas": 1 },
-            },
-        }))
-        .unwrap();
-        let timing = Timing::default();
-        let reason = Reason::DependenciesNotPropagated;
-        let pending = |repair: Option<Repair>, elapsed: Duration| {
-            let note = Note { reason: reason.clone(), message: "it does not list Secret db".into(), repair };
-            let finding = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(note) };
-            let before = Blocked {
-                reason: reason.to_string(),
-                silent: false,
-                elapsed,
-                last_delivery: None,
-                events: Vec::new(),
-                repairs: 0,
-            };
-            let case = Case {
-                blocker: Some(reason.to_string()),
-                deployment: &deployment,
-                copy: Some(&deployment),
-                finding: Some(&finding),
-                karmada: None,
-                companions: &BTreeMap::new(),
-                before: Some(&before),
-                repairs: &Repairs::default(),
-                timing: &timing,
-                now: Timestamp::UNIX_EPOCH,
-            };
-            let state = State::of(&case);
-            assert_eq!(state.in_full(Some(&finding)).as_ref(), Some(&finding), "what is delivered stays so");
-            state.pending_repair.map(|pending| (pending.what.clone(), pending.decision.now))
-        };
-        let long = timing.never_delivered_repair;
-        assert_eq!(pending(None, long), None);
-        assert_eq!(pending(Some(Repair::Copy), timing.delivery_grace / 2), None, "it may be on its way");
-        assert_eq!(pending(Some(Repair::Copy), long / 2), Some((Repair::Copy, false)));
-        assert_eq!(pending(Some(Repair::Copy), long), Some((Repair::Copy, true)));
-    }
-}
+#[path = "blocked_tests.rs"]
+mod tests;

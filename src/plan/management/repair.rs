@@ -171,6 +171,10 @@ pub struct LastDelivery {
     pub since: Timestamp,
     /// Where, in the condition's words; nothing when it had something else to say.
     pub places: Option<String>,
+    /// Whether Karmada had not looked at the copy as it was by the time this was remembered, so that something was added after
+    /// the delivery, be it within the same second.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub outdated: bool,
 }
 
 impl LastDelivery {
@@ -189,6 +193,7 @@ impl LastDelivery {
             copy: copy.uid().unwrap_or_default(),
             since,
             places: message.contains(DELIVERED_TEXT).then(places),
+            outdated: false,
         })
     }
 
@@ -237,16 +242,16 @@ impl Loss<'_> {
         let uid = self.copy.uid().unwrap_or_default();
         let remembered = last_delivery.is_some_and(|last_delivery| {
             last_delivery.copy == uid
-                && self.was_part_of(last_delivery.since)
+                && self.was_part_of(last_delivery)
                 && (self.clusters.is_empty() || last_delivery.was_on(self.clusters))
         });
         remembered || self.is_reported_as_loss()
     }
 
     /// Whether what is missing was there when all was delivered. Times have whole seconds, and most companions arrive within the
-    /// one in which they are made: a tie counts as part of it.
-    fn was_part_of(&self, delivery: Timestamp) -> bool {
-        self.created.is_none_or(|created| created <= delivery)
+    /// one in which they are made: a tie counts as part of it, unless something was added since.
+    fn was_part_of(&self, delivery: &LastDelivery) -> bool {
+        self.created.is_none_or(|created| created < delivery.since || created == delivery.since && !delivery.outdated)
     }
 
     fn is_reported_as_loss(&self) -> bool {

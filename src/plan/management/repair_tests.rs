@@ -201,7 +201,12 @@ fn only_what_had_been_delivered_counts_as_lost() {
     let created = Some(old.parse().unwrap());
     let loss = Loss { deployment: &deployment, copy: &copy, created, clusters: &dfw, cause: &cause };
     assert!(loss.had_been_delivered(Some(&remembered)));
-    assert!(!loss.had_been_delivered(Some(&LastDelivery { copy: "another".into(), ..remembered })));
+    assert!(!loss.had_been_delivered(Some(&LastDelivery { copy: "another".into(), ..remembered.clone() })));
+    // Made in the very second of the delivery: as part of it, unless Karmada had something new to look at by then.
+    let tie = Loss { created: Some(remembered.since), ..loss };
+    let outdated = LastDelivery { outdated: true, ..remembered.clone() };
+    assert!(tie.had_been_delivered(Some(&remembered)) && !tie.had_been_delivered(Some(&outdated)));
+    assert!(loss.had_been_delivered(Some(&outdated)), "what is older was part of it all the same");
     let mut running = copy.clone();
     running.status = Some(serde_json::from_value(json!({})).unwrap());
     assert!(Loss { copy: &running, clusters: &[], ..loss }.had_been_delivered(None), "a cell has reported on it");

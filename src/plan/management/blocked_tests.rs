@@ -1,0 +1,130 @@
+//! What has kept a deployment from being delivered, looked at again and again.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{api::reason::Reason, plan::management::facts::BindingFacts};
+
+fn deployment(more: Value, status: Value) -> WorkloadDeployment {
+    let mut metadata = json!({ "name": "wd", "namespace": "shop", "uid": "u-1" });
+    metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    serde_json::from_value(json!({
+        "metadata": metadata, "status": status,
+        "spec": {
+            "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+            "template": { "spec": { "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] } },
+            "scaleSettings": { "minReplicas": 1 },
+        },
+    }))
+    .unwrap()
+}
+
+/// Seen: half way to dependencies, where nothing is missing yet, a script that had been away when Karmada looked was
+/// never asked for again, and the migration stood still for good.
+#[test]
+fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_well() {
+    let deployment = deployment(json!({}), json!(null));
+    let timing = Timing::default();
+    let reason = Reason::DependenciesNotPropagated;
+    let pending = |repair: Option<Repair>, elapsed: Duration| {
+        let note = Note { reason: reason.clone(), message: "it does not list Secret db".into(), repair };
+        let finding = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(note) };
+        let before = Blocked {
+            reason: reason.to_string(),
+            silent: false,
+            elapsed,
+            last_delivery: None,
+            events: Vec::new(),
+            repairs: 0,
+        };
+        let case = Case {
+            blocker: Some(reason.to_string()),
+            deployment: &deployment,
+            copy: Some(&deployment),
+            finding: Some(&finding),
+            karmada: None,
+            companions: &BTreeMap::new(),
+            before: Some(&before),
+            repairs: &Repairs::default(),
+            timing: &timing,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let state = State::of(&case);
+        assert_eq!(state.in_full(Some(&finding)).as_ref(), Some(&finding), "what is delivered stays so");
+        state.pending_repair.map(|pending| (pending.what.clone(), pending.decision.now))
+    };
+    let long = timing.never_delivered_repair;
+    assert_eq!(pending(None, long), None);
+    assert_eq!(pending(Some(Repair::Copy), timing.delivery_grace / 2), None, "it may be on its way");
+    assert_eq!(pending(Some(Repair::Copy), long / 2), Some((Repair::Copy, false)));
+    assert_eq!(pending(Some(Repair::Copy), long), Some((Repair::Copy, true)));
+}
+
+/// Seen: Karmada was away when a Secret was added in the very second in which all had been delivered. Once it was back, and
+/// had not got to the Secret yet, that was touched as one that had been taken away.
+#[test]
+fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
+    let second = "2026-01-01T00:01:00Z";
+    let said = json!({
+        "type": "Federated", "status": "True", "reason": "Propagated", "lastTransitionTime": second,
+        "message": "cell-dfw has what the hub was given",
+    });
+    let original = deployment(json!({}), json!({ "conditions": [said] }));
+    let copy = deployment(json!({ "uid": "c-1", "resourceVersion": "20", "creationTimestamp": second }), json!(null));
+    let secret = DataRef::secret("db");
+    let companion = SharedCompanion { created: Some(second.parse().unwrap()), ..SharedCompanion::default() };
+    let companions = BTreeMap::from([(secret.clone(), companion)]);
+    // Karmada has made the binding of this version of the copy, which was written last at version 20.
+    let karmada = |seen: u64| -> Karmada {
+        let mut karmada: Karmada = serde_json::from_value(json!({
+            "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
+        }))
+        .unwrap();
+        let clusters = vec!["cell-dfw".to_owned()].into();
+        karmada.written = Some(20);
+        karmada.binding = Some(BindingFacts { seen: Some(seen), clusters, ..BindingFacts::default() });
+        karmada
+    };
+    let finding = |reason: &Reason, repair: Option<Repair>| Delivery::Blocked {
+        cause: Verdict::no(reason.clone(), "it is not there"),
+        data: true,
+        silent: true,
+        heard: true,
+        repair,
+    };
+    let timing = Timing::default();
+    let look = |finding: &Delivery, karmada: &Karmada, before: Option<&Blocked>| {
+        let Delivery::Blocked { cause, .. } = finding else { unreachable!() };
+        let case = Case {
+            blocker: Some(cause.reason.to_string()),
+            deployment: &original,
+            copy: Some(&copy),
+            finding: Some(finding),
+            karmada: Some(karmada),
+            companions: &companions,
+            before,
+            repairs: &Repairs::default(),
+            timing: &timing,
+            now: second.parse().unwrap(),
+        };
+        let state = State::of(&case);
+        (state.last_delivery, state.pending_repair.is_some_and(|pending| pending.decision.now))
+    };
+    let unlisted = finding(&Reason::DependenciesNotPropagated, None);
+    let unbound = finding(&Reason::BindingMissing, Some(Repair::Companion(secret)));
+    for (name, seen_at_first, touched) in [("added since", 19, false), ("there all the time, and taken away", 20, true)]
+    {
+        let (last_delivery, _) = look(&unlisted, &karmada(seen_at_first), None);
+        // Karmada is back, and has listed the Secret; a while later its binding is still missing.
+        let before = Blocked {
+            reason: Reason::BindingMissing.to_string(),
+            silent: true,
+            elapsed: timing.delivery_grace * GRACES_FOR_THE_FIRST_TIME,
+            last_delivery,
+            events: Vec::new(),
+            repairs: 0,
+        };
+        let (_, now) = look(&unbound, &karmada(20), Some(&before));
+        assert_eq!(now, touched, "{name}");
+    }
+}
