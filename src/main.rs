@@ -1,6 +1,6 @@
 //! The binary: flags, logs, signals, exit code.
 
-use std::{alloc::System, path::Path, process::ExitCode};
+use std::{path::Path, process::ExitCode};
 
 use compute_operator::{
     api::crds,
@@ -9,6 +9,7 @@ use compute_operator::{
     manager::{self, Failure},
     migration,
 };
+use tikv_jemallocator::Jemalloc;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -16,7 +17,7 @@ use zeroizing_alloc::ZeroAlloc;
 
 /// Wipes what is given back: the values of tenants' Secrets pass through buffers of several libraries.
 #[global_allocator]
-static WIPING: ZeroAlloc<System> = ZeroAlloc(System);
+static WIPING: ZeroAlloc<Jemalloc> = ZeroAlloc(Jemalloc);
 
 /// Exit code for a configuration that cannot be used.
 const BAD_CONFIG: u8 = 2;
