@@ -13,6 +13,7 @@ ENV RUSTFLAGS="--remap-path-prefix=/usr/local/cargo=cargo --remap-path-prefix=/s
 # Dependencies first: this layer is built anew only when they change. Cargo wants a file for every target that the
 # manifests name, so each gets an empty one.
 COPY Cargo.toml Cargo.lock ./
+COPY .cargo/config.toml .cargo/config.toml
 COPY e2e/testbed/Cargo.toml e2e/testbed/Cargo.toml
 RUN mkdir -p benches src tests/long e2e/testbed/src/bin \
  && for file in src/main benches/admission benches/cleanup benches/memory tests/long/main \
