@@ -20,6 +20,7 @@ use super::{
     project_cache::ProjectCache,
     queues::{PolicyKey, ProjectKey},
     registry::ProjectRegistry,
+    relabel::relabel,
 };
 use crate::{
     api::{
@@ -117,6 +118,13 @@ impl Reconciler for Federator {
                 match self.trouble_of(&error, &observed).filter(|_| at == End::Remote && !is_repair) {
                     Some(trouble) => self.tell(&project, key, &observed, trouble, now).await?,
                     None => self.note(key, &plan.signals, now),
+                }
+                // A copy that has lost its label is in no cache: with it the next look deletes it.
+                if matches!(error, Error::StillThere(_)) && at == End::Remote {
+                    let deployment = &observed.deployment;
+                    let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref());
+                    let object = Object::named::<WorkloadDeployment>(&namespace.unwrap_or_default(), &key.object.name);
+                    relabel(hub, &object, &self.metrics).await?;
                 }
                 Err(error)
             }

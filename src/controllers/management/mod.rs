@@ -28,6 +28,7 @@ mod projector;
 mod quarantine;
 mod queues;
 mod registry;
+mod relabel;
 mod stranded;
 mod sweep;
 mod triggers;

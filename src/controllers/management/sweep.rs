@@ -15,6 +15,7 @@ use super::{
     hub_cache::HubCache,
     losses::{Losses, Scope},
     registry::ProjectRegistry,
+    relabel::relabel,
     stranded::StrandedNamespaces,
     triggers::Triggers,
     works::{self, Companions, LeftOnClusters},
@@ -35,7 +36,7 @@ use crate::{
             stranded::Mirrored,
             sweep::{self, Budget, Observed, Refused, Signal, Sweep},
             triggers::HubWork,
-            unlabelled, unreadable,
+            unreadable,
         },
     },
     timing::Timing,
@@ -225,8 +226,8 @@ impl Sweeper {
             }
             match self.remove(&binding, &removal).await {
                 Ok(()) => budget.removed(),
-                // A companion that no list of ours has, for it has lost its label, is led to by its binding.
-                Err(Error::StillThere(_)) => match self.relabel(&removal[0].object).await {
+                // A companion or a copy that no list of ours has, for it has lost its label, is led to by its binding.
+                Err(Error::StillThere(_)) => match relabel(&self.hub, &removal[0].object, &self.metrics).await {
                     Err(error) if is_silence(&error) => return Err(error),
                     // It holds up no other, like one that cannot be removed.
                     Err(error) if error.class() != Class::Conflict => failed.push(error),
@@ -255,17 +256,6 @@ impl Sweeper {
             let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
         }
         *told = refused.keys().cloned().collect();
-    }
-
-    /// Puts its label back on a companion that has lost it: whoever keeps it will see to it.
-    async fn relabel(&self, companion: &Object) -> Result<(), Error> {
-        let plane = &self.hub.plane;
-        let found = plane.read_metadata(companion).await?;
-        if let Some(label) = found.and_then(|found| unlabelled::relabel(companion, &found)) {
-            tracing::warn!(%companion, "a companion that has lost its label gets it back");
-            send(plane, &label, &self.metrics).await?;
-        }
-        Ok(())
     }
 
     /// Removes one binding whose template is gone.
