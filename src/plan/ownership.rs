@@ -114,9 +114,14 @@ pub fn is_companion(meta: &ObjectMeta) -> bool {
 
 /// Whether this is a companion that we made, and that has lost its label: it says who uses it, and that it was we who wrote that.
 pub fn is_unlabelled_companion(meta: &ObjectMeta) -> bool {
-    let says = |key: &str| meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key));
     let mut managers = meta.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
-    !is_companion(meta) && says(annotation::REFERENCED_BY) && managers.any(|name| name == manager::COMPANION)
+    may_be_unlabelled_companion(meta) && managers.any(|name| name == manager::COMPANION)
+}
+
+/// Whether this may be such a one, where nothing is known of who has written it.
+pub fn may_be_unlabelled_companion(meta: &ObjectMeta) -> bool {
+    let says = |key: &str| meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key));
+    !is_companion(meta) && says(annotation::REFERENCED_BY)
 }
 
 /// Whether a binding is one of a companion of ours: claimed by a city policy, or attached to deployments of ours alone.

@@ -38,9 +38,13 @@ use crate::{
             triggers::HubWork,
             unreadable,
         },
+        ownership,
     },
     timing::Timing,
 };
+
+/// The ConfigMap that any cluster puts into each of its namespaces.
+const IN_EVERY_NAMESPACE: &str = "kube-root-ca.crt";
 
 /// What earlier sweeps have seen.
 #[derive(Default)]
@@ -60,6 +64,10 @@ struct Memory {
 #[derive(Default)]
 struct Found {
     companions: Companions,
+    /// What is there beside them, in namespaces that mirror one of a project.
+    others: Companions,
+    /// Why companions without their label could not get it back.
+    failed: Vec<Error>,
     without_users: BTreeSet<String>,
     held: BTreeSet<String>,
     /// Events on those of them of which nothing was told before.
@@ -151,8 +159,8 @@ impl Sweeper {
         End::Error
     }
 
-    /// Companions that nobody uses, and bindings without their template. Answers with all companions, and with what came of
-    /// the bindings.
+    /// Companions that nobody uses, and bindings without their template. Answers with all that there is of what companions may
+    /// be, and with what came of the bindings.
     async fn companions(&self, memory: &mut Memory) -> Result<(Companions, Result<(), Error>), Error> {
         let mut found = Found::default();
         for kind in SourceKind::ALL {
@@ -162,14 +170,40 @@ impl Sweeper {
         for event in &found.to_tell {
             let _ = send(&self.hub.plane, event, &self.metrics).await; // a lost Event is no error
         }
-        let reaped = self.reap(&found.companions, memory).await;
+        let reaped = self.reap(&found.companions, memory).await.and(worst(found.failed).map_or(Ok(()), Err));
+        found.companions.extend(found.others);
         Ok((found.companions, reaped))
     }
 
-    /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
+    /// Lists the companions of a kind, and has each looked at whom no event may have brought up; and whatever else there is of
+    /// that kind, of which some may be companions that have lost their label, and with it everybody who would look at them.
     async fn collect(&self, kind: SourceKind, memory: &Memory, found: &mut Found) -> Result<(), Error> {
         let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
-        self.list(kind.into(), ours, |companion| self.see(kind, &companion, memory, found)).await
+        self.list(kind.into(), ours, |companion| self.see(kind, &companion, memory, found)).await?;
+        let others = ListParams::default().labels(&format!("{}!=true", label::REFERENCED_DATA));
+        let (others, mut lost) = (others.fields(&format!("metadata.name!={IN_EVERY_NAMESPACE}")), Vec::new());
+        self.list(kind.into(), others, |other| lost.extend(self.see_other(kind, &other, found))).await?;
+        for companion in lost {
+            match relabel(&self.hub, &companion, &self.metrics).await {
+                Err(error) if is_silence(&error) => return Err(error),
+                // It holds up no other; what has changed meanwhile the next sweep sees.
+                Err(error) if error.class() != Class::Conflict => found.failed.push(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what is there beside companions. Answers with what may be one without its label.
+    fn see_other(&self, kind: SourceKind, other: &Metadata, found: &mut Found) -> Option<Object> {
+        let key = ObjectKey::of(other);
+        let facts = self.hub.namespaces.get(&ObjectKey::new("", &key.namespace))?;
+        facts.upstream()?;
+        let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+        found.others.insert((namespace.clone(), DataRef { kind, name: name.clone() }));
+        let may_be_ours = ownership::may_be_unlabelled_companion(&other.metadata);
+        let looks = may_be_ours && !sweep::is_paused(Some(&facts), self.sweep.paused);
+        looks.then(|| Object { kind: kind.into(), namespace, name })
     }
 
     /// Has one companion looked at, its residue and its users, and notes what only a sweep tells.
