@@ -86,7 +86,12 @@ impl Reconciler for Federator {
     /// 6. What the hub does not take is told on the deployment.
     /// 7. Remembers what blocks delivery, and measures what has arrived.
     async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
-        let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else { return Ok(Next::Await) };
+        let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else {
+            // A look that was under way when the project was let go may have noted something of it after all.
+            self.note(key, &[], now);
+            self.latency.forget(key);
+            return Ok(Next::Await);
+        };
         let outage = outage(hub, &self.health, now);
         if !project.is_synced() || !hub.is_synced() && outage.is_none() {
             return Ok(Next::Await);

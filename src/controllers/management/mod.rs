@@ -185,7 +185,6 @@ impl Parts {
             quarantine: Arc::clone(&quarantine),
             moves: Arc::clone(&moves),
         });
-        let (losses, refused_policies) = (Arc::default(), Arc::default());
         Self {
             options,
             metrics,
@@ -194,11 +193,11 @@ impl Parts {
             queues,
             blocked,
             latency,
-            losses,
+            losses: Arc::default(),
             quarantine,
             moves,
             triggers,
-            refused_policies,
+            refused_policies: Arc::default(),
             health,
         }
     }

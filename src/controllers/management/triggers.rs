@@ -100,6 +100,8 @@ impl Triggers {
         if let HubChange::Copy(delta) = change
             && latency::is_report(delta)
             && let Some(original) = self.original_of(&ObjectKey::new(delta.namespace, delta.name))
+            // Nobody here looks at what another management plane keeps.
+            && self.projects.is_engaged(&original.project)
         {
             self.latency.reported(&original, Now::read().instant);
         }
