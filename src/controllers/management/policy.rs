@@ -76,7 +76,10 @@ impl Reconciler for CityPolicy {
             match signal {
                 Signal::Waits => self.memory.wait_reported(key),
                 Signal::GaveUp => self.metrics.policy_claims_given_up(),
-                Signal::Warned => self.memory.warned(&key.namespace, now.instant),
+                Signal::Warned => {
+                    let impact = observed.rollback_impact.as_ref().map_or(&[][..], |(impact, _)| impact);
+                    self.memory.warned(&key.namespace, impact, now.instant);
+                }
                 Signal::RollbackWaits => self.memory.rollback_waits_reported(now.instant),
                 Signal::Refused => self.prober.refused(),
                 Signal::NobodyToAsk => self.prober.nobody_to_ask_reported(),
@@ -151,7 +154,10 @@ impl CityPolicy {
             wait_is_reported,
             propagation: self.propagation,
             probe,
-            rollback_impact: impact.map(|impact| (impact, self.memory.warned_for(namespace, now.instant))),
+            rollback_impact: impact.map(|impact| {
+                let warned_for = self.memory.warned_for(namespace, &impact, now.instant);
+                (impact, warned_for)
+            }),
             rollback_wait,
             timing: self.timing,
             namespace: namespace.to_string(),
