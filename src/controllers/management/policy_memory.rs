@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -35,6 +35,8 @@ pub(super) struct PolicyMemory {
     unneeded: Mutex<BTreeMap<PolicyKey, Unneeded>>,
     /// Hub namespaces whose policies may not go on between claims and needs: when that was found, and what the way back waits for.
     not_yet: Mutex<BTreeMap<String, (Instant, Vec<String>)>>,
+    /// What the hub does not take of them.
+    pub(super) refused: Arc<RefusedPolicies>,
 }
 
 impl PolicyMemory {
@@ -93,6 +95,19 @@ impl PolicyMemory {
     pub(super) fn rollback_waits_reported(&self, now: Instant) {
         let mut all = self.rollback_waits.lock().unwrap_or_else(PoisonError::into_inner);
         all.values_mut().filter(|wait| wait.since <= now).for_each(|wait| wait.reported = true);
+    }
+
+    /// Forgets what was in hub namespaces that are gone.
+    pub(super) fn forget_gone(&self, is_there: impl Fn(&str) -> bool) {
+        fn retain<V>(all: &Mutex<BTreeMap<PolicyKey, V>>, is_there: impl Fn(&str) -> bool) {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|policy, _| is_there(&policy.namespace));
+        }
+        self.warned.lock().unwrap_or_else(PoisonError::into_inner).retain(|namespace, _| is_there(namespace));
+        self.not_yet.lock().unwrap_or_else(PoisonError::into_inner).retain(|namespace, _| is_there(namespace));
+        retain(&self.rollback_waits, &is_there);
+        retain(&self.unneeded, &is_there);
+        retain(&self.refused.0, &is_there);
     }
 
     /// How long nobody has needed this policy, and whether it has been reported why it stays.
@@ -177,6 +192,31 @@ mod tests {
         memory.warned("ns-a", &both, at(5));
         assert_eq!(memory.warned_for("ns-a", &both, at(6)), Some(Duration::from_secs(1)));
         assert_eq!(memory.warned_for("ns-a", &[other], at(6)), Some(Duration::from_secs(1)), "less than was reported");
+    }
+
+    /// Found by reading: what was remembered of a namespace that went stayed for as long as the process.
+    #[test]
+    fn of_a_namespace_that_is_gone_nothing_is_remembered() {
+        let (memory, start) = (PolicyMemory::default(), some_moment());
+        for namespace in ["ns-a", "ns-b"] {
+            let policy = policy(namespace, "dfw");
+            memory.warned(namespace, &[], start);
+            memory.note_not_yet(namespace, Some(Vec::new()), start);
+            memory.unneeded_for(&policy, true, start);
+            memory.rollback_waits(&policy, Some(Vec::new()), start);
+            memory.refused.note(&policy, Some("no".into()));
+        }
+        memory.forget_gone(|namespace| namespace == "ns-b");
+        let later = start + Duration::from_secs(1);
+        for (namespace, known) in [("ns-a", false), ("ns-b", true)] {
+            let policy = policy(namespace, "dfw");
+            assert_eq!(memory.warned_for(namespace, &[], later).is_some(), known);
+            assert_eq!(memory.not_yet(namespace, Duration::from_secs(9), later).is_some(), known);
+            assert_eq!(memory.refused.of(&policy).is_some(), known);
+            assert_eq!(!memory.unneeded_for(&policy, true, later).0.is_zero(), known);
+            let wait = memory.rollback_waits(&policy, Some(Vec::new()), later).unwrap();
+            assert_eq!(!wait.lasted.is_zero(), known);
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     hub_cache::HubCache,
     losses::{Losses, Scope},
+    policy_memory::PolicyMemory,
     registry::ProjectRegistry,
     relabel::relabel,
     stranded::StrandedNamespaces,
@@ -103,6 +104,7 @@ pub(super) struct Sweeper {
     pub(super) losses: Arc<Losses>,
     pub(super) stranded: StrandedNamespaces,
     pub(super) works: LeftOnClusters,
+    pub(super) policies: Arc<PolicyMemory>,
     pub(super) sweep: Sweep,
     pub(super) timing: Timing,
     pub(super) metrics: Metrics,
@@ -125,11 +127,22 @@ impl Sweeper {
             self.triggers.enqueue_quarantined();
             self.triggers.enqueue(HubWork::Asked(None));
             packed::clean();
+            self.forget_gone();
             let began = Now::read();
             let result = self.once(&mut memory).await;
             let ended = Now::read();
             self.metrics.swept(result.label(), ended.instant.duration_since(began.instant), ended.time.as_second());
         }
+    }
+
+    /// Has forgotten what is remembered of hub namespaces that are gone.
+    pub(super) fn forget_gone(&self) {
+        if !self.hub.is_synced() {
+            return; // nobody knows which there are
+        }
+        let is_there = |namespace: &str| self.hub.namespaces.contains(&ObjectKey::new("", namespace));
+        self.policies.forget_gone(is_there);
+        self.projects.forget_gone(is_there);
     }
 
     /// One sweep. Each part has its own end: what keeps one from its work keeps no other from it.

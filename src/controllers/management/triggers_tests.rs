@@ -107,6 +107,20 @@ async fn of_a_deployment_whose_project_is_let_go_nothing_stays_noted() {
     assert!(parts.blocked.keys().is_empty(), "the next look finds no project, and forgets it");
 }
 
+/// Found by reading: an Instance that went while it was looked at stayed among those that cannot be shown.
+#[tokio::test]
+async fn an_instance_that_is_gone_does_not_stay_in_quarantine() {
+    let parts = Parts::of_tests();
+    let mut instance = Instance::new("web-0", crate::api::compute::InstanceSpec::default());
+    instance.metadata.namespace = Some("ns-u".into());
+    parts.quarantine.put(&instance, projection::Quarantine::Refused, Now::read().instant);
+    parts.triggers.enqueue_quarantined();
+    assert_eq!(parts.quarantine.keys().len(), 1, "nobody knows yet what there is");
+    parts.hub.instances.replace(Vec::new(), 1);
+    parts.triggers.enqueue_quarantined();
+    assert!(parts.quarantine.keys().is_empty());
+}
+
 /// Found by reading: of each copy that another management plane kept on the hub it was remembered since when it was under way,
 /// and nobody here ever looked at it.
 #[tokio::test]
