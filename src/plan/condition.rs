@@ -52,6 +52,11 @@ impl Verdict {
     }
 }
 
+/// What a message says of its own, before another component's words, which follow the first colon.
+pub fn own_words(message: &str) -> &str {
+    message.split_once(": ").map_or(message, |(own, _)| own)
+}
+
 /// Whether two messages say the same but for numbers in another component's words, which follow the first colon: a port, a
 /// resourceVersion, a time. Each attempt has others, and none is worth a write.
 pub fn differs_in_their_numbers_alone(one: &str, other: &str) -> bool {

@@ -50,9 +50,27 @@ pub fn reference<O: Resource<DynamicType = ()>>(owner: &O) -> Value {
     }])
 }
 
-/// Whether a hub copy was made from this project namespace.
+/// Whether a copy in the hub namespace that mirrors this project namespace is ours: it says so, or somebody has changed what it
+/// says, and it was we who wrote it.
 pub fn is_hub_copy_from(copy: &WorkloadDeployment, project_namespace: &str) -> bool {
-    copy.labels().get(label::UPSTREAM_NAMESPACE).is_some_and(|ns| ns == project_namespace)
+    says_it_mirrors(&copy.metadata, project_namespace) || is_written_as_copy(&copy.metadata)
+}
+
+/// Whether a deployment in the hub namespace that mirrors this project namespace is a copy of ours that does not say so any more.
+pub fn is_unlabelled_copy(meta: &ObjectMeta, project_namespace: &str) -> bool {
+    !says_it_mirrors(meta, project_namespace) && is_written_as_copy(meta)
+}
+
+fn says_it_mirrors(meta: &ObjectMeta, project_namespace: &str) -> bool {
+    let labels = meta.labels.as_ref();
+    labels.and_then(|labels| labels.get(label::UPSTREAM_NAMESPACE)).is_some_and(|of| of == project_namespace)
+}
+
+/// Whether a federator has written this deployment, and not as an original, which says where its copy is.
+fn is_written_as_copy(meta: &ObjectMeta) -> bool {
+    let is_original = meta.annotations.iter().flatten().any(|(key, _)| key == annotation::FEDERATION_NAMESPACE);
+    let mut writers = meta.managed_fields.iter().flatten().filter(|entry| entry.subresource.is_none());
+    !is_original && writers.any(|entry| entry.manager.as_deref() == Some(manager::FEDERATOR))
 }
 
 /// Whether we made this object on the hub (policies carry our label).
@@ -96,9 +114,14 @@ pub fn is_companion(meta: &ObjectMeta) -> bool {
 
 /// Whether this is a companion that we made, and that has lost its label: it says who uses it, and that it was we who wrote that.
 pub fn is_unlabelled_companion(meta: &ObjectMeta) -> bool {
-    let says = |key: &str| meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key));
     let mut managers = meta.managed_fields.iter().flatten().filter_map(|entry| entry.manager.as_deref());
-    !is_companion(meta) && says(annotation::REFERENCED_BY) && managers.any(|name| name == manager::COMPANION)
+    may_be_unlabelled_companion(meta) && managers.any(|name| name == manager::COMPANION)
+}
+
+/// Whether this may be such a one, where nothing is known of who has written it.
+pub fn may_be_unlabelled_companion(meta: &ObjectMeta) -> bool {
+    let says = |key: &str| meta.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key));
+    !is_companion(meta) && says(annotation::REFERENCED_BY)
 }
 
 /// Whether a binding is one of a companion of ours: claimed by a city policy, or attached to deployments of ours alone.
@@ -109,6 +132,11 @@ pub fn is_binding_of_companion(policy: Option<&str>, attached: bool, parents: Op
         (None, Some(parents)) => attached && parents.iter().all(|by| Template::of_binding(by).is_deployment()),
         (None, None) => false,
     }
+}
+
+/// Whether a binding of a deployment is one of a copy of ours: a city policy claims it, or did before that went (`of_city`).
+pub fn is_binding_of_deployment(policy: Option<&str>, of_city: bool) -> bool {
+    policy.map_or(of_city, |policy| CityPolicyName::parse(policy).is_some())
 }
 
 /// Whether we made this Instance in a project: it says where it comes from, and a deployment owns it without control.

@@ -12,7 +12,7 @@ use crate::common::{
 use http::Method;
 use kube::{
     ResourceExt,
-    api::{DeleteParams, DynamicObject},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use testbed::operator::Operator;
@@ -141,6 +141,12 @@ async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> 
     apply(&world.hub, companion("left", &format!("[\"{ns}/gone\"]"))).await;
     apply(&world.hub, companion("elsewhere", "[\"default/nonexistent-wd\"]")).await;
     apply(&world.hub, companion("of-many", "[\"more than 32\"]")).await;
+    // It has lost its label, and nothing leads to it: neither a binding nor a user.
+    let mut unlabelled = companion("unlabelled", &format!("[\"{ns}/gone\"]"));
+    unlabelled["metadata"]["labels"] = json!({});
+    let by = PatchParams::apply("compute-operator-companion");
+    api(&world.hub, "ConfigMap", hub).patch("unlabelled", &by, &Patch::Apply(&unlabelled)).await.unwrap();
+    unlabelled["metadata"]["name"] = json!("somebody-elses");
     apply(&world.hub, binding("lost-configmap", "city-dfw")).await;
     apply(&world.hub, binding("lost-workloaddeployment", "city-dfw")).await;
     // Others': each looks a little like ours.
@@ -148,6 +154,7 @@ async fn leave_behind(world: &World, ns: &str, hub: &str) -> Vec<DynamicObject> 
         apply(&world.hub, companion("corrupt", "not json")).await,
         apply(&world.hub, companion("empty", "[]")).await,
         apply(&world.hub, companion("malformed", "[\"wd\"]")).await,
+        apply(&world.hub, unlabelled).await,
         apply(&world.hub, binding("theirs-configmap", "their-policy")).await,
         apply(&world.hub, binding("of-a-deployment-workloaddeployment", "their-policy")).await,
     ];
@@ -195,7 +202,7 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
         assert!(get(&world.hub, "ResourceBinding", &hub, "lost-configmap").await.is_some());
         merge(&world.hub, "Namespace", "", &hub, pause(Value::Null)).await;
         eventually("what was left is gone", || async {
-            let companions = ["left", "elsewhere", "of-many"].map(|name| ("ConfigMap", name));
+            let companions = ["left", "elsewhere", "of-many", "unlabelled"].map(|name| ("ConfigMap", name));
             let bindings = ["lost-configmap", "lost-workloaddeployment"].map(|name| ("ResourceBinding", name));
             for (kind, name) in companions.into_iter().chain(bindings) {
                 if get(&world.hub, kind, &hub, name).await.is_some() {

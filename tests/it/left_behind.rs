@@ -5,13 +5,13 @@ use crate::common::{
     beds::{Wish, alone},
     delete, eventually,
     example_app::{SWEEPS, secret, using},
-    get, list, never, ready, rights,
+    get, list, merge, never, ready, rights,
 };
 use kube::{
     Client, ResourceExt,
     api::{Patch, PatchParams},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
 /// Deletes a namespace of the project, and takes every finalizer off what is in it: somebody who could not wait.
@@ -48,6 +48,18 @@ async fn held(client: &Client, namespace: &str) -> Vec<String> {
     held
 }
 
+/// The binding of a deployment's copy that is not there.
+fn lost_binding(hub: &str) -> Value {
+    json!({
+        "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+        "metadata": {
+            "namespace": hub, "name": "lost-workloaddeployment",
+            "annotations": { "propagationpolicy.karmada.io/name": "city-dfw" },
+        },
+        "spec": { "resource": { "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "namespace": hub, "name": "lost" } },
+    })
+}
+
 #[test]
 fn what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_first_sweep() {
     RUNTIME.block_on(async {
@@ -80,6 +92,10 @@ fn what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_firs
         for (_, hub) in [gone, anew] {
             assert!(held(&world.dfw, hub).await.iter().any(|what| what == "Secret/db"), "nobody has told the cell");
         }
+        // A binding that has outlived its copy (fact 14), and a copy that somebody has taken the label off.
+        apply(&world.hub, lost_binding(&gone.1)).await;
+        let unlabelled = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-namespace": null } } });
+        merge(&world.hub, "WorkloadDeployment", &gone.1, "web-p-dfw", unlabelled).await;
         let began = Instant::now();
         world.restart_manager(&[]).await;
         for (_, hub) in [gone, anew] {

@@ -35,6 +35,25 @@ fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
         }
         eventually("nothing is left of anything", || kept(&world, 0)).await;
 
+        // Somebody else's, brought by a policy of his: it is no companion, and it is not left.
+        let theirs = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": hub, "name": "theirs" }, "data": { "a": "b" },
+        });
+        apply(&world.hub, theirs).await;
+        let policy = json!({
+            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+            "metadata": { "namespace": hub, "name": "their-policy" },
+            "spec": {
+                "resourceSelectors": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "theirs" }],
+                "placement": { "clusterAffinity": { "clusterNames": ["cell-ord"] } },
+            },
+        });
+        apply(&world.hub, policy).await;
+        eventually("theirs is on the cell", || async {
+            get(&world.ord, "ConfigMap", &hub, "theirs").await.map(drop).ok_or("not yet".to_owned())
+        })
+        .await;
+
         // Karmada was about to make a Work when its template went (its issue 7896).
         let mut copy = deployment(&hub, "forgotten", "ord");
         copy["metadata"]["labels"] = json!({ "meta.datumapis.com/upstream-namespace": ns, "karmada.io/managed": "true" });
@@ -69,7 +88,7 @@ fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
         })
         .await;
         delete(&world.project, "WorkloadDeployment", &ns, "gone").await;
-        eventually("it is counted", || kept(&world, 1)).await;
+        eventually("it is counted, and nothing else is", || kept(&world, 1)).await;
         eventually("it is told on the hub namespace", || async {
             let events = list(&world.hub, "Event", "default").await;
             let of = |event: &&DynamicObject| {

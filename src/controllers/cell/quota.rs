@@ -119,6 +119,10 @@ impl QuotaController {
                 Err(error) => (Claim::Unknown(trouble(&error)), Some(error)),
             };
             let mut plan = self.plan(key, &observed, now);
+            let is_gone = matches!(&observed.claim, Claim::Unknown(trouble) if trouble.cause == Cause::NoProject);
+            if is_gone && plan.signals.contains(&Signal::Orphaned) {
+                backend.give_up();
+            }
             let mut round = self.contests.begin(&key.instance, &mut plan, &*observed.instance, now.time);
             let came = |sent| round.came(sent);
             let done = carry_out_each(&self.caches.plane, &backend.plane, &plan, &self.metrics, came).await;

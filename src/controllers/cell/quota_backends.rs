@@ -3,7 +3,10 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -80,10 +83,17 @@ pub(super) struct Backend {
     pub(super) claims: Arc<Store<ResourceClaim>>,
     /// When its watch was started.
     pub(super) since: Instant,
+    /// Whether a claim was left behind there because there is no such project any more.
+    gone: AtomicBool,
     stop: CancellationToken,
 }
 
 impl Backend {
+    /// A claim is left behind, for there is no such project any more: its watch will not say so.
+    pub(super) fn give_up(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
     /// A claim that this cell has made for an Instance, in whatever namespace of the project.
     pub(super) fn claim_for(&self, cell: &Identity, instance: &ObjectKey) -> Option<Arc<ResourceClaim>> {
         let is_for = |claim: &ResourceClaim| {
@@ -141,6 +151,7 @@ impl QuotaBackends {
             plane: ControlPlane::new(&format!("project {project}"), connection),
             claims: Arc::new(Store::new(|_, _| Vec::new())),
             since: now,
+            gone: AtomicBool::new(false),
             stop: self.stop.child_token(),
         });
         let (weak, of) = (Arc::downgrade(self), project.clone());
@@ -185,7 +196,11 @@ impl QuotaBackends {
         let Some(cell) = self.identity() else { return };
         let mut backends = self.backends();
         let is_done = |backend: &Arc<Backend>| {
-            backend.claims.is_live() && !backend.claims.values().iter().any(|claim| cell.has_made(claim))
+            if backend.claims.is_live() {
+                return !backend.claims.values().iter().any(|claim| cell.has_made(claim));
+            }
+            // Where the control plane has gone with its project no watch will ever work, and no claim is left to give up.
+            backend.gone.load(Ordering::Relaxed)
         };
         if !backends.get(project).is_some_and(is_done) {
             return;
@@ -210,6 +225,9 @@ impl QuotaBackends {
 
     /// A project's quota answers again: each of its Instances is looked at.
     fn enqueue_project(&self, project: &ProjectName) {
+        if let Some(backend) = self.known(project) {
+            backend.gone.store(false, Ordering::Relaxed); // it is there after all
+        }
         self.queue.retry_now(&Some(project.clone()));
         for namespace in self.caches.namespaces_of(project) {
             for instance in self.caches.instances_in(&namespace.name) {

@@ -94,3 +94,29 @@ fn what_a_tenant_reads_of_quota_names_no_account() {
         assert!(cause == Cause::Misconfigured && !message.contains("cell-dfw"), "{message}");
     }
 }
+
+/// Found by reading: the watch of a project whose control plane was gone was tried for ever.
+#[tokio::test]
+async fn the_quota_of_a_project_that_is_gone_is_let_go_once_its_last_claim_is_left_behind() {
+    let (controller, project) = controller();
+    let known = || controller.backends.known(&project);
+    controller.backends.retire_unused("ns-gone");
+    assert!(known().is_some(), "it may merely be away");
+    known().unwrap().give_up();
+    let instance = Instance::new("web-0", crate::api::compute::InstanceSpec::default());
+    let mut held = instance.clone();
+    held.metadata.namespace = Some("ns-here".into());
+    let labels = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
+    let facts = NamespaceFacts {
+        labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        ..NamespaceFacts::default()
+    };
+    let here = Incoming { key: ObjectKey::new("", "ns-here"), uid: "n".into(), version: 2, value: Some(facts.into()) };
+    controller.caches.namespaces.observe(here);
+    controller.caches.instances.replace(vec![Incoming::new(&held.clone(), Some(held))], 2);
+    controller.backends.retire_unused("ns-here");
+    assert!(known().is_some(), "another Instance of it is here");
+    controller.caches.instances.replace(Vec::new(), 3);
+    controller.backends.retire_unused("ns-here");
+    assert!(known().is_none());
+}

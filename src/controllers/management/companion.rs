@@ -87,6 +87,11 @@ impl Reconciler for Companion {
         if !project.is_synced() || !self.hub.is_synced() {
             return Ok(Next::Await);
         }
+        // Also where the namespace has gone before the last that used the source there.
+        let users = source_index(&key.namespace, &key.data_ref);
+        if project.deployments.count_by_index(&users) == 0 && !project.deployments.has_unreadable(&key.namespace) {
+            project.sources(key.data_ref.kind).forget(&key.source());
+        }
         // Without its namespace nobody knows where copies are.
         let Some(uid) = project.namespace_uid(&key.namespace) else { return Ok(Next::Await) };
         let hub_namespace = names::hub_namespace(&uid);
@@ -110,12 +115,9 @@ impl Reconciler for Companion {
 impl ResolvedKey<'_> {
     async fn run(&self, now: Now) -> Result<Next, Error> {
         let users = self.project.deployments.entries_by_index(&source_index(self.namespace, self.data_ref));
-        let sources = self.project.sources(self.data_ref.kind);
         let mut reading = Reading::Unknown;
         if !users.is_empty() {
             self.of.watches.watch_sources(self.project);
-        } else if !self.project.deployments.has_unreadable(self.namespace) {
-            sources.forget(&self.source);
         }
         if self.source_state(&users, now).is_read_first() {
             reading = self.read_source(now).await?.map_or(Reading::Unknown, Reading::Source);

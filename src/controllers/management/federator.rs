@@ -20,6 +20,7 @@ use super::{
     project_cache::ProjectCache,
     queues::{PolicyKey, ProjectKey},
     registry::ProjectRegistry,
+    relabel::relabel,
 };
 use crate::{
     api::{
@@ -85,7 +86,12 @@ impl Reconciler for Federator {
     /// 6. What the hub does not take is told on the deployment.
     /// 7. Remembers what blocks delivery, and measures what has arrived.
     async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
-        let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else { return Ok(Next::Await) };
+        let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else {
+            // A look that was under way when the project was let go may have noted something of it after all.
+            self.note(key, &[], now);
+            self.latency.forget(key);
+            return Ok(Next::Await);
+        };
         let outage = outage(hub, &self.health, now);
         if !project.is_synced() || !hub.is_synced() && outage.is_none() {
             return Ok(Next::Await);
@@ -117,6 +123,13 @@ impl Reconciler for Federator {
                 match self.trouble_of(&error, &observed).filter(|_| at == End::Remote && !is_repair) {
                     Some(trouble) => self.tell(&project, key, &observed, trouble, now).await?,
                     None => self.note(key, &plan.signals, now),
+                }
+                // A copy that has lost its label is in no cache: with it the next look deletes it.
+                if matches!(error, Error::StillThere(_)) && at == End::Remote {
+                    let deployment = &observed.deployment;
+                    let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref());
+                    let object = Object::named::<WorkloadDeployment>(&namespace.unwrap_or_default(), &key.object.name);
+                    relabel(hub, &object, &self.metrics).await?;
                 }
                 Err(error)
             }

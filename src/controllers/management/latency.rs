@@ -62,6 +62,12 @@ impl Latency {
         self.lock().forget_where(|key| key.project == *project);
     }
 
+    /// How many deployments something is under way of.
+    #[cfg(test)]
+    pub(super) fn under_way(&self) -> usize {
+        self.lock().len()
+    }
+
     fn lock(&self) -> MutexGuard<'_, Latencies<ProjectKey>> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }

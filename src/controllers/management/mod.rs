@@ -28,6 +28,7 @@ mod projector;
 mod quarantine;
 mod queues;
 mod registry;
+mod relabel;
 mod stranded;
 mod sweep;
 mod triggers;
@@ -53,7 +54,7 @@ use self::{
     move_memory::Moves,
     moves::CityMoves,
     policy::CityPolicy,
-    policy_memory::{PolicyMemory, RefusedPolicies},
+    policy_memory::PolicyMemory,
     probe::Prober,
     projector::Projector,
     quarantine::QuarantineRegistry,
@@ -153,8 +154,8 @@ struct Parts {
     moves: Arc<Moves>,
     /// What puts keys into the queues.
     triggers: Arc<Triggers>,
-    /// City policies that the hub does not take.
-    refused_policies: Arc<RefusedPolicies>,
+    /// What is remembered of city policies.
+    policies: Arc<PolicyMemory>,
     /// What every watch is up to.
     health: Health,
 }
@@ -184,7 +185,6 @@ impl Parts {
             quarantine: Arc::clone(&quarantine),
             moves: Arc::clone(&moves),
         });
-        let (losses, refused_policies) = (Arc::default(), Arc::default());
         Self {
             options,
             metrics,
@@ -193,11 +193,11 @@ impl Parts {
             queues,
             blocked,
             latency,
-            losses,
+            losses: Arc::default(),
             quarantine,
             moves,
             triggers,
-            refused_policies,
+            policies: Arc::default(),
             health,
         }
     }
@@ -229,7 +229,7 @@ impl Parts {
 
     fn federator(&self) -> Federator {
         let Self { options, metrics, hub, projects, queues, blocked, latency, .. } = self.clone();
-        let Self { losses, moves, health, refused_policies, .. } = self.clone();
+        let Self { losses, moves, health, policies, .. } = self.clone();
         let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
         let namespaces_told = Mutex::default();
         Federator {
@@ -239,7 +239,7 @@ impl Parts {
             latency,
             losses,
             moves,
-            refused_policies,
+            refused_policies: policies.refused.clone(),
             queue,
             limits,
             timing,
@@ -250,15 +250,14 @@ impl Parts {
     }
 
     fn policy(&self) -> CityPolicy {
-        let Self { options, metrics, hub, projects, moves, triggers, refused_policies: refused, .. } = self.clone();
+        let Self { options, metrics, hub, projects, moves, triggers, policies, .. } = self.clone();
         let Options { propagation, city_guard, karmada, timing, .. } = options;
         let memory = Mutex::default();
         let prober = Prober { hub: hub.clone(), triggers, metrics: metrics.clone(), timing, karmada, memory };
         if propagation == Propagation::Dependencies {
             prober.tell_assumed();
         }
-        let memory = PolicyMemory::default();
-        CityPolicy { hub, projects, moves, prober, memory, refused, propagation, city_guard, timing, metrics }
+        CityPolicy { hub, projects, moves, prober, memory: policies, propagation, city_guard, timing, metrics }
     }
 
     fn projector(&self) -> Projector {
@@ -273,15 +272,10 @@ impl Parts {
     }
 
     fn sweeper(&self) -> Sweeper {
-        let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
-        let sweep = options.sweep;
-        let works = LeftOnClusters {
-            hub: hub.clone(),
-            losses: losses.clone(),
-            sweep,
-            timing: options.timing,
-            metrics: metrics.clone(),
-        };
+        let Self { options, metrics, hub, projects, losses, triggers, policies, .. } = self.clone();
+        let Options { sweep, timing, .. } = options;
+        let works =
+            LeftOnClusters { hub: hub.clone(), losses: losses.clone(), sweep, timing, metrics: metrics.clone() };
         let stranded = StrandedNamespaces {
             hub: hub.clone(),
             projects: projects.clone(),
@@ -289,7 +283,7 @@ impl Parts {
             sweep,
             metrics: metrics.clone(),
         };
-        Sweeper { hub, projects, triggers, losses, stranded, works, sweep, timing: options.timing, metrics }
+        Sweeper { hub, projects, triggers, losses, stranded, works, policies, sweep, timing, metrics }
     }
 
     fn unreadable(&self) -> UnreadableWatch {
@@ -308,7 +302,8 @@ impl Parts {
     }
 
     fn clusters(&self) -> ClusterWatch {
-        let Self { options, metrics, hub, queues, moves, triggers, refused_policies: refused, .. } = self.clone();
+        let Self { options, metrics, hub, queues, moves, triggers, policies, .. } = self.clone();
+        let refused = policies.refused.clone();
         let Options { city_guard, timing, sweep, .. } = options;
         let labels = ClusterLabels { hub: hub.clone(), moves: moves.clone(), metrics: metrics.clone() };
         let moves =

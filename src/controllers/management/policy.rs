@@ -3,14 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::{
-    hub_cache::HubCache,
-    index::city_index,
-    move_memory::Moves,
-    policy_memory::{PolicyMemory, RefusedPolicies},
-    probe::Prober,
-    project_cache::ProjectCache,
-    queues::PolicyKey,
-    registry::ProjectRegistry,
+    hub_cache::HubCache, index::city_index, move_memory::Moves, policy_memory::PolicyMemory, probe::Prober,
+    project_cache::ProjectCache, queues::PolicyKey, registry::ProjectRegistry,
 };
 use crate::{
     api::names::CityCode,
@@ -39,8 +33,7 @@ pub(super) struct CityPolicy {
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) moves: Arc<Moves>,
     pub(super) prober: Prober,
-    pub(super) memory: PolicyMemory,
-    pub(super) refused: Arc<RefusedPolicies>,
+    pub(super) memory: Arc<PolicyMemory>,
     pub(super) propagation: Propagation,
     /// Whether what runs in a city stays where it is when its cluster loses the city's label.
     pub(super) city_guard: bool,
@@ -64,19 +57,22 @@ impl Reconciler for CityPolicy {
         for write in &plan.steps {
             if let Err(error) = send(&self.hub.plane, write, &self.metrics).await {
                 let refused = matches!(error.class(), Class::Forbidden | Class::Invalid);
-                self.refused.note(key, refused.then(|| error.words_for_tenants()));
+                self.memory.refused.note(key, refused.then(|| error.words_for_tenants()));
                 if ends_its_turn(error.class()) {
                     self.prober.could_not_ask(&key.namespace, &key.city);
                 }
                 return Err(error);
             }
         }
-        self.refused.note(key, None);
+        self.memory.refused.note(key, None);
         for signal in &plan.signals {
             match signal {
                 Signal::Waits => self.memory.wait_reported(key),
                 Signal::GaveUp => self.metrics.policy_claims_given_up(),
-                Signal::Warned => self.memory.warned(&key.namespace, now.instant),
+                Signal::Warned => {
+                    let impact = observed.rollback_impact.as_ref().map_or(&[][..], |(impact, _)| impact);
+                    self.memory.warned(&key.namespace, impact, now.instant);
+                }
                 Signal::RollbackWaits => self.memory.rollback_waits_reported(now.instant),
                 Signal::Refused => self.prober.refused(),
                 Signal::NobodyToAsk => self.prober.nobody_to_ask_reported(),
@@ -151,7 +147,10 @@ impl CityPolicy {
             wait_is_reported,
             propagation: self.propagation,
             probe,
-            rollback_impact: impact.map(|impact| (impact, self.memory.warned_for(namespace, now.instant))),
+            rollback_impact: impact.map(|impact| {
+                let warned_for = self.memory.warned_for(namespace, &impact, now.instant);
+                (impact, warned_for)
+            }),
             rollback_wait,
             timing: self.timing,
             namespace: namespace.to_string(),

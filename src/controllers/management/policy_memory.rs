@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -27,27 +27,32 @@ struct Waiting {
 /// Since when something is so, and what has been reported of it.
 #[derive(Default)]
 pub(super) struct PolicyMemory {
-    /// When it was reported what a hub namespace will lose on the rollback to claims.
-    warned: Mutex<BTreeMap<String, Instant>>,
+    /// When it was reported what a hub namespace will lose on the rollback to claims, and what that was.
+    warned: Mutex<BTreeMap<String, (Instant, Vec<String>)>>,
     /// The policies of which the rollback to claims waits for companions.
     rollback_waits: Mutex<BTreeMap<PolicyKey, Waiting>>,
     /// Since when nobody has needed a city's policy, and whether it has been reported why it stays.
     unneeded: Mutex<BTreeMap<PolicyKey, Unneeded>>,
     /// Hub namespaces whose policies may not go on between claims and needs: when that was found, and what the way back waits for.
     not_yet: Mutex<BTreeMap<String, (Instant, Vec<String>)>>,
+    /// What the hub does not take of them.
+    pub(super) refused: Arc<RefusedPolicies>,
 }
 
 impl PolicyMemory {
-    /// It is reported now what a hub namespace will lose.
-    pub(super) fn warned(&self, namespace: &str, now: Instant) {
+    /// It is reported now what a hub namespace will lose. Each of its policies reports it, and the first counts.
+    pub(super) fn warned(&self, namespace: &str, impact: &[String], now: Instant) {
         let mut all = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(namespace.to_owned()).or_insert(now);
+        if !all.get(namespace).is_some_and(|(_, reported)| holds(reported, impact)) {
+            all.insert(namespace.to_owned(), (now, impact.to_vec()));
+        }
     }
 
-    /// How long ago it was reported.
-    pub(super) fn warned_for(&self, namespace: &str, now: Instant) -> Option<Duration> {
+    /// How long ago all of this was reported; nothing while some of it was not.
+    pub(super) fn warned_for(&self, namespace: &str, impact: &[String], now: Instant) -> Option<Duration> {
         let all = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        all.get(namespace).map(|at| now.saturating_duration_since(*at))
+        let (at, _) = all.get(namespace).filter(|(_, reported)| holds(reported, impact))?;
+        Some(now.saturating_duration_since(*at))
     }
 
     /// What has been found to keep a hub namespace's policies from going on, less than `lasts` ago.
@@ -92,6 +97,19 @@ impl PolicyMemory {
         all.values_mut().filter(|wait| wait.since <= now).for_each(|wait| wait.reported = true);
     }
 
+    /// Forgets what was in hub namespaces that are gone.
+    pub(super) fn forget_gone(&self, is_there: impl Fn(&str) -> bool) {
+        fn retain<V>(all: &Mutex<BTreeMap<PolicyKey, V>>, is_there: impl Fn(&str) -> bool) {
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.retain(|policy, _| is_there(&policy.namespace));
+        }
+        self.warned.lock().unwrap_or_else(PoisonError::into_inner).retain(|namespace, _| is_there(namespace));
+        self.not_yet.lock().unwrap_or_else(PoisonError::into_inner).retain(|namespace, _| is_there(namespace));
+        retain(&self.rollback_waits, &is_there);
+        retain(&self.unneeded, &is_there);
+        retain(&self.refused.0, &is_there);
+    }
+
     /// How long nobody has needed this policy, and whether it has been reported why it stays.
     pub(super) fn unneeded_for(&self, policy: &PolicyKey, unneeded: bool, now: Instant) -> (Duration, bool) {
         let mut all = self.unneeded.lock().unwrap_or_else(PoisonError::into_inner);
@@ -108,6 +126,11 @@ impl PolicyMemory {
             *entry = entry.reported();
         }
     }
+}
+
+/// Whether nothing will be lost but what was reported.
+fn holds(reported: &[String], impact: &[String]) -> bool {
+    impact.iter().all(|loss| reported.contains(loss))
 }
 
 /// What the hub does not take of city policies, for the deployments that wait for them.
@@ -153,6 +176,49 @@ mod tests {
         assert_eq!(memory.unneeded_for(&one, true, at(7)), (Duration::ZERO, false));
     }
 
+    /// Found by reading: what a namespace was to lose beside what had once been reported went unreported.
+    #[test]
+    fn what_is_to_be_lost_is_reported_before_it_is_and_again_when_it_is_more() {
+        let (memory, start) = (PolicyMemory::default(), some_moment());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (one, other) = ("ord loses Secret/db".to_owned(), "dfw loses Secret/tls".to_owned());
+        let both = [one.clone(), other.clone()];
+        assert_eq!(memory.warned_for("ns-a", &both[..1], at(0)), None);
+        memory.warned("ns-a", &both[..1], at(0));
+        memory.warned("ns-a", &both[..1], at(3));
+        assert_eq!(memory.warned_for("ns-a", &[one], at(5)), Some(Duration::from_secs(5)), "the first report counts");
+        assert_eq!(memory.warned_for("ns-b", &[], at(5)), None);
+        assert_eq!(memory.warned_for("ns-a", &both, at(5)), None, "of the other nobody was told");
+        memory.warned("ns-a", &both, at(5));
+        assert_eq!(memory.warned_for("ns-a", &both, at(6)), Some(Duration::from_secs(1)));
+        assert_eq!(memory.warned_for("ns-a", &[other], at(6)), Some(Duration::from_secs(1)), "less than was reported");
+    }
+
+    /// Found by reading: what was remembered of a namespace that went stayed for as long as the process.
+    #[test]
+    fn of_a_namespace_that_is_gone_nothing_is_remembered() {
+        let (memory, start) = (PolicyMemory::default(), some_moment());
+        for namespace in ["ns-a", "ns-b"] {
+            let policy = policy(namespace, "dfw");
+            memory.warned(namespace, &[], start);
+            memory.note_not_yet(namespace, Some(Vec::new()), start);
+            memory.unneeded_for(&policy, true, start);
+            memory.rollback_waits(&policy, Some(Vec::new()), start);
+            memory.refused.note(&policy, Some("no".into()));
+        }
+        memory.forget_gone(|namespace| namespace == "ns-b");
+        let later = start + Duration::from_secs(1);
+        for (namespace, known) in [("ns-a", false), ("ns-b", true)] {
+            let policy = policy(namespace, "dfw");
+            assert_eq!(memory.warned_for(namespace, &[], later).is_some(), known);
+            assert_eq!(memory.not_yet(namespace, Duration::from_secs(9), later).is_some(), known);
+            assert_eq!(memory.refused.of(&policy).is_some(), known);
+            assert_eq!(!memory.unneeded_for(&policy, true, later).0.is_zero(), known);
+            let wait = memory.rollback_waits(&policy, Some(Vec::new()), later).unwrap();
+            assert_eq!(!wait.lasted.is_zero(), known);
+        }
+    }
+
     #[test]
     fn a_rollback_waits_from_the_first_time_until_it_goes_on_and_says_so_once() {
         let (memory, start) = (PolicyMemory::default(), some_moment());
@@ -190,16 +256,5 @@ mod tests {
         waits(600, 31);
         assert!((0..500).all(|n| waits(n, 40).reported), "it was told of all that waited then");
         assert!(!waits(600, 61).reported, "it is told of those that came later");
-    }
-
-    #[test]
-    fn a_warning_counts_from_the_first_time() {
-        let (memory, start) = (PolicyMemory::default(), some_moment());
-        assert_eq!(memory.warned_for("ns-a", start), None);
-        memory.warned("ns-a", start);
-        let later = start + Duration::from_secs(9);
-        memory.warned("ns-a", later);
-        assert_eq!(memory.warned_for("ns-a", later), Some(Duration::from_secs(9)));
-        assert_eq!(memory.warned_for("ns-b", later), None);
     }
 }

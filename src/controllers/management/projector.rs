@@ -13,7 +13,7 @@ use super::{
     index::{origin_deployment_index, origin_place_index},
     project_cache::ProjectCache,
     quarantine::QuarantineRegistry,
-    queues::InstanceKey,
+    queues::{InstanceKey, ProjectKey},
     registry::ProjectRegistry,
     triggers::Triggers,
 };
@@ -36,6 +36,27 @@ use crate::{
 /// How long until it is looked again whether the successor of a cell that is gone has taken over what it needs.
 const LEFTOVER_PAUSE: Duration = Duration::from_mins(1);
 
+/// Places in projects, as many as may be looked at again: those of deployments that are gone are forgotten whenever there are
+/// twice as many as there were after the last time.
+#[derive(Default)]
+pub(super) struct Given {
+    keys: BTreeSet<InstanceKey>,
+    kept: usize,
+}
+
+impl Given {
+    /// How many are kept before any of them is forgotten.
+    const ROOM: usize = 256;
+
+    fn insert(&mut self, key: InstanceKey, may_be_looked_at: impl Fn(&InstanceKey) -> bool) {
+        self.keys.insert(key);
+        if self.keys.len() > Self::ROOM.max(2 * self.kept) {
+            self.keys.retain(may_be_looked_at);
+            self.kept = self.keys.len();
+        }
+    }
+}
+
 /// Shows the Instances of the hub in their projects, and reports those that cannot be shown.
 pub(super) struct Projector {
     pub(super) hub: Arc<HubCache>,
@@ -43,7 +64,7 @@ pub(super) struct Projector {
     pub(super) quarantine: Arc<QuarantineRegistry>,
     pub(super) triggers: Arc<Triggers>,
     /// Where copies that the Go operator left were given away, since this manager was started.
-    pub(super) given: Mutex<BTreeSet<InstanceKey>>,
+    pub(super) given: Mutex<Given>,
     pub(super) metrics: Metrics,
 }
 
@@ -135,7 +156,7 @@ impl Projector {
         let siblings = self.hub.instances.by_index(&index).into_iter().map(Shared::from).collect();
         let (deployment, bound, members) = (deployment.clone(), bound.clone(), members.clone());
         let left = dead_claim::Observed { source: source.clone(), deployment, bound, members, claim: None };
-        let mut observed = leftover::Observed { left, siblings, given_before: self.given().contains(key) };
+        let mut observed = leftover::Observed { left, siblings, given_before: self.given().keys.contains(key) };
         if observed.former().is_none() {
             return Ok(again);
         }
@@ -153,12 +174,21 @@ impl Projector {
                 "a copy without a cell's uid that was given away is there again, and stays"
             );
         } else if suspected == Former::GoOperator {
-            self.given().insert(key.clone());
+            self.given().insert(key.clone(), |key| self.may_be_given(key));
         }
         Ok(Next::Await)
     }
 
-    fn given(&self) -> MutexGuard<'_, BTreeSet<InstanceKey>> {
+    /// Whether a place may be looked at again: its project is known, and so is its deployment.
+    fn may_be_given(&self, key: &InstanceKey) -> bool {
+        let InstanceKey::Place(ProjectKey { project, object: place }) = key else { return false };
+        let Some(project) = self.projects.get(project) else { return false };
+        let deployment = names::deployment_of_instance(&place.name);
+        let is_there = |name| project.deployments.contains(&ObjectKey::new(&place.namespace, name));
+        !project.is_synced() || deployment.is_some_and(is_there)
+    }
+
+    fn given(&self) -> MutexGuard<'_, Given> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -296,3 +326,7 @@ fn readable<T>(read: Result<T, Error>) -> Result<Option<T>, Error> {
         Err(error) => Err(error),
     }
 }
+
+#[cfg(test)]
+#[path = "projector_tests.rs"]
+mod tests;

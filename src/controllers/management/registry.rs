@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
 };
 
 use super::{hub_cache::HubCache, project_cache::ProjectCache};
@@ -64,7 +64,13 @@ impl ProjectRegistry {
 
     /// Lets a project go.
     pub(super) fn remove(&self, name: &ProjectName) -> Option<Arc<ProjectCache>> {
+        self.rivals().retain(|(project, _)| project != name);
         self.write().remove(name)
+    }
+
+    /// Forgets rivals at hub namespaces that are gone.
+    pub(super) fn forget_gone(&self, is_there: impl Fn(&str) -> bool) {
+        self.rivals().retain(|(_, namespace)| is_there(namespace));
     }
 
     /// Projects are discovered from now on. Said once, at the start.
@@ -138,10 +144,13 @@ impl ProjectRegistry {
 
     /// Says that a project has a rival at a hub namespace, once.
     pub(super) fn note_rival(&self, project: &ProjectName, namespace: &str) {
-        let mut rivals = self.rivals.lock().unwrap_or_else(PoisonError::into_inner);
-        if rivals.insert((project.clone(), namespace.to_owned())) {
+        if self.rivals().insert((project.clone(), namespace.to_owned())) {
             tracing::warn!(%project, namespace, "another project has a namespace of the same uid, and has it on the hub");
         }
+    }
+
+    fn rivals(&self) -> MutexGuard<'_, BTreeSet<(ProjectName, String)>> {
+        self.rivals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, BTreeMap<ProjectName, Arc<ProjectCache>>> {

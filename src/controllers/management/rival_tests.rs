@@ -82,3 +82,20 @@ async fn what_runs_there_is_nobody_elses_because_a_project_seems_to_be_gone() {
     parts.hub.copies.replace(Vec::new(), 2);
     assert_eq!(is_refused(), None);
 }
+
+/// Found by reading: rivals were remembered for as long as the process, whoever of them went.
+#[tokio::test]
+async fn a_rival_is_told_of_anew_once_its_project_or_its_hub_namespace_has_gone() {
+    let parts = parts();
+    let (projects, shop) = (&parts.projects, ProjectName::new("shop"));
+    let known = || projects.rivals().len();
+    for name in ["shop", "shop-restored"] {
+        projects.note_rival(&ProjectName::new(name), "ns-u");
+        projects.note_rival(&ProjectName::new(name), "ns-gone");
+    }
+    assert_eq!(known(), 4);
+    parts.sweeper().forget_gone();
+    assert_eq!(known(), 2, "at the namespace that is there");
+    projects.remove(&shop);
+    assert_eq!(known(), 1, "of the project that is there");
+}

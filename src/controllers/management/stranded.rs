@@ -10,6 +10,7 @@ use super::{
     hub_cache::HubCache,
     index::{namespace_index, origin_namespace_index},
     registry::ProjectRegistry,
+    relabel::relabel,
     triggers::Triggers,
 };
 use crate::{
@@ -23,7 +24,7 @@ use crate::{
     plan::{
         Keeper, Known, NamespaceFacts, Object, ObjectVersion, Op,
         management::{
-            stranded::{self, Action, Content, Decided, Mirrored, Observed, Present, Purpose, Signal},
+            stranded::{self, Action, Content, Decided, LostBinding, Mirrored, Observed, Present, Purpose, Signal},
             sweep::{Budget, Sweep},
             triggers::HubWork,
         },
@@ -168,7 +169,13 @@ impl StrandedNamespaces {
                 }
             }
         }
+        let bindings = self.hub.bindings.keys_by_index(&index).into_iter().filter_map(|key| {
+            let lost = LostBinding::of(namespace, &key.name, self.hub.bindings.get(&key)?.as_ref())?;
+            let has_copy = self.hub.copies.contains(&ObjectKey::new(namespace, &lost.copy.name));
+            (!has_copy).then_some(lost)
+        });
         Content {
+            bindings: bindings.collect(),
             copies: ours.iter().filter_map(|copy| standing(*copy)).collect(),
             copies_left: ours.len(),
             companions,
@@ -228,6 +235,13 @@ impl StrandedNamespaces {
             match sent {
                 Ok(_) => {}
                 Err(error) if deletes && !is_silence(&error) => refused.push(error),
+                Err(error @ Error::StillThere(_)) => {
+                    // A copy of which no list of ours knows has lost its label: with it the next sweep takes it.
+                    if let Action::Hub(write) = action {
+                        relabel(&self.hub, &write.object, &self.metrics).await?;
+                    }
+                    return Err(error);
+                }
                 Err(error) => return Err(error),
             }
         }

@@ -14,7 +14,9 @@ use tokio_util::sync::CancellationToken;
 use super::{
     hub_cache::HubCache,
     losses::{Losses, Scope},
+    policy_memory::PolicyMemory,
     registry::ProjectRegistry,
+    relabel::relabel,
     stranded::StrandedNamespaces,
     triggers::Triggers,
     works::{self, Companions, LeftOnClusters},
@@ -35,11 +37,15 @@ use crate::{
             stranded::Mirrored,
             sweep::{self, Budget, Observed, Refused, Signal, Sweep},
             triggers::HubWork,
-            unlabelled, unreadable,
+            unreadable,
         },
+        ownership,
     },
     timing::Timing,
 };
+
+/// The ConfigMap that any cluster puts into each of its namespaces.
+const IN_EVERY_NAMESPACE: &str = "kube-root-ca.crt";
 
 /// What earlier sweeps have seen.
 #[derive(Default)]
@@ -59,6 +65,10 @@ struct Memory {
 #[derive(Default)]
 struct Found {
     companions: Companions,
+    /// What is there beside them, in namespaces that mirror one of a project.
+    others: Companions,
+    /// Why companions without their label could not get it back.
+    failed: Vec<Error>,
     without_users: BTreeSet<String>,
     held: BTreeSet<String>,
     /// Events on those of them of which nothing was told before.
@@ -94,6 +104,7 @@ pub(super) struct Sweeper {
     pub(super) losses: Arc<Losses>,
     pub(super) stranded: StrandedNamespaces,
     pub(super) works: LeftOnClusters,
+    pub(super) policies: Arc<PolicyMemory>,
     pub(super) sweep: Sweep,
     pub(super) timing: Timing,
     pub(super) metrics: Metrics,
@@ -116,11 +127,22 @@ impl Sweeper {
             self.triggers.enqueue_quarantined();
             self.triggers.enqueue(HubWork::Asked(None));
             packed::clean();
+            self.forget_gone();
             let began = Now::read();
             let result = self.once(&mut memory).await;
             let ended = Now::read();
             self.metrics.swept(result.label(), ended.instant.duration_since(began.instant), ended.time.as_second());
         }
+    }
+
+    /// Has forgotten what is remembered of hub namespaces that are gone.
+    pub(super) fn forget_gone(&self) {
+        if !self.hub.is_synced() {
+            return; // nobody knows which there are
+        }
+        let is_there = |namespace: &str| self.hub.namespaces.contains(&ObjectKey::new("", namespace));
+        self.policies.forget_gone(is_there);
+        self.projects.forget_gone(is_there);
     }
 
     /// One sweep. Each part has its own end: what keeps one from its work keeps no other from it.
@@ -150,8 +172,8 @@ impl Sweeper {
         End::Error
     }
 
-    /// Companions that nobody uses, and bindings without their template. Answers with all companions, and with what came of
-    /// the bindings.
+    /// Companions that nobody uses, and bindings without their template. Answers with all that there is of what companions may
+    /// be, and with what came of the bindings.
     async fn companions(&self, memory: &mut Memory) -> Result<(Companions, Result<(), Error>), Error> {
         let mut found = Found::default();
         for kind in SourceKind::ALL {
@@ -161,14 +183,40 @@ impl Sweeper {
         for event in &found.to_tell {
             let _ = send(&self.hub.plane, event, &self.metrics).await; // a lost Event is no error
         }
-        let reaped = self.reap(&found.companions, memory).await;
+        let reaped = self.reap(&found.companions, memory).await.and(worst(found.failed).map_or(Ok(()), Err));
+        found.companions.extend(found.others);
         Ok((found.companions, reaped))
     }
 
-    /// Lists the companions of a kind, and has each looked at whom no event may have brought up.
+    /// Lists the companions of a kind, and has each looked at whom no event may have brought up; and whatever else there is of
+    /// that kind, of which some may be companions that have lost their label, and with it everybody who would look at them.
     async fn collect(&self, kind: SourceKind, memory: &Memory, found: &mut Found) -> Result<(), Error> {
         let ours = ListParams::default().labels(&format!("{}=true", label::REFERENCED_DATA));
-        self.list(kind.into(), ours, |companion| self.see(kind, &companion, memory, found)).await
+        self.list(kind.into(), ours, |companion| self.see(kind, &companion, memory, found)).await?;
+        let others = ListParams::default().labels(&format!("{}!=true", label::REFERENCED_DATA));
+        let (others, mut lost) = (others.fields(&format!("metadata.name!={IN_EVERY_NAMESPACE}")), Vec::new());
+        self.list(kind.into(), others, |other| lost.extend(self.see_other(kind, &other, found))).await?;
+        for companion in lost {
+            match relabel(&self.hub, &companion, &self.metrics).await {
+                Err(error) if is_silence(&error) => return Err(error),
+                // It holds up no other; what has changed meanwhile the next sweep sees.
+                Err(error) if error.class() != Class::Conflict => found.failed.push(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what is there beside companions. Answers with what may be one without its label.
+    fn see_other(&self, kind: SourceKind, other: &Metadata, found: &mut Found) -> Option<Object> {
+        let key = ObjectKey::of(other);
+        let facts = self.hub.namespaces.get(&ObjectKey::new("", &key.namespace))?;
+        facts.upstream()?;
+        let (namespace, name) = (key.namespace.to_string(), key.name.to_string());
+        found.others.insert((namespace.clone(), DataRef { kind, name: name.clone() }));
+        let may_be_ours = ownership::may_be_unlabelled_companion(&other.metadata);
+        let looks = may_be_ours && !sweep::is_paused(Some(&facts), self.sweep.paused);
+        looks.then(|| Object { kind: kind.into(), namespace, name })
     }
 
     /// Has one companion looked at, its residue and its users, and notes what only a sweep tells.
@@ -225,8 +273,8 @@ impl Sweeper {
             }
             match self.remove(&binding, &removal).await {
                 Ok(()) => budget.removed(),
-                // A companion that no list of ours has, for it has lost its label, is led to by its binding.
-                Err(Error::StillThere(_)) => match self.relabel(&removal[0].object).await {
+                // A companion or a copy that no list of ours has, for it has lost its label, is led to by its binding.
+                Err(Error::StillThere(_)) => match relabel(&self.hub, &removal[0].object, &self.metrics).await {
                     Err(error) if is_silence(&error) => return Err(error),
                     // It holds up no other, like one that cannot be removed.
                     Err(error) if error.class() != Class::Conflict => failed.push(error),
@@ -255,17 +303,6 @@ impl Sweeper {
             let _ = send(&self.hub.plane, &event, &self.metrics).await; // a lost Event is no error
         }
         *told = refused.keys().cloned().collect();
-    }
-
-    /// Puts its label back on a companion that has lost it: whoever keeps it will see to it.
-    async fn relabel(&self, companion: &Object) -> Result<(), Error> {
-        let plane = &self.hub.plane;
-        let found = plane.read_metadata(companion).await?;
-        if let Some(label) = found.and_then(|found| unlabelled::relabel(companion, &found)) {
-            tracing::warn!(%companion, "a companion that has lost its label gets it back");
-            send(plane, &label, &self.metrics).await?;
-        }
-        Ok(())
     }
 
     /// Removes one binding whose template is gone.

@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    api::names,
+    api::{meta::annotation, names},
     controllers::management::{Options, Parts, fixtures},
     io::{health::Health, store::Incoming},
     plan::management::facts::BindingFacts,
@@ -42,5 +42,33 @@ async fn residue_that_no_event_has_brought_up_is_looked_at_by_each_sweep() {
         let key = parts.queues.companion.next().await;
         assert_eq!((&*key.namespace, key.data_ref.to_string()), ("web", "Secret/db".to_owned()));
         parts.queues.companion.finish(key, crate::io::queue::Outcome::Done);
+    }
+}
+
+/// Found by reading: a companion without label, binding and last user was found by nothing.
+#[tokio::test]
+async fn what_says_who_uses_it_may_be_a_companion_that_has_lost_its_label() {
+    let parts = Parts::new(fixtures::nobody(), Options::of_tests(), Health::default(), Metrics::default());
+    let named = [(label::UPSTREAM_CLUSTER, "cluster-shop"), (label::UPSTREAM_NAMESPACE, "web")];
+    let mut paused = fixtures::namespace("ns-p", "p", &named);
+    let facts = paused.value.take().map(|facts| NamespaceFacts { paused: true, ..(*facts).clone() });
+    paused.value = facts.map(Arc::new);
+    let theirs = fixtures::namespace("ns-t", "t", &[]);
+    parts.hub.namespaces.replace(vec![fixtures::namespace("ns-u", "h", &named), paused, theirs], 1);
+    let sweeper = parts.sweeper();
+    let users = json!({ annotation::REFERENCED_BY: "[\"web/gone\"]" });
+    for (what, namespace, annotations, seen, looked_at) in [
+        ("it says who uses it", "ns-u", users.clone(), true, true),
+        ("it does not", "ns-u", json!({}), true, false),
+        ("clean-up is paused there", "ns-p", users.clone(), true, false),
+        ("in a namespace that mirrors nothing", "ns-t", users.clone(), false, false),
+        ("in a namespace that is not known", "default", users, false, false),
+    ] {
+        let metadata = json!({ "name": "db", "namespace": namespace, "uid": "c", "annotations": annotations });
+        let other: Metadata = serde_json::from_value(json!({ "metadata": metadata })).unwrap();
+        let mut found = Found::default();
+        let lost = sweeper.see_other(SourceKind::Secret, &other, &mut found);
+        assert_eq!((!found.others.is_empty(), lost.is_some()), (seen, looked_at), "{what}");
+        assert!(found.companions.is_empty(), "{what}: it is none before it says so");
     }
 }

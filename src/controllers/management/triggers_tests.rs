@@ -4,14 +4,21 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::{
-    controllers::management::Parts,
+    api::{compute::WorkloadDeploymentStatus, meta::label},
+    controllers::{
+        Reconciler,
+        management::{Parts, fixtures},
+    },
     io::{
         clients::{Connection, ControlPlane},
         packed::PackedDeployment,
         queue::Outcome,
         store::Incoming,
     },
-    plan::{Delta, management::sweep::Sweep},
+    plan::{
+        Delta, Next,
+        management::{federate::Signal, sweep::Sweep},
+    },
 };
 
 fn deployment(metadata: &serde_json::Value) -> WorkloadDeployment {
@@ -84,5 +91,53 @@ async fn of_many_users_who_come_each_is_worked_on_once_and_what_they_share_once(
         }
         let queues = &parts.queues;
         assert_eq!((queues.federator.depth(), queues.companion.depth(), queues.workload.depth()), (users, 1, 1));
+    }
+}
+
+/// Found by reading: a look that ended after its project was let go left what it had noted, and it was counted for ever.
+#[tokio::test]
+async fn of_a_deployment_whose_project_is_let_go_nothing_stays_noted() {
+    let parts = Parts::of_tests();
+    let key = ProjectKey::new(&ProjectName::new("beta"), "shop", "web");
+    let signal = Signal::Blocked { reason: "NotApplied".into(), silent: false, last_delivery: None };
+    parts.blocked.note(&key, &[signal], Now::read().instant);
+    assert_eq!(parts.blocked.keys(), [key.clone()]);
+    let next = parts.federator().reconcile(&key, Now::read()).await;
+    assert!(matches!(next, Ok(Next::Await)), "{next:?}");
+    assert!(parts.blocked.keys().is_empty(), "the next look finds no project, and forgets it");
+}
+
+/// Found by reading: an Instance that went while it was looked at stayed among those that cannot be shown.
+#[tokio::test]
+async fn an_instance_that_is_gone_does_not_stay_in_quarantine() {
+    let parts = Parts::of_tests();
+    let mut instance = Instance::new("web-0", crate::api::compute::InstanceSpec::default());
+    instance.metadata.namespace = Some("ns-u".into());
+    parts.quarantine.put(&instance, projection::Quarantine::Refused, Now::read().instant);
+    parts.triggers.enqueue_quarantined();
+    assert_eq!(parts.quarantine.keys().len(), 1, "nobody knows yet what there is");
+    parts.hub.instances.replace(Vec::new(), 1);
+    parts.triggers.enqueue_quarantined();
+    assert!(parts.quarantine.keys().is_empty());
+}
+
+/// Found by reading: of each copy that another management plane kept on the hub it was remembered since when it was under way,
+/// and nobody here ever looked at it.
+#[tokio::test]
+async fn how_long_others_take_is_not_measured() {
+    let parts = Parts::of_tests();
+    parts.latency.begin();
+    parts.projects.insert(fixtures::project("ours"));
+    let named = |project: &'static str| [(label::UPSTREAM_CLUSTER, project), (label::UPSTREAM_NAMESPACE, "web")];
+    let namespaces = [("ns-u", "cluster-_ours"), ("ns-v", "cluster-_theirs")];
+    let namespaces = namespaces.map(|(name, project)| fixtures::namespace(name, name, &named(project)));
+    parts.hub.namespaces.replace(namespaces.into(), 1);
+    let old = deployment(&json!({ "name": "api", "uid": "c", "resourceVersion": "1" }));
+    let mut new = old.clone();
+    new.status = Some(WorkloadDeploymentStatus { observed_generation: Some(1), ..WorkloadDeploymentStatus::default() });
+    for (namespace, under_way) in [("ns-v", 0), ("ns-u", 1)] {
+        let delta = Delta { namespace, name: "api", old: Some(&old), new: Some(&new) };
+        parts.triggers.after_hub(&HubChange::Copy(delta));
+        assert_eq!(parts.latency.under_way(), under_way, "{namespace}");
     }
 }

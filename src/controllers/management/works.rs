@@ -15,7 +15,7 @@ use crate::{
     io::{Class, Error, clock::Now, list, store::ObjectKey, watch::Metadata},
     metrics::Metrics,
     plan::{
-        Hub, Kind, Write,
+        Hub, Kind, Op, Write,
         management::{
             sweep::{Budget, Sweep},
             works::{self, AllLeft, Observed, Signal, WorkFacts},
@@ -24,7 +24,7 @@ use crate::{
     timing::Timing,
 };
 
-/// Companions that there are, by hub namespace.
+/// ConfigMaps and Secrets that there are, by hub namespace.
 pub(super) type Companions = BTreeSet<(String, DataRef)>;
 
 /// What earlier sweeps have seen.
@@ -32,8 +32,17 @@ pub(super) type Companions = BTreeSet<(String, DataRef)>;
 pub(super) struct Memory {
     /// Uids of Works that Karmada may have forgotten.
     suspected: BTreeSet<String>,
+    /// Uids of Works of whose template a live read has found nothing, for as long as none is listed.
+    proved: BTreeSet<String>,
     /// Hub namespaces and clusters of which it was told what is left.
     told: BTreeSet<(String, String)>,
+}
+
+/// How far one Work has come.
+struct Progress {
+    /// Whether a live read has found no template.
+    proved: bool,
+    removed: bool,
 }
 
 /// Looks at Works.
@@ -46,9 +55,9 @@ pub(super) struct LeftOnClusters {
 }
 
 impl LeftOnClusters {
-    /// One look at the metadata of all Works, beside the companions that were just listed. While it is not known what there
+    /// One look at the metadata of all Works, beside the ConfigMaps and Secrets that were just listed. While it is not known what there
     /// is on the hub nothing is concluded.
-    pub(super) async fn look(&self, memory: &mut Memory, companions: &Companions, now: Now) -> Result<(), Error> {
+    pub(super) async fn look(&self, memory: &mut Memory, sources: &Companions, now: Now) -> Result<(), Error> {
         let hub = &self.hub;
         if !hub.is_synced() || !hub.knows_karmada() {
             return Ok(());
@@ -56,77 +65,93 @@ impl LeftOnClusters {
         let mut without = Vec::new();
         let client = hub.plane.connection().client();
         let see = |work: Metadata| {
-            without.extend(WorkFacts::of(&work.metadata).filter(|work| !self.has_template(work, companions)));
+            without.extend(WorkFacts::of(&work.metadata).filter(|work| !self.has_template(work, sources)));
         };
         list::metadata(&client, hub.plane.name(), Kind::Work, ListParams::default(), see).await?;
-        let (mut suspected, mut left, mut failed) = (BTreeSet::new(), AllLeft::new(), Vec::new());
+        let (mut suspected, mut proved) = (BTreeSet::new(), BTreeSet::new());
+        let (mut left, mut failed) = (AllLeft::new(), Vec::new());
         let mut budget = Budget::of(self.sweep.max_bindings);
         // Where few are taken, and some are refused each time, none is always the last.
         fastrand::shuffle(&mut without);
         for work in without {
             let uid = work.version.uid.clone();
-            let observed = self.observe(work, memory.suspected.contains(&uid));
+            let observed = self.observe(work, memory);
             let plan = works::plan(&observed, now.time);
             record("works", &observed.work.work, &observed, now, &plan);
             if plan.signals.contains(&Signal::Suspected) {
-                suspected.insert(uid);
+                suspected.insert(uid.clone());
             }
-            let removed = if plan.steps.is_empty() || budget.is_spent() {
-                false
-            } else {
-                match self.remove(&observed.work, &plan.steps).await {
-                    Ok(()) => {
-                        budget.removed();
-                        true
-                    }
-                    // Its template is there after all, or it has changed: the next sweep sees.
-                    Err(error) if error.class() == Class::Conflict => false,
-                    Err(error) if is_silence(&error) => return Err(error),
-                    Err(error) => {
-                        budget.refused();
-                        failed.push(error);
-                        false
-                    }
+            let mut progress = Progress { proved: observed.proved, removed: false };
+            match self.carry_out(&observed.work, &plan.steps, !budget.is_spent(), &mut progress).await {
+                Ok(()) if progress.removed => budget.removed(),
+                Ok(()) => {}
+                // Its template is there after all.
+                Err(Error::StillThere(_)) => progress.proved = false,
+                // It has changed: the next sweep sees.
+                Err(error) if error.class() == Class::Conflict => {}
+                Err(error) if is_silence(&error) => return Err(error),
+                Err(error) => {
+                    budget.refused();
+                    failed.push(error);
                 }
-            };
-            if plan.signals.contains(&Signal::Left) && !removed {
+            }
+            if progress.removed || !progress.proved {
+                continue;
+            }
+            proved.insert(uid);
+            if plan.signals.contains(&Signal::Left) {
                 works::count(&mut left, &observed.work);
             }
         }
-        memory.suspected = suspected;
+        (memory.suspected, memory.proved) = (suspected, proved);
         self.tell(memory, &left, now).await;
         worst(failed).map_or(Ok(()), Err)
     }
 
     /// Whether what a Work was made of is there.
-    fn has_template(&self, work: &WorkFacts, companions: &Companions) -> bool {
+    fn has_template(&self, work: &WorkFacts, sources: &Companions) -> bool {
         let (namespace, name) = (&work.template.namespace, &work.template.name);
         match work.template.kind {
-            Kind::Referenced(kind) => companions.contains(&(namespace.clone(), DataRef { kind, name: name.clone() })),
+            Kind::Referenced(kind) => sources.contains(&(namespace.clone(), DataRef { kind, name: name.clone() })),
             _ => self.hub.copies.contains(&ObjectKey::new(namespace, name)),
         }
     }
 
-    fn observe(&self, work: WorkFacts, suspected: bool) -> Observed {
+    fn observe(&self, work: WorkFacts, memory: &Memory) -> Observed {
         let namespace = self.hub.namespaces.get(&ObjectKey::new("", &work.template.namespace));
         let project = namespace.as_ref().and_then(|facts| facts.upstream()).map(|(project, _)| project);
         let held = project.is_some_and(|project| self.losses.holds_project(&project));
         Observed {
             bound: self.hub.bindings.contains(&ObjectKey::new(&work.template.namespace, &work.binding)),
-            work,
             namespace: namespace.map(|facts| (*facts).clone()),
-            suspected,
+            suspected: memory.suspected.contains(&work.version.uid),
+            proved: memory.proved.contains(&work.version.uid),
+            work,
             paused: self.sweep.paused || held,
             timing: self.timing,
         }
     }
 
-    async fn remove(&self, work: &WorkFacts, removal: &[Write<Hub>]) -> Result<(), Error> {
-        for write in removal {
+    /// Reads what is to be proved, and removes the Work where that is due and `may_remove` says so.
+    async fn carry_out(
+        &self,
+        work: &WorkFacts,
+        steps: &[Write<Hub>],
+        may_remove: bool,
+        progress: &mut Progress,
+    ) -> Result<(), Error> {
+        for write in steps {
+            let removes = matches!(write.op, Op::Delete { .. });
+            if removes && !may_remove {
+                break;
+            }
             send(&self.hub.plane, write, &self.metrics).await?;
+            (progress.proved, progress.removed) = (true, removes);
         }
-        self.metrics.work_removed();
-        tracing::info!(work = %work.work, template = %work.template, "Work that Karmada has forgotten is removed");
+        if progress.removed {
+            self.metrics.work_removed();
+            tracing::info!(work = %work.work, template = %work.template, "Work that Karmada has forgotten is removed");
+        }
         Ok(())
     }
 

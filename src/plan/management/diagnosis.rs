@@ -21,6 +21,16 @@ use crate::{
     plan::references::annotated,
 };
 
+/// In the place of Karmada's words, where a cluster has not taken something and it does not say why.
+const NO_WORDS: &str = "Karmada does not say why";
+/// The same where it says nothing of that cluster at all.
+const NO_REPORT: &str = "Karmada has not reported about it";
+
+/// Whether a message only says that there are no words of Karmada's.
+pub(super) fn is_wordless(message: &str) -> bool {
+    [NO_WORDS, NO_REPORT].iter().any(|words| message.ends_with(words))
+}
+
 /// Judges one deployment.
 pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let copy = evidence.copy;
@@ -334,11 +344,11 @@ fn not_applied(evidence: &Evidence<'_>, brought: &Brought<'_>, cluster: &str, lo
         }
         // The Work is there, and nobody has carried it out: nothing is lost.
         (Some(Ok(())), Some(Err(_))) => {
-            let text = format!("{what} is not on Cluster {cluster}: Karmada does not say why");
+            let text = format!("{what} is not on Cluster {cluster}: {NO_WORDS}");
             Some(Gap::silent(Reason::NotApplied, text, None))
         }
         (Some(Ok(())), None) => {
-            let text = format!("{what} is not on Cluster {cluster}: Karmada has not reported about it");
+            let text = format!("{what} is not on Cluster {cluster}: {NO_REPORT}");
             Some(Gap::silent(Reason::NotApplied, text, Some(lost)))
         }
     }

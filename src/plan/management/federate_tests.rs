@@ -272,6 +272,28 @@ fn somebody_elses_object_of_that_name_is_not_deleted() {
     assert!(matches!(&all[..], [Step::Local(Write { op: Op::Merge { .. }, .. })]), "{all:?}");
 }
 
+/// Found by reading: a copy whose label somebody had changed was let go while it stood, and nobody found it any more.
+#[test]
+fn a_copy_of_ours_whose_label_was_changed_goes_before_its_deployment() {
+    let written = json!([{ "manager": manager::FEDERATOR, "operation": "Apply" }]);
+    for value in [Some("other"), None] {
+        let mut copy = copy_of(&marked());
+        copy.metadata.managed_fields = serde_json::from_value(written.clone()).unwrap();
+        copy.labels_mut().remove(label::UPSTREAM_NAMESPACE);
+        copy.labels_mut().extend(value.map(|value| (label::UPSTREAM_NAMESPACE.to_owned(), value.to_owned())));
+        let deletes = |steps: &[Step<Project, Hub>]| matches!(steps.last(), Some(Step::Remote(Write { op: Op::Delete { uid, .. }, .. })) if uid == "c1");
+        let all = steps(&deleting(), Some("n1"), Some(namespace()), Some(copy.clone()));
+        assert!(all.len() == 1 && deletes(&all), "{all:?}");
+        let observed =
+            orphan::Observed { namespace: "shop".into(), namespace_uid: "n1".into(), copy: copy.clone().into() };
+        let all = orphan::plan(&observed, NOW).steps;
+        assert!(all.len() == 2 && deletes(&all), "{all:?}");
+        let elsewhere = NamespaceFacts { labels: BTreeMap::new(), ..namespace() };
+        let all = steps(&deleting(), None, Some(elsewhere), Some(copy));
+        assert!(!deletes(&all), "in a namespace that mirrors another it is not ours: {all:?}");
+    }
+}
+
 #[test]
 fn what_was_never_federated_is_let_go() {
     let mut wd = deleting();

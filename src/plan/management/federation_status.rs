@@ -4,7 +4,12 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::{diagnosis::Delivery, repair, resolve::Data, unheard};
+use super::{
+    diagnosis::{Delivery, is_wordless},
+    repair,
+    resolve::Data,
+    unheard,
+};
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, WorkloadDeployment, WorkloadDeploymentStatus},
@@ -13,7 +18,7 @@ use crate::{
     },
     plan::{
         Project, Write,
-        condition::{Verdict, differs_in_their_numbers_alone, find},
+        condition::{Verdict, differs_in_their_numbers_alone, find, own_words},
         event::{self, Note, Severity},
     },
 };
@@ -102,6 +107,7 @@ pub(super) fn plan(
 fn steady(verdict: Verdict, before: Option<&Condition>) -> Verdict {
     let same = |before: &&Condition| {
         verdict.status != ConditionStatus::True
+            && ends_in_words_of_others(&verdict.reason)
             && (before.status, &before.reason[..]) == (verdict.status, verdict.reason.as_str())
             && differs_in_their_numbers_alone(
                 said(&before.message, &verdict.reason),
@@ -114,6 +120,19 @@ fn steady(verdict: Verdict, before: Option<&Condition>) -> Verdict {
     }
 }
 
+/// Whether what is said for this reason ends in the words of Karmada, or of a cluster: everywhere else all words are our own, and
+/// a number in them is part of a name.
+fn ends_in_words_of_others(reason: &Reason) -> bool {
+    matches!(
+        reason,
+        Reason::NotApplied
+            | Reason::NotScheduled
+            | Reason::NoClusterForCity
+            | Reason::ClusterNotReady
+            | Reason::AwaitingPropagation
+    )
+}
+
 /// What is said without the cause's reason before it: the numbers in our own words after that are names.
 fn said<'a>(message: &'a str, reason: &Reason) -> &'a str {
     match message.split_once(": ") {
@@ -122,14 +141,17 @@ fn said<'a>(message: &'a str, reason: &Reason) -> &'a str {
     }
 }
 
-/// What the cell is told of why its data does not arrive, in the words that stand on the copy already where it differs in
-/// numbers alone: the copy would travel for each.
+/// What the cell is told of why its data does not arrive, in the words that stand on the copy already for as long as the reason
+/// and our own words are the same: the copy would travel for each of Karmada's, to be told on every Instance. Its words of the
+/// moment stand in the deployment's condition. Only that there are none yet is not kept once there are some.
 pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String {
     let standing = copy.and_then(|copy| copy.annotations().get(annotation::REFERENCED_DATA_ERROR));
     let same = |standing: &&String| {
         serde_json::from_str::<serde_json::Value>(standing).is_ok_and(|standing| {
             let message = standing["message"].as_str().unwrap_or_default();
-            standing["reason"] == cause.reason.as_str() && differs_in_their_numbers_alone(message, &cause.message)
+            standing["reason"] == cause.reason.as_str()
+                && own_words(message) == own_words(&cause.message)
+                && (is_wordless(&cause.message) || !is_wordless(message))
         })
     };
     let new = || json!({ "reason": cause.reason, "message": cause.message }).to_string();
@@ -291,6 +313,30 @@ mod tests {
         let old = hint(&cause(1), None);
         copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), old.clone())].into());
         assert_eq!(hint(&cause(2), Some(&copy)), old);
-        assert_ne!(hint(&other, Some(&copy)), old);
+        // Found by reading: a cell that was hard to reach had each of the ways in which it was told on each of its Instances.
+        assert_eq!(hint(&other, Some(&copy)), old, "words without a number change as often");
+        assert_ne!(hint(&elsewhere, Some(&copy)), old, "another reason is news");
+        let here = Verdict::no(Reason::NotApplied, "ConfigMap a/b is not on Cluster c: dial 10.0.0.1:1: refused");
+        assert_ne!(hint(&here, Some(&copy)), old, "and so is what it is about");
+        // Found by reading: while Karmada had no words for a moment the cell was told that all was well, and then anew.
+        let silent =
+            Verdict::no(Reason::NotApplied, "WorkloadDeployment a/b is not on Cluster c: Karmada does not say why");
+        assert_eq!(hint(&silent, Some(&copy)), old);
+        let wordless = hint(&silent, None);
+        copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), wordless.clone())].into());
+        assert_eq!(hint(&silent, Some(&copy)), wordless);
+        assert_eq!(hint(&cause(1), Some(&copy)), old, "the first words there are");
+    }
+
+    /// Found by reading: a message that names two objects went on naming the second, which was there by then.
+    #[test]
+    fn a_number_in_our_own_words_is_news() {
+        let missing = |name: &str| {
+            let text = format!("there is no Secret a: create it in the project; there is no ConfigMap {name}");
+            Verdict::no(Reason::SourceNotFound, text)
+        };
+        let type_ = condition::REFERENCED_DATA_READY;
+        let before = missing("app-1").into_condition(&[], type_, None, Timestamp::UNIX_EPOCH);
+        assert_eq!(steady(missing("app-2"), Some(&before)), missing("app-2"));
     }
 }

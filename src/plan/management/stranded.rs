@@ -15,9 +15,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::{facts::BindingFacts, sweep};
 use crate::{
     api::{
-        karmada::PropagationPolicy,
+        karmada::{PropagationPolicy, ResourceBinding},
         meta::{annotation, label, manager},
         names::HubNamespace,
         reason::Reason,
@@ -66,19 +67,56 @@ pub struct Content {
     pub instances: Vec<(Object, ObjectVersion)>,
     /// City policies of ours that stand: they go when the last copy of their city has, by their own plan.
     pub policies: usize,
+    /// Bindings of deployments of which no copy is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bindings: Vec<LostBinding>,
+}
+
+/// A binding of a deployment that has outlived its copy: by it Instances run on (fact 14).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostBinding {
+    /// The binding.
+    pub binding: Object,
+    /// Its version.
+    pub version: ObjectVersion,
+    /// The copy that it was made for.
+    pub copy: Object,
+}
+
+impl LostBinding {
+    /// From a binding of ours, which is not on its way out.
+    pub fn of(namespace: &str, name: &str, facts: &BindingFacts) -> Option<Self> {
+        let copy = sweep::template_of(namespace, name).filter(|of| of.kind == Kind::WorkloadDeployment)?;
+        let is_ours = ownership::is_binding_of_deployment(facts.policy.as_deref(), facts.scheduled_for.is_some());
+        (is_ours && !facts.terminating).then(|| Self {
+            binding: Object::named::<ResourceBinding>(namespace, name),
+            version: ObjectVersion::new(&facts.uid, &facts.version),
+            copy,
+        })
+    }
+
+    /// It goes, once a live read has found no copy.
+    fn removal(&self) -> [Write<Hub>; 2] {
+        let delete = Write::delete_version(self.binding.clone(), self.version.clone());
+        [Write::confirm_absent(self.copy.clone()), delete]
+    }
 }
 
 impl Content {
     /// Whether nothing is left that anything can be done about: what is on its way out goes by itself or not at all.
     pub fn is_empty(&self) -> bool {
-        self.removable().next().is_none() && self.policies == 0
+        self.removals().next().is_none() && self.policies == 0
     }
 
-    /// What is to be deleted. Cells take back what they wrote once the copies are gone; of what is there without copies, no
-    /// cell knows any more.
-    fn removable(&self) -> impl Iterator<Item = &(Object, ObjectVersion)> {
-        let instances = self.instances.iter().filter(|_| self.copies_left == 0);
-        self.copies.iter().chain(&self.companions).chain(instances)
+    /// What deletes it. Cells take back what they wrote once the copies are gone; of what is there without copies, no cell
+    /// knows any more. Bindings go with their copies, and those that have none come last: a copy that a live read finds
+    /// after all ends the rest.
+    fn removals(&self) -> impl Iterator<Item = Write<Hub>> {
+        let last = self.copies_left == 0;
+        let instances = self.instances.iter().filter(move |_| last);
+        let held = self.copies.iter().chain(&self.companions).chain(instances);
+        let bindings = self.bindings.iter().filter(move |_| last).flat_map(LostBinding::removal);
+        held.map(|(object, version)| Write::delete_version(object.clone(), version.clone())).chain(bindings)
     }
 }
 
@@ -307,13 +345,9 @@ fn remove(observed: &Observed, present: &Present, proof: Action) -> Decided {
 
 /// Removes what the namespace holds. A policy that went before its last copy would leave that on the cell (fact 13).
 fn empty(observed: &Observed, proof: Action) -> Decided {
-    let deletes = observed
-        .content
-        .removable()
-        .map(|(object, version)| Action::Hub(Write::delete_version(object.clone(), version.clone())));
-    let deletes: Vec<Action> = deletes.collect();
-    let proof = (!deletes.is_empty()).then_some(proof);
-    Plan::writes(proof.into_iter().chain(deletes).collect()).with([Signal::Emptied])
+    let removals: Vec<Action> = observed.content.removals().map(Action::Hub).collect();
+    let proof = (!removals.is_empty()).then_some(proof);
+    Plan::writes(proof.into_iter().chain(removals).collect()).with([Signal::Emptied])
 }
 
 #[cfg(test)]

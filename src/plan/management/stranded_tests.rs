@@ -60,6 +60,7 @@ fn left() -> Observed {
         companions: vec![held("companion")],
         instances: vec![held("instance")],
         policies: 1,
+        bindings: Vec::new(),
     };
     let facts = NamespaceFacts { stranded_since: None, ..facts() };
     Observed { mirrored: Mirrored::NamespaceGone, keeper: keeper("m", "p"), facts, content, ..due() }
@@ -214,6 +215,49 @@ fn what_a_namespace_that_is_gone_left_goes_after_a_live_read_of_its_uid() {
     let mut other = Observed { keeper: keeper("m", "new"), ..left() };
     other.facts.stranded_since = Some(long_ago());
     assert_eq!(steps(&decided(&found(other, |_| {})))[0], gone);
+}
+
+/// Found by reading: a binding that had outlived its copy stayed for ever once the tenant's namespace was gone, and what ran by it
+/// ran on: the sweep left it to this plan, which did not look at bindings.
+#[test]
+fn a_binding_without_a_copy_goes_with_a_namespace_that_is_gone() {
+    let facts = |policy: Option<&str>| BindingFacts {
+        uid: "b".into(),
+        version: "4".into(),
+        policy: policy.map(Into::into),
+        ..BindingFacts::default()
+    };
+    let of = |name: &str, facts: &BindingFacts| LostBinding::of("ns-1", name, facts);
+    let name = "web-dfw-workloaddeployment";
+    let scheduled = BindingFacts { scheduled_for: crate::api::names::CityCode::parse("dfw").ok(), ..facts(None) };
+    let going = BindingFacts { terminating: true, ..facts(Some("city-dfw")) };
+    for (what, lost, expected) in [
+        ("a city's", of(name, &facts(Some("city-dfw"))), true),
+        ("a city's before that policy went", of(name, &scheduled), true),
+        ("somebody else's", of(name, &facts(Some("theirs"))), false),
+        ("claimed by nobody, ever", of(name, &facts(None)), false),
+        ("on its way out", of(name, &going), false),
+        ("a companion's, which the sweep finds", of("db-secret", &facts(Some("city-dfw"))), false),
+    ] {
+        assert_eq!(lost.is_some(), expected, "{what}");
+    }
+    let lost = of(name, &facts(Some("city-dfw"))).unwrap();
+    let content = Content { bindings: vec![lost], ..Content::default() };
+    let observed = Observed { content: content.clone(), ..left() };
+    assert_eq!(decided(&observed).signals, EMPTIED);
+    let gone = "project: no Namespace shop of uid 1";
+    let removal =
+        ["hub: no WorkloadDeployment ns-1/web-dfw", "hub: delete ResourceBinding ns-1/web-dfw-workloaddeployment b 4"];
+    let all = steps(&decided(&found(observed, |_| {})));
+    assert_eq!(all, [&[gone], &removal[..]].concat());
+    // As long as there are copies their bindings are theirs.
+    let observed = Observed { content: Content { copies_left: 1, ..content.clone() }, ..left() };
+    assert!(decided(&observed).signals.is_empty());
+    // In another control plane the grace comes first.
+    let mut other = Observed { content, keeper: keeper("m", "new"), ..left() };
+    assert_eq!(decided(&other).signals, NOTED);
+    other.facts.stranded_since = Some(long_ago());
+    assert_eq!(steps(&decided(&found(other, |_| {})))[1..], removal);
 }
 
 #[test]

@@ -10,11 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::facts::{self, BindingFacts, CompanionFacts};
 use crate::{
     api::{
-        compute::WorkloadDeployment,
-        karmada::ResourceBinding,
-        meta::annotation,
-        names::{CityPolicyName, Template},
-        reason::Reason,
+        compute::WorkloadDeployment, karmada::ResourceBinding, meta::annotation, names::Template, reason::Reason,
         referenced::DataRef,
     },
     plan::{
@@ -128,7 +124,7 @@ impl Observed {
             return false;
         }
         if self.is_of_deployment() {
-            return self.policy.as_ref().map_or(self.of_city, |policy| CityPolicyName::parse(policy).is_some());
+            return ownership::is_binding_of_deployment(self.policy.as_deref(), self.of_city);
         }
         ownership::is_binding_of_companion(self.policy.as_deref(), self.attached, self.parents.as_deref())
     }

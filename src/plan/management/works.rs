@@ -78,6 +78,9 @@ pub struct Observed {
     pub namespace: Option<NamespaceFacts>,
     /// Whether the sweep before this one has found the same.
     pub suspected: bool,
+    /// Whether a live read has found no template since it was first missing.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub proved: bool,
     /// Whether sweeps delete nothing, there or anywhere.
     pub paused: bool,
     /// How long to wait for what.
@@ -89,33 +92,40 @@ pub struct Observed {
 pub enum Signal {
     /// The next sweep is to look again.
     Suspected,
-    /// It is still there, although its template is long gone.
+    /// It is still there, although its template is long gone: once the live read of the plan, or an earlier one, has found none.
     Left,
 }
 
 /// Decides about one Work. One that Karmada is removing is its own to remove, and told once it takes long. One that it has
-/// forgotten goes when two sweeps have found it so and a live read finds no template.
+/// forgotten goes when two sweeps have found it so and a live read finds no template. Nothing is said to be left without such a
+/// read either: what our lists do not have may be somebody else's, brought by a policy of his.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, Signal> {
-    let Observed { work, bound, namespace, suspected, paused, timing } = observed;
+    let Observed { work, bound, namespace, suspected, proved, paused, timing } = observed;
     // Of a hub namespace that has gone itself nothing tells any more whose it was: what is left of it is counted.
     let gone = namespace.is_none() && HubNamespace::is_form_of(&work.template.namespace);
     let facts = namespace.as_ref().filter(|facts| facts.upstream().is_some());
     if facts.is_none() && !gone {
         return Plan::nothing();
     }
+    let proof = |proved: bool| {
+        let read = (!proved).then(|| Write::confirm_absent(work.template.clone()));
+        read.into_iter().collect::<Vec<_>>()
+    };
     if let Some(since) = work.going_since {
         let long = Duration::try_from(now.duration_since(since)).is_ok_and(|since| since >= timing.work_removal);
-        return Plan::nothing().with(long.then_some(Signal::Left));
+        return if long { Plan::writes(proof(*proved)).with([Signal::Left]) } else { Plan::nothing() };
     }
     if !suspected {
         return Plan::nothing().with([Signal::Suspected]);
     }
-    let Some(facts) = facts else { return Plan::nothing().with([Signal::Suspected, Signal::Left]) };
-    if *paused || *bound || facts.paused {
-        return Plan::nothing().with([Signal::Suspected, Signal::Left]);
-    }
-    let delete = Write::delete_version(work.work.clone(), work.version.clone());
-    Plan::writes(vec![Write::confirm_absent(work.template.clone()), delete]).with([Signal::Suspected, Signal::Left])
+    let stays = *paused || *bound || facts.is_none_or(|facts| facts.paused);
+    let writes = if stays {
+        proof(*proved)
+    } else {
+        let delete = Write::delete_version(work.work.clone(), work.version.clone());
+        proof(false).into_iter().chain([delete]).collect()
+    };
+    Plan::writes(writes).with([Signal::Suspected, Signal::Left])
 }
 
 /// What is left of a namespace on a cluster.
@@ -185,6 +195,7 @@ mod tests {
             bound: false,
             namespace: Some(NamespaceFacts { labels, ..NamespaceFacts::default() }),
             suspected: true,
+            proved: false,
             paused: false,
             timing: Timing::default(),
         }
@@ -230,6 +241,8 @@ mod tests {
         use Signal::{Left, Suspected};
         let forgotten = observed(None);
         let foreign = Observed { namespace: Some(NamespaceFacts::default()), ..forgotten.clone() };
+        let proved = |observed: Observed| Observed { proved: true, ..observed };
+        let away = || observed(Some("2026-01-01T00:00:00Z"));
         let mut held = forgotten.clone();
         held.namespace.as_mut().unwrap().paused = true;
         for (what, observed, writes, signals) in [
@@ -238,19 +251,27 @@ mod tests {
             (
                 "its binding has outlived the template",
                 Observed { bound: true, ..forgotten.clone() },
-                0,
+                1,
                 vec![Suspected, Left],
             ),
-            ("clean-up is paused", Observed { paused: true, ..forgotten.clone() }, 0, vec![Suspected, Left]),
-            ("it is paused there", held, 0, vec![Suspected, Left]),
+            ("its template was not found before", proved(forgotten.clone()), 2, vec![Suspected, Left]),
+            ("clean-up is paused", Observed { paused: true, ..forgotten.clone() }, 1, vec![Suspected, Left]),
+            ("it is paused there", held.clone(), 1, vec![Suspected, Left]),
+            ("the same, and its template was not found before", proved(held), 0, vec![Suspected, Left]),
             ("somebody else's namespace", foreign, 0, vec![]),
             ("no namespace that we know", of(ELSEWHERE, None), 0, vec![]),
             ("of a hub namespace that is gone, once", of(GONE, None).first(), 0, vec![Suspected]),
-            ("the same, twice", of(GONE, None), 0, vec![Suspected, Left]),
-            ("the same, and a cluster is away", of(GONE, Some("2026-01-01T00:00:00Z")), 0, vec![Left]),
+            ("the same, twice", of(GONE, None), 1, vec![Suspected, Left]),
+            ("the same, and a cluster is away", of(GONE, Some("2026-01-01T00:00:00Z")), 1, vec![Left]),
             ("under way", observed(Some("2026-01-01T00:00:01Z")), 0, vec![]),
-            ("a cluster is away", observed(Some("2026-01-01T00:00:00Z")), 0, vec![Left]),
+            ("a cluster is away", away(), 1, vec![Left]),
+            ("the same, and its template was not found before", proved(away()), 0, vec![Left]),
         ] {
+            // Found by reading: somebody else's ConfigMap beside ours, brought by a policy of his, was told to be left for ever.
+            if signals.contains(&Left) && !observed.proved {
+                let steps = plan(&observed, NOW.parse().unwrap()).steps;
+                assert_eq!(steps[0].op, Op::ConfirmAbsent, "{what}: a live read comes first");
+            }
             assert_eq!(decide(&observed), (writes, signals), "{what}");
         }
         let plan = plan(&forgotten, NOW.parse().unwrap());
