@@ -19,6 +19,27 @@ async fn kept(world: &World, count: u32) -> Result<(), String> {
     if line.ends_with(&format!("}} {count}")) { Ok(()) } else { Err(line.to_owned()) }
 }
 
+/// Brings a ConfigMap of somebody else's to the cell in ord, by a policy of his: it is no companion, and it is not left.
+async fn bring_theirs(world: &World, hub: &str) {
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": hub, "name": "theirs" }, "data": { "a": "b" },
+    });
+    apply(&world.hub, theirs).await;
+    let policy = json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": { "namespace": hub, "name": "their-policy" },
+        "spec": {
+            "resourceSelectors": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "theirs" }],
+            "placement": { "clusterAffinity": { "clusterNames": ["cell-ord"] } },
+        },
+    });
+    apply(&world.hub, policy).await;
+    eventually("theirs is on the cell", || async {
+        get(&world.ord, "ConfigMap", hub, "theirs").await.map(drop).ok_or("not yet".to_owned())
+    })
+    .await;
+}
+
 #[test]
 fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
     RUNTIME.block_on(async {
@@ -35,25 +56,7 @@ fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
         }
         eventually("nothing is left of anything", || kept(&world, 0)).await;
 
-        // Somebody else's, brought by a policy of his: it is no companion, and it is not left.
-        let theirs = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "namespace": hub, "name": "theirs" }, "data": { "a": "b" },
-        });
-        apply(&world.hub, theirs).await;
-        let policy = json!({
-            "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
-            "metadata": { "namespace": hub, "name": "their-policy" },
-            "spec": {
-                "resourceSelectors": [{ "apiVersion": "v1", "kind": "ConfigMap", "name": "theirs" }],
-                "placement": { "clusterAffinity": { "clusterNames": ["cell-ord"] } },
-            },
-        });
-        apply(&world.hub, policy).await;
-        eventually("theirs is on the cell", || async {
-            get(&world.ord, "ConfigMap", &hub, "theirs").await.map(drop).ok_or("not yet".to_owned())
-        })
-        .await;
-
+        bring_theirs(&world, &hub).await;
         // Karmada was about to make a Work when its template went (its issue 7896).
         let mut copy = deployment(&hub, "forgotten", "ord");
         copy["metadata"]["labels"] = json!({ "meta.datumapis.com/upstream-namespace": ns, "karmada.io/managed": "true" });
@@ -109,6 +112,9 @@ fn what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes() {
         assert!(text.contains("compute_federation_works_removed_total 1"), "{text}");
         assert!(get(&world.ord, "WorkloadDeployment", &hub, "stays").await.is_some());
         delete(&world.project, "WorkloadDeployment", &ns, "stays").await;
+        for (kind, name) in [("PropagationPolicy", "their-policy"), ("ConfigMap", "theirs")] {
+            delete(&world.hub, kind, &hub, name).await;
+        }
         eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
         rights::shown(world, since, "what_karmada_keeps_of_what_is_deleted_is_told_and_what_it_forgot_goes");
     });

@@ -78,6 +78,11 @@ impl QuarantineRegistry {
         self.set(&mut self.entries(), key, None);
     }
 
+    /// Forgets those that are gone: one that went while it was looked at was noted after that.
+    pub(super) fn forget_where(&self, is_gone: impl Fn(&ObjectKey) -> bool) {
+        self.keys().iter().filter(|key| is_gone(key)).for_each(|key| self.remove(key));
+    }
+
     /// Every one of them.
     pub(super) fn keys(&self) -> Vec<ObjectKey> {
         self.entries().by_key.keys().cloned().collect()

@@ -100,8 +100,8 @@ impl Triggers {
         if let HubChange::Copy(delta) = change
             && latency::is_report(delta)
             && let Some(original) = self.original_of(&ObjectKey::new(delta.namespace, delta.name))
-            // Nobody here looks at what another management plane keeps.
             && self.projects.is_engaged(&original.project)
+        // nobody here looks at what another management plane keeps
         {
             self.latency.reported(&original, Now::read().instant);
         }
@@ -306,13 +306,9 @@ impl Triggers {
     /// may have ended without any event of theirs.
     pub(super) fn enqueue_quarantined(&self) {
         let instances = &self.hub.instances;
-        for key in self.quarantine.keys() {
-            match instances.get(&key) {
-                Some(instance) => self.enqueue_projection(&instance),
-                // It went while it was looked at, and was noted after that.
-                None if instances.is_synced() && !instances.contains(&key) => self.quarantine.remove(&key),
-                None => {}
-            }
+        self.quarantine.forget_where(|key| instances.is_synced() && !instances.contains(key));
+        for instance in self.quarantine.keys().iter().filter_map(|key| instances.get(key)) {
+            self.enqueue_projection(&instance);
         }
     }
 

@@ -101,7 +101,7 @@ async fn of_a_deployment_whose_project_is_let_go_nothing_stays_noted() {
     let key = ProjectKey::new(&ProjectName::new("beta"), "shop", "web");
     let signal = Signal::Blocked { reason: "NotApplied".into(), silent: false, last_delivery: None };
     parts.blocked.note(&key, &[signal], Now::read().instant);
-    assert_eq!(parts.blocked.keys(), [key.clone()]);
+    assert!(parts.blocked.keys().contains(&key));
     let next = parts.federator().reconcile(&key, Now::read()).await;
     assert!(matches!(next, Ok(Next::Await)), "{next:?}");
     assert!(parts.blocked.keys().is_empty(), "the next look finds no project, and forgets it");

@@ -68,6 +68,7 @@ impl WorkFacts {
 
 /// What is known of one Work whose template is not known to be there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools)] // facts, each its own
 pub struct Observed {
     /// The Work.
     pub work: WorkFacts,
