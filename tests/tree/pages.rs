@@ -144,7 +144,7 @@ const OVERLAYS: &str = "tests/it/overlays/mod.rs";
 
 /// What runbooks and comments of `config/` have a reader type that wants pods, Karmada's chart or a federation of the Go
 /// operator, and that nobody has run: `docs/runbooks/README.md` says so.
-const UNRUN: [&str; 11] = [
+const UNRUN: [&str; 12] = [
     "curl -s localhost:8081/readyz",
     "kubectl -n compute-system create secret generic compute-hub-credentials",
     "kubectl -n compute-system get leases",
@@ -152,6 +152,7 @@ const UNRUN: [&str; 11] = [
     "kubectl -n compute-system get secret compute-webhook-cert",
     "kubectl -n compute-system logs",
     "kubectl -n compute-system port-forward",
+    "kubectl -n compute-system rollout restart",
     "kubectl -n karmada-system get secret karmada-cert",
     "kubectl create clusterrolebinding compute-metrics-reader",
     "kubectl delete clusterrole,clusterrolebinding compute-go-operator",
