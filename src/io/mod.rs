@@ -210,7 +210,8 @@ impl Error {
             (Self::Api { .. }, Class::Conflict) => "conflict",
             (Self::Api { .. }, Class::Gone) => "gone",
             (Self::Api { .. }, Class::Forbidden) if self.is_denied() => "denied",
-            (Self::Api { .. }, Class::Unauthenticated | Class::Forbidden) => "forbidden",
+            (Self::Api { .. }, Class::Unauthenticated) => "unauthenticated",
+            (Self::Api { .. }, Class::Forbidden) => "forbidden",
             (Self::Api { .. }, Class::Invalid) => "invalid",
         }
     }
@@ -293,6 +294,23 @@ mod tests {
             let status = kube::core::Status::failure(words, "Forbidden").with_code(403).boxed();
             let error = Error::Api { call: "apply".into(), source: Box::new(kube::Error::Api(status)) };
             assert_eq!((error.label(), error.class()), (label, Class::Forbidden), "{words}");
+        }
+    }
+
+    /// Found by reading: a token that the hub knows no more was counted as a right that is lacking, and no alert of the hub fired.
+    #[test]
+    fn credentials_that_a_server_does_not_know_are_no_right_that_is_lacking() {
+        for (code, label) in [
+            (401, "unauthenticated"),
+            (403, "forbidden"),
+            (404, "gone"),
+            (409, "conflict"),
+            (422, "invalid"),
+            (503, "retry"),
+        ] {
+            let status = kube::core::Status::failure("no", "").with_code(code).boxed();
+            let error = Error::Api { call: "list".into(), source: Box::new(kube::Error::Api(status)) };
+            assert_eq!(error.label(), label, "{code}");
         }
     }
 

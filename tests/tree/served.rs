@@ -156,6 +156,36 @@ async fn an_api_server_takes_the_definitions_and_every_overlay() {
     every_misspelt_field_is_refused(&server, &others);
 }
 
+/// Found by reading: what the server filled in of how two replicas roll out was nobody's, and stood in the way of one.
+#[tokio::test]
+async fn two_replicas_give_way_to_one_again() {
+    let server = Server::start().await;
+    for (two, one) in
+        [("single-project-admission", "single-project"), ("management-plane-admission", "management-plane")]
+    {
+        for by in [&["apply", "--server-side", "-f", "-"][..], &["apply", "-f", "-"]] {
+            for (overlay, replicas, strategy) in [(two, "2", "RollingUpdate 1 0"), (one, "1", "Recreate")] {
+                server.kubectl(by, &rendered(overlay)).unwrap_or_else(|why| panic!("{overlay} by {by:?}: {why}"));
+                let shown = "-o=jsonpath={.spec.replicas} {.spec.strategy.type} {.spec.strategy.rollingUpdate.maxSurge} \
+                             {.spec.strategy.rollingUpdate.maxUnavailable}";
+                let get = ["-n=compute-system", "get", "deployment", "compute-manager", shown];
+                let is = server.kubectl(&get, "").unwrap();
+                assert_eq!(is.trim(), format!("{replicas} {strategy}"), "{overlay} by {by:?}");
+            }
+            // What apply leaves behind, as it prunes nothing, keeps no node from being drained.
+            let budget = ["-n=compute-system", "get", "pdb", "compute-manager", "-o=jsonpath={.spec}"];
+            let budget: Value = serde_json::from_str(&server.kubectl(&budget, "").unwrap()).unwrap();
+            assert_eq!((&budget["maxUnavailable"], &budget["minAvailable"]), (&json!(1), &Value::Null));
+            // As docs/deploying.md has it typed.
+            if rendered(two).contains("kind: ValidatingWebhookConfiguration") {
+                server.kubectl(&["delete", "validatingwebhookconfiguration", "compute-validating"], "").unwrap();
+            }
+            server.kubectl(&["-n=compute-system", "delete", "poddisruptionbudget", "compute-manager"], "").unwrap();
+            server.kubectl(&["-n=compute-system", "delete", "deployment", "compute-manager"], "").unwrap();
+        }
+    }
+}
+
 /// The check itself notices a misspelt field, wherever in an object of any kind of others it is.
 fn every_misspelt_field_is_refused(server: &Server, others: &BTreeMap<String, Value>) {
     let (mut groups, mut taken) = (BTreeSet::new(), BTreeSet::new());

@@ -19,7 +19,7 @@ use testbed::{
 use super::{
     super::metrics_access::{Trust, scrape},
     Stage, as_it_is, end,
-    pod::{NS, Pod, token},
+    pod::{Pod, token},
     supply,
 };
 use crate::common::{
@@ -130,8 +130,6 @@ impl Stage {
     pub(super) async fn end_admission(&self, plane: &ControlPlane, pods: Vec<Pod>) {
         let admin = plane.client().await.unwrap();
         delete(&admin, "ValidatingWebhookConfiguration", "", "compute-validating").await;
-        // One that rolled out cannot be applied as one that is made anew.
-        delete(&admin, "Deployment", NS, "compute-manager").await;
         end(pods).await;
     }
 
