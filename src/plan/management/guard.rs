@@ -76,11 +76,17 @@ impl Transfer {
     }
 }
 
+/// Whether everything is still where a move begins, be it elsewhere as well or not.
+fn stays(of: &Transfer, observed: &Observed) -> bool {
+    observed.on.iter().all(|on| on.contains(&of.from))
+}
+
 /// Whether a placement that is on its way may be crossed by another word: it stands for a move that nobody wants any more, and
 /// everything is still where it was. Whoever gets to it later would carry it out.
 pub fn is_revoked(placement: &PolicyPlacement, observed: &Observed) -> bool {
-    let stays = |of: Transfer| observed.on.iter().all(|on| on.iter().eq([&of.from]));
-    observed.transfer.is_none() && !observed.on.is_empty() && Transfer::of(placement).is_some_and(stays)
+    observed.transfer.is_none()
+        && !observed.on.is_empty()
+        && Transfer::of(placement).is_some_and(|of| stays(&of, observed))
 }
 
 /// The city that a placement was made for, if it has a form that city policies have.
@@ -148,7 +154,11 @@ pub fn decide(
             (None, Some(transfer)) => quiet(moving(selector, &transfer, observed)),
             (None, None) => quiet(live.cloned().unwrap_or_else(|| by_label(selector, None))),
         },
-        _ => shared(city, selector, &all, observed),
+        // Whoever is to keep what several have was seen to run it before a move was asked for; and the group behind brings it back.
+        _ => match observed.transfer.clone().or(standing.filter(|of| !stays(of, observed))) {
+            Some(transfer) => quiet(moving(selector, &transfer, observed)),
+            None => shared(city, selector, &all),
+        },
     }
 }
 
@@ -247,23 +257,15 @@ pub fn candidates<'a>(city: &CityCode, clusters: &'a BTreeMap<String, ClusterFac
 }
 
 /// A city of which each deployment runs on several clusters, as a policy of the Go operator has it where several carry the
-/// label. Nobody can tell which of them to give up, so they stay, but for those that are to be left.
-fn shared(city: &CityCode, selector: LabelSelector, on: &BTreeSet<&String>, observed: &Observed) -> Guarded {
-    let leaves = |name: &String| observed.clusters.get(name).is_some_and(ClusterFacts::is_leaving);
-    let able = |name: &String| observed.clusters.get(name).is_some_and(|cluster| cluster.is_able().is_ok());
+/// label. Nobody can tell which of them to give up, so they stay.
+fn shared(city: &CityCode, selector: LabelSelector, on: &BTreeSet<&String>) -> Guarded {
     let names: Vec<&str> = on.iter().map(|name| name.as_str()).collect();
-    let stay: Vec<String> = on.iter().filter(|name| !leaves(name)).map(|name| (*name).clone()).collect();
-    let mut placement = by_label(selector, None);
-    // What is to be left is left to somebody who has it as well, and is alive.
-    if stay.len() < on.len() && stay.iter().any(able) {
-        placement.cluster_affinity.get_or_insert_default().cluster_names = stay;
-    }
     let note = format!(
         "each deployment of {city} here runs on Clusters {}: take the city's label off all but one; until then nothing \
          guards against the loss of a label",
         names.join(", ")
     );
-    Guarded { placement, note: Some(note) }
+    Guarded { placement: by_label(selector, None), note: Some(note) }
 }
 
 #[cfg(test)]

@@ -153,20 +153,43 @@ fn only_a_move_that_nobody_wants_and_that_has_not_begun_is_taken_back_while_it_i
         ("wanted under another name", &moving, at(&[&["a"]], Some(transfer("a", "b", "8-0"))), false),
         ("nothing is anywhere", &moving, at(&[], None), false),
         ("it does not move", &holding, at(&[&["a"]], None), false),
-        ("each is on both", &moving, at(&[&["a", "b"]], None), false),
+        ("each is still there, and elsewhere as well", &moving, at(&[&["a", "b"]], None), true),
+        ("one is not there any more", &moving, at(&[&["a", "b"], &["b"]], None), false),
     ] {
         assert_eq!(is_revoked(live, &observed), expected, "{what}");
     }
     assert_eq!(look(Some(&moving), &at(&[&["a"]], None)), ON_A);
 }
 
+/// Found by reading: a drain took a shared city off the cluster that ran it, in every namespace at once, whether or not the other
+/// ran anything, and nothing brought it back.
 #[test]
-fn a_city_that_several_clusters_share_gives_up_only_what_is_to_be_left() {
-    let shared = || on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"]]);
-    assert_eq!(look(None, &draining(shared(), "a")), "[label b]");
-    let dead = edit(draining(shared(), "a"), "b", |b| b.ready = Err("away".into()));
-    assert_eq!(look(None, &dead), "[label ]", "the only one that is alive is not left");
-    assert_eq!(look(None, &draining(draining(shared(), "a"), "b")), "[label ]");
+fn a_city_that_several_clusters_share_is_given_up_by_one_only_where_a_move_says_so() {
+    let shared = || on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"], &["a", "b"]]);
+    let with = |observed: Observed, transfer: Option<&Transfer>| Observed { transfer: transfer.cloned(), ..observed };
+    let there = transfer("a", "b", "1-0");
+    let begun = "moving-1-0[label b] holding-1-0[a]";
+    let live = decide(&dfw(), &set(&["dfw"]), None, &with(shared(), Some(&there))).placement;
+    let dead = |observed| edit(observed, "b", |b| b.ready = Err("away".into()));
+    let some_left = || on(draining(shared(), "a"), &[&["b"], &["a", "b"]]);
+    for (what, live, observed, expected) in [
+        ("nothing is to be left", None, shared(), "[label ]"),
+        ("not the turn of this namespace", None, draining(shared(), "a"), "[label ]"),
+        ("the only one that is alive is not left", None, dead(draining(shared(), "a")), "[label ]"),
+        ("both are to be left", None, draining(draining(shared(), "a"), "b"), "[label ]"),
+        ("the other is seen to run it", None, with(draining(shared(), "a"), Some(&there)), begun),
+        ("a part has left", Some(&live), with(some_left(), Some(&there)), begun),
+        ("called off, and a part has left", Some(&live), some_left(), begun),
+        ("called off before anything has left", Some(&live), shared(), "[label ]"),
+        (
+            "it does not run there after all",
+            Some(&live),
+            with(some_left(), Some(&transfer("b", "a", "back-1-0"))),
+            "moving-back-1-0[label a] holding-back-1-0[b]",
+        ),
+    ] {
+        assert_eq!(look(live, &observed), expected, "{what}");
+    }
     assert!(decide(&dfw(), &set(&[]), None, &shared()).note.unwrap().contains("runs on Clusters a, b"));
 }
 
