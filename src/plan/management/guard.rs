@@ -30,6 +30,9 @@ const HOLDING_GROUP: &str = "holding";
 /// What the names of the two groups of a city that moves begin with; the attempt follows.
 const MOVING_GROUP_PREFIX: &str = "moving-";
 const LEAVING_GROUP_PREFIX: &str = "holding-";
+/// What the policy of a city that waits for its first Cluster names: Karmada takes only DNS labels as names of Clusters, which have
+/// no dot, so that none is ever called this. The label alone would take each Cluster that gets it, until this operator has looked.
+const NO_CLUSTER_YET: &str = "no-cluster.yet";
 /// How many characters an attempt may have: a group's name has at most 32.
 pub(super) const LONGEST_ATTEMPT: usize = 32 - LEAVING_GROUP_PREFIX.len();
 
@@ -224,7 +227,8 @@ fn moving(selector: LabelSelector, transfer: &Transfer, observed: &Observed) -> 
 }
 
 /// A namespace in which the city is nowhere yet: it begins where the city's other namespaces have it, else on the cluster
-/// that is chosen of those with the label.
+/// that is chosen of those with the label. While there is none, it waits until one is chosen: two that get the label at once
+/// would both be taken, and keep what they have.
 fn fresh(city: &CityCode, selector: LabelSelector, observed: &Observed) -> Guarded {
     let stays = |name: &String| observed.clusters.get(name).is_some_and(|cluster| !cluster.is_leaving());
     // The scheduler brings nothing to a cluster that is being deleted.
@@ -236,7 +240,9 @@ fn fresh(city: &CityCode, selector: LabelSelector, observed: &Observed) -> Guard
         return Guarded { placement: held(selector, home), note: None };
     }
     let candidates = candidates(city, &observed.clusters);
-    let Some(chosen) = candidates.first() else { return Guarded { placement: by_label(selector, None), note: None } };
+    let Some(chosen) = candidates.first() else {
+        return Guarded { placement: by_label(selector, Some(NO_CLUSTER_YET)), note: None };
+    };
     let note = (candidates.len() > 1).then(|| {
         format!(
             "Clusters {} carry the label of {city}, and nothing of it is anywhere yet: {chosen} is chosen, the first by name \

@@ -58,7 +58,7 @@ fn the_guard_names_who_has_the_city_by_bindings_that_its_policy_claimed() {
     let one = || world(&[("a", "dfw"), ("b", "ord")]);
     let cases: [(&str, Observed, &str); 8] = [
         ("nobody has it: whoever carries the label", one(), "[label a]"),
-        ("nobody carries the label", world(&[("b", "ord")]), "[label ]"),
+        ("nobody carries the label", world(&[("b", "ord")]), "[label no-cluster.yet]"),
         ("everything is on one", on(one(), &[&["a"], &["a"]]), ON_A),
         ("the label has gone to another", on(world(&[("a", ""), ("b", "dfw")]), &[&["a"]]), ON_A),
         ("the cluster is gone for good", on(world(&[("b", "dfw")]), &[&["a"]]), "[label b]"),
@@ -191,6 +191,25 @@ fn a_city_that_several_clusters_share_is_given_up_by_one_only_where_a_move_says_
         assert_eq!(look(live, &observed), expected, "{what}");
     }
     assert!(decide(&dfw(), &set(&[]), None, &shared()).note.unwrap().contains("runs on Clusters a, b"));
+}
+
+/// Found by reading: two clusters that got the label one after the other both had the city, for good, where Karmada looked before
+/// the operator.
+#[test]
+fn no_label_brings_a_city_anywhere_before_one_cluster_is_chosen() {
+    let waiting = world(&[("a", ""), ("b", "ord")]);
+    let placement = decide(&dfw(), &set(&["dfw"]), None, &waiting).placement;
+    let group = placement.cluster_affinity.as_ref().unwrap();
+    assert!(group.cluster_names[0].contains('.'), "Karmada takes no Cluster of such a name: {group:?}");
+    let selector = group.label_selector.as_ref().unwrap();
+    assert_eq!(selector.values_of(label::TOPOLOGY_CITY), ["dfw"], "it reads as every policy of the city does");
+    assert_eq!(made_for(&placement), Some(dfw()));
+    // Whether it stands, or a policy of the Go operator, or of an earlier version, that nobody has gone by yet.
+    let plain = by_label(selector.clone(), None);
+    for live in [None, Some(&placement), Some(&plain)] {
+        assert_eq!(look(live, &waiting), "[label no-cluster.yet]");
+        assert_eq!(look(live, &world(&[("a", "dfw"), ("b", "DFW")])), "[label a]", "one of two, when they have it");
+    }
 }
 
 #[test]
