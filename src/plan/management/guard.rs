@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::cluster::ClusterFacts;
+use super::{attempt::Attempt, cluster::ClusterFacts};
 use crate::{
     api::{
         karmada::{ClusterAffinity, ClusterAffinityTerm, LabelSelector, PolicyPlacement},
@@ -218,10 +218,11 @@ fn held(selector: LabelSelector, holder: &str) -> PolicyPlacement {
     groups((CITY_GROUP.into(), city), (HOLDING_GROUP.into(), by_name(holder)))
 }
 
-/// A city that moves. It may go back to a cluster that has lost the label.
+/// A city that moves. It may go back to a cluster that has lost the label, and to no other without it.
 fn moving(selector: LabelSelector, transfer: &Transfer, observed: &Observed) -> PolicyPlacement {
     let labelled = observed.clusters.get(&transfer.to).is_some_and(|cluster| cluster.label.is_some());
-    let first = ClusterAffinity { label_selector: labelled.then_some(selector), ..by_name(&transfer.to) };
+    let by_label = labelled || !Attempt::is_back(&transfer.attempt);
+    let first = ClusterAffinity { label_selector: by_label.then_some(selector), ..by_name(&transfer.to) };
     let name = |prefix: &str| format!("{prefix}{}", transfer.attempt);
     groups((name(MOVING_GROUP_PREFIX), first), (name(LEAVING_GROUP_PREFIX), by_name(&transfer.from)))
 }

@@ -132,6 +132,9 @@ fn a_move_has_the_old_cluster_behind_the_new_one_until_it_is_proved() {
     assert_eq!(look(live, &at(&[&["b"], &["a"]], Some(&back))), "moving-back-7-0[label a] holding-back-7-0[b]");
     let unlabelled = edit(at(&[&["b"]], Some(&back)), "a", |a| a.label = None);
     assert_eq!(look(live, &unlabelled), "moving-back-7-0[a] holding-back-7-0[b]");
+    // But nothing goes forward to one that has lost it.
+    let unlabelled = edit(at(&[&["a"]], Some(&there)), "b", |b| (b.city, b.label) = (None, None));
+    assert_eq!(look(None, &unlabelled), begun);
 }
 
 /// Found by reading: a drain that was called off while Karmada's scheduler was away was carried out by it when it was back.

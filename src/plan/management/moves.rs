@@ -174,6 +174,11 @@ impl Look<'_> {
         self.clusters.get(cluster).is_some_and(ClusterFacts::is_leaving)
     }
 
+    /// Whether it carries the city's label, in whatever spelling.
+    fn is_labelled(&self, cluster: &str) -> bool {
+        self.clusters.get(cluster).is_some_and(|facts| facts.city.as_ref() == Some(self.city))
+    }
+
     fn passed(&self, since: Timestamp, period: Duration) -> bool {
         self.now.duration_since(since).unsigned_abs() >= period
     }
@@ -191,7 +196,8 @@ impl Look<'_> {
             };
             let not_begun = !there.has_begun(transfer);
             let refused = self.is_able(&transfer.to).is_err();
-            if arrived || not_begun && !back && (refused || called_off) {
+            let unfit = refused || self.is_leaving(&transfer.to) || !self.is_labelled(&transfer.to);
+            if arrived || not_begun && !back && (unfit || called_off) {
                 continue; // what has not begun stays where it is
             }
             if not_begun && !back && self.passed(of.admitted, self.timing.drain_arrival) {

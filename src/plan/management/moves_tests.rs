@@ -9,6 +9,8 @@ mod restart;
 mod shared;
 #[path = "moves_stuck_tests.rs"]
 mod stuck;
+#[path = "moves_unfit_tests.rs"]
+mod unfit;
 #[path = "moves_way_back_tests.rs"]
 mod way_back;
 
