@@ -323,7 +323,7 @@ async fn spelt(world: &mut World, guard: bool) {
         for (_, hub, _) in &places {
             both_count(world, hub).await;
         }
-        label(&world.hub, "cell-dfw", Some("dfw")).await;
+        label(&world.hub, "cell-dfw", Some("dFw")).await;
     }
     tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
     for ((_, hub, _), before) in places.iter().zip(&before) {

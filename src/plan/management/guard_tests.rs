@@ -215,6 +215,25 @@ fn no_label_brings_a_city_anywhere_before_one_cluster_is_chosen() {
     }
 }
 
+/// Found by reading: respelt in mixed case, a Cluster lost all of a city that nothing guards.
+#[test]
+fn without_a_guard_a_short_code_is_selected_in_every_case() {
+    let spelt = |code: &str, spellings: &[&str]| -> Vec<String> {
+        let placement = plain(&CityCode::parse(code).unwrap(), &set(spellings), &BTreeMap::new());
+        let group = placement.cluster_affinity.unwrap();
+        assert!(group.cluster_names.is_empty());
+        let mut all: Vec<String> =
+            group.label_selector.unwrap().values_of(label::TOPOLOGY_CITY).into_iter().map(Into::into).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(spelt("dfw", &["dfw"]), ["DFW", "DFw", "DfW", "Dfw", "dFW", "dFw", "dfW", "dfw"]);
+    assert_eq!(spelt("a-1", &[]), ["A-1", "a-1"], "what has no case has one spelling");
+    assert_eq!(spelt("lax-1", &[]).len(), 8);
+    assert_eq!(spelt("abcd", &[]).len(), 16);
+    assert_eq!(spelt("abcde", &["aBcde"]), ["ABCDE", "aBcde", "abcde"], "too many: those, and what is spelt now");
+}
+
 #[test]
 fn the_city_of_a_placement_shows_in_its_form() {
     let made = |placement: &PolicyPlacement| made_for(placement).map(|city| city.to_string());
