@@ -175,6 +175,50 @@ fn of_two_clusters_with_the_label_one_has_the_city_in_every_namespace() {
     });
 }
 
+/// Found by reading: of a city that waited for its first Cluster, two that got the label while no manager led had every
+/// deployment, for good.
+#[test]
+fn a_city_that_waits_goes_to_one_of_two_clusters_that_get_the_label_before_the_operator_looks() {
+    RUNTIME.block_on(async {
+        let mut world = alone(Wish::default()).await;
+        label(&world.hub, "cell-dfw", None).await;
+        let mut places = Vec::new();
+        for _ in 0..2 {
+            let (ns, hub) = world.namespace("waiting").await;
+            start(&world, &ns, "web", &["dfw"]).await;
+            places.push((ns, hub));
+        }
+        for (ns, hub) in &places {
+            eventually("it is told what it waits for, and Karmada's scheduler has looked", || async {
+                let wd = get(&world.project, "WorkloadDeployment", ns, "web-p-dfw").await.ok_or("no deployment")?;
+                let told = condition(&wd, "Federated");
+                let binding = get(&world.hub, "ResourceBinding", hub, "web-p-dfw-workloaddeployment").await;
+                let scheduled = condition(&binding.ok_or("no binding")?, "Scheduled");
+                if told["reason"] == "NoClusterForCity" && scheduled["reason"] == "NoClusterFit" {
+                    Ok(())
+                } else {
+                    Err(format!("{told} {scheduled}"))
+                }
+            })
+            .await;
+        }
+        world.operators[0].process.kill();
+        for cluster in ["cell-dfw", "cell-ord"] {
+            label(&world.hub, cluster, Some("dfw")).await;
+        }
+        tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
+        for (_, hub) in &places {
+            assert_eq!((uids(&world.dfw, hub).await.len(), uids(&world.ord, hub).await.len()), (0, 0));
+        }
+        world.restart_manager(&[]).await;
+        for (ns, hub) in &places {
+            ready(&world, ns, "web", 1).await;
+            guarded(&world, hub, "cell-dfw").await;
+            assert_eq!((uids(&world.dfw, hub).await.len(), uids(&world.ord, hub).await.len()), (2, 0));
+        }
+    });
+}
+
 #[test]
 fn a_policy_that_is_removed_comes_back_where_the_city_is() {
     RUNTIME.block_on(async {
@@ -279,7 +323,7 @@ async fn spelt(world: &mut World, guard: bool) {
         for (_, hub, _) in &places {
             both_count(world, hub).await;
         }
-        label(&world.hub, "cell-dfw", Some("dfw")).await;
+        label(&world.hub, "cell-dfw", Some("dFw")).await;
     }
     tokio::time::sleep(ABSENT).await; // the very thing that is to be shown
     for ((_, hub, _), before) in places.iter().zip(&before) {

@@ -149,7 +149,7 @@ impl Stage {
     }
 
     /// Everything of ours in a cell, with its uid; what somebody else has put there is left out.
-    async fn uids(&self, cell: Cell, place: &Place) -> BTreeMap<String, String> {
+    pub async fn uids(&self, cell: Cell, place: &Place) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         for kind in ["WorkloadDeployment", "Instance", "Secret"] {
             let objects = loop {

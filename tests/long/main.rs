@@ -12,6 +12,7 @@ mod alerts;
 mod diagnosis;
 mod drains;
 mod drains_called_off;
+mod drains_shared;
 mod elsewhere;
 mod external_edits;
 mod gated_suites;

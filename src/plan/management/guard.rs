@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::cluster::ClusterFacts;
+use super::{attempt::Attempt, cluster::ClusterFacts};
 use crate::{
     api::{
         karmada::{ClusterAffinity, ClusterAffinityTerm, LabelSelector, PolicyPlacement},
@@ -30,6 +30,11 @@ const HOLDING_GROUP: &str = "holding";
 /// What the names of the two groups of a city that moves begin with; the attempt follows.
 const MOVING_GROUP_PREFIX: &str = "moving-";
 const LEAVING_GROUP_PREFIX: &str = "holding-";
+/// What the policy of a city that waits for its first Cluster names: Karmada takes only DNS labels as names of Clusters, which have
+/// no dot, so that none is ever called this. The label alone would take each Cluster that gets it, until this operator has looked.
+const NO_CLUSTER_YET: &str = "no-cluster.yet";
+/// Up to how many letters of a code each has both cases in a policy without a guard: sixteen spellings at most.
+const MOST_LETTERS_IN_EVERY_CASE: usize = 4;
 /// How many characters an attempt may have: a group's name has at most 32.
 pub(super) const LONGEST_ATTEMPT: usize = 32 - LEAVING_GROUP_PREFIX.len();
 
@@ -76,11 +81,17 @@ impl Transfer {
     }
 }
 
+/// Whether everything is still where a move begins, be it elsewhere as well or not.
+fn stays(of: &Transfer, observed: &Observed) -> bool {
+    observed.on.iter().all(|on| on.contains(&of.from))
+}
+
 /// Whether a placement that is on its way may be crossed by another word: it stands for a move that nobody wants any more, and
 /// everything is still where it was. Whoever gets to it later would carry it out.
 pub fn is_revoked(placement: &PolicyPlacement, observed: &Observed) -> bool {
-    let stays = |of: Transfer| observed.on.iter().all(|on| on.iter().eq([&of.from]));
-    observed.transfer.is_none() && !observed.on.is_empty() && Transfer::of(placement).is_some_and(stays)
+    observed.transfer.is_none()
+        && !observed.on.is_empty()
+        && Transfer::of(placement).is_some_and(|of| stays(&of, observed))
 }
 
 /// The city that a placement was made for, if it has a form that city policies have.
@@ -148,19 +159,35 @@ pub fn decide(
             (None, Some(transfer)) => quiet(moving(selector, &transfer, observed)),
             (None, None) => quiet(live.cloned().unwrap_or_else(|| by_label(selector, None))),
         },
-        _ => shared(city, selector, &all, observed),
+        // Whoever is to keep what several have was seen to run it before a move was asked for; and the group behind brings it back.
+        _ => match observed.transfer.clone().or(standing.filter(|of| !stays(of, observed))) {
+            Some(transfer) => quiet(moving(selector, &transfer, observed)),
+            None => shared(city, selector, &all),
+        },
     }
 }
 
-/// The plain placement of the contract, without a guard. It selects the city in upper and in lower case from the start: where
-/// nothing else holds the city, a Cluster that is respelt would lose it before the new spelling could be selected.
+/// The plain placement of the contract, without a guard. It selects the city in every case from the start, a long code in upper and
+/// in lower case: where nothing else holds the city, a Cluster that is respelt would lose it before the new spelling could be
+/// selected.
 pub fn plain(
     city: &CityCode,
     spellings: &BTreeSet<String>,
     clusters: &BTreeMap<String, ClusterFacts>,
 ) -> PolicyPlacement {
-    let cases = [city.as_str().to_uppercase(), city.as_str().to_owned()];
+    let cases = cases(city.as_str());
     by_label(selector(city, &spellings.iter().cloned().chain(cases).collect(), clusters), None)
+}
+
+/// A code in every case that it may have, or, where these are too many, in upper and in lower case.
+fn cases(code: &str) -> Vec<String> {
+    if code.chars().filter(char::is_ascii_alphabetic).count() > MOST_LETTERS_IN_EVERY_CASE {
+        return vec![code.to_ascii_uppercase(), code.to_ascii_lowercase()];
+    }
+    code.chars().fold(vec![String::new()], |all, next| {
+        let cases = BTreeSet::from([next.to_ascii_uppercase(), next.to_ascii_lowercase()]);
+        all.iter().flat_map(|begun| cases.iter().map(move |next| format!("{begun}{next}"))).collect()
+    })
 }
 
 /// How the clusters that carry a city's label spell it.
@@ -205,16 +232,18 @@ fn held(selector: LabelSelector, holder: &str) -> PolicyPlacement {
     groups((CITY_GROUP.into(), city), (HOLDING_GROUP.into(), by_name(holder)))
 }
 
-/// A city that moves. It may go back to a cluster that has lost the label.
+/// A city that moves. It may go back to a cluster that has lost the label, and to no other without it.
 fn moving(selector: LabelSelector, transfer: &Transfer, observed: &Observed) -> PolicyPlacement {
     let labelled = observed.clusters.get(&transfer.to).is_some_and(|cluster| cluster.label.is_some());
-    let first = ClusterAffinity { label_selector: labelled.then_some(selector), ..by_name(&transfer.to) };
+    let by_label = labelled || !Attempt::is_back(&transfer.attempt);
+    let first = ClusterAffinity { label_selector: by_label.then_some(selector), ..by_name(&transfer.to) };
     let name = |prefix: &str| format!("{prefix}{}", transfer.attempt);
     groups((name(MOVING_GROUP_PREFIX), first), (name(LEAVING_GROUP_PREFIX), by_name(&transfer.from)))
 }
 
 /// A namespace in which the city is nowhere yet: it begins where the city's other namespaces have it, else on the cluster
-/// that is chosen of those with the label.
+/// that is chosen of those with the label. While there is none, it waits until one is chosen: two that get the label at once
+/// would both be taken, and keep what they have.
 fn fresh(city: &CityCode, selector: LabelSelector, observed: &Observed) -> Guarded {
     let stays = |name: &String| observed.clusters.get(name).is_some_and(|cluster| !cluster.is_leaving());
     // The scheduler brings nothing to a cluster that is being deleted.
@@ -226,7 +255,9 @@ fn fresh(city: &CityCode, selector: LabelSelector, observed: &Observed) -> Guard
         return Guarded { placement: held(selector, home), note: None };
     }
     let candidates = candidates(city, &observed.clusters);
-    let Some(chosen) = candidates.first() else { return Guarded { placement: by_label(selector, None), note: None } };
+    let Some(chosen) = candidates.first() else {
+        return Guarded { placement: by_label(selector, Some(NO_CLUSTER_YET)), note: None };
+    };
     let note = (candidates.len() > 1).then(|| {
         format!(
             "Clusters {} carry the label of {city}, and nothing of it is anywhere yet: {chosen} is chosen, the first by name \
@@ -247,23 +278,15 @@ pub fn candidates<'a>(city: &CityCode, clusters: &'a BTreeMap<String, ClusterFac
 }
 
 /// A city of which each deployment runs on several clusters, as a policy of the Go operator has it where several carry the
-/// label. Nobody can tell which of them to give up, so they stay, but for those that are to be left.
-fn shared(city: &CityCode, selector: LabelSelector, on: &BTreeSet<&String>, observed: &Observed) -> Guarded {
-    let leaves = |name: &String| observed.clusters.get(name).is_some_and(ClusterFacts::is_leaving);
-    let able = |name: &String| observed.clusters.get(name).is_some_and(|cluster| cluster.is_able().is_ok());
+/// label. Nobody can tell which of them to give up, so they stay.
+fn shared(city: &CityCode, selector: LabelSelector, on: &BTreeSet<&String>) -> Guarded {
     let names: Vec<&str> = on.iter().map(|name| name.as_str()).collect();
-    let stay: Vec<String> = on.iter().filter(|name| !leaves(name)).map(|name| (*name).clone()).collect();
-    let mut placement = by_label(selector, None);
-    // What is to be left is left to somebody who has it as well, and is alive.
-    if stay.len() < on.len() && stay.iter().any(able) {
-        placement.cluster_affinity.get_or_insert_default().cluster_names = stay;
-    }
     let note = format!(
         "each deployment of {city} here runs on Clusters {}: take the city's label off all but one; until then nothing \
          guards against the loss of a label",
         names.join(", ")
     );
-    Guarded { placement, note: Some(note) }
+    Guarded { placement: by_label(selector, None), note: Some(note) }
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ fn the_guard_names_who_has_the_city_by_bindings_that_its_policy_claimed() {
     let one = || world(&[("a", "dfw"), ("b", "ord")]);
     let cases: [(&str, Observed, &str); 8] = [
         ("nobody has it: whoever carries the label", one(), "[label a]"),
-        ("nobody carries the label", world(&[("b", "ord")]), "[label ]"),
+        ("nobody carries the label", world(&[("b", "ord")]), "[label no-cluster.yet]"),
         ("everything is on one", on(one(), &[&["a"], &["a"]]), ON_A),
         ("the label has gone to another", on(world(&[("a", ""), ("b", "dfw")]), &[&["a"]]), ON_A),
         ("the cluster is gone for good", on(world(&[("b", "dfw")]), &[&["a"]]), "[label b]"),
@@ -132,6 +132,9 @@ fn a_move_has_the_old_cluster_behind_the_new_one_until_it_is_proved() {
     assert_eq!(look(live, &at(&[&["b"], &["a"]], Some(&back))), "moving-back-7-0[label a] holding-back-7-0[b]");
     let unlabelled = edit(at(&[&["b"]], Some(&back)), "a", |a| a.label = None);
     assert_eq!(look(live, &unlabelled), "moving-back-7-0[a] holding-back-7-0[b]");
+    // But nothing goes forward to one that has lost it.
+    let unlabelled = edit(at(&[&["a"]], Some(&there)), "b", |b| (b.city, b.label) = (None, None));
+    assert_eq!(look(None, &unlabelled), begun);
 }
 
 /// Found by reading: a drain that was called off while Karmada's scheduler was away was carried out by it when it was back.
@@ -153,21 +156,82 @@ fn only_a_move_that_nobody_wants_and_that_has_not_begun_is_taken_back_while_it_i
         ("wanted under another name", &moving, at(&[&["a"]], Some(transfer("a", "b", "8-0"))), false),
         ("nothing is anywhere", &moving, at(&[], None), false),
         ("it does not move", &holding, at(&[&["a"]], None), false),
-        ("each is on both", &moving, at(&[&["a", "b"]], None), false),
+        ("each is still there, and elsewhere as well", &moving, at(&[&["a", "b"]], None), true),
+        ("one is not there any more", &moving, at(&[&["a", "b"], &["b"]], None), false),
     ] {
         assert_eq!(is_revoked(live, &observed), expected, "{what}");
     }
     assert_eq!(look(Some(&moving), &at(&[&["a"]], None)), ON_A);
 }
 
+/// Found by reading: a drain took a shared city off the cluster that ran it, in every namespace at once, whether or not the other
+/// ran anything, and nothing brought it back.
 #[test]
-fn a_city_that_several_clusters_share_gives_up_only_what_is_to_be_left() {
-    let shared = || on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"]]);
-    assert_eq!(look(None, &draining(shared(), "a")), "[label b]");
-    let dead = edit(draining(shared(), "a"), "b", |b| b.ready = Err("away".into()));
-    assert_eq!(look(None, &dead), "[label ]", "the only one that is alive is not left");
-    assert_eq!(look(None, &draining(draining(shared(), "a"), "b")), "[label ]");
+fn a_city_that_several_clusters_share_is_given_up_by_one_only_where_a_move_says_so() {
+    let shared = || on(world(&[("a", "dfw"), ("b", "dfw")]), &[&["a", "b"], &["a", "b"]]);
+    let with = |observed: Observed, transfer: Option<&Transfer>| Observed { transfer: transfer.cloned(), ..observed };
+    let there = transfer("a", "b", "1-0");
+    let begun = "moving-1-0[label b] holding-1-0[a]";
+    let live = decide(&dfw(), &set(&["dfw"]), None, &with(shared(), Some(&there))).placement;
+    let dead = |observed| edit(observed, "b", |b| b.ready = Err("away".into()));
+    let some_left = || on(draining(shared(), "a"), &[&["b"], &["a", "b"]]);
+    for (what, live, observed, expected) in [
+        ("nothing is to be left", None, shared(), "[label ]"),
+        ("not the turn of this namespace", None, draining(shared(), "a"), "[label ]"),
+        ("the only one that is alive is not left", None, dead(draining(shared(), "a")), "[label ]"),
+        ("both are to be left", None, draining(draining(shared(), "a"), "b"), "[label ]"),
+        ("the other is seen to run it", None, with(draining(shared(), "a"), Some(&there)), begun),
+        ("a part has left", Some(&live), with(some_left(), Some(&there)), begun),
+        ("called off, and a part has left", Some(&live), some_left(), begun),
+        ("called off before anything has left", Some(&live), shared(), "[label ]"),
+        (
+            "it does not run there after all",
+            Some(&live),
+            with(some_left(), Some(&transfer("b", "a", "back-1-0"))),
+            "moving-back-1-0[label a] holding-back-1-0[b]",
+        ),
+    ] {
+        assert_eq!(look(live, &observed), expected, "{what}");
+    }
     assert!(decide(&dfw(), &set(&[]), None, &shared()).note.unwrap().contains("runs on Clusters a, b"));
+}
+
+/// Found by reading: two clusters that got the label one after the other both had the city, for good, where Karmada looked before
+/// the operator.
+#[test]
+fn no_label_brings_a_city_anywhere_before_one_cluster_is_chosen() {
+    let waiting = world(&[("a", ""), ("b", "ord")]);
+    let placement = decide(&dfw(), &set(&["dfw"]), None, &waiting).placement;
+    let group = placement.cluster_affinity.as_ref().unwrap();
+    assert!(group.cluster_names[0].contains('.'), "Karmada takes no Cluster of such a name: {group:?}");
+    let selector = group.label_selector.as_ref().unwrap();
+    assert_eq!(selector.values_of(label::TOPOLOGY_CITY), ["dfw"], "it reads as every policy of the city does");
+    assert_eq!(made_for(&placement), Some(dfw()));
+    // Whether it stands, or a policy of the Go operator, or of an earlier version, that nobody has gone by yet.
+    let plain = by_label(selector.clone(), None);
+    for live in [None, Some(&placement), Some(&plain)] {
+        assert_eq!(look(live, &waiting), "[label no-cluster.yet]");
+        assert_eq!(look(live, &world(&[("a", "dfw"), ("b", "DFW")])), "[label a]", "one of two, when they have it");
+    }
+}
+
+/// Found by reading: respelt in mixed case, a Cluster lost all of a city that nothing guards.
+#[test]
+fn without_a_guard_a_short_code_is_selected_in_every_case() {
+    let spelt = |code: &str, spellings: &[&str]| -> Vec<String> {
+        let placement = plain(&CityCode::parse(code).unwrap(), &set(spellings), &BTreeMap::new());
+        let group = placement.cluster_affinity.unwrap();
+        assert!(group.cluster_names.is_empty());
+        let mut all: Vec<String> =
+            group.label_selector.unwrap().values_of(label::TOPOLOGY_CITY).into_iter().map(Into::into).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(spelt("dfw", &["dfw"]), ["DFW", "DFw", "DfW", "Dfw", "dFW", "dFw", "dfW", "dfw"]);
+    assert_eq!(spelt("a-1", &[]), ["A-1", "a-1"], "what has no case has one spelling");
+    assert_eq!(spelt("lax-1", &[]).len(), 8);
+    assert_eq!(spelt("abcd", &[]).len(), 16);
+    assert_eq!(spelt("abcde", &["aBcde"]), ["ABCDE", "aBcde", "abcde"], "too many: those, and what is spelt now");
 }
 
 #[test]

@@ -20,9 +20,18 @@ use crate::{
 /// How many namespaces are named with what keeps them; the others are counted.
 const MAX_NAMED: usize = 3;
 
+/// The namespaces that are not sent anywhere.
+#[derive(Debug, Default)]
+pub(super) struct Staying {
+    /// Those that nobody schedules elsewhere.
+    pub(super) suspended: Vec<String>,
+    /// Those that several clusters have, of which the one that is to keep them is not seen to run them; each with why.
+    pub(super) shared: Vec<String>,
+}
+
 /// What keeps namespaces where they are, in words: those that did not begin, one that Karmada has left, and, where nothing
-/// else is under way, those that nobody schedules elsewhere.
-pub(super) fn told(of: &Move, suspended: &[String], timing: &Timing) -> Option<String> {
+/// else is under way, those that are not sent anywhere.
+pub(super) fn told(of: &Move, stay: &Staying, timing: &Timing) -> Option<String> {
     let aside: Vec<String> = of.aside.iter().map(|(name, aside)| format!("{name}: {}", aside.why)).collect();
     let aside = (!aside.is_empty()).then(|| {
         let within = timing.drain_arrival.as_secs();
@@ -34,11 +43,18 @@ pub(super) fn told(of: &Move, suspended: &[String], timing: &Timing) -> Option<S
     let mut others = of.transfers.iter().filter(|(name, _)| !of.aside.contains_key(*name)).peekable();
     let idle = others.peek().is_none();
     let left = others.find_map(|(_, of)| of.told.clone());
+    let Staying { suspended, shared } = stay;
+    let shared = (idle && !shared.is_empty()).then(|| {
+        format!(
+            "no cluster gives up what several have before the one that is to keep it runs it: {}",
+            named(shared, MAX_NAMED)
+        )
+    });
     let suspended = (idle && !suspended.is_empty()).then(|| {
         let why = "spec.suspension.scheduling of ResourceBindings there keeps them from being scheduled";
         format!("{} stay(s): {why}", suspended.join(", "))
     });
-    let all: Vec<String> = [aside, left, suspended].into_iter().flatten().collect();
+    let all: Vec<String> = [aside, left, shared, suspended].into_iter().flatten().collect();
     (!all.is_empty()).then(|| all.join("; "))
 }
 

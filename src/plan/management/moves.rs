@@ -18,7 +18,7 @@ use super::{
     attempt::Attempt,
     cluster::ClusterFacts,
     guard::{self, Transfer},
-    move_reports::{self, report},
+    move_reports::{self, Staying, report},
     whereabouts::{Aside, Before, Failure, UnderWay},
 };
 pub use super::{
@@ -91,7 +91,7 @@ fn step(
     if called_off {
         // What is half-way goes on, for a namespace is never to be on two clusters; everything else stays where it is.
         next.home = before.and_then(|before| before.home.clone());
-        next.waits = next.why_failed().or_else(|| move_reports::told(&next, &[], timing));
+        next.waits = next.why_failed().or_else(|| move_reports::told(&next, &Staying::default(), timing));
         return (!next.transfers.is_empty()).then_some(next);
     }
     if next.transfers.is_empty() && !held.iter().any(|name| look.is_leaving(name)) {
@@ -123,8 +123,7 @@ impl Look<'_> {
         // The scheduler has moved it after all, before its policy said otherwise.
         let begun_late = |namespace: &String, there: &Whereabouts| {
             let of = &before?.aside.get(namespace)?.of;
-            let begun = there.has(&of.transfer.to);
-            begun.then(|| UnderWay::begin(of.transfer.clone(), of.before, self.now))
+            there.has_begun(&of.transfer).then(|| UnderWay::begin(of.transfer.clone(), of.before, self.now))
         };
         let is_over = |there: &Whereabouts, of: &Transfer| there.is_complete_on(&of.to) && !self.is_leaving(&of.from);
         let standing = |there: &Whereabouts| {
@@ -141,9 +140,7 @@ impl Look<'_> {
 
     /// The namespaces that did not begin to move, and have not since.
     fn aside(&self, before: Option<&Move>) -> BTreeMap<String, Aside> {
-        let stays = |name: &String, from: &str| {
-            self.namespaces.get(name).is_some_and(|there| there.has(from) && there.is_complete_on(from))
-        };
+        let stays = |name: &String, from: &str| self.namespaces.get(name).is_some_and(|there| there.is_wholly_on(from));
         let aside = before.into_iter().flat_map(|before| &before.aside);
         let aside = aside.filter(|(name, aside)| stays(name, &aside.of.transfer.from));
         aside.map(|(name, aside)| (name.clone(), aside.clone())).collect()
@@ -177,6 +174,11 @@ impl Look<'_> {
         self.clusters.get(cluster).is_some_and(ClusterFacts::is_leaving)
     }
 
+    /// Whether it carries the city's label, in whatever spelling.
+    fn is_labelled(&self, cluster: &str) -> bool {
+        self.clusters.get(cluster).is_some_and(|facts| facts.city.as_ref() == Some(self.city))
+    }
+
     fn passed(&self, since: Timestamp, period: Duration) -> bool {
         self.now.duration_since(since).unsigned_abs() >= period
     }
@@ -192,9 +194,10 @@ impl Look<'_> {
             } else {
                 there.missing(&transfer.to, of.before).is_none()
             };
-            let not_begun = !there.has(&transfer.to);
+            let not_begun = !there.has_begun(transfer);
             let refused = self.is_able(&transfer.to).is_err();
-            if arrived || not_begun && !back && (refused || called_off) {
+            let unfit = refused || self.is_leaving(&transfer.to) || !self.is_labelled(&transfer.to);
+            if arrived || not_begun && !back && (unfit || called_off) {
                 continue; // what has not begun stays where it is
             }
             if not_begun && !back && self.passed(of.admitted, self.timing.drain_arrival) {
@@ -244,7 +247,7 @@ impl Look<'_> {
         let attempt = self.attempt(back, &transfer.to, Some(&transfer.attempt), before);
         let transfer = Transfer { attempt, ..transfer.clone() };
         // What has not begun has not used up any of its time to arrive.
-        let since = if back || there.has(&transfer.to) { of.since } else { self.now };
+        let since = if back || there.has_begun(&transfer) { of.since } else { self.now };
         UnderWay { transfer, since, asked: self.now, told, ..of }
     }
 
@@ -299,8 +302,8 @@ impl Look<'_> {
                 if let Some(why) = self.no_way_back(next, &to) {
                     next.waits = Some(why);
                 } else {
-                    let suspended = self.admit(next, &to);
-                    next.waits = move_reports::told(next, &suspended, self.timing).or(told);
+                    let stay = self.admit(next, &to);
+                    next.waits = move_reports::told(next, &stay, self.timing).or(told);
                 }
             }
             (waits, _) => next.waits = told.or(waits),
@@ -334,8 +337,8 @@ impl Look<'_> {
     }
 
     /// Has more namespaces begin: at most as many are under way as have arrived, and one to begin with. What is over its time,
-    /// and cannot be brought back, holds up no other. Returns those that nobody schedules elsewhere.
-    fn admit(&self, next: &mut Move, to: &str) -> Vec<String> {
+    /// and cannot be brought back, holds up no other. Returns those that do not begin.
+    fn admit(&self, next: &mut Move, to: &str) -> Staying {
         let resting: Vec<(&String, &Whereabouts)> = self
             .namespaces
             .iter()
@@ -344,11 +347,13 @@ impl Look<'_> {
         // Applied and, where an Instance is asked for, programmed: of one that has been there all the time as well.
         let arrived = resting.iter().filter(|(_, there)| there.missing(to, Before::FULL).is_none()).count();
         let mut waiting: Vec<(&String, &Whereabouts, &String)> = Vec::new();
-        let mut suspended = Vec::new();
+        let mut stay = Staying::default();
         for (name, there) in resting {
             let Some(from) = there.on.keys().find(|cluster| next.from.contains(*cluster)) else { continue };
             if there.sum(|on| on.suspended) > 0 {
-                suspended.push(name.clone());
+                stay.suspended.push(name.clone());
+            } else if let Some(why) = there.unproved(to, &next.from) {
+                stay.shared.push(format!("{name}: {why}"));
             } else {
                 waiting.push((name, there, from));
             }
@@ -365,7 +370,7 @@ impl Look<'_> {
         let busy = next.transfers.values().filter(in_time).count();
         let room = if urgent { waiting.len() } else { arrived.max(1).saturating_sub(busy) };
         let begun = waiting.into_iter().take(room).map(|(name, there, from)| {
-            let before = Before { ran: there.sum(|on| on.current) > 0, applied: there.sum(|on| on.applied) };
+            let before = there.before();
             let last = aside(name).map(|aside| aside.of.transfer.attempt.as_str());
             let attempt = self.attempt(false, to, last, Some(before));
             let transfer = Transfer { from: from.clone(), to: to.to_owned(), attempt };
@@ -376,7 +381,7 @@ impl Look<'_> {
             next.home = Some(to.to_owned());
         }
         next.transfers.extend(begun);
-        suspended
+        stay
     }
 }
 

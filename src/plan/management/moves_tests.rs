@@ -5,8 +5,12 @@ use crate::plan::{management::whereabouts::Presence, recorded::recorded};
 mod failed;
 #[path = "moves_restart_tests.rs"]
 mod restart;
+#[path = "moves_shared_tests.rs"]
+mod shared;
 #[path = "moves_stuck_tests.rs"]
 mod stuck;
+#[path = "moves_unfit_tests.rs"]
+mod unfit;
 #[path = "moves_way_back_tests.rs"]
 mod way_back;
 
@@ -27,7 +31,7 @@ struct World {
 }
 
 fn presence(bindings: usize) -> Presence {
-    Presence { bindings, applied: bindings, suspended: 0, unreported: 0, desired: 1, current: 1 }
+    Presence { bindings, applied: bindings, suspended: 0, shared: 0, unreported: 0, desired: 1, current: 1 }
 }
 
 impl World {

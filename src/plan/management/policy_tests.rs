@@ -146,7 +146,7 @@ fn of_go() -> PropagationPolicy {
     .unwrap()
 }
 
-/// The same, once it selects Clusters in upper and in lower case, which is written first.
+/// The same, once it selects Clusters in every case, which is written first.
 fn of_go_respelt() -> PropagationPolicy {
     let old = of_go();
     let step = plan(&Observed { wanted: true, ..observed(&dfw(), Some(&old)) }, NOW).steps;

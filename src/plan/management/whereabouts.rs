@@ -59,6 +59,9 @@ pub struct Presence {
     pub applied: usize,
     /// Of these, how many nobody schedules elsewhere because somebody has suspended that.
     pub suspended: usize,
+    /// Of these, how many go to other clusters as well.
+    #[serde(default)]
+    pub shared: usize,
     /// Of these, how many no cell has reported on yet: how many Instances are asked for there is not known.
     pub unreported: usize,
     /// Instances that are asked for there.
@@ -75,6 +78,7 @@ impl Presence {
         self.bindings += 1;
         self.applied += usize::from(binding.applied.get(cluster) == Some(&Ok(())));
         self.suspended += usize::from(binding.suspension.stops_scheduling());
+        self.shared += usize::from(binding.clusters.len() > 1);
         self.unreported += usize::from(reported.is_none());
         self.desired += replicas.desired;
         self.current += replicas.current;
@@ -101,6 +105,45 @@ impl Whereabouts {
         self.on.contains_key(cluster)
     }
 
+    /// Whether everything is on this cluster, be it elsewhere as well or not.
+    pub fn is_wholly_on(&self, cluster: &str) -> bool {
+        self.has(cluster) && self.on.iter().all(|(name, there)| name == cluster || there.shared == there.bindings)
+    }
+
+    /// Whether something has left a cluster for another one.
+    pub fn has_begun(&self, transfer: &Transfer) -> bool {
+        self.has(&transfer.to) && !self.is_wholly_on(&transfer.from)
+    }
+
+    /// Whether some of it runs on several clusters at once.
+    pub fn is_shared(&self) -> bool {
+        self.on.values().any(|there| there.shared > 0)
+    }
+
+    /// How it is now, for what comes of it elsewhere to be measured by. What several clusters have is counted on each.
+    pub fn before(&self) -> Before {
+        let applied = self.on.values().map(|there| there.applied);
+        let applied = if self.is_shared() { applied.max().unwrap_or_default() } else { applied.sum() };
+        Before { ran: self.sum(|there| there.current) > 0, applied }
+    }
+
+    /// Why the part of it that several clusters have may not be left to this one, while it leaves others; nothing where it may, or
+    /// where that one has nothing yet. The proof is there before anything is given up.
+    pub fn unproved(&self, to: &str, from: &BTreeSet<String>) -> Option<String> {
+        if !self.is_shared() {
+            return None;
+        }
+        let others = self.on.keys().filter(|name| *name != to && !from.contains(*name));
+        let others: Vec<&str> = others.map(String::as_str).collect();
+        if !others.is_empty() {
+            return Some(format!(
+                "what runs there runs on {} as well, and nobody has said which is to have it",
+                others.join(", ")
+            ));
+        }
+        self.lacking(to, self.before()).filter(|_| self.has(to))
+    }
+
     /// The sum of something over all clusters.
     pub fn sum<N: std::iter::Sum>(&self, of: impl Fn(&Presence) -> N) -> N {
         self.on.values().map(of).sum()
@@ -111,6 +154,11 @@ impl Whereabouts {
         if let Some((elsewhere, there)) = self.on.iter().find(|(name, _)| *name != cluster) {
             return Some(format!("{} deployment(s) are still on {elsewhere}", there.bindings));
         }
+        self.lacking(cluster, before)
+    }
+
+    /// What is not in order on this cluster, whatever is elsewhere, after it was like this; nothing when all is.
+    fn lacking(&self, cluster: &str, before: Before) -> Option<String> {
         let there = self.on.get(cluster).copied().unwrap_or_default();
         // What no cluster took before is not to be taken by this one.
         let wanted = before.applied.min(there.bindings);
@@ -272,7 +320,8 @@ mod tests {
         for binding in [taken(), reported(3, 1), reported(0, 0), refused] {
             there.add(&binding, "b");
         }
-        let expected = Presence { bindings: 4, applied: 3, suspended: 0, unreported: 2, desired: 3, current: 1 };
+        let expected =
+            Presence { bindings: 4, applied: 3, suspended: 0, shared: 0, unreported: 2, desired: 3, current: 1 };
         assert_eq!(there, expected);
     }
 
