@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::{api::reason::Reason, plan::management::facts::BindingFacts};
 
-fn deployment(more: Value, status: Value) -> WorkloadDeployment {
+fn deployment(more: &Value, status: &Value) -> WorkloadDeployment {
     let mut metadata = json!({ "name": "wd", "namespace": "shop", "uid": "u-1" });
     metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     serde_json::from_value(json!({
@@ -23,7 +23,7 @@ fn deployment(more: Value, status: Value) -> WorkloadDeployment {
 /// never asked for again, and the migration stood still for good.
 #[test]
 fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_well() {
-    let deployment = deployment(json!({}), json!(null));
+    let deployment = deployment(&json!({}), &json!(null));
     let timing = Timing::default();
     let reason = Reason::DependenciesNotPropagated;
     let pending = |repair: Option<Repair>, elapsed: Duration| {
@@ -69,8 +69,8 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
         "type": "Federated", "status": "True", "reason": "Propagated", "lastTransitionTime": second,
         "message": "cell-dfw has what the hub was given",
     });
-    let original = deployment(json!({}), json!({ "conditions": [said] }));
-    let copy = deployment(json!({ "uid": "c-1", "resourceVersion": "20", "creationTimestamp": second }), json!(null));
+    let original = deployment(&json!({}), &json!({ "conditions": [said] }));
+    let copy = deployment(&json!({ "uid": "c-1", "resourceVersion": "20", "creationTimestamp": second }), &json!(null));
     let secret = DataRef::secret("db");
     let companion = SharedCompanion { created: Some(second.parse().unwrap()), ..SharedCompanion::default() };
     let companions = BTreeMap::from([(secret.clone(), companion)]);

@@ -222,8 +222,7 @@ fn without_a_guard_a_short_code_is_selected_in_every_case() {
         let placement = plain(&CityCode::parse(code).unwrap(), &set(spellings), &BTreeMap::new());
         let group = placement.cluster_affinity.unwrap();
         assert!(group.cluster_names.is_empty());
-        let mut all: Vec<String> =
-            group.label_selector.unwrap().values_of(label::TOPOLOGY_CITY).into_iter().map(Into::into).collect();
+        let mut all = group.label_selector.unwrap().values_of(label::TOPOLOGY_CITY);
         all.sort();
         all
     };

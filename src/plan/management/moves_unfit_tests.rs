@@ -2,7 +2,10 @@
 
 use super::*;
 
-const UNFIT: [(&str, fn(&mut ClusterFacts)); 4] = [
+/// What becomes of a Cluster, and the words for it.
+type Change = (&'static str, fn(&mut ClusterFacts));
+
+const UNFIT: [Change; 4] = [
     ("it has lost the label", |b| (b.city, b.label) = (None, None)),
     ("it has got another one", |b| *b = ClusterFacts::labelled("ord")),
     ("it is to be drained itself", |b| b.draining = true),
