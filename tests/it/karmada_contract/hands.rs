@@ -45,6 +45,27 @@ fn fact_49_a_lost_binding_stays_lost_until_its_template_is_touched() {
     });
 }
 
+/// A binding tells of its template's version. (Read: OnUpdate of pkg/detector/detector.go compares each version with the one
+/// before, by SpecificationChanged of pkg/util/eventfilter.)
+#[test]
+fn fact_73_a_change_that_is_taken_back_at_once_has_the_binding_made_anew() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.deployed().await;
+        let mark = |value: Value| json!({ "metadata": { "annotations": { "mark": value } } });
+        for _ in 0..5 {
+            merge(&hub.hub, "WorkloadDeployment", &ns, "wd", mark(json!("1"))).await;
+            let template = merge(&hub.hub, "WorkloadDeployment", &ns, "wd", mark(Value::Null)).await;
+            let version = template.resource_version().unwrap().parse::<u64>().unwrap();
+            hub.binding(&ns, "wd-workloaddeployment", "its binding is made of it as it is", |binding| {
+                let made_of = &binding.data["spec"]["resource"]["resourceVersion"];
+                made_of.as_str().is_some_and(|made_of| made_of.parse::<u64>().unwrap() >= version)
+            })
+            .await;
+        }
+    });
+}
+
 #[test]
 fn fact_50_a_lost_attached_binding_stays_lost_until_the_dependency_is_touched() {
     RUNTIME.block_on(async {

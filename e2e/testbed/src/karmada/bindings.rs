@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{
     Failures, Federation,
-    cache::{TEMPLATES, content, hash, resource},
+    cache::{TEMPLATES, hash, resource},
     claims::selects,
     distributor::DEPENDENCIES_FINALIZER,
 };
@@ -49,9 +49,10 @@ pub(super) fn clusters(list: &Value) -> Vec<String> {
     list.as_array().into_iter().flatten().filter_map(|c| Some(c["name"].as_str()?.to_owned())).collect()
 }
 
-/// Versions of what a binding was made of last.
+/// What a binding was made of last.
 pub(super) struct Bound {
-    template: String,
+    /// How often the template had changed by then.
+    template: u64,
     policy: String,
 }
 
@@ -73,7 +74,7 @@ impl Federation {
                     continue;
                 }
                 let now = Bound {
-                    template: content(&template),
+                    template: self.hub.changes_of(&template),
                     policy: hash(&format!("{:?}{}", policy.uid(), policy.data["spec"])),
                 };
                 let namespace = template.namespace().unwrap_or_default();

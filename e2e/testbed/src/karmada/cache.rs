@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{claims::POLICIES, controls::Controls};
+use super::{changes::Changes, claims::POLICIES, controls::Controls};
 use crate::process::Soon;
 
 /// Label that marks what Karmada put on a member (fact 5).
@@ -34,6 +34,7 @@ pub(crate) const TEMPLATES: [&str; 3] = ["WorkloadDeployment", "ConfigMap", "Sec
 pub(super) struct Plane {
     client: Client,
     stores: HashMap<&'static str, reflector::Store<DynamicObject>>,
+    changes: Arc<Changes>,
     /// How fast it may be written to; cells always are as fast as can be.
     pace: Option<Arc<Controls>>,
 }
@@ -77,19 +78,25 @@ impl Plane {
         changed: &Arc<Notify>,
         stop: &CancellationToken,
     ) -> Self {
+        let changes = Arc::<Changes>::default();
         let stores = kinds.map(|kind| {
             let resource = resource(kind);
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             let writer = reflector::store::Writer::new(resource);
             let store = writer.as_reader();
             let (changed, stop) = (changed.clone(), stop.clone());
+            let changes = TEMPLATES.contains(&kind).then(|| changes.clone());
             let config = watcher::Config::default().labels(selector).timeout(20);
             tokio::spawn(async move {
                 let mut events = std::pin::pin!(reflector::reflector(writer, watcher(api, config)).backoff(Soon));
                 loop {
                     tokio::select! {
                         () = stop.cancelled() => return,
-                        event = events.next() => if event.is_none() { return },
+                        event = events.next() => match (event, &changes) {
+                            (None, _) => return,
+                            (Some(Ok(event)), Some(changes)) => changes.hear(&event),
+                            (Some(_), _) => {}
+                        },
                     }
                     changed.notify_one();
                 }
@@ -97,7 +104,7 @@ impl Plane {
             (kind, store)
         });
         let stores = stores.collect();
-        Self { client, stores, pace: None }
+        Self { client, stores, changes, pace: None }
     }
 
     pub(super) async fn wait_ready(&self) {
@@ -114,6 +121,11 @@ impl Plane {
             a.namespace.cmp(&b.namespace).then_with(|| a.name.cmp(&b.name))
         });
         all
+    }
+
+    /// How often a template's content has changed so far.
+    pub(super) fn changes_of(&self, template: &DynamicObject) -> u64 {
+        self.changes.of(&template.uid().unwrap_or_default())
     }
 
     /// One object.

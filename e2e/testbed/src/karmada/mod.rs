@@ -2,6 +2,7 @@
 
 mod bindings;
 mod cache;
+mod changes;
 mod claims;
 mod clusters;
 mod controls;
@@ -82,7 +83,7 @@ impl Flavour {
 /// policy); 54 copies are put back; 55, 62 a lost Work stays lost until a touch or 56 a restart; 57 namespaces of members
 /// come back; 58 a late write, when a test asks for it ([`StandIn::write_late`]); 59 the empty result; 63 long names; 66 a
 /// missing API; 67 cluster-wide policies; 68 selectors with expressions; 69 a placement that nobody claims;
-/// 71 what is suspended. Fact 72 was read and not measured: where the credentials of members are, which the bed keeps there.
+/// 71 what is suspended; 73 each change counts, be it changed back. Fact 72 was read and not measured: where the credentials of members are, which the bed keeps there.
 ///
 /// Simplified: 2 the distributor's finalizer comes with the binding, where Karmada adds it once the script has answered;
 /// 24 what a policy selects no more keeps the claim each time, where Karmada takes it off unless another policy was

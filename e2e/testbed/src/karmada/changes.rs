@@ -1,0 +1,73 @@
+//! How often the content of each object has changed, as one sees who hears of each change: what is changed and changed back
+//! between two looks is two changes (fact 73).
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use kube::{ResourceExt, api::DynamicObject, runtime::watcher::Event};
+
+use super::cache::content;
+
+/// Of each object, by uid: its content when it was heard of last, and how often that has changed.
+#[derive(Default)]
+pub(super) struct Changes(Mutex<HashMap<String, (String, u64)>>);
+
+impl Changes {
+    /// Notes what a watch brings. A new list is compared with what was heard of last, as Karmada's informers do.
+    pub(super) fn hear(&self, event: &Event<DynamicObject>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Apply(object) | Event::InitApply(object) => {
+                let now = content(object);
+                let (content, times) = all.entry(object.uid().unwrap_or_default()).or_default();
+                if *content != now {
+                    (*content, *times) = (now, *times + 1);
+                }
+            }
+            Event::Delete(object) => {
+                all.remove(&object.uid().unwrap_or_default());
+            }
+            Event::Init | Event::InitDone => {}
+        }
+    }
+
+    /// How often the object with this uid has changed so far.
+    pub(super) fn of(&self, uid: &str) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(uid).map_or(0, |(_, times)| *times)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_changed_back_has_changed_twice_and_a_status_changes_nothing() {
+        let changes = Changes::default();
+        let object = |mark: &str, status: u32| -> DynamicObject {
+            serde_json::from_value(json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "status": status,
+                "metadata": { "name": "a", "uid": "u", "annotations": { "mark": mark } },
+            }))
+            .unwrap()
+        };
+        let mut seen = Vec::new();
+        for event in [
+            Event::InitApply(object("", 1)),
+            Event::Apply(object("", 2)),
+            Event::Apply(object("x", 2)),
+            Event::Apply(object("", 2)),
+            Event::InitApply(object("", 3)),
+        ] {
+            changes.hear(&event);
+            seen.push(changes.of("u"));
+        }
+        assert_eq!(seen, [1, 1, 2, 3, 3]);
+        changes.hear(&Event::Delete(object("", 3)));
+        assert_eq!(changes.of("u"), 0);
+    }
+}
