@@ -3,8 +3,13 @@
 
 use std::fmt;
 
-use super::{guard::LONGEST_ATTEMPT, whereabouts::Before};
+use super::whereabouts::Before;
 
+/// What the names of the two groups of a city that moves begin with; the attempt follows.
+pub(super) const MOVING_GROUP_PREFIX: &str = "moving-";
+pub(super) const LEAVING_GROUP_PREFIX: &str = "holding-";
+/// How many characters an attempt may have: a group's name has at most 32.
+const LONGEST: usize = 32 - LEAVING_GROUP_PREFIX.len();
 /// What begins the name of an attempt to bring a namespace back.
 const BACK: &str = "back-";
 
@@ -56,7 +61,7 @@ impl fmt::Display for Attempt {
         let before = self.before.filter(|before| *before != Before::FULL);
         let before = before.map(|before| format!("-{}{}", if before.ran { 'r' } else { 's' }, before.applied));
         // What does not fit is asked for in full.
-        let before = before.filter(|before| name.len() + before.len() <= LONGEST_ATTEMPT).unwrap_or_default();
+        let before = before.filter(|before| name.len() + before.len() <= LONGEST).unwrap_or_default();
         write!(f, "{name}{before}")
     }
 }

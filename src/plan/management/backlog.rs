@@ -233,6 +233,7 @@ impl<K: Ord + Clone> Backlog<K> {
         let until = |at: Instant| at.saturating_duration_since(now);
         let mut repairs = Repairs {
             deployments,
+            blocked: self.all.len().saturating_sub(usize::from(self.all.contains_key(key))),
             affordable_in: self.budget.wait(now).unwrap_or(NO_BUDGET_WAIT),
             karmada_wrote: self.karmada_wrote.map(ago),
             lag: self.lag_at(now),

@@ -125,7 +125,7 @@ impl<'a> State<'a> {
         let remembered = before.and_then(|before| before.last_delivery.clone());
         let last_delivery = LastDelivery::earlier(remembered, last_delivery);
         let missing = Missing::of(case, last_delivery.as_ref());
-        let never = |missing: &Missing<'_>| missing.absence == Absence::NeverDelivered;
+        let never = |missing: &Missing<'_>| matches!(missing.absence, Absence::NeverDelivered | Absence::Untaken);
         // Of what was delivered and is not seen to be lost, a change is under way.
         let first = silent && missing.as_ref().is_none_or(never);
         let grace = timing.delivery_grace * if first { GRACES_FOR_THE_FIRST_TIME } else { 1 };
@@ -195,7 +195,7 @@ impl<'a> Missing<'a> {
         };
         let copy = case.copy?;
         let created = match what {
-            Repair::Copy => None,
+            Repair::Copy | Repair::Change => None,
             Repair::Companion(data_ref) => case.companions.get(data_ref).and_then(|companion| companion.created),
         };
         let binding = case.karmada.and_then(|karmada| karmada.binding.as_ref());
@@ -203,6 +203,7 @@ impl<'a> Missing<'a> {
         let before = Loss { deployment: case.deployment, copy, created, clusters, cause: &why }
             .had_been_delivered(last_delivery);
         let absence = match (silent, before) {
+            _ if *what == Repair::Change => Absence::Untaken,
             (false, _) => Absence::LookedAt { times: case.before.map_or(0, |before| before.repairs) },
             (true, true) => Absence::Lost,
             (true, false) => Absence::NeverDelivered,

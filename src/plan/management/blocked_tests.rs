@@ -128,3 +128,52 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
         assert_eq!(now, touched, "{name}");
     }
 }
+
+/// Seen: what was changed back before it had been looked at was waited for without end.
+#[test]
+fn a_change_that_is_not_taken_up_is_waited_for_and_asked_for_again_once() {
+    let deployment = deployment(&json!({}), &json!(null));
+    let timing = Timing::default();
+    let finding = Delivery::Blocked {
+        cause: Verdict::no(Reason::NotApplied, "it is there as it was"),
+        data: false,
+        silent: true,
+        heard: true,
+        repair: Some(Repair::Change),
+    };
+    let busy = Repairs { karmada_wrote: Some(Duration::from_secs(1)), deployments: 100, ..Repairs::default() };
+    let look = |elapsed: Duration, repairs: &Repairs| {
+        let before = Blocked {
+            reason: Reason::NotApplied.to_string(),
+            silent: true,
+            elapsed,
+            last_delivery: None,
+            events: Vec::new(),
+            repairs: 0,
+        };
+        let case = Case {
+            blocker: Some(Reason::NotApplied.to_string()),
+            deployment: &deployment,
+            copy: Some(&deployment),
+            finding: Some(&finding),
+            karmada: None,
+            companions: &BTreeMap::new(),
+            before: Some(&before),
+            repairs,
+            timing: &timing,
+            now: Timestamp::UNIX_EPOCH,
+        };
+        let state = State::of(&case);
+        assert_eq!(state.in_full(Some(&finding)).as_ref(), Some(&finding), "it says no more than before");
+        (state.overdue.blocked, state.pending_repair.is_some_and(|pending| pending.decision.now))
+    };
+    let graces = timing.delivery_grace * GRACES_FOR_THE_FIRST_TIME;
+    for (name, elapsed, repairs, expected) in [
+        ("on its way", graces / 2, &busy, (false, false)),
+        ("late", graces, &busy, (true, false)),
+        ("late, while Karmada is away", timing.never_delivered_repair, &Repairs::default(), (true, false)),
+        ("not taken up", timing.never_delivered_repair, &busy, (true, true)),
+    ] {
+        assert_eq!(look(elapsed, repairs), expected, "{name}");
+    }
+}

@@ -95,11 +95,14 @@ impl Note {
     }
 }
 
-/// A template whose binding or Work was removed (facts 49, 50, 55).
+/// What has Karmada make anew what it lacks: a template whose binding or Work was removed (facts 49, 50, 55), or whose last change
+/// it does not take up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Repair {
     /// The deployment's copy.
     Copy,
+    /// The same, of which Karmada has taken up all but the last change.
+    Change,
     /// A companion.
     Companion(DataRef),
 }

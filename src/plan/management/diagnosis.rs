@@ -78,7 +78,7 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
             let text = format!(
                 "{what} is on Cluster {on} as it was: its last change is not in {at} yet, Karmada has not got to it"
             );
-            blocked(Gap::silent(Reason::NotApplied, text, None))
+            blocked(Gap::silent(Reason::NotApplied, text, Some(Repair::Change)))
         }
         Delivery::Delivered { on, note: None } => {
             let waits = evidence.karmada.drain_waits.clone();
@@ -160,7 +160,8 @@ fn diagnose_dependencies(
     }
     if let Some(text) = unlisted(evidence, binding, namespace, expected) {
         let gap = if is_to_come(evidence, binding) {
-            Gap::silent(Reason::DependenciesNotPropagated, text, None)
+            let untaken = !is_of_latest(evidence, binding);
+            Gap::silent(Reason::DependenciesNotPropagated, text, untaken.then_some(Repair::Change))
         } else {
             Gap::looked_at(Reason::DependenciesNotPropagated, text)
         };

@@ -186,7 +186,7 @@ fn repair(
     let Some(copy) = copy else { return Vec::new() };
     let patch = json!({ "metadata": { "annotations": { annotation::REPAIRED: now.as_second().to_string() } } });
     let (repair, what): (Write<Hub>, String) = match lost {
-        Repair::Copy => {
+        Repair::Copy | Repair::Change => {
             let what = format!("WorkloadDeployment {}", copy.name_any());
             (Write::amend(manager::REPAIR, patch, copy), what)
         }

@@ -14,7 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{attempt::Attempt, cluster::ClusterFacts};
+use super::{
+    attempt::{Attempt, LEAVING_GROUP_PREFIX, MOVING_GROUP_PREFIX},
+    cluster::ClusterFacts,
+};
 use crate::{
     api::{
         karmada::{ClusterAffinity, ClusterAffinityTerm, LabelSelector, PolicyPlacement},
@@ -27,16 +30,11 @@ use crate::{
 /// Names of the two groups of a city that stays.
 const CITY_GROUP: &str = "city";
 const HOLDING_GROUP: &str = "holding";
-/// What the names of the two groups of a city that moves begin with; the attempt follows.
-const MOVING_GROUP_PREFIX: &str = "moving-";
-const LEAVING_GROUP_PREFIX: &str = "holding-";
 /// What the policy of a city that waits for its first Cluster names: Karmada takes only DNS labels as names of Clusters, which have
 /// no dot, so that none is ever called this. The label alone would take each Cluster that gets it, until this operator has looked.
 const NO_CLUSTER_YET: &str = "no-cluster.yet";
 /// Up to how many letters of a code each has both cases in a policy without a guard: sixteen spellings at most.
 const MOST_LETTERS_IN_EVERY_CASE: usize = 4;
-/// How many characters an attempt may have: a group's name has at most 32.
-pub(super) const LONGEST_ATTEMPT: usize = 32 - LEAVING_GROUP_PREFIX.len();
 
 /// What is known of where a city is, for its policy in one hub namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

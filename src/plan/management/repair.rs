@@ -56,6 +56,9 @@ impl Default for Limits {
 pub struct Repairs {
     /// How many other deployments are blocked for the same reason.
     pub others: usize,
+    /// How many others are blocked, for whatever reason.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub blocked: usize,
     /// How many deployments the hub has.
     pub deployments: usize,
     /// How long until this one may be repaired again, because the last time was in vain.
@@ -73,7 +76,16 @@ pub struct Repairs {
 impl Repairs {
     /// Whether so many lack the same that the trouble is Karmada's, or of somebody's making all at once.
     pub fn are_many(&self) -> bool {
-        self.others >= MANY_BLOCKED_MIN.max(self.deployments / MANY_BLOCKED_ONE_IN)
+        self.is_many(self.others)
+    }
+
+    /// Whether so many are blocked that Karmada may have all hands full.
+    fn is_much_blocked(&self) -> bool {
+        self.is_many(self.blocked)
+    }
+
+    fn is_many(&self, count: usize) -> bool {
+        count >= MANY_BLOCKED_MIN.max(self.deployments / MANY_BLOCKED_ONE_IN)
     }
 
     /// Whether so many lack the same that they are no news each.
@@ -89,6 +101,12 @@ impl Repairs {
     fn is_karmada_at_work(&self, timing: &Timing) -> bool {
         self.karmada_wrote.is_some_and(|ago| ago < timing.never_delivered_repair / 2)
     }
+}
+
+/// For serde, which hands over a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// What was decided.
@@ -107,6 +125,9 @@ pub enum Absence {
     Lost,
     /// It never was, and Karmada says nothing of it.
     NeverDelivered,
+    /// It is there as it was before its last change, which Karmada does not take up. As a rule it is about to; one that was changed
+    /// back while Karmada's watch was cut is none to its detector (fact 73).
+    Untaken,
     /// Karmada has looked at the copy as it is, which shows that it is at work, and found that there is nothing to bring or
     /// nobody who could tell it. It does not look again by itself, whatever is mended meanwhile (fact 38).
     LookedAt {
@@ -125,6 +146,7 @@ pub fn decide(absence: Absence, elapsed: Duration, repairs: &Repairs, timing: &T
         let overwhelmed = !repairs.is_karmada_at_work(timing) || repairs.are_many();
         let held = match absence {
             Absence::LookedAt { times } => elapsed < looked_at_patience(patience, times),
+            Absence::Untaken => elapsed < patience || overwhelmed || repairs.is_much_blocked(),
             Absence::Lost | Absence::NeverDelivered => elapsed < patience || overwhelmed,
         };
         if held {

@@ -1,7 +1,7 @@
 use serde_json::json;
 
 use super::{
-    Absence::{LookedAt, Lost, NeverDelivered},
+    Absence::{LookedAt, Lost, NeverDelivered, Untaken},
     *,
 };
 
@@ -19,7 +19,11 @@ fn busy() -> Repairs {
 #[test]
 fn what_is_repaired_when() {
     let (soon, long) = (seconds(6), seconds(601));
-    let cases: [(&str, Absence, Duration, Repairs, bool); 13] = [
+    let cases: [(&str, Absence, Duration, Repairs, bool); 17] = [
+        ("changed a moment ago", Untaken, soon, busy(), false),
+        ("changed long ago", Untaken, long, busy(), true),
+        ("changed long ago, while much else is on its way", Untaken, long, Repairs { blocked: 100, ..busy() }, false),
+        ("changed long ago, and Karmada does nothing", Untaken, long, Repairs { karmada_wrote: None, ..busy() }, false),
         ("taken away", Lost, soon, busy(), true),
         ("taken away while Karmada does nothing", Lost, soon, Repairs { karmada_wrote: None, ..busy() }, true),
         ("never there, and new", NeverDelivered, soon, busy(), false),

@@ -78,23 +78,23 @@ impl Plane {
         changed: &Arc<Notify>,
         stop: &CancellationToken,
     ) -> Self {
-        let changes = Arc::<Changes>::default();
+        let of_templates = Arc::<Changes>::default();
         let stores = kinds.map(|kind| {
             let resource = resource(kind);
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
             let writer = reflector::store::Writer::new(resource);
             let store = writer.as_reader();
             let (changed, stop) = (changed.clone(), stop.clone());
-            let changes = TEMPLATES.contains(&kind).then(|| changes.clone());
+            let heard_by = TEMPLATES.contains(&kind).then(|| of_templates.clone());
             let config = watcher::Config::default().labels(selector).timeout(20);
             tokio::spawn(async move {
                 let mut events = std::pin::pin!(reflector::reflector(writer, watcher(api, config)).backoff(Soon));
                 loop {
                     tokio::select! {
                         () = stop.cancelled() => return,
-                        event = events.next() => match (event, &changes) {
+                        event = events.next() => match (event, &heard_by) {
                             (None, _) => return,
-                            (Some(Ok(event)), Some(changes)) => changes.hear(&event),
+                            (Some(Ok(event)), Some(heard_by)) => heard_by.hear(&event),
                             (Some(_), _) => {}
                         },
                     }
@@ -104,7 +104,7 @@ impl Plane {
             (kind, store)
         });
         let stores = stores.collect();
-        Self { client, stores, changes, pace: None }
+        Self { client, stores, changes: of_templates, pace: None }
     }
 
     pub(super) async fn wait_ready(&self) {
