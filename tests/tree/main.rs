@@ -11,6 +11,7 @@ mod monitoring;
 mod optional;
 mod pages;
 mod plans;
+mod platform;
 mod referenced;
 mod served;
 mod size;

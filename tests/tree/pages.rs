@@ -112,7 +112,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// What a reader of a page, a runbook or a comment of `config/` is told to type, by its beginning, and where it is run.
-const RUN: [(&str, By); 20] = [
+const RUN: [(&str, By); 24] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
@@ -144,7 +144,11 @@ const RUN: [(&str, By); 20] = [
         File("tests/tree/served.rs", "\"delete\", \"validatingwebhookconfiguration\""),
     ),
     ("kubectl kustomize config/overlays/cell", File("tests/tree/manifests.rs", "config/overlays")),
+    ("kubectl kustomize config/overlays/hub", File(OVERLAYS, "self.hub(\"hub\")")),
     ("kubectl kustomize config/overlays/hub-cell", File(OVERLAYS, "uid-of-cell")),
+    ("kubectl kustomize config/samples/platform/cell", File("tests/tree/platform.rs", "(\"cell\", true)")),
+    ("kubectl kustomize config/samples/platform/management", File("tests/tree/platform.rs", "(\"management\", true)")),
+    ("kubectl kustomize config/samples/platform/project", File("tests/tree/platform.rs", "(\"project\", false)")),
 ];
 
 /// The test that does what an overlay's comments say.

@@ -19,6 +19,7 @@ use testbed::{
 use super::{
     manifests::{kustomize, on_kind, overlays},
     optional::{OPTIONAL, rendered, rendered_with},
+    platform::{SAMPLES, platform},
     root,
     skipping::skipped,
 };
@@ -135,8 +136,9 @@ async fn an_api_server_takes_the_definitions_and_every_overlay() {
     let text = fs::read_to_string(root().join(file)).unwrap();
     let in_cell = (file.to_owned(), text.replace("address-of-project", "172.18.0.2"));
     let stand = overlays().into_iter().map(|overlay| (overlay.clone(), rendered(&overlay)));
+    let samples = SAMPLES.map(|(sample, _)| (format!("config/samples/platform/{sample}"), platform(sample)));
     let mut others = BTreeMap::new();
-    for (overlay, text) in stand.chain(added).chain(on_kind).chain([in_cell]) {
+    for (overlay, text) in stand.chain(added).chain(on_kind).chain([in_cell]).chain(samples) {
         let wanted = text.lines().filter(|line| line.starts_with("kind: ")).count();
         let said = server.kubectl(&STRICT, &text).unwrap_or_else(|why| panic!("{overlay}: {why}"));
         let taken = said.lines().filter(|line| line.ends_with("serverside-applied (server dry run)")).count();
