@@ -64,6 +64,8 @@ impl Federation {
     pub(super) async fn bind_templates(&mut self) -> Result<()> {
         let mut failures = Failures::default();
         let mut present = BTreeSet::new();
+        // Before the templates: what changes meanwhile is looked at once more.
+        let changes = self.hub.changes();
         for kind in TEMPLATES {
             for template in self.hub.all(kind) {
                 let uid = template.uid().unwrap_or_default();
@@ -74,7 +76,7 @@ impl Federation {
                     continue;
                 }
                 let now = Bound {
-                    template: self.hub.changes_of(&template),
+                    template: changes.get(&uid).copied().unwrap_or_default(),
                     policy: hash(&format!("{:?}{}", policy.uid(), policy.data["spec"])),
                 };
                 let namespace = template.namespace().unwrap_or_default();

@@ -123,9 +123,9 @@ impl Plane {
         all
     }
 
-    /// How often a template's content has changed so far.
-    pub(super) fn changes_of(&self, template: &DynamicObject) -> u64 {
-        self.changes.of(&template.uid().unwrap_or_default())
+    /// How often the content of each template has changed so far, by uid.
+    pub(super) fn changes(&self) -> HashMap<String, u64> {
+        self.changes.so_far()
     }
 
     /// One object.
