@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use super::whereabouts::Before;
+use serde::{Deserialize, Serialize};
 
 /// What the names of the two groups of a city that moves begin with; the attempt follows.
 pub(super) const MOVING_GROUP_PREFIX: &str = "moving-";
@@ -12,6 +12,20 @@ pub(super) const LEAVING_GROUP_PREFIX: &str = "holding-";
 const LONGEST: usize = 32 - LEAVING_GROUP_PREFIX.len();
 /// What begins the name of an attempt to bring a namespace back.
 const BACK: &str = "back-";
+
+/// How a namespace's part of a city was before it was sent elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Before {
+    /// Whether an Instance was programmed.
+    pub ran: bool,
+    /// How many deployments were applied.
+    pub applied: usize,
+}
+
+impl Before {
+    /// The most that can be asked of it, where it is not remembered.
+    pub const FULL: Self = Self { ran: true, applied: usize::MAX };
+}
 
 /// One attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,11 +15,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    attempt::Attempt,
+    attempt::{Attempt, Before},
     cluster::ClusterFacts,
     guard::{self, Transfer},
     move_reports::{self, Staying, report},
-    whereabouts::{Aside, Before, Failure, UnderWay},
+    whereabouts::{Aside, Failure, UnderWay},
 };
 pub use super::{
     move_reports::note,

@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{facts::BindingFacts, guard::Transfer};
+use super::{attempt::Before, facts::BindingFacts, guard::Transfer};
 use crate::api::{karmada::PropagationPolicy, meta::annotation};
 
 /// Where a city is in one hub namespace: the bindings that its policy claimed.
@@ -174,20 +174,6 @@ impl Whereabouts {
         }
         (there.desired > 0).then(|| format!("none of {} instance(s) is programmed on {cluster}", there.desired))
     }
-}
-
-/// How a namespace's part of a city was before it was sent elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Before {
-    /// Whether an Instance was programmed.
-    pub ran: bool,
-    /// How many deployments were applied.
-    pub applied: usize,
-}
-
-impl Before {
-    /// The most that can be asked of it, where it is not remembered.
-    pub const FULL: Self = Self { ran: true, applied: usize::MAX };
 }
 
 /// A city that leaves a cluster, or is to.
