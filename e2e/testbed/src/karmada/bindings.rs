@@ -13,7 +13,7 @@ use super::{
     Failures, Federation,
     cache::{TEMPLATES, hash, resource},
     claims::selects,
-    distributor::DEPENDENCIES_FINALIZER,
+    distributor::{Attached, DEPENDENCIES_FINALIZER},
 };
 
 pub(super) const BINDING_FINALIZER: &str = "karmada.io/binding-controller";
@@ -172,23 +172,28 @@ impl Federation {
     /// does not wait for (facts 12, 32).
     pub(super) async fn release_bindings(&mut self) -> Result<()> {
         let mut failures = Failures::default();
-        let mut works = None;
+        let mut known = None;
         for binding in self.hub.all("ResourceBinding") {
             if binding.metadata.deletion_timestamp.is_some() {
-                let works = works.get_or_insert_with(|| self.works());
+                let (works, attached) = known.get_or_insert_with(|| (self.works(), self.attached()));
                 let own = works.remove(&of(&binding)).unwrap_or_default();
-                failures.note(self.release_binding(&binding, &own).await);
+                failures.note(self.release_binding(&binding, &own, attached).await);
             }
         }
         failures.result()
     }
 
-    async fn release_binding(&self, binding: &DynamicObject, works: &[Arc<DynamicObject>]) -> Result<()> {
+    async fn release_binding(
+        &self,
+        binding: &DynamicObject,
+        works: &[Arc<DynamicObject>],
+        attached: &Attached,
+    ) -> Result<()> {
         for work in works.iter().filter(|work| work.metadata.deletion_timestamp.is_none()) {
             self.hub.delete("Work", &work.namespace().unwrap_or_default(), &work.name_any()).await?;
         }
         if binding.finalizers().iter().any(|f| f == DEPENDENCIES_FINALIZER) {
-            self.detach_all(binding).await?;
+            self.detach_all(binding, attached).await?;
         }
         let mut left = binding.finalizers().to_vec();
         left.retain(|f| f != BINDING_FINALIZER && f != DEPENDENCIES_FINALIZER);

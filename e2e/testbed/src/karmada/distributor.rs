@@ -1,6 +1,9 @@
 //! Dependencies: what the interpreter's script names follows its parent (facts 15 to 19, 36 to 41).
 
-use std::collections::BTreeSet;
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use anyhow::Result;
 use kube::{ResourceExt, api::DynamicObject};
@@ -28,7 +31,32 @@ pub(super) struct Distributed {
     versions: Vec<Option<String>>,
 }
 
+/// Names of the bindings that name each parent, by namespace and name of the parent, as they were at one moment.
+#[derive(Default)]
+pub(super) struct Attached(HashMap<(String, String), Vec<String>>);
+
 impl Federation {
+    /// Which binding names which parents, looked up once for many parents.
+    pub(super) fn attached(&self) -> Attached {
+        let mut attached = Attached::default();
+        for binding in self.hub.all("ResourceBinding") {
+            let namespace = binding.namespace().unwrap_or_default();
+            let entries = binding.data["spec"]["requiredBy"].as_array();
+            for entry in entries.into_iter().flatten().filter(|entry| entry["namespace"] == json!(namespace)) {
+                let parent = entry["name"].as_str().unwrap_or_default().to_owned();
+                attached.0.entry((namespace.clone(), parent)).or_default().push(binding.name_any());
+            }
+        }
+        attached
+    }
+
+    /// Those that name this parent, as they are by now.
+    fn attached_to(&self, parent: &DynamicObject, attached: &Attached) -> Vec<Arc<DynamicObject>> {
+        let namespace = parent.namespace().unwrap_or_default();
+        let names = attached.0.get(&(namespace.clone(), parent.name_any()));
+        names.into_iter().flatten().filter_map(|name| self.hub.get("ResourceBinding", &namespace, name)).collect()
+    }
+
     /// Looks at the parents that have changed, and at those of which a recorded dependency has.
     pub(super) async fn distribute_dependencies(&mut self) -> Result<()> {
         if !self.controls.distributes() {
@@ -37,6 +65,7 @@ impl Federation {
         }
         let mut failures = Failures::default();
         let mut present = BTreeSet::new();
+        let mut attached = None;
         for parent in self.hub.all("ResourceBinding") {
             let uid = parent.uid().unwrap_or_default();
             present.insert(uid.clone());
@@ -54,7 +83,8 @@ impl Federation {
             if !concerned || unscheduled || unchanged {
                 continue;
             }
-            match self.distribute(&parent).await {
+            let attached = attached.get_or_insert_with(|| self.attached());
+            match self.distribute(&parent, attached).await {
                 Ok(distributed) => {
                     self.distributed.insert(uid, distributed);
                 }
@@ -66,10 +96,10 @@ impl Federation {
     }
 
     /// What was distributed.
-    async fn distribute(&self, parent: &DynamicObject) -> Result<Distributed> {
+    async fn distribute(&self, parent: &DynamicObject, attached: &Attached) -> Result<Distributed> {
         let mut distributed = Distributed { generation: parent.metadata.generation, ..Distributed::default() };
         if parent.data["spec"]["propagateDeps"] != true {
-            self.detach_all(parent).await?;
+            self.detach_all(parent, attached).await?;
             self.hub.release("ResourceBinding", parent, DEPENDENCIES_FINALIZER).await?;
             return Ok(distributed);
         }
@@ -93,9 +123,8 @@ impl Federation {
         distributed.versions = self.heard(&dependencies);
         self.record(parent, &dependencies).await?;
         let named: BTreeSet<String> = dependencies.iter().map(key).collect();
-        for attached in self.attached_to(parent) {
-            let resource = &attached.data["spec"]["resource"];
-            if !named.contains(&key(resource)) {
+        for attached in self.attached_to(parent, attached) {
+            if !named.contains(&key(&attached.data["spec"]["resource"])) {
                 self.detach(parent, &attached).await?;
             }
         }
@@ -185,8 +214,8 @@ impl Federation {
     }
 
     /// Takes a parent out of every binding that names it.
-    pub(super) async fn detach_all(&self, parent: &DynamicObject) -> Result<()> {
-        for attached in self.attached_to(parent) {
+    pub(super) async fn detach_all(&self, parent: &DynamicObject, attached: &Attached) -> Result<()> {
+        for attached in self.attached_to(parent, attached) {
             self.detach(parent, &attached).await?;
         }
         Ok(())
@@ -200,15 +229,6 @@ impl Federation {
             "spec": { "requiredBy": if left.is_empty() { Value::Null } else { json!(left) } },
         });
         self.hub.merge("ResourceBinding", attached, &patch).await
-    }
-
-    fn attached_to(&self, parent: &DynamicObject) -> Vec<std::sync::Arc<DynamicObject>> {
-        let mut all = self.hub.all("ResourceBinding");
-        all.retain(|binding| {
-            let entries = binding.data["spec"]["requiredBy"].as_array();
-            binding.namespace() == parent.namespace() && entries.into_iter().flatten().any(|entry| is_of(entry, parent))
-        });
-        all
     }
 
     /// What the dependencies are now: a change of one of them wakes the parent (facts 18, 36, 50), or only of the first of
