@@ -96,6 +96,9 @@ fn what_a_namespace_left_that_went_while_the_manager_was_down_goes_with_the_firs
         apply(&world.hub, lost_binding(&gone.1)).await;
         let unlabelled = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-namespace": null } } });
         merge(&world.hub, "WorkloadDeployment", &gone.1, "web-p-dfw", unlabelled).await;
+        // And a hub namespace that has lost the label by which it is found.
+        let unlabelled = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-cluster-name": null } } });
+        merge(&world.hub, "Namespace", "", &gone.1, unlabelled).await;
         let began = Instant::now();
         world.restart_manager(&[]).await;
         for (_, hub) in [gone, anew] {

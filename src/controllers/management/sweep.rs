@@ -16,7 +16,7 @@ use super::{
     losses::{Losses, Scope},
     policy_memory::PolicyMemory,
     registry::ProjectRegistry,
-    relabel::relabel,
+    relabel::{relabel, relabel_namespaces},
     stranded::StrandedNamespaces,
     triggers::Triggers,
     works::{self, Companions, LeftOnClusters},
@@ -58,6 +58,8 @@ struct Memory {
     refused: BTreeSet<String>,
     /// Uids of bindings of deployments that may have lost their copies.
     suspected: BTreeSet<String>,
+    /// Uids of hub namespaces of which nobody knows what they mirror.
+    unknown: BTreeSet<String>,
     works: works::Memory,
 }
 
@@ -158,6 +160,9 @@ impl Sweeper {
             // A list that fails ends this part: what is not seen is not gone.
             Err(error) => self.note("companions", Err(error)),
         };
+        let now = Now::read().time;
+        let relabelled = relabel_namespaces(&self.hub, &self.projects, &mut memory.unknown, &self.metrics, now).await;
+        end = end.max(self.note("hub namespaces without their labels", relabelled));
         // Whoever seems to be gone may be back.
         if !self.losses.holds(&Scope::Hub) && !self.losses.holds(&Scope::Discovery) {
             end = end.max(self.note("stranded namespaces", self.stranded.look(Now::read()).await));

@@ -1,12 +1,16 @@
-//! What has lost the label by which we find it -> the label, put back. Without it a companion, or a deployment's copy, is in no
-//! cache of ours: nobody would renew it, and nobody would ever remove it.
+//! What has lost the label by which we find it -> the label, put back. Without it a companion, a deployment's copy or a hub
+//! namespace is in no cache of ours: nobody would renew it, and nobody would ever remove it.
 
+use k8s_openapi::api::core::v1::Namespace;
 use kube::core::ObjectMeta;
 use serde_json::json;
 
 use crate::{
-    api::meta::{label, manager},
-    plan::{Hub, Object, ObjectVersion, Write, ownership},
+    api::{
+        meta::{label, manager},
+        names::{HubNamespace, ProjectName},
+    },
+    plan::{Hub, Keeper, NamespaceFacts, Object, ObjectVersion, Write, ownership},
 };
 
 /// The write that puts the label back on a companion that a live read has found; nothing where that is somebody else's, or as it
@@ -26,6 +30,46 @@ pub fn relabel_copy(object: &Object, found: &ObjectMeta, own: &str) -> Option<Wr
     })
 }
 
+/// What is to become of a namespace that holds what is ours, and that does not say what it mirrors.
+#[derive(Debug)]
+pub enum LostNamespace {
+    /// It is none of ours, or on its way out, or as it should be by now.
+    Left,
+    /// It was ours, and nobody can say which project it is of.
+    Unknown,
+    /// It gets its labels back.
+    Relabelled(Write<Hub>),
+}
+
+/// Decides about one that a live read has found. It keeps in its annotations by whom it is kept, and of which project's control
+/// plane it is: `projects` are those that there are, and who keeps each one's. `own`: the namespace of the project that the copies
+/// in it say they are of, where they agree.
+pub fn relabel_namespace(
+    name: &str,
+    found: &ObjectMeta,
+    projects: &[(ProjectName, Keeper)],
+    own: Option<&str>,
+) -> LostNamespace {
+    let facts = NamespaceFacts::of(found.clone());
+    let us = projects.iter().find_map(|(_, keeper)| keeper.management.as_ref());
+    let is_ours = us.is_some() && facts.keeper.management.as_ref() == us && HubNamespace::parse(name).is_some();
+    if !is_ours || facts.terminating || facts.upstream().is_some() {
+        return LostNamespace::Left;
+    }
+    let mut of = projects.iter().filter(|(_, keeper)| keeper.control_plane.is_some() && *keeper == facts.keeper);
+    let own = facts.labels.get(label::UPSTREAM_NAMESPACE).map(String::as_str).or(own);
+    match (of.next(), of.next(), own) {
+        (Some((project, _)), None, Some(own)) => {
+            let labels = json!({ label::UPSTREAM_CLUSTER: project.label_value(), label::UPSTREAM_NAMESPACE: own });
+            let patch = json!({ "metadata": { "labels": labels } });
+            let object = Object::named::<Namespace>("", name);
+            let version = ObjectVersion::of(found);
+            LostNamespace::Relabelled(Write::amend_version(manager::FEDERATOR, object, patch, &version))
+        }
+        _ => LostNamespace::Unknown,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
@@ -35,6 +79,58 @@ mod tests {
         api::{meta::annotation, referenced::SourceKind},
         plan::Op,
     };
+
+    /// Found by reading: somebody took the label off, and what the namespace held of one that went stayed for ever.
+    #[test]
+    fn a_hub_namespace_of_ours_gets_its_labels_back_where_it_is_known_whose_it_is() {
+        let keeper = |management: &str, plane: &str| Keeper {
+            management: Some(management.into()),
+            control_plane: Some(plane.into()),
+        };
+        let project = |name: &str| ProjectName::new(name);
+        let projects = [(project("a"), keeper("us", "plane-a")), (project("b"), keeper("us", "plane-b"))];
+        let doubled = [projects[0].clone(), (project("c"), keeper("us", "plane-a"))];
+        let kept = |by: &str, plane: &str| json!({ annotation::KEPT_BY: by, annotation::PROJECT_CONTROL_PLANE: plane });
+        let [ours, theirs] = ["us", "them"].map(|by| kept(by, "plane-b"));
+        let of = label::UPSTREAM_CLUSTER;
+        let own = json!({ label::UPSTREAM_NAMESPACE: "shop" });
+        let both = json!({ label::UPSTREAM_NAMESPACE: "shop", of: "cluster-b" });
+        let (none, name) = (json!({}), "ns-1");
+        type Case<'a> = (&'a str, &'a str, &'a Value, &'a Value, &'a [(ProjectName, Keeper)], Option<&'a str>, &'a str);
+        let cases: [Case<'_>; 10] = [
+            ("the project's label is gone", name, &own, &ours, &projects, None, "cluster-b shop"),
+            ("both are gone, and the copies say it", name, &none, &ours, &projects, Some("web"), "cluster-b web"),
+            ("what it says itself is believed first", name, &own, &ours, &projects, Some("web"), "cluster-b shop"),
+            ("both are gone, and nobody says it", name, &none, &ours, &projects, None, "unknown"),
+            ("a project that is gone", name, &own, &kept("us", "plane-x"), &projects, None, "unknown"),
+            ("two projects in one control plane", name, &own, &kept("us", "plane-a"), &doubled, None, "unknown"),
+            ("it is as it should be by now", name, &both, &ours, &projects, None, "left"),
+            ("another management plane's", name, &own, &theirs, &projects, None, "left"),
+            ("nobody has noted who keeps it", name, &own, &none, &projects, None, "left"),
+            ("somebody else's name", "shop", &own, &ours, &projects, None, "left"),
+        ];
+        for (what, name, labels, annotations, projects, own, expected) in cases {
+            let found = |more: Value| -> ObjectMeta {
+                let mut found =
+                    json!({ "uid": "u", "resourceVersion": "7", "labels": labels, "annotations": annotations });
+                found.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                serde_json::from_value(found).unwrap()
+            };
+            let said = match relabel_namespace(name, &found(json!({})), projects, own) {
+                LostNamespace::Left => "left".to_owned(),
+                LostNamespace::Unknown => "unknown".to_owned(),
+                LostNamespace::Relabelled(write) => {
+                    let Op::Merge { body, .. } = &write.op else { panic!("{write:?}") };
+                    assert_eq!(body["metadata"]["resourceVersion"], "7", "{what}");
+                    let labels = &body["metadata"]["labels"];
+                    [of, label::UPSTREAM_NAMESPACE].map(|key| labels[key].as_str().unwrap()).join(" ")
+                }
+            };
+            assert_eq!(said, expected, "{what}");
+            let leaving = found(json!({ "deletionTimestamp": "2026-01-01T00:00:00Z" }));
+            assert!(matches!(relabel_namespace(name, &leaving, projects, own), LostNamespace::Left), "{what}: leaving");
+        }
+    }
 
     /// Found by reading: a copy that somebody had taken the label off stayed on the hub, and its Instances ran on.
     #[test]

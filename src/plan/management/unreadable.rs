@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 
 use crate::{
-    api::{meta::annotation, reason::Reason},
+    api::{
+        meta::{annotation, label},
+        reason::Reason,
+    },
     plan::{
         Hub, Object, ObjectVersion, Write,
         event::{self, Note, Severity},
@@ -31,6 +34,17 @@ pub fn users(companion: &Object, version: &ObjectVersion, now: Timestamp) -> Wri
         annotation::REFERENCED_BY
     );
     tell(companion, version, &text, now)
+}
+
+/// Says on a hub namespace that nobody can say what it mirrors.
+pub fn mirrored(namespace: &Object, version: &ObjectVersion, now: Timestamp) -> Write<Hub> {
+    let text = format!(
+        "labels {} and {} are gone, and no project is known whose namespace this mirrors: what it holds is kept; put them \
+         back, or delete the namespace where its project is gone",
+        label::UPSTREAM_CLUSTER,
+        label::UPSTREAM_NAMESPACE
+    );
+    tell(namespace, version, &text, now)
 }
 
 fn tell<P>(object: &Object, version: &ObjectVersion, text: &str, now: Timestamp) -> Write<P> {
