@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     api::{compute::WorkloadDeployment, meta::annotation, referenced::DataRef},
-    plan::{Next, condition::Verdict},
+    plan::{Next, condition::Verdict, references::annotated},
     timing::Timing,
 };
 
@@ -109,6 +109,15 @@ impl Case<'_> {
     fn spread(&self) -> f64 {
         repair::spread(&self.deployment.uid().unwrap_or_default())
     }
+
+    /// Whether the copy has yet to be written as the deployment and its data are.
+    fn is_copy_behind(&self, copy: &WorkloadDeployment) -> bool {
+        let generation = copy.annotations().get(annotation::SOURCE_GENERATION);
+        let now = self.deployment.metadata.generation.map(|now| now.to_string());
+        let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+        generation.zip(now).is_some_and(|(copied, now)| *copied != now)
+            || !self.companions.keys().all(|companion| listed.contains(companion))
+    }
 }
 
 impl<'a> State<'a> {
@@ -119,7 +128,7 @@ impl<'a> State<'a> {
         let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason) && !before.is_over(silent));
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
         let last_delivery = case.copy.filter(|_| blocker.is_some()).and_then(|copy| {
-            let outdated = case.karmada.is_some_and(|karmada| seen::is_outdated(karmada, copy));
+            let outdated = case.is_copy_behind(copy) || case.karmada.is_some_and(|of| seen::is_outdated(of, copy));
             Some(LastDelivery { outdated, ..LastDelivery::of(case.deployment, copy)? })
         });
         let remembered = before.and_then(|before| before.last_delivery.clone());

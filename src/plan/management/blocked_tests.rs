@@ -61,7 +61,8 @@ fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_w
 }
 
 /// Seen: Karmada was away when a Secret was added in the very second in which all had been delivered. Once it was back, and
-/// had not got to the Secret yet, that was touched as one that had been taken away.
+/// had not got to the Secret yet, that was touched as one that had been taken away; also where the deployment had been looked at
+/// first when its copy was still to be written, or was written without the Secret.
 #[test]
 fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
     let second = "2026-01-01T00:01:00Z";
@@ -69,8 +70,15 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
         "type": "Federated", "status": "True", "reason": "Propagated", "lastTransitionTime": second,
         "message": "cell-dfw has what the hub was given",
     });
-    let original = deployment(&json!({}), &json!({ "conditions": [said] }));
-    let copy = deployment(&json!({ "uid": "c-1", "resourceVersion": "20", "creationTimestamp": second }), &json!(null));
+    let original = deployment(&json!({ "generation": 2 }), &json!({ "conditions": [said] }));
+    let copy = |generation: &str, expected: &str| {
+        let annotations =
+            json!({ annotation::SOURCE_GENERATION: generation, annotation::EXPECTED_REFERENCED_DATA: expected });
+        let metadata = json!({
+            "uid": "c-1", "resourceVersion": "20", "creationTimestamp": second, "annotations": annotations,
+        });
+        deployment(&metadata, &json!(null))
+    };
     let secret = DataRef::secret("db");
     let companion = SharedCompanion { created: Some(second.parse().unwrap()), ..SharedCompanion::default() };
     let companions = BTreeMap::from([(secret.clone(), companion)]);
@@ -93,12 +101,12 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
         repair,
     };
     let timing = Timing::default();
-    let look = |finding: &Delivery, karmada: &Karmada, before: Option<&Blocked>| {
+    let look = |copy: &WorkloadDeployment, finding: &Delivery, karmada: &Karmada, before: Option<&Blocked>| {
         let Delivery::Blocked { cause, .. } = finding else { unreachable!() };
         let case = Case {
             blocker: Some(cause.reason.to_string()),
             deployment: &original,
-            copy: Some(&copy),
+            copy: Some(copy),
             finding: Some(finding),
             karmada: Some(karmada),
             companions: &companions,
@@ -112,9 +120,14 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
     };
     let unlisted = finding(&Reason::DependenciesNotPropagated, None);
     let unbound = finding(&Reason::BindingMissing, Some(Repair::Companion(secret)));
-    for (name, seen_at_first, touched) in [("added since", 19, false), ("there all the time, and taken away", 20, true)]
-    {
-        let (last_delivery, _) = look(&unlisted, &karmada(seen_at_first), None);
+    let (listed, all) = (r#"["Secret/db"]"#, copy("2", r#"["Secret/db"]"#));
+    for (name, at_first, seen_at_first, touched) in [
+        ("added since", all.clone(), 19, false),
+        ("the copy is still to be written", copy("1", listed), 20, false),
+        ("the same of what nobody had named", copy("2", "[]"), 20, false),
+        ("there all the time, and taken away", all.clone(), 20, true),
+    ] {
+        let (last_delivery, _) = look(&at_first, &unlisted, &karmada(seen_at_first), None);
         // Karmada is back, and has listed the Secret; a while later its binding is still missing.
         let before = Blocked {
             reason: Reason::BindingMissing.to_string(),
@@ -124,7 +137,7 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
             events: Vec::new(),
             repairs: 0,
         };
-        let (_, now) = look(&unbound, &karmada(20), Some(&before));
+        let (_, now) = look(&all, &unbound, &karmada(20), Some(&before));
         assert_eq!(now, touched, "{name}");
     }
 }

@@ -193,8 +193,8 @@ pub struct LastDelivery {
     pub since: Timestamp,
     /// Where, in the condition's words; nothing when it had something else to say.
     pub places: Option<String>,
-    /// Whether Karmada had not looked at the copy as it was by the time this was remembered, so that something was added after
-    /// the delivery, be it within the same second.
+    /// Whether the copy was about to be changed by the time this was remembered, or Karmada had not looked at it as it was, so that
+    /// something was added after the delivery, be it within the same second.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub outdated: bool,
 }
