@@ -236,7 +236,7 @@ fn sweeps_find_what_was_left_and_touch_nothing_of_others() {
 }
 
 #[test]
-fn a_companion_that_loses_its_label_gets_it_back_and_goes_with_its_last_user() {
+fn a_companion_and_a_copy_that_lose_their_labels_get_them_back_and_go_with_their_last_user() {
     RUNTIME.block_on(async {
         let mut world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("unlabelled").await;
@@ -264,9 +264,11 @@ fn a_companion_that_loses_its_label_gets_it_back_and_goes_with_its_last_user() {
         assert_ne!(condition(&wd, "ReferencedDataReady")["reason"], "SourceNameTaken");
         assert_eq!(get(&world.dfw, "Secret", &hub, "db").await.unwrap().uid(), in_use, "it is the same on the cell");
 
-        // Nobody looks while the label goes, and then its last user.
+        // Nobody looks while the label goes, that of its last user's copy as well, and then the user.
         world.operators[0].process.kill();
         merge(&world.hub, "Secret", &hub, "db", label(Value::Null)).await;
+        let unlabelled = json!({ "metadata": { "labels": { "meta.datumapis.com/upstream-namespace": null } } });
+        merge(&world.hub, "WorkloadDeployment", &hub, "web-p-dfw", unlabelled).await;
         api(&world.project, "Workload", &ns).delete("web", &DeleteParams::background()).await.unwrap();
         world.restart_manager(&[]).await;
         eventually("nothing is left", || left(&world, &ns, &hub)).await;
