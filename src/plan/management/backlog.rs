@@ -28,6 +28,8 @@ pub struct Backlog<K> {
     all: BTreeMap<K, Blocked>,
     /// How many are blocked, by reason.
     by_reason: BTreeMap<String, usize>,
+    /// Of how many Karmada says nothing.
+    silent: usize,
     /// By reason, the deployment that was repaired last and is still blocked for it.
     trials: BTreeMap<String, Trial<K>>,
     budget: Budget,
@@ -114,6 +116,7 @@ impl<K: Ord + Clone> Backlog<K> {
         Self {
             all: BTreeMap::new(),
             by_reason: BTreeMap::new(),
+            silent: 0,
             trials: BTreeMap::new(),
             budget: Budget::new(limits),
             lag: None,
@@ -165,6 +168,7 @@ impl<K: Ord + Clone> Backlog<K> {
             Signal::Reported(_) | Signal::Repaired | Signal::Unexplained | Signal::NamespaceUnread => None,
         });
         let Some((reason, silent, last_delivery)) = blocker else { return self.forget(key, now) };
+        let was_silent = self.is_silent(key);
         let mut noted = Noted::default();
         let given = || {
             signals.iter().filter_map(|signal| match signal {
@@ -213,7 +217,13 @@ impl<K: Ord + Clone> Backlog<K> {
         known.silent_since = silent.then(|| known.silent_since.unwrap_or(now));
         known.last_delivery = LastDelivery::earlier(known.last_delivery.take(), last_delivery.clone());
         known.events.extend(given());
+        self.silent = self.silent + usize::from(silent) - usize::from(was_silent);
         noted
+    }
+
+    /// Whether Karmada says nothing about it, or did not before the hub was away.
+    fn is_silent(&self, key: &K) -> bool {
+        self.all.get(key).is_some_and(|blocked| blocked.silent_since.is_some())
     }
 
     /// Those are let go of which this is true.
@@ -233,7 +243,7 @@ impl<K: Ord + Clone> Backlog<K> {
         let until = |at: Instant| at.saturating_duration_since(now);
         let mut repairs = Repairs {
             deployments,
-            blocked: self.all.len().saturating_sub(usize::from(self.all.contains_key(key))),
+            unsaid: self.silent.saturating_sub(usize::from(self.is_silent(key))),
             affordable_in: self.budget.wait(now).unwrap_or(NO_BUDGET_WAIT),
             karmada_wrote: self.karmada_wrote.map(ago),
             lag: self.lag_at(now),
@@ -259,6 +269,7 @@ impl<K: Ord + Clone> Backlog<K> {
         blocked.back(now);
         let reason = blocked.reason.clone();
         let noted = self.leaves(key, &reason, now);
+        self.silent -= usize::from(self.is_silent(key));
         self.all.remove(key);
         noted
     }

@@ -197,3 +197,29 @@ fn what_was_told_and_what_was_delivered_is_remembered_until_all_is_well() {
     assert_eq!(forget("project"), [("NotApplied".to_owned(), 0)]);
     assert_eq!(all.of(&key, start), None);
 }
+
+/// Of what Karmada speaks, it is no sign that it has all hands full.
+#[test]
+fn what_karmada_says_nothing_of_is_counted_at_each_step() {
+    let (all, start) = (unlimited(), some_moment());
+    let signal = |reason: &str, silent: bool| Signal::Blocked { reason: reason.into(), silent, last_delivery: None };
+    let unsaid = |of: &str| all.repairs(&key(of), 9, Duration::from_secs(1), start).unsaid;
+    let note = |of: &str, signals: &[Signal]| drop(all.note(&key(of), signals, start));
+    assert_eq!(unsaid("a"), 0);
+    note("a", &[signal("BindingMissing", true)]);
+    assert_eq!((unsaid("a"), unsaid("b")), (0, 1), "itself is none of the others");
+    note("b", &[signal("NotApplied", true)]);
+    note("c", &[signal("NotApplied", false)]);
+    assert_eq!((unsaid("a"), unsaid("c")), (1, 2), "whatever it waits for, but not of what Karmada speaks");
+    note("a", &[signal("NotApplied", true)]);
+    note("a", &[signal("NotApplied", true)]);
+    assert_eq!(unsaid("c"), 2, "each once");
+    note("c", &[signal("HubUnavailable", false)]);
+    note("b", &[signal("HubUnavailable", false)]);
+    assert_eq!(unsaid("c"), 2, "while the hub is away, what was known before counts");
+    note("b", &[signal("NotApplied", false)]);
+    assert_eq!(unsaid("c"), 1, "Karmada has spoken");
+    note("a", &[]);
+    note("b", &[]);
+    assert_eq!((unsaid("a"), unsaid("c")), (0, 0));
+}

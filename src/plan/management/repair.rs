@@ -56,9 +56,9 @@ impl Default for Limits {
 pub struct Repairs {
     /// How many other deployments are blocked for the same reason.
     pub others: usize,
-    /// How many others are blocked, for whatever reason.
+    /// Of how many others Karmada says nothing, whatever they wait for.
     #[serde(default, skip_serializing_if = "is_zero")]
-    pub blocked: usize,
+    pub unsaid: usize,
     /// How many deployments the hub has.
     pub deployments: usize,
     /// How long until this one may be repaired again, because the last time was in vain.
@@ -79,9 +79,9 @@ impl Repairs {
         self.is_many(self.others)
     }
 
-    /// Whether so many are blocked that Karmada may have all hands full.
-    fn is_much_blocked(&self) -> bool {
-        self.is_many(self.blocked)
+    /// Whether so much waits for a word of Karmada, at whichever step, that it may have all hands full.
+    fn is_much_unsaid(&self) -> bool {
+        self.is_many(self.unsaid)
     }
 
     fn is_many(&self, count: usize) -> bool {
@@ -143,11 +143,10 @@ pub fn decide(absence: Absence, elapsed: Duration, repairs: &Repairs, timing: &T
     let wait = |next| Decision { now: false, next };
     if absence != Absence::Lost {
         let patience = timing.never_delivered_repair + repairs.lag;
-        let overwhelmed = !repairs.is_karmada_at_work(timing) || repairs.are_many();
+        let overwhelmed = !repairs.is_karmada_at_work(timing) || repairs.are_many() || repairs.is_much_unsaid();
         let held = match absence {
             Absence::LookedAt { times } => elapsed < looked_at_patience(patience, times),
-            Absence::Untaken => elapsed < patience || overwhelmed || repairs.is_much_blocked(),
-            Absence::Lost | Absence::NeverDelivered => elapsed < patience || overwhelmed,
+            Absence::Lost | Absence::NeverDelivered | Absence::Untaken => elapsed < patience || overwhelmed,
         };
         if held {
             return wait(look);

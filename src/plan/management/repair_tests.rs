@@ -19,10 +19,17 @@ fn busy() -> Repairs {
 #[test]
 fn what_is_repaired_when() {
     let (soon, long) = (seconds(6), seconds(601));
-    let cases: [(&str, Absence, Duration, Repairs, bool); 17] = [
+    let cases: [(&str, Absence, Duration, Repairs, bool); 18] = [
         ("changed a moment ago", Untaken, soon, busy(), false),
         ("changed long ago", Untaken, long, busy(), true),
-        ("changed long ago, while much else is on its way", Untaken, long, Repairs { blocked: 100, ..busy() }, false),
+        ("changed long ago, while much else is on its way", Untaken, long, Repairs { unsaid: 100, ..busy() }, false),
+        (
+            "never there for long, while much else is on its way",
+            NeverDelivered,
+            long,
+            Repairs { unsaid: 100, ..busy() },
+            false,
+        ),
         ("changed long ago, and Karmada does nothing", Untaken, long, Repairs { karmada_wrote: None, ..busy() }, false),
         ("taken away", Lost, soon, busy(), true),
         ("taken away while Karmada does nothing", Lost, soon, Repairs { karmada_wrote: None, ..busy() }, true),
