@@ -12,8 +12,8 @@ use compute_operator::api::meta;
 use serde_json::{Value, json};
 
 use super::{
-    manifests::{objects, of_kind, rights},
-    optional::rendered_with,
+    manifests::{kustomize, objects, of_kind, rights},
+    optional::{OPTIONAL, rendered_with},
     root,
     skipping::skipped,
 };
@@ -126,6 +126,31 @@ fn every_alert_is_provoked_in_a_unit_test() {
         let name = alert["alert"].as_str().unwrap();
         assert!(expected.contains(&format!("alertname=\\\"{name}\\\"")), "no unit test has {name} fire");
     }
+}
+
+/// Components that add objects and change none, so that a kustomization may have them alone, each with its objects.
+pub fn alone() -> Vec<(&'static str, String)> {
+    let dirs = OPTIONAL.iter().map(|(component, _)| (*component, root().join("config/components").join(component)));
+    let changes = |dir: &Path| fs::read_to_string(dir.join("kustomization.yaml")).unwrap().contains("\npatches:\n");
+    dirs.filter(|(_, dir)| !changes(dir)).map(|(component, dir)| (component, kustomize(&dir))).collect()
+}
+
+/// Found by reading: without an overlay around it, what is to watch the manager went to the namespace of whoever applied it.
+#[test]
+fn what_watches_the_manager_is_beside_it_whoever_renders_it() {
+    let mut beside = BTreeSet::new();
+    for (component, text) in alone() {
+        for object in testbed::manifests::documents(&text).unwrap() {
+            let metadata = &object["metadata"];
+            if component == "resource-metrics" {
+                assert_eq!(metadata["namespace"], Value::Null, "a policy of Milo's is in none");
+                continue;
+            }
+            assert_eq!(metadata["namespace"], "compute-system", "{component}: {} {}", object["kind"], metadata["name"]);
+            beside.insert(component);
+        }
+    }
+    assert_eq!(beside, ["alerts", "dashboards", "service-monitor"].into());
 }
 
 /// promtool, by `PROMTOOL` or on the `PATH`.
