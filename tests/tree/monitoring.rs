@@ -153,6 +153,43 @@ fn what_watches_the_manager_is_beside_it_whoever_renders_it() {
     assert_eq!(beside, ["alerts", "dashboards", "service-monitor"].into());
 }
 
+/// The rows of a table in a test's source: its text from `begin` to the end of the constant, each row from its bracket on.
+fn rows_of<'a>(source: &'a str, begin: &str) -> Vec<&'a str> {
+    let (_, table) = source.split_once(begin).unwrap_or_else(|| panic!("there is no {begin}"));
+    table.split("\n];\n").next().unwrap().split("\n    (").skip(1).collect()
+}
+
+/// What stands between the first two quotation marks, and what follows.
+fn quoted(text: &str) -> (&str, &str) {
+    let (_, rest) = text.split_once('"').unwrap();
+    rest.split_once('"').unwrap()
+}
+
+#[test]
+fn the_page_of_tests_says_which_metrics_and_alerts_cargo_test_does_not_prove() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let page = read("docs/testing.md");
+    let (_, section) = page.split_once("\n## What no test proves\n").expect("the section is there");
+    let named = |beginning: &str| -> BTreeSet<String> {
+        let point = section.split("\n- ").find(|point| point.starts_with(beginning));
+        let point = point.unwrap_or_else(|| panic!("no point begins with {beginning:?}")).split("\n\n").next().unwrap();
+        let spans = point.split('`').skip(1).step_by(2);
+        spans.filter(|span| span.starts_with("compute_") || span.starts_with("Compute")).map(str::to_owned).collect()
+    };
+    let elsewhere = read("tests/long/elsewhere.rs");
+    let rows = rows_of(&elsewhere, "pub const ELSEWHERE: ");
+    let moved = rows.iter().map(|row| (quoted(row).0, quoted(quoted(row).1).0));
+    let long: BTreeSet<String> =
+        moved.filter(|(_, file)| file.starts_with("long/")).map(|(metric, _)| metric.to_owned()).collect();
+    assert_eq!(named("**Metrics**"), long);
+    let table = read("tests/long/alerts/mod.rs");
+    let rows = rows_of(&table, "const ALERTS: ");
+    assert_eq!(rows.len(), alerts().len());
+    let unprovoked = rows.iter().filter(|row| row.contains("ByUnitTest("));
+    assert_eq!(named("**Alerts**"), unprovoked.map(|row| quoted(row).0.to_owned()).collect());
+    assert!(!long.is_empty());
+}
+
 /// promtool, by `PROMTOOL` or on the `PATH`.
 fn promtool() -> Option<PathBuf> {
     let program = std::env::var_os("PROMTOOL").map_or_else(|| PathBuf::from("promtool"), PathBuf::from);
