@@ -61,7 +61,8 @@ impl ServingFiles {
     fn checked(&self, key: &str, folder: &str) -> Result<Files, String> {
         if self.secret_ref.is_some() {
             return Err(format!(
-                "{key}.tls.secretRef: the certificate is read from files; mount the Secret and give certDir"
+                "{key}.tls.secretRef: no certificate is read out of a Secret here, but from files; mount the Secret as a volume, \
+                 and give its folder as {key}.tls.certDir instead"
             ));
         }
         for (part, name) in [("certName", &self.cert_name), ("keyName", &self.key_name)] {

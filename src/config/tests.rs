@@ -85,14 +85,14 @@ fn the_file_is_strict() {
         ("discovery:\n  formerClusterNames: [a, b/c]\n", "formerClusterNames \"b/c\""),
         ("discovery:\n  consumerScopedProjection: {}\n", "works on every project"),
         ("locationSource: Elsewhere\n", "Elsewhere"),
-        ("webhookServer:\n  tls: { secretRef: {} }\n", "mount the Secret"),
+        ("webhookServer:\n  tls: { secretRef: {} }\n", "mount the Secret as a volume, and give"),
         ("webhookServer:\n  host: somewhere\n", "webhookServer.host \"somewhere\""),
         ("webhookServer:\n  tls: { certName: a/b }\n", "tls.certName \"a/b\""),
         ("webhookServer:\n  ports: 1\n", "ports"),
         ("referencedData:\n  perObjectLimitBytes: 2000000\n", "no API server takes"),
         ("referencedData:\n  aggregateLimitBytes: 1\n", "less than what one object may have"),
         ("metricsServer:\n  secureServing: false\n  tls: {}\n", "no effect with secureServing: false"),
-        ("metricsServer:\n  tls: { secretRef: {} }\n", "metricsServer.tls.secretRef"),
+        ("metricsServer:\n  tls: { secretRef: { name: a } }\n", "give its folder as metricsServer.tls.certDir"),
         ("metricsServer:\n  tls: { keyName: a/b }\n", "metricsServer.tls.keyName"),
         ("metricsServer:\n  secureServing: maybe\n", "line"),
     ] {
@@ -221,12 +221,23 @@ fn the_page_of_settings_says_what_the_file_takes() {
         match outcome {
             "works" => assert!(read.unwrap_or_else(|why| panic!("{key}: {why}")).warnings.is_empty(), "{key}"),
             "no effect" => assert!(read.unwrap().warnings[0].starts_with(key), "{key}"),
-            "refused" => assert!(read.unwrap_err().contains(&format!("{key}:")), "{key}"),
+            "refused" => {
+                let (why, meaning) = (read.unwrap_err(), columns[4]);
+                assert!(why.starts_with(&format!("config file c.yaml: {key}: ")), "what and where: {why}");
+                assert!(why.contains("leave it out") || why.contains(&format!("{}certDir", section(key))), "{why}");
+                // It is the Go operator's key, and whoever comes from there is told how it differs.
+                assert!(meaning.starts_with("Deviation: the Go operator "), "{key}: {meaning}");
+            }
             other => panic!("{key}: {other:?} is no outcome"),
         }
         tried += 1;
     }
     assert!(tried > 20, "only {tried} rows were found");
+}
+
+/// The section that a key is in, with the full stop behind it.
+fn section(key: &str) -> &str {
+    key.rfind('.').map_or("", |at| &key[..=at])
 }
 
 /// What a section of the file takes, by the parser's own words about a key that it does not know.

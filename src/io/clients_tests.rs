@@ -74,22 +74,35 @@ async fn server_named(name: &str) -> (u16, String) {
 async fn a_server_is_known_by_the_name_that_the_kubeconfig_gives_it() {
     let (port, authority) = server_named("kubernetes.default.svc").await;
     let file = std::env::temp_dir().join(format!("kubeconfig-{:016x}", fastrand::u64(..)));
-    for (name, known) in [("kubernetes.default.svc", true), ("127.0.0.1", false)] {
-        let config = serde_json::json!({
+    for (name, known) in [(Some("kubernetes.default.svc"), true), (Some("127.0.0.1"), false), (None, false)] {
+        let mut config = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "there",
             "clusters": [{ "name": "there", "cluster": {
-                "server": format!("https://127.0.0.1:{port}"), "tls-server-name": name,
+                "server": format!("https://127.0.0.1:{port}"),
                 "certificate-authority-data": STANDARD.encode(&authority),
             } }],
             "users": [{ "name": "compute", "user": { "token": "token" } }],
             "contexts": [{ "name": "there", "context": { "cluster": "there", "user": "compute" } }],
         });
+        if let Some(name) = name {
+            config["clusters"][0]["cluster"]["tls-server-name"] = name.into();
+        }
         fs::write(&file, config.to_string()).unwrap();
         let template = load(&Source { path: Some(file.clone()), context: None }).await.unwrap();
-        let project = Projects::new(template, false).connect(&ProjectName::single()).unwrap();
-        let request = http::Request::get("/").body(Vec::new()).unwrap();
-        let answer = project.client().request_text(request).await;
-        assert_eq!(answer.is_ok(), known, "{name}: {answer:?}");
+        let projects = Projects::new(template.clone(), false);
+        let ways = [
+            ("as a hub or a cell", Connection::new(template).unwrap()),
+            ("as a project", projects.connect(&ProjectName::single()).unwrap()),
+            ("as their host", projects.host().unwrap()),
+        ];
+        for (way, connection) in ways {
+            // Payloads of Secrets have connections of their own.
+            for client in [connection.client(), (*connection.confidential().unwrap()).clone()] {
+                let answer = client.request_text(http::Request::get("/").body(Vec::new()).unwrap()).await;
+                let by_name = answer.as_ref().err().is_none_or(|why| format!("{why:?}").contains("NotValidForName"));
+                assert_eq!((answer.is_ok(), by_name), (known, true), "{way}, {name:?}: {answer:?}");
+            }
+        }
     }
     fs::remove_file(file).unwrap();
 }

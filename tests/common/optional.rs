@@ -1,13 +1,14 @@
-//! Components that no overlay has, and what a platform's own kustomization makes of them.
+//! Components that an overlay does not have, and what a platform's own kustomization makes of them.
 
 use std::{fs, path::PathBuf};
 
 use testbed::{binaries::cache, manifests};
 
-/// Components that no overlay has, since not every cluster can take them; each with an overlay that it goes with.
-pub const OPTIONAL: [(&str, &str); 6] = [
+/// Components that not every cluster can take, or wants; each with an overlay that it goes with and that does not have it.
+pub const OPTIONAL: [(&str, &str); 7] = [
     ("csi-metrics-cert", "single-project"),
     ("networking", "cell"),
+    ("quota-credentials", "single-cluster"),
     ("service-monitor", "single-project"),
     ("alerts", "single-project"),
     ("dashboards", "single-project"),
@@ -21,7 +22,8 @@ pub fn rendered(overlay: &str) -> String {
 
 /// The YAML of an overlay with a component more, as a platform's own kustomization adds it.
 pub fn rendered_with(component: &str, overlay: &str) -> String {
-    let dir = cache().join(format!("run-{}-with-{component}", std::process::id()));
+    // Tests that run at the same time render the same.
+    let dir = cache().join(format!("run-{}-with-{component}{:08x}", std::process::id(), fastrand::u32(..)));
     fs::create_dir_all(&dir).unwrap();
     let dir = dir.canonicalize().unwrap();
     // Kustomize takes relative paths alone.
@@ -36,6 +38,13 @@ pub fn rendered_with(component: &str, overlay: &str) -> String {
     let text = manifests::kustomize(&dir).unwrap();
     fs::remove_dir_all(&dir).unwrap();
     text
+}
+
+/// A config file of mode `single` that says where quota is, as it stands in what is rendered.
+pub fn with_quota(text: &str) -> String {
+    let mode = "      mode: single\n";
+    assert_eq!(text.matches(mode).count(), 1, "{text}");
+    text.replace(mode, &format!("{mode}      quotaKubeconfigPath: /etc/quota-credentials/kubeconfig\n"))
 }
 
 /// Those that change what a manager is started with, each as `<overlay> with <component>`.

@@ -11,7 +11,7 @@ use compute_operator::config::{Config, Discovery, Flags};
 use serde_json::Value;
 
 use super::{
-    optional::{OPTIONAL, of_managers, rendered},
+    optional::{OPTIONAL, of_managers, rendered, rendered_with, with_quota},
     root,
 };
 
@@ -45,7 +45,10 @@ fn every_component_is_of_an_overlay_or_named_as_one_to_add() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let used = texts.iter().any(|text| text.contains(&format!("- ../../components/{name}\n")));
         let added = OPTIONAL.iter().any(|(component, _)| *component == name);
-        assert!(used != added, "{name}: used by an overlay: {used}, to be added: {added}");
+        assert!(used || added, "{name} is used by no overlay, and is none to be added");
+    }
+    for (component, overlay) in OPTIONAL {
+        assert_ne!(rendered_with(component, overlay), rendered(overlay), "{overlay} has {component} already");
     }
 }
 
@@ -54,8 +57,8 @@ fn every_component_is_of_an_overlay_or_named_as_one_to_add() {
 fn whatever_changes_how_a_manager_starts_is_started() {
     let found = of_managers();
     assert!(found.len() > 1, "{found:?}");
-    let stages =
-        ["mod", "admitted"].map(|file| fs::read_to_string(root().join(format!("tests/it/overlays/{file}.rs"))));
+    let stages = ["mod", "admitted", "on_kind"]
+        .map(|file| fs::read_to_string(root().join(format!("tests/it/overlays/{file}.rs"))));
     let stages = stages.map(Result::unwrap).concat();
     for one in found {
         assert!(stages.contains(&format!("\"{one}\"")), "{one} is started nowhere");
@@ -200,8 +203,11 @@ fn metrics_are_served_where_there_is_a_service_for_them_and_guarded_there() {
 
 #[test]
 fn every_volume_is_mounted_and_every_file_named_is_in_one() {
-    for (overlay, ..) in MANAGERS {
-        let objects = objects(overlay);
+    let with_quota = with_quota(&rendered_with("quota-credentials", "single-cluster"));
+    let with_quota = ("single-cluster with quota", testbed::manifests::documents(&with_quota).unwrap());
+    assert!(configuration(with_quota.0, &with_quota.1).quota.is_some());
+    for (overlay, objects) in MANAGERS.map(|(overlay, ..)| (overlay, objects(overlay))).into_iter().chain([with_quota])
+    {
         let pod = &of_kind(&objects, "Deployment")[0]["spec"]["template"]["spec"];
         let container = &pod["containers"][0];
         let names = |list: &Value| -> Vec<String> {

@@ -12,8 +12,8 @@ use compute_operator::api::meta;
 use serde_json::{Value, json};
 
 use super::{
-    manifests::{objects, of_kind, rights},
-    optional::rendered_with,
+    manifests::{kustomize, objects, of_kind, rights},
+    optional::{OPTIONAL, rendered_with},
     root,
     skipping::skipped,
 };
@@ -126,6 +126,68 @@ fn every_alert_is_provoked_in_a_unit_test() {
         let name = alert["alert"].as_str().unwrap();
         assert!(expected.contains(&format!("alertname=\\\"{name}\\\"")), "no unit test has {name} fire");
     }
+}
+
+/// Components that add objects and change none, so that a kustomization may have them alone, each with its objects.
+pub fn alone() -> Vec<(&'static str, String)> {
+    let dirs = OPTIONAL.iter().map(|(component, _)| (*component, root().join("config/components").join(component)));
+    let changes = |dir: &Path| fs::read_to_string(dir.join("kustomization.yaml")).unwrap().contains("\npatches:\n");
+    dirs.filter(|(_, dir)| !changes(dir)).map(|(component, dir)| (component, kustomize(&dir))).collect()
+}
+
+/// Found by reading: without an overlay around it, what is to watch the manager went to the namespace of whoever applied it.
+#[test]
+fn what_watches_the_manager_is_beside_it_whoever_renders_it() {
+    let mut beside = BTreeSet::new();
+    for (component, text) in alone() {
+        for object in testbed::manifests::documents(&text).unwrap() {
+            let metadata = &object["metadata"];
+            if component == "resource-metrics" {
+                assert_eq!(metadata["namespace"], Value::Null, "a policy of Milo's is in none");
+                continue;
+            }
+            assert_eq!(metadata["namespace"], "compute-system", "{component}: {} {}", object["kind"], metadata["name"]);
+            beside.insert(component);
+        }
+    }
+    assert_eq!(beside, ["alerts", "dashboards", "service-monitor"].into());
+}
+
+/// The rows of a table in a test's source: its text from `begin` to the end of the constant, each row from its bracket on.
+fn rows_of<'a>(source: &'a str, begin: &str) -> Vec<&'a str> {
+    let (_, table) = source.split_once(begin).unwrap_or_else(|| panic!("there is no {begin}"));
+    table.split("\n];\n").next().unwrap().split("\n    (").skip(1).collect()
+}
+
+/// What stands between the first two quotation marks, and what follows.
+fn quoted(text: &str) -> (&str, &str) {
+    let (_, rest) = text.split_once('"').unwrap();
+    rest.split_once('"').unwrap()
+}
+
+#[test]
+fn the_page_of_tests_says_which_metrics_and_alerts_cargo_test_does_not_prove() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let page = read("docs/testing.md");
+    let (_, section) = page.split_once("\n## What no test proves\n").expect("the section is there");
+    let named = |beginning: &str| -> BTreeSet<String> {
+        let point = section.split("\n- ").find(|point| point.starts_with(beginning));
+        let point = point.unwrap_or_else(|| panic!("no point begins with {beginning:?}")).split("\n\n").next().unwrap();
+        let spans = point.split('`').skip(1).step_by(2);
+        spans.filter(|span| span.starts_with("compute_") || span.starts_with("Compute")).map(str::to_owned).collect()
+    };
+    let elsewhere = read("tests/long/elsewhere.rs");
+    let rows = rows_of(&elsewhere, "pub const ELSEWHERE: ");
+    let moved = rows.iter().map(|row| (quoted(row).0, quoted(quoted(row).1).0));
+    let long: BTreeSet<String> =
+        moved.filter(|(_, file)| file.starts_with("long/")).map(|(metric, _)| metric.to_owned()).collect();
+    assert_eq!(named("**Metrics**"), long);
+    let table = read("tests/long/alerts/mod.rs");
+    let rows = rows_of(&table, "const ALERTS: ");
+    assert_eq!(rows.len(), alerts().len());
+    let unprovoked = rows.iter().filter(|row| row.contains("ByUnitTest("));
+    assert_eq!(named("**Alerts**"), unprovoked.map(|row| quoted(row).0.to_owned()).collect());
+    assert!(!long.is_empty());
 }
 
 /// promtool, by `PROMTOOL` or on the `PATH`.

@@ -112,7 +112,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// What a reader of a page, a runbook or a comment of `config/` is told to type, by its beginning, and where it is run.
-const RUN: [(&str, By); 24] = [
+const RUN: [(&str, By); 27] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
@@ -134,15 +134,18 @@ const RUN: [(&str, By); 24] = [
         File(OVERLAYS, "compute-manager\", None"),
     ),
     ("kubectl --kubeconfig HUB apply --server-side --filename -", File(OVERLAYS, "\"hub-cell\"")),
+    ("kubectl create clusterrolebinding compute-metrics-reader", File(SERVED, "as_the_page_has_it_typed")),
+    ("kubectl label namespace monitoring metrics=enabled", File(SERVED, "as_the_page_has_it_typed")),
     (
         "kubectl -n compute-system delete poddisruptionbudget compute-manager",
-        File("tests/tree/served.rs", "\"delete\", \"poddisruptionbudget\""),
+        File(SERVED, "\"delete\", \"poddisruptionbudget\""),
     ),
     ("kubectl apply -f crds/", File("tests/tree/image_runs.rs", "\"crds\"")),
     (
         "kubectl delete validatingwebhookconfiguration compute-validating",
-        File("tests/tree/served.rs", "\"delete\", \"validatingwebhookconfiguration\""),
+        File(SERVED, "\"delete\", \"validatingwebhookconfiguration\""),
     ),
+    ("kubectl kustomize config/components/alerts", File("tests/tree/monitoring.rs", "config/components")),
     ("kubectl kustomize config/overlays/cell", File("tests/tree/manifests.rs", "config/overlays")),
     ("kubectl kustomize config/overlays/hub", File(OVERLAYS, "self.hub(\"hub\")")),
     ("kubectl kustomize config/overlays/hub-cell", File(OVERLAYS, "uid-of-cell")),
@@ -154,9 +157,12 @@ const RUN: [(&str, By); 24] = [
 /// The test that does what an overlay's comments say.
 const OVERLAYS: &str = "tests/it/overlays/mod.rs";
 
+/// The tests that ask a real API server.
+const SERVED: &str = "tests/tree/served.rs";
+
 /// What runbooks and comments of `config/` have a reader type that wants pods, Karmada's chart or a federation of the Go
 /// operator, and that nobody has run: `docs/runbooks/README.md` says so.
-const UNRUN: [&str; 12] = [
+const UNRUN: [&str; 11] = [
     "curl -s localhost:8081/readyz",
     "kubectl -n compute-system create secret generic compute-hub-credentials",
     "kubectl -n compute-system get leases",
@@ -166,7 +172,6 @@ const UNRUN: [&str; 12] = [
     "kubectl -n compute-system port-forward",
     "kubectl -n compute-system rollout restart",
     "kubectl -n karmada-system get secret karmada-cert",
-    "kubectl create clusterrolebinding compute-metrics-reader",
     "kubectl delete clusterrole,clusterrolebinding compute-go-operator",
     "openssl s_client -connect ADDRESS:9443",
 ];

@@ -7,7 +7,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 
 use super::{
-    manifests::{configuration, kustomize, of_kind},
+    manifests::{configuration, kustomize, of_kind, overlays},
+    optional::{OPTIONAL, rendered, rendered_with},
     root,
 };
 
@@ -21,6 +22,58 @@ pub fn platform(sample: &str) -> String {
 
 fn objects(sample: &str) -> Vec<Value> {
     testbed::manifests::documents(&platform(sample)).unwrap()
+}
+
+/// What our volumes tell cert-manager's CSI driver, of what it reads (`pkg/apis/v1alpha1/types.go` there). An API server takes any
+/// key, and the driver passes over one that it does not know.
+const ATTRIBUTES: [&str; 5] = ["dns-names", "fs-group", "issuer-group", "issuer-kind", "issuer-name"];
+/// The one of them without which the driver makes no certificate, and no pod starts.
+const REQUIRED: &str = "csi.cert-manager.io/issuer-name";
+
+/// What is wrong with the volumes that the driver fills, in a pod that a platform has completed or is still to complete.
+fn wrong_volumes(pod: &Value, complete: bool) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let volumes = pod["volumes"].as_array().unwrap().iter();
+    for volume in volumes.filter(|volume| volume["csi"]["driver"] == "csi.cert-manager.io") {
+        let attributes = volume["csi"]["volumeAttributes"].as_object().unwrap();
+        let known = |key: &str| key.strip_prefix("csi.cert-manager.io/").is_some_and(|key| ATTRIBUTES.contains(&key));
+        wrong.extend(attributes.keys().filter(|key| !known(key)).cloned());
+        if attributes.contains_key(REQUIRED) != complete {
+            wrong.push(REQUIRED.to_owned());
+        }
+        // Whoever the process runs as must be able to read the key.
+        let group = pod["securityContext"]["runAsGroup"].to_string();
+        if attributes.get("csi.cert-manager.io/fs-group").and_then(Value::as_str) != Some(&group) {
+            wrong.push("csi.cert-manager.io/fs-group".to_owned());
+        }
+        if volume["csi"]["readOnly"] != true {
+            wrong.push("readOnly".to_owned());
+        }
+    }
+    wrong
+}
+
+#[test]
+fn volumes_with_certificates_say_what_their_driver_reads_and_who_issues_once_a_platform_has_said_it() {
+    let stand = overlays().into_iter().map(|overlay| (rendered(&overlay), false));
+    let added = OPTIONAL.map(|(component, overlay)| (rendered_with(component, overlay), false));
+    let complete = SAMPLES.map(|(sample, _)| (platform(sample), true));
+    let mut seen = 0;
+    for (text, complete) in stand.chain(added).chain(complete) {
+        let objects = testbed::manifests::documents(&text).unwrap();
+        for deployment in of_kind(&objects, "Deployment") {
+            let pod = &deployment["spec"]["template"]["spec"];
+            assert_eq!(wrong_volumes(pod, complete), [""; 0], "{pod}");
+            if pod.to_string().contains("csi.cert-manager.io/dns-names") {
+                // The check itself notices a misspelt attribute.
+                let misspelt = pod.to_string().replace("/dns-names", "/dns-name");
+                let misspelt = wrong_volumes(&serde_json::from_str(&misspelt).unwrap(), complete);
+                assert!(misspelt.contains(&"csi.cert-manager.io/dns-name".to_owned()), "{misspelt:?}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 4, "only {seen} have certificates");
 }
 
 /// What base64 says that stands in several lines.

@@ -6,6 +6,7 @@ use std::{
     io::Write,
     path::PathBuf,
     process::{Command, Stdio},
+    time::Duration,
 };
 
 use serde_json::{Value, json};
@@ -15,9 +16,11 @@ use testbed::{
     definitions, manifests, pki,
     pki::User,
 };
+use tokio::time::Instant;
 
 use super::{
-    manifests::{kustomize, on_kind, overlays},
+    manifests::{kustomize, of_kind, on_kind, overlays},
+    monitoring::alone,
     optional::{OPTIONAL, rendered, rendered_with},
     platform::{SAMPLES, platform},
     root,
@@ -137,8 +140,9 @@ async fn an_api_server_takes_the_definitions_and_every_overlay() {
     let in_cell = (file.to_owned(), text.replace("address-of-project", "172.18.0.2"));
     let stand = overlays().into_iter().map(|overlay| (overlay.clone(), rendered(&overlay)));
     let samples = SAMPLES.map(|(sample, _)| (format!("config/samples/platform/{sample}"), platform(sample)));
+    let alone = alone().into_iter().map(|(component, text)| (format!("config/components/{component}"), text));
     let mut others = BTreeMap::new();
-    for (overlay, text) in stand.chain(added).chain(on_kind).chain([in_cell]).chain(samples) {
+    for (overlay, text) in stand.chain(added).chain(on_kind).chain([in_cell]).chain(samples).chain(alone) {
         let wanted = text.lines().filter(|line| line.starts_with("kind: ")).count();
         let said = server.kubectl(&STRICT, &text).unwrap_or_else(|why| panic!("{overlay}: {why}"));
         let taken = said.lines().filter(|line| line.ends_with("serverside-applied (server dry run)")).count();
@@ -185,6 +189,47 @@ async fn two_replicas_give_way_to_one_again() {
             server.kubectl(&["-n=compute-system", "delete", "poddisruptionbudget", "compute-manager"], "").unwrap();
             server.kubectl(&["-n=compute-system", "delete", "deployment", "compute-manager"], "").unwrap();
         }
+    }
+}
+
+/// Found by reading: what a Prometheus needs stood in comments alone.
+#[tokio::test]
+async fn prometheus_may_read_metrics_once_the_page_s_commands_are_typed() {
+    let server = Server::start().await;
+    let text = rendered("single-project");
+    server.kubectl(&["apply", "--server-side", "-f", "-"], &text).unwrap();
+    server.kubectl(&["create", "namespace", "monitoring"], "").unwrap();
+    let may = || {
+        let asked = ["auth", "can-i", "get", "/metrics", "--as=system:serviceaccount:monitoring:prometheus"];
+        server.kubectl(&asked, "").is_ok_and(|said| said.trim() == "yes")
+    };
+    assert!(!may());
+    as_the_page_has_it_typed(&server);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !may() {
+        assert!(Instant::now() < deadline, "the right is not there");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let objects = manifests::documents(&text).unwrap();
+    let policy =
+        of_kind(&objects, "NetworkPolicy").into_iter().find(|one| one["metadata"]["name"] == "compute-metrics");
+    let selected = policy.unwrap()["spec"]["ingress"][0]["from"][0]["namespaceSelector"]["matchLabels"].clone();
+    let shown = server.kubectl(&["get", "namespace", "monitoring", "-o=jsonpath={.metadata.labels}"], "").unwrap();
+    let labels: Value = serde_json::from_str(&shown).unwrap();
+    for (label, value) in selected.as_object().unwrap() {
+        assert_eq!(labels[label], *value, "what the policy lets through");
+    }
+}
+
+/// Types what `docs/deploying.md` has whoever deploys a Prometheus type.
+fn as_the_page_has_it_typed(server: &Server) {
+    let page = fs::read_to_string(root().join("docs/deploying.md")).unwrap();
+    let (_, section) = page.split_once("\n## What Prometheus needs\n").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let typed: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix("    kubectl ")).collect();
+    assert_eq!(typed.len(), 2, "{typed:?}");
+    for line in typed {
+        server.kubectl(&line.split(' ').collect::<Vec<_>>(), "").unwrap_or_else(|why| panic!("{line}: {why}"));
     }
 }
 

@@ -1,8 +1,15 @@
 //! The overlays of `e2e/kind`, and those of a project that moves in with a cell.
 
-use testbed::bed::bind_location;
+use testbed::{audit::Audit, bed::bind_location, control_plane::ControlPlane, neighbours::Worker, pki::User};
 
-use super::{Stage, admitted::mark_as_copies, as_it_is, end, pod::token, strip, supply};
+use super::{
+    Stage,
+    admitted::mark_as_copies,
+    as_it_is, end,
+    pod::{Pod, token},
+    strip, supply, with_token,
+};
+use crate::common::optional::with_quota;
 
 impl Stage {
     /// What `e2e/kind` makes of the overlays, with cells that wait for quota, one of them for networks too, and with cells that wait
@@ -44,6 +51,7 @@ impl Stage {
         self.federates(dfw, &admin, "of-one-cluster", &[&both, &cells[0]]).await;
         marking.abort();
         end(both).await;
+        self.with_quota_of_its_own(dfw, &cells[0]).await;
         let both = self.admitted(dfw, "single-cluster-admission").await;
         self.only_karmada_brings_unasked(dfw).await;
         self.federates(dfw, &admin, "of-one-admitted", &[&both, &cells[0]]).await;
@@ -51,5 +59,22 @@ impl Stage {
 
         self.dev(dfw, &cells[0]).await;
         end(cells.remove(0)).await;
+    }
+    /// Project and cell in one, whose Instances wait for quota of that very project: with the component and the key of the config
+    /// file that the overlay's comments name.
+    async fn with_quota_of_its_own(&self, plane: &ControlPlane, others: &[Pod]) {
+        let (milo, admin) = (self.bed.milo.as_ref().unwrap(), plane.client().await.unwrap());
+        milo.add("single", plane).await.unwrap();
+        let _grants = Worker::quota(admin.clone());
+        let credentials = with_token(&milo.kubeconfig(&User::Admin), &token(plane, "compute-quota", None).await);
+        supply(plane, "compute-quota-credentials", &[("kubeconfig", &credentials)]).await;
+        self.apply(plane, "single-cluster with quota-credentials", |text| with_quota(&text)).await;
+        let both = self.start(plane, "single-cluster-quota", &self.bed.hub).await;
+        self.federates(plane, &admin, "of-one-with-quota", &[&both, others]).await;
+        let uses = Audit::uses(plane, self.since.get()).unwrap();
+        let claims =
+            uses.iter().any(|one| one.resource.ends_with("/resourceclaims") && one.verb == "create" && one.had);
+        assert!(claims, "nobody has claimed quota");
+        end(both).await;
     }
 }
