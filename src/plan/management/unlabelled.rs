@@ -83,6 +83,7 @@ mod tests {
     /// Found by reading: somebody took the label off, and what the namespace held of one that went stayed for ever.
     #[test]
     fn a_hub_namespace_of_ours_gets_its_labels_back_where_it_is_known_whose_it_is() {
+        type Case<'a> = (&'a str, &'a str, &'a Value, &'a Value, &'a [(ProjectName, Keeper)], Option<&'a str>, &'a str);
         let keeper = |management: &str, plane: &str| Keeper {
             management: Some(management.into()),
             control_plane: Some(plane.into()),
@@ -96,7 +97,6 @@ mod tests {
         let own = json!({ label::UPSTREAM_NAMESPACE: "shop" });
         let both = json!({ label::UPSTREAM_NAMESPACE: "shop", of: "cluster-b" });
         let (none, name) = (json!({}), "ns-1");
-        type Case<'a> = (&'a str, &'a str, &'a Value, &'a Value, &'a [(ProjectName, Keeper)], Option<&'a str>, &'a str);
         let cases: [Case<'_>; 10] = [
             ("the project's label is gone", name, &own, &ours, &projects, None, "cluster-b shop"),
             ("both are gone, and the copies say it", name, &none, &ours, &projects, Some("web"), "cluster-b web"),
