@@ -60,6 +60,8 @@ pub enum Kind {
     Namespace,
     /// `policy.karmada.io/v1alpha1` PropagationPolicy
     PropagationPolicy,
+    /// `policy.karmada.io/v1alpha1` ClusterPropagationPolicy; only ever looked for
+    ClusterPropagationPolicy,
     /// `networking.datumapis.com/v1alpha` NetworkBinding
     NetworkBinding,
     /// `networking.datumapis.com/v1alpha` SubnetClaim
@@ -91,6 +93,9 @@ impl Kind {
             Self::Instance => ("compute.datumapis.com/v1alpha", "Instance", "instances"),
             Self::Namespace => ("v1", "Namespace", "namespaces"),
             Self::PropagationPolicy => ("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies"),
+            Self::ClusterPropagationPolicy => {
+                ("policy.karmada.io/v1alpha1", "ClusterPropagationPolicy", "clusterpropagationpolicies")
+            }
             Self::NetworkBinding => ("networking.datumapis.com/v1alpha", "NetworkBinding", "networkbindings"),
             Self::SubnetClaim => ("networking.datumapis.com/v1alpha", "SubnetClaim", "subnetclaims"),
             Self::ResourceClaim => ("quota.miloapis.com/v1alpha1", "ResourceClaim", "resourceclaims"),
@@ -118,7 +123,7 @@ impl Kind {
 }
 
 /// Which object a write goes to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Object {
     /// Its kind.
     pub kind: Kind,

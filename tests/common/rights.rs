@@ -141,7 +141,7 @@ pub const UNLOGGED: [(Role, &str); 4] = [
 ];
 
 /// Rights that are used seldom, and the test whose audit log shows it.
-pub const SELDOM: [(Role, &str, &str); 29] = [
+pub const SELDOM: [(Role, &str, &str); 30] = [
     (Role::Metrics, "authentication.k8s.io/tokenreviews create", METRICS),
     (Role::Metrics, "authorization.k8s.io/subjectaccessreviews create", METRICS),
     (Role::LeaderElection, "coordination.k8s.io/leases get", LEADING),
@@ -177,6 +177,11 @@ pub const SELDOM: [(Role, &str, &str); 29] = [
     (Role::Hub, "/namespaces patch", LEAVING),
     (Role::Hub, "events.k8s.io/events create", LEAVING),
     (Role::Hub, "policy.karmada.io/propagationpolicies get", "a_policy_that_cannot_be_read_is_told_and_left_alone"),
+    (
+        Role::Hub,
+        "policy.karmada.io/clusterpropagationpolicies get",
+        "what_a_policy_of_others_has_left_is_healed_once_it_is_gone_and_not_before",
+    ),
     (
         Role::Hub,
         "work.karmada.io/resourcebindings patch",

@@ -2,16 +2,16 @@
 
 use crate::{
     common::{
-        RUNTIME, apply,
+        RUNTIME, World, apply,
         beds::{Wish, alone},
         delete, eventually,
-        example_app::{Place, SWEEPS, using},
-        get, list, merge, rights, skip,
+        example_app::{Place, SWEEPS, secret, using},
+        get, list, merge, ready, rights, skip,
     },
     migration::{as_go_left_it, left_dfw, migrated, of_go, status},
 };
 use kube::{ResourceExt, api::DynamicObject};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[test]
 fn what_claims_leave_is_healed_until_it_stays_healed_whoever_left_it_and_whenever() {
@@ -128,5 +128,110 @@ fn where_karmada_cannot_answer_nobody_asks_and_it_is_told() {
         delete(&world.hub, "PropagationPolicy", &hub, "theirs").await;
         eventually("all is by need", || migrated(&world, &hub)).await;
         assert!(status(&world).contains("2 of 2 are done\nKarmada brings dependencies"), "{}", status(&world));
+    });
+}
+
+/// Somebody's policy of a namespace that sends an object to dfw.
+fn theirs(hub: &str, kind: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy",
+        "metadata": { "namespace": hub, "name": "theirs" },
+        "spec": {
+            "resourceSelectors": [{ "apiVersion": "v1", "kind": kind, "namespace": hub, "name": name }],
+            "placement": { "clusterAffinity": { "clusterNames": ["cell-dfw"] } },
+        },
+    })
+}
+
+/// Writes back on the Secret's binding what the claim of such a policy comes to, as Karmada may when it has read the binding before
+/// the policy went (fact 58).
+async fn claimed_late(world: &World, hub: &str, marks: &Value) {
+    let placement = json!({ "clusterAffinity": { "clusterNames": ["cell-dfw"] } });
+    let mut marks = marks.clone();
+    marks["annotations"]["policy.karmada.io/applied-placement"] = json!(placement.to_string());
+    let late = json!({
+        "metadata": marks, "spec": { "clusters": [{ "name": "cell-dfw" }], "placement": placement },
+    });
+    merge(&world.hub, "ResourceBinding", hub, "db-secret", late).await;
+}
+
+/// All is by need, and neither the Secret nor its binding carries the claim of any policy.
+async fn unclaimed(world: &World, hub: &str) -> Result<(), String> {
+    migrated(world, hub).await?;
+    for (kind, name) in [("Secret", "db"), ("ResourceBinding", "db-secret")] {
+        let object = get(&world.hub, kind, hub, name).await.ok_or("gone")?;
+        let claim = |key: &&String| key.contains("propagationpolicy.karmada.io/");
+        if let Some(mark) = object.labels().keys().chain(object.annotations().keys()).find(claim) {
+            return Err(format!("{kind} {name}: {mark}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_policy_of_others_has_left_is_healed_once_it_is_gone_and_not_before() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish { management: SWEEPS.into(), ..Wish::default() }).await;
+        let mut places = Vec::new();
+        for name in ["gone", "wide", "anew", "lives"] {
+            let (ns, hub) = world.namespace(name).await;
+            apply(&world.project, secret(&ns)).await;
+            apply(&world.project, using(&ns, &["dfw", "ord"])).await;
+            places.push(Place { ns, hub });
+        }
+        for Place { ns, hub } in &places {
+            ready(&world, ns, "web", 2).await;
+            eventually("all is by need", || unclaimed(&world, hub)).await;
+        }
+        let [gone, wide, anew, lives] = &places[..] else { unreachable!() };
+        // One that claims it, and one that is there under the name of one that did.
+        apply(&world.hub, theirs(&lives.hub, "Secret", "db")).await;
+        apply(&world.hub, theirs(&anew.hub, "ConfigMap", "another")).await;
+        let claimed = || async {
+            let binding = get(&world.hub, "ResourceBinding", &lives.hub, "db-secret").await.ok_or("no binding")?;
+            let by = binding.annotations().get("propagationpolicy.karmada.io/name").cloned();
+            let is_theirs = by.as_deref() == Some("theirs");
+            let clusters = &binding.data["spec"]["clusters"];
+            if is_theirs && clusters[0]["name"] == "cell-dfw" { Ok(()) } else { Err(format!("{by:?} {clusters}")) }
+        };
+        eventually("theirs has claimed it", claimed).await;
+        eventually("theirs has its id", || async {
+            let policy = get(&world.hub, "PropagationPolicy", &anew.hub, "theirs").await.ok_or("gone")?;
+            let id = policy.labels().get("propagationpolicy.karmada.io/permanent-id");
+            id.map(|_| ()).ok_or_else(|| "not yet".to_owned())
+        })
+        .await;
+        let claim = |hub: &str| {
+            json!({
+                "labels": { "propagationpolicy.karmada.io/permanent-id": "an-earlier-one" },
+                "annotations": {
+                    "propagationpolicy.karmada.io/namespace": hub, "propagationpolicy.karmada.io/name": "theirs",
+                },
+            })
+        };
+        for place in [gone, anew] {
+            claimed_late(&world, &place.hub, &claim(&place.hub)).await;
+        }
+        // On the Secret as well; of a policy that is there Karmada leaves it, whatever its id.
+        merge(&world.hub, "Secret", &anew.hub, "db", json!({ "metadata": claim(&anew.hub) })).await;
+        let of_all = json!({
+            "labels": { "clusterpropagationpolicy.karmada.io/permanent-id": "an-earlier-one" },
+            "annotations": { "clusterpropagationpolicy.karmada.io/name": "theirs" },
+        });
+        claimed_late(&world, &wide.hub, &of_all).await;
+        for place in [gone, wide, anew] {
+            eventually("what was left is undone", || unclaimed(&world, &place.hub)).await;
+        }
+        claimed().await.expect("whose policy lives keeps what it has claimed");
+        let test = "what_a_policy_of_others_has_left_is_healed_once_it_is_gone_and_not_before";
+        rights::shown(&world, world.since(), test);
+        delete(&world.hub, "PropagationPolicy", &lives.hub, "theirs").await;
+        eventually("it is healed with its policy", || unclaimed(&world, &lives.hub)).await;
+        // Nothing of it stays when the last user leaves.
+        for place in &places {
+            let in_ord = get(&world.ord, "Secret", &place.hub, "db").await.and_then(|s| s.uid());
+            apply(&world.project, using(&place.ns, &["ord"])).await;
+            eventually("its data leaves the city", || left_dfw(&world, &place.hub, in_ord.as_deref())).await;
+        }
     });
 }

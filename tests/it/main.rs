@@ -22,6 +22,7 @@ mod kept_data;
 mod later_companions;
 mod later_fields;
 mod leadership;
+mod leaving_clusters;
 mod left_behind;
 mod metrics;
 mod metrics_access;

@@ -16,18 +16,18 @@ use serde_json::{Value, json};
 const CITY: &str = "topology.datum.net/city-code";
 
 /// A Workload of one instance in these cities.
-async fn start(world: &World, ns: &str, name: &str, cities: &[&str]) {
+pub async fn start(world: &World, ns: &str, name: &str, cities: &[&str]) {
     let mut object = workload(ns, name, cities, 1);
     object["spec"]["template"] = template("docker.io/library/nginx:1");
     apply(&world.project, object).await;
 }
 
-async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
+pub async fn label(hub: &Client, cluster: &str, city: Option<&str>) {
     merge(hub, "Cluster", "", cluster, json!({ "metadata": { "labels": { CITY: city } } })).await;
 }
 
 /// The deployments and Instances in a cell, with their uids.
-async fn uids(cell: &Client, hub: &str) -> BTreeMap<String, String> {
+pub async fn uids(cell: &Client, hub: &str) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for kind in ["WorkloadDeployment", "Instance"] {
         for object in list(cell, kind, hub).await {
@@ -39,7 +39,7 @@ async fn uids(cell: &Client, hub: &str) -> BTreeMap<String, String> {
 
 /// Waits until a city's policy guards exactly this cluster, and Karmada goes by it: until its scheduler has seen the second
 /// group, the label alone counts.
-async fn guarded(world: &World, hub: &str, cluster: &str) {
+pub async fn guarded(world: &World, hub: &str, cluster: &str) {
     eventually(&format!("dfw is guarded on {cluster}"), || async {
         let policy = get(&world.hub, "PropagationPolicy", hub, "city-dfw").await.ok_or("no policy")?;
         let guards = |placement: &Value| {

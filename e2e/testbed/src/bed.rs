@@ -289,6 +289,13 @@ impl Testbed {
         clusters_ready(&self.hub.client().await?, self.cells.len()).await
     }
 
+    /// Makes a city's cell a member of the hub once more, after its Cluster has gone.
+    pub async fn join(&self, city: &str) -> Result<()> {
+        let (hub, cell) = (self.hub.client().await?, self.cell(city)?);
+        eventually("a cluster", || register(&hub, &self.dir, city, cell)).await?;
+        clusters_ready(&hub, self.cells.len()).await
+    }
+
     /// The stand-in for Karmada, unless the real one runs.
     pub fn stand_in(&self) -> Option<&StandIn> {
         self.stand_in.as_ref()

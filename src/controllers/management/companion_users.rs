@@ -11,6 +11,7 @@ use crate::{
         management::{
             companion::{self, FormerUser, ResidueFacts, User},
             facts::CompanionFacts,
+            foreign_claim::ForeignClaim,
             phase, residue,
         },
     },
@@ -68,7 +69,8 @@ impl ResolvedKey<'_> {
                 None => hub.policies.contains(&key), // there, but not to be read
             }
         };
-        let residue = residue::of(companion, &binding, lives)?;
+        let is_of_nobody = |claim: &ForeignClaim| hub.strangers.is_of_nobody(namespace, claim);
+        let residue = residue::of(companion, &binding, lives, is_of_nobody)?;
         let copies = hub.copies.entries_by_index(&namespace_index(namespace));
         let expecting = copies.iter().filter(|(_, copy)| copy.expects(self.data_ref));
         let expecting = expecting.map(|(key, _)| &*key.name);

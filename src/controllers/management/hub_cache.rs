@@ -7,9 +7,12 @@ use std::{
 
 use kube::ResourceExt;
 
-use super::index::{
-    Index, city_index, held_index, held_indices, label_city, namespace_index, on_indices, origin_deployment_index,
-    origin_namespace_index, origin_place_index, policies_index, project_index,
+use super::{
+    index::{
+        Index, city_index, held_index, held_indices, label_city, namespace_index, on_indices, origin_deployment_index,
+        origin_namespace_index, origin_place_index, others_index, policies_index, project_index,
+    },
+    strangers::Strangers,
 };
 use crate::{
     api::{
@@ -60,14 +63,17 @@ pub(super) struct HubCache {
     /// ([`origin_namespace_index`]), by the deployment there ([`origin_deployment_index`]), and by the place that its
     /// projection would have ([`origin_place_index`]).
     pub(super) instances: Arc<Store<Instance, Index>>,
-    /// Companions, by [`namespace_index`].
+    /// Companions, by [`namespace_index`] and [`others_index`].
     companions: PerKind<Arc<Store<CompanionFacts, Index>>>,
-    /// What Karmada made of deployments and companions, by [`namespace_index`], [`held_indices`] and [`on_indices`].
+    /// What Karmada made of deployments and companions, by [`namespace_index`], [`held_indices`], [`on_indices`] and
+    /// [`others_index`].
     pub(super) bindings: Arc<Store<BindingFacts, Index>>,
     /// Member clusters, by city.
     pub(super) clusters: Arc<Store<ClusterFacts, Index>>,
     /// The members that they are, after so many changes.
     members: Mutex<Option<(u64, Members)>>,
+    /// Policies of others, as far as they are asked for.
+    pub(super) strangers: Strangers,
 }
 
 /// Whether a policy's name is that of a city policy.
@@ -111,15 +117,22 @@ impl HubCache {
                 ];
                 asks.chain(of_origin).collect()
             })),
-            companions: PerKind::new(|_| Arc::new(Store::new(|key, _| vec![namespace_index(&key.namespace)]))),
+            companions: PerKind::new(|_| {
+                Arc::new(Store::new(|key, facts: &CompanionFacts| {
+                    let others = others_index(facts.foreign_claims());
+                    others.into_iter().chain([namespace_index(&key.namespace)]).collect()
+                }))
+            }),
             bindings: Arc::new(Store::of_those(may_be_ours, |key, facts| {
                 let places = held_indices(facts).into_iter().chain(on_indices(facts));
-                places.chain([namespace_index(&key.namespace)]).collect()
+                let others = others_index(facts.foreign_claims()).filter(|_| !facts.template.is_deployment());
+                places.chain(others).chain([namespace_index(&key.namespace)]).collect()
             })),
             clusters: Arc::new(Store::new(|_, cluster: &ClusterFacts| {
                 cluster.city.iter().cloned().map(Index::Cluster).collect()
             })),
             members: Mutex::new(None),
+            strangers: Strangers::default(),
         }
     }
 

@@ -1,7 +1,10 @@
 use serde_json::json;
 
 use super::*;
-use crate::io::{clients::Connection, store::Incoming};
+use crate::{
+    api::karmada::ResourceBinding,
+    io::{clients::Connection, store::Incoming},
+};
 
 fn hub() -> HubCache {
     let hub = Connection::new(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
@@ -112,5 +115,64 @@ async fn what_hides_where_cities_are_is_named() {
     for namespace in ["ns-1", "ns-2"] {
         let said = hub.hides_places(namespace).unwrap();
         assert!(said.contains("cannot read Cluster cell-dfw"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn where_a_city_is_nobody_knows_while_something_of_it_cannot_be_read() {
+    let binding = |name: &str| {
+        let facts: ResourceBinding = serde_json::from_value(json!({
+            "metadata": {
+                "name": name, "namespace": "ns-1", "uid": name, "resourceVersion": "2",
+                "annotations": { "propagationpolicy.karmada.io/name": "city-dfw" },
+            },
+            "spec": { "resource": { "kind": "WorkloadDeployment", "name": "web" }, "clusters": [{ "name": "cell-dfw" }] },
+        }))
+        .unwrap();
+        let key = ObjectKey::new("ns-1", name);
+        Incoming { key, uid: name.into(), version: 2, value: Some(Arc::new(BindingFacts::of(facts))) }
+    };
+    let known = || {
+        let hub = hub();
+        let facts = ClusterFacts { cell: Some("c".into()), ..ClusterFacts::labelled("dfw") };
+        let key = ObjectKey::new("", "cell-dfw");
+        hub.clusters.replace(vec![Incoming { key, uid: "c".into(), version: 2, value: Some(Arc::new(facts)) }], 2);
+        hub.bindings.replace(vec![binding("web-workloaddeployment")], 2);
+        hub.policies.replace(Vec::new(), 2);
+        hub.copies.replace(Vec::new(), 2);
+        hub
+    };
+    let dfw = CityCode::parse("dfw").unwrap();
+    let copies = [ObjectKey::new("ns-1", "web")];
+    let place = |hub: &HubCache| hub.place_of(&dfw, "ns-1", &copies);
+    let on = vec![BTreeSet::from(["cell-dfw".to_owned()])];
+    let hub = known();
+    assert_eq!(place(&hub).map(|place| place.on), Some(on.clone()));
+    assert!(hub.members().is_some());
+    // An object of the list that says not even its name counts like any other.
+    for (what, cluster, is_of_bindings, namespace, hides) in [
+        ("its own Cluster", "cell-dfw", false, "", true),
+        ("another Cluster, which may be the city's", "cell-ord", false, "", true),
+        ("a Cluster without a name", "", false, "", true),
+        ("a binding beside its own", "api-workloaddeployment", true, "ns-1", true),
+        ("one in another namespace", "api-workloaddeployment", true, "ns-2", false),
+    ] {
+        let hub = known();
+        let key = ObjectKey::new(namespace, cluster);
+        if is_of_bindings {
+            hub.bindings.observe(Incoming { key: key.clone(), uid: "x".into(), version: 3, value: None });
+        } else {
+            hub.clusters.observe(Incoming { key: key.clone(), uid: "c".into(), version: 3, value: None });
+        }
+        assert_eq!(place(&hub).is_none(), hides, "{what}");
+        assert_eq!(hub.members().is_none(), !is_of_bindings, "{what}: who is a member");
+        assert_eq!(hub.hides_places("ns-1").is_some(), hides, "{what}: it is told");
+        // What is gone hides nothing, and the Cluster of the city is another matter.
+        if is_of_bindings {
+            hub.bindings.forget(&key, "x");
+        } else {
+            hub.clusters.forget(&key, "c");
+        }
+        assert_eq!(place(&hub).map(|place| place.on), Some(on.clone()), "{what}: it is gone");
     }
 }

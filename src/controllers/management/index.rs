@@ -10,7 +10,10 @@ use crate::{
         referenced::DataRef,
     },
     io::packed::PackedDeployment,
-    plan::management::facts::{BindingFacts, Phase},
+    plan::management::{
+        facts::{BindingFacts, Phase},
+        foreign_claim::ForeignClaim,
+    },
 };
 
 /// One value of an index.
@@ -38,6 +41,8 @@ pub(super) enum Index {
     Held(CityCode, String),
     /// Bindings of deployments that go to a cluster.
     On(String),
+    /// Companions, and bindings of such, that a policy claims which is not a city's.
+    ClaimedByOthers,
     /// Policies of a city.
     CityPolicies(CityCode),
     /// Policies that are so far on their way from claims to dependencies.
@@ -100,6 +105,11 @@ pub(super) fn held_indices(binding: &BindingFacts) -> Vec<Index> {
 pub(super) fn on_indices(binding: &BindingFacts) -> Vec<Index> {
     let of_deployment = binding.template.is_deployment();
     binding.clusters.iter().filter(|_| of_deployment).map(|cluster| Index::On(cluster.clone())).collect()
+}
+
+/// Index value of what a policy claims which is not a city's.
+pub(super) fn others_index(claims: Option<Vec<ForeignClaim>>) -> Option<Index> {
+    claims.is_some_and(|claims| !claims.is_empty()).then_some(Index::ClaimedByOthers)
 }
 
 /// Index value of bindings that a city's policy has on a cluster.

@@ -30,6 +30,7 @@ mod queues;
 mod registry;
 mod relabel;
 mod stranded;
+mod strangers;
 mod sweep;
 mod triggers;
 mod unreadable;

@@ -196,3 +196,7 @@ impl CityMoves {
         refused.map(PolicyTrouble::Refused).or_else(unknown)
     }
 }
+
+#[cfg(test)]
+#[path = "moves_tests.rs"]
+mod tests;

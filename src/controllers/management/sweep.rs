@@ -18,6 +18,7 @@ use super::{
     registry::ProjectRegistry,
     relabel::{relabel, relabel_namespaces},
     stranded::StrandedNamespaces,
+    strangers,
     triggers::Triggers,
     works::{self, Companions, LeftOnClusters},
 };
@@ -152,14 +153,16 @@ impl Sweeper {
         if !self.hub.is_synced() || !self.hub.bindings.is_synced() {
             return End::Postponed; // nobody knows what is in use
         }
-        let mut end = match self.companions(memory).await {
+        // Before companions are looked at, for what has gone of their claims is known then.
+        let mut end = self.note("policies of others", strangers::look(&self.hub, self.sweep.paused).await);
+        end = end.max(match self.companions(memory).await {
             Ok((companions, reaped)) => {
                 let works = self.works.look(&mut memory.works, &companions, Now::read()).await;
                 self.note("bindings without their template", reaped).max(self.note("Works", works))
             }
             // A list that fails ends this part: what is not seen is not gone.
             Err(error) => self.note("companions", Err(error)),
-        };
+        });
         let now = Now::read().time;
         let relabelled = relabel_namespaces(&self.hub, &self.projects, &mut memory.unknown, &self.metrics, now).await;
         end = end.max(self.note("hub namespaces without their labels", relabelled));

@@ -382,10 +382,10 @@ fn metadata(companion: &CompanionFacts, users: &BTreeSet<String>, released: bool
         metadata.insert("annotations".into(), json!({ annotation::REFERENCED_BY: json!(users).to_string() }));
     }
     if released {
-        metadata.insert("labels".into(), json!({ label::KARMADA_CLAIM: null }));
+        metadata.insert("labels".into(), residue::no_claim_labels());
         let marks = metadata.entry("annotations").or_insert_with(|| json!({}));
-        for key in [annotation::POLICY_NAME, annotation::POLICY_NAMESPACE] {
-            marks[key] = Value::Null;
+        for (key, gone) in residue::no_claim_annotations().as_object_mut().into_iter().flatten() {
+            marks[key] = gone.take();
         }
     }
     metadata

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kube::core::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+use super::foreign_claim::{self, ClaimIds, ForeignClaim};
 use crate::api::{
     meta::{annotation, label},
     referenced::{MANY_USERS, NO_USERS},
@@ -51,6 +52,9 @@ pub struct CompanionFacts {
     /// The ClusterPropagationPolicy that claims it; none should.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
+    /// The ids of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_ids: Option<Box<ClaimIds>>,
     /// Whether it is on its way out.
     pub terminating: bool,
     /// The same, with what it waits for.
@@ -72,6 +76,7 @@ impl CompanionFacts {
                 .map_or_else(|| Some(BTreeSet::new()), |text| serde_json::from_str(text).ok()),
             policy: text(annotation::POLICY_NAME).filter(|_| claimed).cloned(),
             cluster_policy: cluster_policy(meta),
+            claim_ids: ClaimIds::of(meta),
             terminating: meta.deletion_timestamp.is_some(),
             going: Going::of(meta).map(Box::new),
         }
@@ -80,6 +85,11 @@ impl CompanionFacts {
     /// Whether a policy claims it.
     pub fn is_claimed(&self) -> bool {
         self.policy.is_some() || self.cluster_policy.is_some()
+    }
+
+    /// The claims of policies that are not a city's; `None` where one names no policy.
+    pub fn foreign_claims(&self) -> Option<Vec<ForeignClaim>> {
+        foreign_claim::all(self.policy.as_deref(), self.cluster_policy.as_deref(), self.claim_ids.as_deref())
     }
 
     /// Whether it has more users than it names: who they are is to be seen on the deployments alone, and no name that stands

@@ -94,7 +94,7 @@ impl Case {
             (None, _) => Reading::Unknown,
         };
         let residue = self.companion.as_ref().zip(self.binding.as_ref()).and_then(|(companion, binding)| {
-            let residue = residue::of(companion, binding, |_| false)?;
+            let residue = residue::of(companion, binding, |_| false, |_| false)?;
             let parents = self.copies.iter().filter(|copy| expects(copy, &data_ref));
             let parents = parents.map(|copy| names::deployment_binding(&copy.name_any()));
             Some(ResidueFacts {

@@ -10,11 +10,14 @@ use kube::{ResourceExt, core::ObjectMeta};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::guard;
 pub use super::{
     companion_facts::{CompanionFacts, Going, Need, SharedCompanion, cluster_policy, holders},
     phase::{Phase, selects_companions},
     replicas::Replicas,
+};
+use super::{
+    foreign_claim::{self, ClaimIds, ForeignClaim},
+    guard,
 };
 pub use crate::api::names::Template;
 use crate::{
@@ -59,6 +62,9 @@ pub struct BindingFacts {
     /// The ClusterPropagationPolicy that claims it: its name, or its id where no name stands (fact 67).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_policy: Option<String>,
+    /// The ids of both, of a companion's binding.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim_ids: Option<Box<ClaimIds>>,
     /// Whether it has a placement of its own, or the mark of one that it was scheduled by: one that only follows others
     /// has neither (facts 15, 58).
     #[serde(default)]
@@ -117,6 +123,7 @@ impl BindingFacts {
         let scheduled_by = applied.as_deref().and_then(|text| serde_json::from_str(text).ok()).and_then(of_deployment);
         let placement = binding.spec.placement.and_then(|placement| serde_json::from_value(placement).ok());
         let placement = placement.and_then(of_deployment);
+        let claim_ids = ClaimIds::of(&binding.metadata).filter(|_| !template.is_deployment());
         let items = status.aggregated_status.iter().filter(|_| template.is_deployment());
         let replicas = items.filter_map(|item| Some((item.cluster_name.clone(), Replicas::of(&item.status)?)));
         let replicas: BTreeMap<_, _> = replicas.collect();
@@ -133,6 +140,7 @@ impl BindingFacts {
             replicas: replicas.into(),
             policy,
             cluster_policy,
+            claim_ids,
             placed,
             placement: placement.as_ref().map(|placement| guard::digest(placement).into()),
             scheduled_for: scheduled_by.as_ref().and_then(guard::made_for),
@@ -162,6 +170,7 @@ impl BindingFacts {
             template,
             policy,
             cluster_policy,
+            claim_ids,
             placed,
             placement,
             scheduled_by,
@@ -179,8 +188,8 @@ impl BindingFacts {
         } = self;
         (uid, changed, seen, template, policy, cluster_policy)
             == (&other.uid, &other.changed, &other.seen, &other.template, &other.policy, &other.cluster_policy)
-            && (placed, placement, scheduled_by, scheduled_for)
-                == (&other.placed, &other.placement, &other.scheduled_by, &other.scheduled_for)
+            && (claim_ids, placed, placement, scheduled_by, scheduled_for)
+                == (&other.claim_ids, &other.placed, &other.placement, &other.scheduled_by, &other.scheduled_for)
             && (clusters, required_by, scheduled, applied, replicas)
                 == (&other.clusters, &other.required_by, &other.scheduled, &other.applied, &other.replicas)
             && (propagates, distributed, dependencies) == (&other.propagates, &other.distributed, &other.dependencies)
@@ -202,6 +211,11 @@ impl BindingFacts {
     /// Whether it goes anywhere on its own account, or may: one that only follows others does not.
     pub fn has_own_place(&self) -> bool {
         self.policy.is_some() || self.cluster_policy.is_some() || self.placed || !self.clusters.is_empty()
+    }
+
+    /// The claims of policies that are not a city's, of a companion's binding; `None` where one names no policy.
+    pub fn foreign_claims(&self) -> Option<Vec<ForeignClaim>> {
+        foreign_claim::all(self.policy.as_deref(), self.cluster_policy.as_deref(), self.claim_ids.as_deref())
     }
 
     /// Whether this PropagationPolicy claims the template, and no other policy does.

@@ -17,6 +17,7 @@ pub mod fan_out;
 pub mod federate;
 pub mod federated;
 mod federation_status;
+pub mod foreign_claim;
 pub mod guard;
 pub mod hand_over;
 pub mod held_copies;

@@ -6,10 +6,11 @@
 //! binding *is*, whoever left it and whenever: Karmada may write it back after it was taken off (fact 58), and the policy
 //! whose claim it was may be gone.
 //!
-//! Judged are the claims of city policies, and bindings that nobody claims. Whether another policy lives is not known
-//! here: Karmada takes its claims off when it goes (fact 13), and from then on nobody claims what it has left.
+//! Karmada takes a policy's claims off when it goes (fact 13), and from then on nobody claims what it has left. A claim that
+//! stays all the same counts for as long as its policy may live: of a city's policy the hub's caches say so, of another's each
+//! sweep asks ([`foreign_claim`](super::foreign_claim)).
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::{
     api::{
@@ -20,7 +21,10 @@ use crate::{
     },
     plan::{
         Hub, Object, ObjectVersion, Write,
-        management::facts::{BindingFacts, CompanionFacts},
+        management::{
+            facts::{BindingFacts, CompanionFacts},
+            foreign_claim::ForeignClaim,
+        },
     },
 };
 
@@ -34,21 +38,27 @@ pub struct Residue {
 }
 
 /// The residue on a companion and its binding; `None` where there is none, or where somebody may stand behind it.
-/// `lives` says of a city policy by name whether it selects such companions, or may.
-pub fn of(companion: &CompanionFacts, binding: &BindingFacts, lives: impl Fn(&str) -> bool) -> Option<Residue> {
+/// `lives` says of a city policy by name whether it selects such companions, or may; `is_of_nobody` of another's claim whether
+/// its policy is known to be gone.
+pub fn of(
+    companion: &CompanionFacts,
+    binding: &BindingFacts,
+    lives: impl Fn(&str) -> bool,
+    is_of_nobody: impl Fn(&ForeignClaim) -> bool,
+) -> Option<Residue> {
     let is_companions = matches!(binding.template, Template::Companion(_));
-    let claimed_for_the_hub = companion.cluster_policy.is_some() || binding.cluster_policy.is_some();
-    if !is_companions || claimed_for_the_hub || companion.terminating || binding.terminating {
+    if !is_companions || companion.terminating || binding.terminating {
         return None;
     }
-    let mut policies = companion.policy.as_deref().into_iter().chain(binding.policy.as_deref());
-    if policies.any(|policy| CityPolicyName::parse(policy).is_none() || lives(policy)) {
+    let policies = companion.policy.as_deref().into_iter().chain(binding.policy.as_deref());
+    if policies.filter(|policy| CityPolicyName::parse(policy).is_some()).any(lives) {
         return None;
     }
-    let residue = Residue {
-        on_companion: companion.policy.is_some(),
-        on_binding: binding.policy.is_some() || binding.placed || !binding.clusters.is_empty(),
-    };
+    let (mine, bindings) = (companion.foreign_claims()?, binding.foreign_claims()?);
+    if !mine.iter().chain(&bindings).all(is_of_nobody) {
+        return None;
+    }
+    let residue = Residue { on_companion: companion.is_claimed(), on_binding: binding.has_own_place() };
     (residue.on_companion || residue.on_binding).then_some(residue)
 }
 
@@ -66,16 +76,28 @@ pub fn is_needed(companions: &BindingFacts, parent: &str, goes_to: Option<&[Stri
     }
 }
 
+/// A merge patch of labels that takes off the claims of policies.
+pub(super) fn no_claim_labels() -> Value {
+    json!({ label::KARMADA_CLAIM: null, label::KARMADA_CLUSTER_CLAIM: null })
+}
+
+/// The same of annotations.
+pub(super) fn no_claim_annotations() -> Value {
+    json!({
+        annotation::POLICY_NAME: null,
+        annotation::POLICY_NAMESPACE: null,
+        annotation::CLUSTER_POLICY_NAME: null,
+    })
+}
+
 /// Takes from a companion's binding what a former claim has left there.
 pub(super) fn release(hub_namespace: &str, data_ref: &DataRef, version: &ObjectVersion) -> Write<Hub> {
+    let mut annotations = no_claim_annotations();
+    annotations[annotation::APPLIED_PLACEMENT] = Value::Null;
     let patch = json!({
         "metadata": {
-            "labels": { label::KARMADA_CLAIM: null },
-            "annotations": {
-                annotation::POLICY_NAME: null,
-                annotation::POLICY_NAMESPACE: null,
-                annotation::APPLIED_PLACEMENT: null,
-            },
+            "labels": no_claim_labels(),
+            "annotations": annotations,
         },
         "spec": { "clusters": null, "placement": null },
     });
@@ -87,16 +109,28 @@ pub(super) fn release(hub_namespace: &str, data_ref: &DataRef, version: &ObjectV
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{
-        karmada::{BindingSnapshot, TargetCluster},
-        referenced::DataRef,
+    use crate::{
+        api::karmada::{BindingSnapshot, TargetCluster},
+        plan::management::foreign_claim::{ClaimIds, Scope},
     };
 
-    /// A policy that may stand behind a claim. `city-dfw` selects companions, `city-ord` does not or is gone.
-    const CLAIMS: [Option<&str>; 4] = [None, Some("city-dfw"), Some("city-ord"), Some("theirs")];
+    /// A policy that may stand behind a claim. `city-dfw` selects companions, `city-ord` does not or is gone; `theirs` lives, and
+    /// `gone` is gone.
+    const CLAIMS: [Option<&str>; 5] = [None, Some("city-dfw"), Some("city-ord"), Some("theirs"), Some("gone")];
+    /// The same for the whole hub; of the last only its id is known.
+    const WIDE: [Option<&str>; 4] = [None, Some("wide"), Some("gone"), Some("id")];
 
     fn lives(policy: &str) -> bool {
         policy == "city-dfw"
+    }
+
+    fn is_of_nobody(claim: &ForeignClaim) -> bool {
+        claim.name == "gone" && claim.id.as_deref() == Some(if claim.scope == Scope::Hub { "id" } else { "own" })
+    }
+
+    /// Whether nobody stands behind claims by these policies.
+    fn nobodys(policy: Option<&str>, wide: Option<&str>) -> bool {
+        policy.is_none_or(|name| ["city-ord", "gone"].contains(&name)) && wide.is_none_or(|name| name == "gone")
     }
 
     fn target(name: &str) -> TargetCluster {
@@ -107,74 +141,89 @@ mod tests {
     fn all() -> impl Iterator<Item = (CompanionFacts, BindingFacts)> {
         let templates =
             [Template::Companion(DataRef::secret("db")), Template::Deployment("web".into()), Template::Foreign];
-        let bits = move |bits: u32| {
+        let claims = CLAIMS.into_iter().flat_map(|policy| WIDE.map(|wide| (policy, wide)));
+        let both =
+            claims.clone().flat_map(move |of_companion| claims.clone().map(move |claims| (of_companion, claims)));
+        let pair = |(companions, bindings): ((Option<&str>, Option<&str>), _), bits: u32, template: &Template| {
             let is = |bit: u32| bits & (1 << bit) != 0;
-            let claim = |at: u32| CLAIMS[(bits >> at) as usize & 3].map(str::to_owned);
+            let ids = Some(Box::new(ClaimIds { policy: Some("own".into()), cluster_policy: Some("id".into()) }));
             let companion = CompanionFacts {
-                policy: claim(0),
-                cluster_policy: is(4).then(|| "wide".to_owned()),
-                terminating: is(5),
+                policy: companions.0.map(Into::into),
+                cluster_policy: companions.1.map(Into::into),
+                claim_ids: ids.clone(),
+                terminating: is(0),
                 ..CompanionFacts::default()
             };
+            let (policy, wide): (Option<&str>, Option<&str>) = bindings;
             let binding = BindingFacts {
-                policy: claim(2).map(Into::into),
-                cluster_policy: is(6).then(|| "wide".to_owned()),
-                terminating: is(7),
-                placed: is(8),
-                clusters: if is(9) { vec!["cell-dfw".to_owned()] } else { vec![] }.into(),
+                template: template.clone(),
+                policy: policy.map(Into::into),
+                cluster_policy: wide.map(Into::into),
+                claim_ids: ids,
+                terminating: is(1),
+                placed: is(2),
+                clusters: if is(3) { vec!["cell-dfw".to_owned()] } else { vec![] }.into(),
                 ..BindingFacts::default()
             };
             (companion, binding)
         };
-        let pairs = move |template: Template| {
-            (0..1 << 10).map(bits).map(move |(companion, binding)| {
-                let template = template.clone();
-                (companion, BindingFacts { template, ..binding })
-            })
-        };
-        templates.into_iter().flat_map(pairs)
+        let with_bits = both.flat_map(|claims| (0..1 << 4).map(move |bits| (claims, bits)));
+        let pairs = with_bits.collect::<Vec<_>>();
+        templates.into_iter().flat_map(move |template| {
+            pairs.iter().map(|(claims, bits)| pair(*claims, *bits, &template)).collect::<Vec<_>>()
+        })
+    }
+
+    /// Whether nobody stands behind what is claimed here.
+    fn is_left(companion: &CompanionFacts, binding: &BindingFacts) -> bool {
+        nobodys(companion.policy.as_deref(), companion.cluster_policy.as_deref())
+            && nobodys(binding.policy.as_deref(), binding.cluster_policy.as_deref())
+            && !companion.terminating
+            && !binding.terminating
+            && matches!(binding.template, Template::Companion(_))
     }
 
     #[test]
     fn what_somebody_may_stand_behind_is_no_residue() {
         let mut judged = 0;
-        for (companion, binding) in all() {
-            let somebody = |policy: Option<&str>| policy.is_some_and(|name| name != "city-ord");
-            let kept = somebody(companion.policy.as_deref())
-                || somebody(binding.policy.as_deref())
-                || companion.cluster_policy.is_some()
-                || binding.cluster_policy.is_some()
-                || companion.terminating
-                || binding.terminating
-                || !matches!(binding.template, Template::Companion(_));
-            if kept {
-                assert_eq!(of(&companion, &binding, lives), None, "{companion:?} {binding:?}");
-                judged += 1;
-            }
+        for (companion, binding) in all().filter(|(companion, binding)| !is_left(companion, binding)) {
+            assert_eq!(of(&companion, &binding, lives, is_of_nobody), None, "{companion:?} {binding:?}");
+            judged += 1;
         }
-        assert!(judged > 2000, "{judged}");
+        assert!(judged > 15_000, "{judged}");
     }
 
     #[test]
     fn whatever_a_companion_would_not_have_by_need_alone_is_residue() {
-        let companions = |template: &Template| matches!(template, Template::Companion(_));
-        let former = |policy: Option<&str>| policy.is_none_or(|name| name == "city-ord");
         let mut found = 0;
-        for (companion, binding) in all() {
-            let nobody = former(companion.policy.as_deref())
-                && former(binding.policy.as_deref())
-                && companion.cluster_policy.is_none()
-                && binding.cluster_policy.is_none();
-            if !nobody || companion.terminating || binding.terminating || !companions(&binding.template) {
-                continue;
-            }
-            let attached = CompanionFacts { policy: None, ..companion.clone() } == companion
-                && BindingFacts { policy: None, placed: false, clusters: vec![].into(), ..binding.clone() } == binding;
-            let residue = of(&companion, &binding, lives);
-            assert_eq!(residue.is_none(), attached, "{companion:?} {binding:?}");
-            found += usize::from(residue.is_some());
+        for (companion, binding) in all().filter(|(companion, binding)| is_left(companion, binding)) {
+            let on_companion = companion.policy.is_some() || companion.cluster_policy.is_some();
+            let claimed = binding.policy.is_some() || binding.cluster_policy.is_some();
+            let on_binding = claimed || binding.placed || !binding.clusters.is_empty();
+            let expected = (on_companion || on_binding).then_some(Residue { on_companion, on_binding });
+            assert_eq!(of(&companion, &binding, lives, is_of_nobody), expected, "{companion:?} {binding:?}");
+            found += usize::from(expected.is_some());
         }
-        assert_eq!(found, 15, "two claims, placement and clusters, but for none of them");
+        assert_eq!(found, 6 * 6 * 4 - 1, "the claims of each, placement and clusters, but for none of them");
+    }
+
+    #[test]
+    fn what_is_taken_off_names_every_mark_of_a_claim() {
+        let write = release("ns-1", &DataRef::secret("db"), &ObjectVersion::new("u", "7"));
+        let crate::plan::Op::Merge { body, .. } = write.op else { panic!("{write:?}") };
+        let gone = |part: &Value| {
+            let keys = part.as_object().unwrap().iter().inspect(|(key, value)| assert!(value.is_null(), "{key}"));
+            keys.map(|(key, _)| key.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(gone(&body["metadata"]["labels"]), [label::KARMADA_CLUSTER_CLAIM, label::KARMADA_CLAIM]);
+        let annotations = [
+            annotation::CLUSTER_POLICY_NAME,
+            annotation::APPLIED_PLACEMENT,
+            annotation::POLICY_NAME,
+            annotation::POLICY_NAMESPACE,
+        ];
+        assert_eq!(gone(&body["metadata"]["annotations"]), annotations);
+        assert_eq!(gone(&body["spec"]), ["clusters", "placement"]);
     }
 
     #[test]

@@ -1,0 +1,107 @@
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    api::{karmada::PropagationPolicy, meta::label},
+    controllers::management::{Options, Parts, fixtures},
+    io::{health::Health, store::Incoming},
+    plan::management::facts::BindingFacts,
+};
+
+fn cluster(name: &str, edit: impl FnOnce(&mut Value)) -> Incoming<ClusterFacts> {
+    let mut cluster = json!({
+        "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
+        "metadata": { "name": name, "labels": { label::TOPOLOGY_CITY: "dfw" } },
+        "spec": {},
+        "status": {
+            "conditions": [{ "type": "Ready", "status": "True" }],
+            "apiEnablements": [{
+                "groupVersion": "compute.datumapis.com/v1alpha", "resources": [{ "kind": "WorkloadDeployment" }],
+            }],
+        },
+    });
+    edit(&mut cluster);
+    let facts = ClusterFacts::of(serde_json::from_value(cluster).unwrap());
+    incoming("", name, 2, Some(facts))
+}
+
+fn incoming<V>(namespace: &str, name: &str, version: u64, value: Option<V>) -> Incoming<V> {
+    let key = ObjectKey::new(namespace, name);
+    Incoming { key, uid: name.into(), version, value: value.map(Arc::new) }
+}
+
+/// A city on the Cluster `old`, which is on its way out, and a Cluster `new` that could take it.
+fn city_that_leaves() -> Parts {
+    let options = Options { city_guard: true, ..Options::of_tests() };
+    let parts = Parts::new(fixtures::nobody(), options, Health::default(), Metrics::default());
+    let placement =
+        json!({ "clusterAffinity": { "labelSelector": { "matchLabels": { label::TOPOLOGY_CITY: "dfw" } } } });
+    let policy: PropagationPolicy = serde_json::from_value(json!({
+        "metadata": { "name": "city-dfw", "namespace": "ns-1", "uid": "p", "resourceVersion": "2" },
+        "spec": { "resourceSelectors": [], "placement": placement },
+    }))
+    .unwrap();
+    let binding = BindingFacts::of(
+        serde_json::from_value(json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+            "metadata": {
+                "name": "web-workloaddeployment", "namespace": "ns-1", "uid": "b", "resourceVersion": "2",
+                "annotations": { "propagationpolicy.karmada.io/name": "city-dfw" },
+            },
+            "spec": {
+                "resource": { "kind": "WorkloadDeployment", "name": "web" }, "clusters": [{ "name": "old" }],
+            },
+        }))
+        .unwrap(),
+    );
+    let hub = &parts.hub;
+    let leaves = cluster("old", |of| of["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"));
+    hub.clusters.replace(vec![leaves, cluster("new", |_| ())], 2);
+    hub.policies.replace(vec![incoming("ns-1", "city-dfw", 2, Some(policy))], 2);
+    hub.bindings.replace(vec![incoming("ns-1", "web-workloaddeployment", 2, Some(binding))], 2);
+    hub.copies.replace(Vec::new(), 2);
+    parts
+}
+
+#[tokio::test]
+async fn while_one_cluster_cannot_be_read_every_move_stays_as_it_was() {
+    let dfw = CityCode::parse("dfw").unwrap();
+    for unreadable in ["old", "new", "another", ""] {
+        let hides = |parts: &Parts| parts.hub.clusters.observe(incoming("", unreadable, 3, None));
+        // Before anything is known of moves: nothing is concluded, and it is not the first look.
+        let parts = city_that_leaves();
+        let moves = parts.clusters().moves;
+        hides(&parts);
+        assert_eq!(moves.look(Now::read()).await, Next::Await, "{unreadable:?}");
+        assert!(!parts.moves.are_known() && parts.moves.all().is_empty(), "{unreadable:?}");
+        // While one is under way.
+        let parts = city_that_leaves();
+        let moves = parts.clusters().moves;
+        moves.look(Now::read()).await;
+        let before = parts.moves.all();
+        let transfer = before[&dfw].transfer("ns-1").expect("it moves").clone();
+        assert_eq!((&*transfer.from, &*transfer.to), ("old", "new"));
+        hides(&parts);
+        let later = Now { time: Now::read().time + Duration::from_hours(1), ..Now::read() };
+        let poll = Next::After(parts.options.timing.policy_poll);
+        assert_eq!(moves.look(later).await, poll, "{unreadable:?}: it is looked again");
+        assert_eq!(parts.moves.all(), before, "{unreadable:?}");
+        // Once it can be read again, or is gone, it goes on; by then it has taken too long.
+        let readable = match unreadable {
+            "new" | "old" => Some(cluster(unreadable, |of| {
+                if unreadable == "old" {
+                    of["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+                }
+            })),
+            _ => None,
+        };
+        match readable {
+            Some(cluster) => parts.hub.clusters.observe(Incoming { version: 4, ..cluster }),
+            None => parts.hub.clusters.forget(&ObjectKey::new("", unreadable), unreadable),
+        }
+        moves.look(later).await;
+        assert_ne!(parts.moves.all(), before, "{unreadable:?}");
+    }
+}

@@ -1,0 +1,169 @@
+//! Clusters that a city is to leave: one that is drained in vain while the manager restarts, and one that is deleted.
+
+use std::time::Duration;
+
+use crate::{
+    common::{
+        ABSENT, RUNTIME, World, apply,
+        beds::{Wish, alone},
+        condition, delete, eventually, get, list, merge, never_within, ready, template, workload,
+    },
+    one_place::{guarded, label, start, uids},
+};
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+const DRAIN: &str = "compute.datumapis.com/drain";
+const FAILED: &str = "compute.datumapis.com/drain-failed";
+/// Karmada's own, by which a Cluster waits until nothing is bound to it.
+const FINALIZER: &str = "karmada.io/cluster-controller";
+
+async fn drain(world: &World, on: bool) {
+    let value = if on { json!("true") } else { Value::Null };
+    let patch = json!({ "metadata": { "annotations": { DRAIN: value } } });
+    merge(&world.hub, "Cluster", "", "cell-dfw", patch).await;
+}
+
+/// What a drain in vain has come to: it is told on the Cluster and on the deployment, and counted.
+async fn is_told(world: &World, ns: &str, why: &str) -> Result<(), String> {
+    let events = list(&world.hub, "Event", "default").await;
+    let notes = events.iter().filter(|event| event.data["reason"] == "DrainFailed").map(|event| &event.data["note"]);
+    let notes: Vec<&str> = notes.filter_map(Value::as_str).collect();
+    if !notes.iter().any(|note| note.contains(why)) {
+        return Err(format!("on the Cluster: {notes:?}"));
+    }
+    let wd = get(&world.project, "WorkloadDeployment", ns, "web-p-dfw").await.ok_or("no deployment")?;
+    let said = condition(&wd, "Federated");
+    if said["reason"] != "DrainWaiting" || !said["message"].as_str().is_some_and(|text| text.contains(why)) {
+        return Err(said.to_string());
+    }
+    let metrics = world.operators[0].metrics().await.map_err(|error| error.to_string())?;
+    let counted = metrics.lines().any(|line| line == "compute_federation_drains{state=\"failed\"} 1");
+    if counted { Ok(()) } else { Err("the gauge does not count it".to_owned()) }
+}
+
+/// What the policy of the city says of the drain, and how often what it asks for has changed.
+async fn said(world: &World, hub: &str) -> (Option<String>, Option<i64>) {
+    let policy = get(&world.hub, "PropagationPolicy", hub, "city-dfw").await.unwrap();
+    (policy.annotations().get(FAILED).cloned(), policy.metadata.generation)
+}
+
+#[test]
+fn a_drain_that_failed_is_told_by_the_next_manager_and_not_begun_by_it() {
+    RUNTIME.block_on(async {
+        let management = "timing:\n  drainArrivalSeconds: 5\n  drainRetrySeconds: 2\n  policyPollSeconds: 0.5\n";
+        let mut world = alone(Wish { management: management.into(), ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("failed").await;
+        start(&world, &ns, "web", &["dfw"]).await;
+        ready(&world, &ns, "web", 1).await;
+        guarded(&world, &hub, "cell-dfw").await;
+        label(&world.hub, "cell-ord", Some("dfw")).await;
+        // Nothing runs where it is sent.
+        world.bed.serve_instances_of("ord", false).await.unwrap();
+        drain(&world, true).await;
+        let why = format!("{hub} did not arrive on cell-ord");
+        eventually("the drain has failed", || is_told(&world, &ns, &why)).await;
+        guarded(&world, &hub, "cell-dfw").await;
+        eventually("it is back", || async {
+            let (dfw, ord) = (uids(&world.dfw, &hub).await, uids(&world.ord, &hub).await);
+            if dfw.len() == 2 && ord.is_empty() { Ok(()) } else { Err(format!("{dfw:?} {ord:?}")) }
+        })
+        .await;
+        ready(&world, &ns, "web", 1).await;
+        let before = (said(&world, &hub).await, uids(&world.dfw, &hub).await);
+        assert!(before.0.0.as_ref().is_some_and(|text| text.contains("cell-ord")), "{before:?}");
+        // The next manager knows of it by the policy alone.
+        world.operators[0].process.kill();
+        for event in list(&world.hub, "Event", "default").await {
+            delete(&world.hub, "Event", "default", &event.name_any()).await;
+        }
+        world.restart_manager(&[]).await;
+        eventually("the next manager tells of it", || is_told(&world, &ns, &why)).await;
+        never_within(ABSENT * 2, "it is begun again", || async {
+            let now = (said(&world, &hub).await, uids(&world.dfw, &hub).await);
+            (now != before || !uids(&world.ord, &hub).await.is_empty()).then_some(now)
+        })
+        .await;
+        // Asked for anew, it is.
+        world.bed.serve_instances_of("ord", true).await.unwrap();
+        drain(&world, false).await;
+        eventually("it is called off", || async {
+            let (failed, _) = said(&world, &hub).await;
+            failed.map_or(Ok(()), Err)
+        })
+        .await;
+        drain(&world, true).await;
+        guarded(&world, &hub, "cell-ord").await;
+        ready(&world, &ns, "web", 1).await;
+        eventually("it is on the other cluster", || async {
+            let (dfw, ord) = (uids(&world.dfw, &hub).await, uids(&world.ord, &hub).await);
+            if dfw.is_empty() && ord.len() == 2 { Ok(()) } else { Err(format!("{dfw:?} {ord:?}")) }
+        })
+        .await;
+    });
+}
+
+/// Somebody deletes the Cluster of a city. Karmada keeps it until nothing is bound to it, and takes away at once what it has.
+#[test]
+fn what_a_cluster_had_that_is_deleted_is_served_by_its_ready_successor() {
+    RUNTIME.block_on(async {
+        let management = "timing:\n  policyPollSeconds: 0.5\n";
+        let world = alone(Wish { management: management.into(), ..Wish::default() }).await;
+        let mut places = Vec::new();
+        for _ in 0..2 {
+            let (ns, hub) = world.namespace("deleted").await;
+            let secret = json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": ns, "name": "db" },
+                "data": { "k": "dg==" },
+            });
+            apply(&world.project, secret).await;
+            let mut object = workload(&ns, "web", &["dfw"], 1);
+            object["spec"]["template"] = template("docker.io/library/nginx:1");
+            object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
+                json!([{ "secretRef": { "name": "db" } }]);
+            apply(&world.project, object).await;
+            places.push((ns, hub));
+        }
+        for (ns, hub) in &places {
+            ready(&world, ns, "web", 1).await;
+            guarded(&world, hub, "cell-dfw").await;
+        }
+        label(&world.hub, "cell-ord", Some("dfw")).await;
+        if world.bed.stand_in().is_some() {
+            merge(&world.hub, "Cluster", "", "cell-dfw", json!({ "metadata": { "finalizers": [FINALIZER] } })).await;
+        }
+        let cluster = get(&world.hub, "Cluster", "", "cell-dfw").await.unwrap();
+        assert!(cluster.finalizers().iter().any(|finalizer| finalizer == FINALIZER), "{:?}", cluster.finalizers());
+        delete(&world.hub, "Cluster", "", "cell-dfw").await;
+        for (ns, hub) in &places {
+            eventually("it is on the successor, and nothing of it where it was", || async {
+                let there = get(&world.ord, "Secret", hub, "db").await.is_some();
+                let left = get(&world.dfw, "Secret", hub, "db").await.is_some();
+                let (dfw, ord) = (uids(&world.dfw, hub).await, uids(&world.ord, hub).await);
+                let moved = there && !left && dfw.is_empty() && ord.len() == 2;
+                if moved { Ok(()) } else { Err(format!("{there} {left} {dfw:?} {ord:?}")) }
+            })
+            .await;
+            ready(&world, ns, "web", 1).await;
+            guarded(&world, hub, "cell-ord").await;
+        }
+        if world.bed.stand_in().is_some() {
+            let cluster = get(&world.hub, "Cluster", "", "cell-dfw").await.unwrap();
+            assert!(cluster.metadata.deletion_timestamp.is_some(), "all of that while it is on its way out");
+            merge(&world.hub, "Cluster", "", "cell-dfw", json!({ "metadata": { "finalizers": null } })).await;
+        }
+        eventually("the Cluster is gone, for nothing is bound to it", || async {
+            let left = get(&world.hub, "Cluster", "", "cell-dfw").await;
+            left.map_or(Ok(()), |left| Err(format!("{:?}", left.finalizers())))
+        })
+        .await;
+        let before = uids(&world.ord, &places[0].1).await;
+        // It joins again under its name and label: what has gone stays where it is.
+        world.bed.join("dfw").await.unwrap();
+        never_within(Duration::from_secs(2), "it moves back", || async {
+            let now = uids(&world.ord, &places[0].1).await;
+            (now != before).then_some(now)
+        })
+        .await;
+    });
+}
