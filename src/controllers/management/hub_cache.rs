@@ -7,12 +7,9 @@ use std::{
 
 use kube::ResourceExt;
 
-use super::{
-    index::{
-        Index, city_index, held_index, held_indices, label_city, namespace_index, on_indices, origin_deployment_index,
-        origin_namespace_index, origin_place_index, others_index, policies_index, project_index,
-    },
-    strangers::Strangers,
+use super::index::{
+    Index, city_index, held_index, held_indices, label_city, namespace_index, on_indices, origin_deployment_index,
+    origin_namespace_index, origin_place_index, others_index, policies_index, project_index,
 };
 use crate::{
     api::{
@@ -35,6 +32,7 @@ use crate::{
             cluster::{self, ClusterFacts},
             dead_claim,
             facts::{self, BindingFacts, CompanionFacts, Phase},
+            foreign_claim::ForeignClaim,
             guard,
             hand_over::{self, Unbound},
             migration::{self, Consumer},
@@ -72,9 +70,12 @@ pub(super) struct HubCache {
     pub(super) clusters: Arc<Store<ClusterFacts, Index>>,
     /// The members that they are, after so many changes.
     members: Mutex<Option<(u64, Members)>>,
-    /// Policies of others, as far as they are asked for.
-    pub(super) strangers: Strangers,
+    /// Claims whose policy is gone, as the last sweep has found.
+    of_nobody: Mutex<ForeignClaims>,
 }
+
+/// Claims of policies that are not a city's, by hub namespace.
+pub(super) type ForeignClaims = BTreeSet<(String, ForeignClaim)>;
 
 /// Whether a policy's name is that of a city policy.
 fn may_be_city_policy(policy: &ObjectKey) -> bool {
@@ -132,7 +133,7 @@ impl HubCache {
                 cluster.city.iter().cloned().map(Index::Cluster).collect()
             })),
             members: Mutex::new(None),
-            strangers: Strangers::default(),
+            of_nobody: Mutex::default(),
         }
     }
 
@@ -311,6 +312,17 @@ impl HubCache {
             Some(InUse::of(&copy, copy_city(&copy)?))
         });
         Some(used.collect())
+    }
+
+    /// Whether the policy is known to be gone that has claimed something in a namespace; each sweep asks.
+    pub(super) fn is_of_nobody(&self, namespace: &str, claim: &ForeignClaim) -> bool {
+        let of_nobody = self.of_nobody.lock().unwrap_or_else(PoisonError::into_inner);
+        of_nobody.contains(&(namespace.to_owned(), claim.clone()))
+    }
+
+    /// Keeps what a sweep has found of that.
+    pub(super) fn note_of_nobody(&self, claims: ForeignClaims) {
+        *self.of_nobody.lock().unwrap_or_else(PoisonError::into_inner) = claims;
     }
 
     /// How many companions, and bindings of such, a policy claims.
