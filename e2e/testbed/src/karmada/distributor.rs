@@ -183,9 +183,7 @@ impl Federation {
     async fn attach(&self, parent: &DynamicObject, kind: &str, object: &DynamicObject) -> Result<()> {
         let namespace = object.namespace().unwrap_or_default();
         let live = self.hub.api("ResourceBinding", &namespace).get_opt(&binding_name(kind, &object.name_any())).await?;
-        let snapshot = json!({
-            "namespace": namespace, "name": parent.name_any(), "clusters": parent.data["spec"]["clusters"],
-        });
+        let snapshot = snapshot(&namespace, &parent.name_any(), &parent.data["spec"]["clusters"]);
         let mut required_by = Vec::new();
         if let Some(live) = &live {
             wait_for_collection(live, object)?;
@@ -272,9 +270,27 @@ fn recorded(parent: &DynamicObject) -> Vec<Value> {
     text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
+/// How a dependency's binding names one that needs it. Karmada leaves out where that goes when it goes nowhere.
+fn snapshot(namespace: &str, name: &str, clusters: &Value) -> Value {
+    let mut snapshot = json!({ "namespace": namespace, "name": name });
+    if clusters.as_array().is_some_and(|clusters| !clusters.is_empty()) {
+        snapshot["clusters"] = clusters.clone();
+    }
+    snapshot
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn where_a_binding_goes_that_goes_nowhere_is_left_out() {
+        let nowhere = json!({ "namespace": "ns", "name": "web" });
+        assert_eq!(snapshot("ns", "web", &Value::Null), nowhere);
+        assert_eq!(snapshot("ns", "web", &json!([])), nowhere);
+        let there = json!([{ "name": "a" }]);
+        assert_eq!(snapshot("ns", "web", &there)["clusters"], there);
+    }
 
     #[test]
     fn dependencies_are_sorted_and_named_once() {
