@@ -101,9 +101,14 @@ impl Federation {
         let name = work_name(kind, template);
         let manifest = manifest(kind, template, &name);
         let live = self.hub.get("Work", &namespace, &name);
-        let same = live.as_ref().is_some_and(|live| {
+        let is_same = |live: &DynamicObject| {
             live.data["spec"]["workload"]["manifests"][0] == manifest && is_held(live) == suspended
-        });
+        };
+        let mut same = live.as_deref().is_some_and(is_same);
+        // What is changed and changed back at once may not be in the cache yet; of a namespace's Work all passes ask.
+        if same && kind != "Namespace" {
+            same = self.hub.fetch("Work", &namespace, &name).await?.as_ref().is_some_and(is_same);
+        }
         let going = live.as_ref().is_some_and(|live| live.metadata.deletion_timestamp.is_some());
         anyhow::ensure!(!going, "the Work {name} is still being deleted");
         if same {
