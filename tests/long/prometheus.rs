@@ -276,8 +276,9 @@ async fn panels_have_data(prometheus: &Prometheus, run: &str, more_elsewhere: &[
             let query = target["expr"].as_str().unwrap();
             let of_elsewhere = elsewhere.iter().any(|name| query.contains(name));
             let query = ["$job", "$namespace", "$pod"].iter().fold(query.to_owned(), |q, name| q.replace(name, ".+"));
-            // A gauge that counts nothing at present is told as well; what was counted is looked for in the whole run.
-            let found = prometheus.ask(&query.replace("$__rate_interval", run)).await.unwrap();
+            // What was counted is looked for in the whole run; so is what is told of a namespace only while that has something.
+            let query = query.replace("$__rate_interval", run);
+            let found = prometheus.ask(&format!("last_over_time(({query})[{run}:5s])")).await.unwrap();
             asked += 1;
             if found.is_empty() && !of_elsewhere {
                 empty.insert(query);
