@@ -26,9 +26,11 @@ use crate::{
     scraping::{JOB, Pace, Prometheus, as_the_service_monitor_says, program},
 };
 
-/// Of what the board has no data when the suites have run: no server was away, and what is counted of a namespace goes with its
-/// last deployment.
-const NOT_BY_SUITES: [&str; 3] = [
+/// Of what the board has no data when the suites have run: they stop managers before the first sweep, no server was away, and
+/// what is counted of a namespace goes with its last deployment.
+const NOT_BY_SUITES: [&str; 5] = [
+    "compute_sweeps_total",
+    "compute_sweep_last_end_timestamp_seconds",
     "compute_watch_failures_total",
     "compute_referenced_data_companions_expected",
     "compute_referenced_data_companions_present",
