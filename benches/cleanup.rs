@@ -7,7 +7,7 @@
 
 mod common;
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use common::{NAMESPACE, count, create, deployment, manager, memory, namespace, resource, secret, wait};
 use futures::{StreamExt, stream};
@@ -15,8 +15,20 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams},
 };
-use testbed::{Options, Testbed, audit::Audit};
+use testbed::{
+    Options, Testbed,
+    audit::{Audit, Request},
+};
 use tokio::time::{Instant, sleep};
+
+/// How many requests there are of each kind.
+fn by_kind(requests: &[Request]) -> BTreeMap<String, usize> {
+    let mut kinds = BTreeMap::new();
+    for request in requests {
+        *kinds.entry(format!("{} {}", request.verb, request.resource)).or_insert(0) += 1;
+    }
+    kinds
+}
 
 #[tokio::main]
 async fn main() {
@@ -60,9 +72,31 @@ async fn main() {
     // What a sweep of an idle hub asks for.
     let mark = Audit::mark(&bed.hub);
     sleep(Duration::from_secs(21)).await;
-    let lists: Vec<String> =
-        mark.requests().unwrap().iter().map(|request| format!("{} {}", request.verb, request.resource)).collect();
-    println!("one sweep of the idle hub: {}", lists.join(", "));
+    let requests = mark.requests().unwrap();
+    println!("one sweep of the idle hub: {} requests: {:?}", requests.len(), by_kind(&requests));
+    for write in requests.iter().filter(|request| request.verb != "list") {
+        println!("not idle: {write:?}");
+    }
+    let text = operator.metrics().await.unwrap();
+    for line in text.lines().filter(|line| line.starts_with("compute_federation")) {
+        println!("{line}");
+    }
+    for plane in [&project, &hub] {
+        let events: Api<DynamicObject> = Api::all_with(
+            plane.clone(),
+            &kube::api::ApiResource::from_gvk(&kube::api::GroupVersionKind::gvk("events.k8s.io", "v1", "Event")),
+        );
+        for e in events.list(&ListParams::default()).await.unwrap() {
+            println!(
+                "{:?} {} {} {} {}",
+                e.metadata.creation_timestamp,
+                e.data["eventTime"],
+                e.data["reason"],
+                e.data["regarding"]["name"],
+                e.data["note"]
+            );
+        }
+    }
     let mib = |field| f64::from(memory(&operator, field)) / 1024.0;
     println!("the manager has {:.1} MiB resident, {:.1} at its peak", mib("VmRSS"), mib("VmHWM"));
 
@@ -95,10 +129,7 @@ async fn main() {
     println!("cell clean after {:.1} s", began.elapsed().as_secs_f64());
     for (name, mark) in ["project", "hub"].into_iter().zip(&marks) {
         let requests = mark.requests().unwrap();
-        let mut kinds = std::collections::BTreeMap::new();
-        for request in &requests {
-            *kinds.entry(format!("{} {}", request.verb, request.resource)).or_insert(0) += 1;
-        }
+        let kinds = by_kind(&requests);
         let each = requests.len() * 100 / (deployments + companions);
         let (all, whole, part) = (requests.len(), each / 100, each % 100);
         println!("{name}: {all} requests, {whole}.{part:02} for each deployment or companion: {kinds:?}");

@@ -8,7 +8,7 @@ use testbed::{
     operator::Operator,
 };
 
-use super::{World, binary, eventually, get, template, workload};
+use super::{World, apply, binary, eventually, get, workload};
 
 pub const SWEEPS: &str = "cleanup:\n  sweepIntervalSeconds: 1\n";
 
@@ -99,10 +99,15 @@ pub fn secret(ns: &str) -> Value {
 
 pub fn using(ns: &str, cities: &[&str]) -> Value {
     let mut object = workload(ns, "web", cities, 1);
-    object["spec"]["template"] = template("docker.io/library/nginx:1");
     object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
         json!([{ "secretRef": { "name": "db" } }]);
     object
+}
+
+/// The application with its Secret, with one instance in each of these cities.
+pub async fn deploy(world: &World, ns: &str, cities: &[&str]) {
+    apply(&world.project, secret(ns)).await;
+    apply(&world.project, using(ns, cities)).await;
 }
 
 /// What is left of ours on hub and cells, the hub namespace aside.

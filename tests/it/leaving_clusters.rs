@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use crate::{
     common::{
-        ABSENT, RUNTIME, World, apply,
+        ABSENT, RUNTIME, World,
         beds::{Wish, alone},
-        condition, delete, eventually, get, list, merge, never_within, ready, template, workload,
+        condition, delete, eventually,
+        example_app::deploy,
+        get, list, merge, never_within, ready,
     },
     one_place::{guarded, label, start, uids},
 };
@@ -112,16 +114,7 @@ fn what_a_cluster_had_that_is_deleted_is_served_by_its_ready_successor() {
         let mut places = Vec::new();
         for _ in 0..2 {
             let (ns, hub) = world.namespace("deleted").await;
-            let secret = json!({
-                "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": ns, "name": "db" },
-                "data": { "k": "dg==" },
-            });
-            apply(&world.project, secret).await;
-            let mut object = workload(&ns, "web", &["dfw"], 1);
-            object["spec"]["template"] = template("docker.io/library/nginx:1");
-            object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
-                json!([{ "secretRef": { "name": "db" } }]);
-            apply(&world.project, object).await;
+            deploy(&world, &ns, &["dfw"]).await;
             places.push((ns, hub));
         }
         for (ns, hub) in &places {

@@ -10,7 +10,9 @@ use std::{
 use crate::common::{
     RUNTIME, apply,
     beds::{Wish, alone},
-    delete, eventually, get, list, ready, template, workload,
+    delete, eventually,
+    example_app::using,
+    get, list, ready,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::Client;
@@ -70,11 +72,7 @@ fn a_canary_in_a_secret_shows_nowhere_once_it_is_copied() {
             })
         };
         apply(&world.project, secret(&canaries[0])).await;
-        let mut object = workload(&ns, "web", &["dfw"], 1);
-        object["spec"]["template"] = template("docker.io/library/nginx:1");
-        object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
-            json!([{ "secretRef": { "name": "db" } }]);
-        apply(&world.project, object).await;
+        apply(&world.project, using(&ns, &["dfw"])).await;
         ready(&world, &ns, "web", 1).await;
         apply(&world.project, secret(&canaries[1])).await;
         let arrived = STANDARD.encode(&canaries[1]);

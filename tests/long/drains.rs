@@ -6,7 +6,9 @@ use std::{collections::BTreeMap, time::Duration};
 use crate::common::{
     ABSENT, RUNTIME, World, api, apply,
     beds::{Lent, Wish, alone},
-    condition, delete, deployment, eventually, get, list, merge, ready, template, workload,
+    condition, delete, deployment, eventually,
+    example_app::deploy,
+    get, list, merge, ready,
 };
 use crate::watched::Watched;
 use kube::{
@@ -346,16 +348,7 @@ pub async fn stage(namespaces: usize, arrival: u64) -> Stage {
     let mut places = Vec::new();
     for _ in 0..namespaces {
         let (ns, hub) = world.namespace("drained").await;
-        let secret = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": ns, "name": "db" },
-            "stringData": { "k": "v" },
-        });
-        apply(&world.project, secret).await;
-        let mut object = workload(&ns, "web", &["dfw"], 1);
-        object["spec"]["template"] = template("docker.io/library/nginx:1");
-        object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
-            json!([{ "secretRef": { "name": "db" } }]);
-        apply(&world.project, object).await;
+        deploy(&world, &ns, &["dfw"]).await;
         ready(&world, &ns, "web", 1).await;
         places.push(Place { ns, hub, deployment: "web-p-dfw".into() });
     }

@@ -4,9 +4,11 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use crate::common::{
-    RUNTIME, World, api, apply,
+    RUNTIME, World, api,
     beds::{Wish, alone},
-    condition, delete, eventually, get, list, merge, never, promised, ready, template, workload,
+    condition, delete, eventually,
+    example_app::deploy,
+    get, list, merge, never, promised, ready,
 };
 use kube::{
     Client, ResourceExt,
@@ -19,15 +21,7 @@ const CITY: &str = "topology.datum.net/city-code";
 
 /// A Workload that uses a Secret, with one instance in each of these cities.
 async fn start(world: &World, ns: &str, cities: &[&str]) {
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": ns, "name": "db" }, "stringData": { "k": "v" },
-    });
-    apply(&world.project, secret).await;
-    let mut object = workload(ns, "web", cities, 1);
-    object["spec"]["template"] = template("docker.io/library/nginx:1");
-    object["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
-        json!([{ "secretRef": { "name": "db" } }]);
-    apply(&world.project, object).await;
+    deploy(world, ns, cities).await;
     ready(world, ns, "web", cities.len() as u64).await;
 }
 

@@ -185,7 +185,7 @@ fn what_karmada_takes_is_seen_from_what_it_was_silent_about() {
 fn what_was_told_and_what_was_delivered_is_remembered_until_all_is_well() {
     let (all, key, start) = (unlimited(), key("wd"), some_moment());
     let last_delivery =
-        LastDelivery { copy: "c1".into(), since: jiff::Timestamp::UNIX_EPOCH, places: None, outdated: false };
+        LastDelivery { copy: "c1".into(), since: jiff::Timestamp::UNIX_EPOCH, places: None, data: Vec::new() };
     let first =
         Signal::Blocked { reason: "BindingMissing".into(), silent: true, last_delivery: Some(last_delivery.clone()) };
     all.note(&key, &[first, Signal::Reported(Reason::BindingMissing)], start);

@@ -7,14 +7,15 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    delivery::{Delivery, Karmada, Note, Repair},
+    delivery::{Delivery, Gap, Karmada, Note, Repair},
     facts::SharedCompanion,
     federation_status::Overdue,
     repair::{self, Absence, Decision, LastDelivery, Loss, Repairs},
+    resolve::Data,
     seen, unheard,
 };
 use crate::{
-    api::{compute::WorkloadDeployment, meta::annotation, referenced::DataRef},
+    api::{compute::WorkloadDeployment, meta::annotation, reason::Reason, referenced::DataRef},
     plan::{Next, condition::Verdict, references::annotated},
     timing::Timing,
 };
@@ -109,15 +110,6 @@ impl Case<'_> {
     fn spread(&self) -> f64 {
         repair::spread(&self.deployment.uid().unwrap_or_default())
     }
-
-    /// Whether the copy has yet to be written as the deployment and its data are.
-    fn is_copy_behind(&self, copy: &WorkloadDeployment) -> bool {
-        let generation = copy.annotations().get(annotation::SOURCE_GENERATION);
-        let now = self.deployment.metadata.generation.map(|now| now.to_string());
-        let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
-        generation.zip(now).is_some_and(|(copied, now)| *copied != now)
-            || !self.companions.keys().all(|companion| listed.contains(companion))
-    }
 }
 
 impl<'a> State<'a> {
@@ -128,8 +120,11 @@ impl<'a> State<'a> {
         let lasts = before.filter(|before| blocker.as_ref() == Some(&before.reason) && !before.is_over(silent));
         let elapsed = lasts.map_or(Duration::ZERO, |before| before.elapsed);
         let last_delivery = case.copy.filter(|_| blocker.is_some()).and_then(|copy| {
-            let outdated = case.is_copy_behind(copy) || case.karmada.is_some_and(|of| seen::is_outdated(of, copy));
-            Some(LastDelivery { outdated, ..LastDelivery::of(case.deployment, copy)? })
+            let delivery = LastDelivery::of(case.deployment, copy)?;
+            match case.karmada.filter(|karmada| seen::is_outdated(karmada, copy)) {
+                Some(karmada) => Some(LastDelivery { data: depended_on(karmada), ..delivery }),
+                None => Some(delivery),
+            }
         });
         let remembered = before.and_then(|before| before.last_delivery.clone());
         let last_delivery = LastDelivery::earlier(remembered, last_delivery);
@@ -186,6 +181,23 @@ impl<'a> State<'a> {
     }
 }
 
+/// The data that Karmada knew to be needed when it looked last.
+fn depended_on(karmada: &Karmada) -> Vec<DataRef> {
+    karmada.binding.as_ref().and_then(|binding| (*binding.dependencies).clone()).unwrap_or_default()
+}
+
+/// What was found, where the copy is still to be written with its data: all of that is on the hub, and on no cell.
+pub(super) fn until_listed(finding: Delivery, copy: &WorkloadDeployment, data: &Data) -> Delivery {
+    let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+    let expected = data.expected.as_deref().filter(|_| data.trouble.is_none()).unwrap_or_default();
+    if !matches!(finding, Delivery::Delivered { .. }) || expected.iter().all(|data_ref| listed.contains(data_ref)) {
+        return finding;
+    }
+    let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
+    let text = format!("WorkloadDeployment {namespace}/{name} on the hub does not list all the data yet that it needs");
+    Gap::silent(Reason::NotApplied, text, None).of_data()
+}
+
 /// What Karmada lost, or never had.
 struct Missing<'a> {
     what: &'a Repair,
@@ -203,13 +215,14 @@ impl<'a> Missing<'a> {
             _ => return None,
         };
         let copy = case.copy?;
-        let created = match what {
+        let companion = match what {
             Repair::Copy | Repair::Change => None,
-            Repair::Companion(data_ref) => case.companions.get(data_ref).and_then(|companion| companion.created),
+            Repair::Companion(data_ref) => Some(data_ref),
         };
+        let created = companion.and_then(|data_ref| case.companions.get(data_ref)?.created);
         let binding = case.karmada.and_then(|karmada| karmada.binding.as_ref());
         let clusters = binding.map_or(&[][..], |binding| &binding.clusters);
-        let before = Loss { deployment: case.deployment, copy, created, clusters, cause: &why }
+        let before = Loss { deployment: case.deployment, copy, companion, created, clusters, cause: &why }
             .had_been_delivered(last_delivery);
         let absence = match (silent, before) {
             _ if *what == Repair::Change => Absence::Untaken,

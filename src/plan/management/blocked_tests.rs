@@ -62,9 +62,10 @@ fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_w
 
 /// Seen: Karmada was away when a Secret was added in the very second in which all had been delivered. Once it was back, and
 /// had not got to the Secret yet, that was touched as one that had been taken away; also where the deployment had been looked at
-/// first when its copy was still to be written, or was written without the Secret.
+/// first when its copy was still to be written, or was written without the Secret. Seen later: so was one of a hundred that was
+/// older than the delivery of the deployment without them.
 #[test]
-fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
+fn what_is_added_after_a_delivery_was_no_part_of_it() {
     let second = "2026-01-01T00:01:00Z";
     let said = json!({
         "type": "Federated", "status": "True", "reason": "Propagated", "lastTransitionTime": second,
@@ -80,17 +81,20 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
         deployment(&metadata, &json!(null))
     };
     let secret = DataRef::secret("db");
-    let companion = SharedCompanion { created: Some(second.parse().unwrap()), ..SharedCompanion::default() };
-    let companions = BTreeMap::from([(secret.clone(), companion)]);
-    // Karmada has made the binding of this version of the copy, which was written last at version 20.
-    let karmada = |seen: u64| -> Karmada {
+    let companions = |created: &str| {
+        let companion = SharedCompanion { created: Some(created.parse().unwrap()), ..SharedCompanion::default() };
+        BTreeMap::from([(secret.clone(), companion)])
+    };
+    // Karmada has made the binding of this version of the copy, which was written last at version 20, and depends on this.
+    let karmada = |seen: u64, dependencies: &[DataRef]| -> Karmada {
         let mut karmada: Karmada = serde_json::from_value(json!({
             "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
         }))
         .unwrap();
         let clusters = vec!["cell-dfw".to_owned()].into();
         karmada.written = Some(20);
-        karmada.binding = Some(BindingFacts { seen: Some(seen), clusters, ..BindingFacts::default() });
+        let dependencies = Some(dependencies.to_vec()).into();
+        karmada.binding = Some(BindingFacts { seen: Some(seen), clusters, dependencies, ..BindingFacts::default() });
         karmada
     };
     let finding = |reason: &Reason, repair: Option<Repair>| Delivery::Blocked {
@@ -101,7 +105,11 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
         repair,
     };
     let timing = Timing::default();
-    let look = |copy: &WorkloadDeployment, finding: &Delivery, karmada: &Karmada, before: Option<&Blocked>| {
+    let look = |copy: &WorkloadDeployment,
+                finding: &Delivery,
+                karmada: &Karmada,
+                companions: &BTreeMap<DataRef, SharedCompanion>,
+                before: Option<&Blocked>| {
         let Delivery::Blocked { cause, .. } = finding else { unreachable!() };
         let case = Case {
             blocker: Some(cause.reason.to_string()),
@@ -109,7 +117,7 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
             copy: Some(copy),
             finding: Some(finding),
             karmada: Some(karmada),
-            companions: &companions,
+            companions,
             before,
             repairs: &Repairs::default(),
             timing: &timing,
@@ -119,15 +127,24 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
         (state.last_delivery, state.pending_repair.is_some_and(|pending| pending.decision.now))
     };
     let unlisted = finding(&Reason::DependenciesNotPropagated, None);
-    let unbound = finding(&Reason::BindingMissing, Some(Repair::Companion(secret)));
+    let unbound = finding(&Reason::BindingMissing, Some(Repair::Companion(secret.clone())));
     let (listed, all) = (r#"["Secret/db"]"#, copy("2", r#"["Secret/db"]"#));
-    for (name, at_first, seen_at_first, touched) in [
-        ("added since", all.clone(), 19, false),
-        ("the copy is still to be written", copy("1", listed), 20, false),
-        ("the same of what nobody had named", copy("2", "[]"), 20, false),
-        ("there all the time, and taken away", all.clone(), 20, true),
+    let (none, one): (&[DataRef], &[DataRef]) = (&[], std::slice::from_ref(&secret));
+    let earlier = "2026-01-01T00:00:30Z";
+    for (name, at_first, seen_at_first, known_at_first, created, touched) in [
+        ("added since", all.clone(), 19, none, second, false),
+        ("the copy is still to be written", copy("1", "[]"), 20, none, second, false),
+        ("it is still to list what nobody had named", copy("2", "[]"), 20, none, second, false),
+        ("added since, while others have it for long", all.clone(), 19, none, earlier, false),
+        ("the same, and the copy is still to list it", copy("2", "[]"), 20, none, earlier, false),
+        ("there all the time, and taken away", all.clone(), 20, one, second, true),
+        ("the same for longer", all.clone(), 20, one, earlier, true),
+        ("the same while the copy is changed", copy("1", listed), 20, one, earlier, true),
+        ("the same while a change is under way", all.clone(), 19, one, earlier, true),
+        ("made anew since", all.clone(), 20, one, "2026-01-01T00:01:01Z", false),
     ] {
-        let (last_delivery, _) = look(&at_first, &unlisted, &karmada(seen_at_first), None);
+        let companions = companions(created);
+        let (last_delivery, _) = look(&at_first, &unlisted, &karmada(seen_at_first, known_at_first), &companions, None);
         // Karmada is back, and has listed the Secret; a while later its binding is still missing.
         let before = Blocked {
             reason: Reason::BindingMissing.to_string(),
@@ -137,8 +154,42 @@ fn what_is_added_within_the_second_of_a_delivery_was_no_part_of_it() {
             events: Vec::new(),
             repairs: 0,
         };
-        let (_, now) = look(&all, &unbound, &karmada(20), Some(&before));
+        let (_, now) = look(&all, &unbound, &karmada(20, one), &companions, Some(&before));
         assert_eq!(now, touched, "{name}");
+    }
+}
+
+/// Seen: between the moment in which all data was on the hub and that in which the copy listed it, it counted as delivered: the
+/// tenant was told that it was ready, and what had been known of the time before was forgotten.
+#[test]
+fn what_the_copy_is_still_to_list_is_not_there() {
+    let copy = |listed: &str| {
+        let annotations = json!({ annotation::EXPECTED_REFERENCED_DATA: listed });
+        deployment(&json!({ "namespace": "ns-1", "annotations": annotations }), &json!(null))
+    };
+    let delivered = Delivery::Delivered { on: vec!["cell-dfw".into()], note: None };
+    let stated = Gap::stated(Reason::NotScheduled, "no".into()).of_deployment(false);
+    let all = Data { expected: Some(vec![DataRef::secret("a"), DataRef::secret("b")]), ..Data::default() };
+    let waits = Data { trouble: Some(Verdict::no(Reason::Resolving, "wait")), ..all.clone() };
+    for (name, finding, listed, data, expected) in [
+        ("nothing is needed", &delivered, "[]", &Data::default(), None),
+        ("all is listed", &delivered, r#"["Secret/b","Secret/a"]"#, &all, None),
+        ("more is listed", &delivered, r#"["Secret/a","Secret/b","Secret/c"]"#, &all, None),
+        ("the data says itself what it waits for", &delivered, "[]", &waits, None),
+        ("something else is in the way", &stated, "[]", &all, None),
+        ("one is still to be listed", &delivered, r#"["Secret/a"]"#, &all, Some("NotApplied")),
+        ("all are", &delivered, "[]", &all, Some("NotApplied")),
+    ] {
+        let found = until_listed(finding.clone(), &copy(listed), data);
+        match expected {
+            None => assert_eq!(found, *finding, "{name}"),
+            Some(reason) => {
+                let Delivery::Blocked { cause, data: true, silent: true, heard: true, repair: None } = found else {
+                    panic!("{name}: {found:?}")
+                };
+                assert_eq!((cause.reason.as_str(), cause.message.contains("ns-1/wd")), (reason, true), "{name}");
+            }
+        }
     }
 }
 

@@ -167,7 +167,8 @@ fn diagnose_dependencies(
         };
         return gap.of_data();
     }
-    for data_ref in expected {
+    // Karmada brings them in this order: the last is named, else each that arrives would have the next one written in its place.
+    for data_ref in expected.iter().rev() {
         if let Some(gap) = not_attached(evidence, binding, namespace, data_ref) {
             return gap.of_data();
         }

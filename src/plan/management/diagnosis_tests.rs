@@ -128,6 +128,20 @@ fn all_is_well() {
     assert!(note.reason == "CityLabelLost" && note.message.contains("Cluster cell-dfw"), "{note:?}");
 }
 
+/// Seen: of a deployment with a hundred Secrets each that arrived was a write of its status, to name the next one.
+#[test]
+fn of_much_that_is_still_to_come_what_comes_last_is_named() {
+    let mut many = world();
+    let names: Vec<String> = (0..100).map(|n| format!("data-{n:02}")).collect();
+    let refs: Vec<String> = names.iter().map(|name| format!("Secret/{name}")).collect();
+    let annotations = many.copy.annotations_mut();
+    annotations.insert(annotation::EXPECTED_REFERENCED_DATA.into(), json!(refs).to_string());
+    let parent = many.bindings.get_mut(PARENT).unwrap();
+    parent.dependencies = Some(names.iter().map(|name| DataRef::secret(name)).collect::<Vec<_>>()).into();
+    let Delivery::Blocked { cause, .. } = look(&many) else { panic!() };
+    assert!(cause.message.ends_with("for Secret data-99"), "{}", cause.message);
+}
+
 #[test]
 fn a_policy_that_the_hub_does_not_take_is_told_at_once_in_its_words() {
     let trouble = Some("create PropagationPolicy: denied".to_owned());

@@ -12,7 +12,7 @@ pub use super::{
     federated::{Decided, Observed, Outage, Signal, copy_namespace},
 };
 use super::{
-    blocked::{Case, State},
+    blocked::{self, Case, State},
     diagnosis::{self, Delivery, Evidence, Repair},
     federation_status as status,
     hub_trouble::{self, Cause},
@@ -72,7 +72,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     }
     let finding = copy.zip(observed.karmada.as_ref()).map(|(copy, karmada)| {
         let behind = observed.repairs.is_karmada_behind(&observed.timing);
-        diagnosis::diagnose(&Evidence { copy, city: &city, karmada, companions: &observed.data.companions, behind })
+        let companions = &observed.data.companions;
+        let finding = diagnosis::diagnose(&Evidence { copy, city: &city, karmada, companions, behind });
+        blocked::until_listed(finding, copy, &data)
     });
     let state = State::of(&Case {
         blocker: status::blocker(deployment, copy, &data, finding.as_ref()),
@@ -109,7 +111,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     }
     let said = status::plan(deployment, copy, &data, finding.as_ref(), state.overdue, events, now);
     steps.extend(said.writes.into_iter().map(Step::Local));
-    let mut signals: Vec<Signal> = blocked(&state).into_iter().chain(said.event.map(Signal::Reported)).collect();
+    let mut signals: Vec<Signal> = remembered(&state).into_iter().chain(said.event.map(Signal::Reported)).collect();
     if let Some(pending) = state.pending_repair.as_ref().filter(|pending| pending.decision.now) {
         let repair = repair(observed, copy, pending.what, now);
         signals.extend((!repair.is_empty()).then_some(Signal::Repaired));
@@ -119,7 +121,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
 }
 
 /// What is to be remembered of a deployment that is blocked.
-fn blocked(state: &State<'_>) -> Option<Signal> {
+fn remembered(state: &State<'_>) -> Option<Signal> {
     let reason = state.blocker.clone()?;
     Some(Signal::Blocked { reason, silent: state.silent, last_delivery: state.last_delivery.clone() })
 }

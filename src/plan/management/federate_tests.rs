@@ -335,7 +335,6 @@ fn a_copy_whose_original_is_gone_goes_after_a_live_read() {
     assert!(decide("other", "n1").is_empty());
 }
 
-/// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.
 /// How many templates a plan touches to have them made anew.
 fn touches(plan: &Decided) -> usize {
     let repairs = |step: &&Step<Project, Hub>| {
@@ -345,6 +344,7 @@ fn touches(plan: &Decided) -> usize {
     plan.steps.iter().filter(repairs).count()
 }
 
+/// A snapshot as it stands in a debug log: a name that changes there makes records of before unreadable.
 #[test]
 fn a_snapshot_is_decided_again_from_its_record() {
     let record = json!({

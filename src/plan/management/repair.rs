@@ -14,10 +14,14 @@ use serde::{Deserialize, Serialize};
 use crate::{
     api::{
         compute::{ConditionStatus, WorkloadDeployment},
-        meta::condition,
+        meta::{annotation, condition},
         reason::Reason,
+        referenced::DataRef,
     },
-    plan::condition::{Verdict, find},
+    plan::{
+        condition::{Verdict, find},
+        references::annotated,
+    },
     timing::Timing,
 };
 
@@ -192,10 +196,10 @@ pub struct LastDelivery {
     pub since: Timestamp,
     /// Where, in the condition's words; nothing when it had something else to say.
     pub places: Option<String>,
-    /// Whether the copy was about to be changed by the time this was remembered, or Karmada had not looked at it as it was, so that
-    /// something was added after the delivery, be it within the same second.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub outdated: bool,
+    /// The data that was part of it: what the copy listed by the time this was remembered, as far as Karmada had looked at it. What
+    /// is listed since was not, however long it has been on the hub for others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub data: Vec<DataRef>,
 }
 
 impl LastDelivery {
@@ -214,7 +218,7 @@ impl LastDelivery {
             copy: copy.uid().unwrap_or_default(),
             since,
             places: message.contains(DELIVERED_TEXT).then(places),
-            outdated: false,
+            data: annotated(copy, annotation::EXPECTED_REFERENCED_DATA),
         })
     }
 
@@ -242,7 +246,9 @@ pub struct Loss<'a> {
     pub deployment: &'a WorkloadDeployment,
     /// Its copy.
     pub copy: &'a WorkloadDeployment,
-    /// When the companion that is missing was written to the hub; nothing for the copy, whose last delivery names its uid.
+    /// The companion that is missing; nothing for the copy, whose last delivery names its uid.
+    pub companion: Option<&'a DataRef>,
+    /// When that was written to the hub, as far as it is known.
     pub created: Option<Timestamp>,
     /// Where the deployment goes; nothing when that itself is lost.
     pub clusters: &'a [String],
@@ -269,10 +275,11 @@ impl Loss<'_> {
         remembered || self.is_reported_as_loss()
     }
 
-    /// Whether what is missing was there when all was delivered. Times have whole seconds, and most companions arrive within the
-    /// one in which they are made: a tie counts as part of it, unless something was added since.
+    /// Whether what is missing was there when all was delivered: it belonged to it, and is the same that was there then. Times
+    /// have whole seconds, and most companions arrive within the one in which they are made.
     fn was_part_of(&self, delivery: &LastDelivery) -> bool {
-        self.created.is_none_or(|created| created < delivery.since || created == delivery.since && !delivery.outdated)
+        self.companion.is_none_or(|companion| delivery.data.contains(companion))
+            && self.created.is_none_or(|created| created <= delivery.since)
     }
 
     fn is_reported_as_loss(&self) -> bool {

@@ -169,7 +169,9 @@ fn saying(status: &str, reason: &str, message: &str) -> WorkloadDeployment {
 }
 
 fn copy(created: &str) -> WorkloadDeployment {
-    deployment(&json!({ "name": "wd", "uid": "c1", "creationTimestamp": created }), &json!(null))
+    let annotations = json!({ annotation::EXPECTED_REFERENCED_DATA: r#"["Secret/db"]"# });
+    let metadata = json!({ "name": "wd", "uid": "c1", "creationTimestamp": created, "annotations": annotations });
+    deployment(&metadata, &json!(null))
 }
 
 #[test]
@@ -181,6 +183,7 @@ fn only_what_had_been_delivered_counts_as_lost() {
     let both = |suffix: &str| saying("False", "BindingMissing", &format!("{}{suffix}", cause.message));
     let dfw = ["cell-dfw".to_owned()];
     let ord = ["cell-ord".to_owned()];
+    let db = DataRef::secret("db");
     let waits = saying("True", "DrainWaiting", "cell-dfw has what the hub was given; dfw is to leave Cluster cell-dfw");
     let cases: Vec<(&str, WorkloadDeployment, &str, &str, &[String], bool)> = vec![
         ("nothing was ever said", deployment(&json!({ "name": "wd" }), &json!(null)), old, old, &dfw, false),
@@ -202,7 +205,8 @@ fn only_what_had_been_delivered_counts_as_lost() {
     for (name, deployment, copied, created, clusters, expected) in cases {
         let copy = copy(copied);
         let created = Some(created.parse().unwrap());
-        let loss = Loss { deployment: &deployment, copy: &copy, created, clusters, cause: &cause };
+        let loss =
+            Loss { deployment: &deployment, copy: &copy, companion: Some(&db), created, clusters, cause: &cause };
         let last_delivery = LastDelivery::of(&deployment, &copy);
         assert_eq!(loss.had_been_delivered(last_delivery.as_ref()), expected, "{name}");
     }
@@ -210,14 +214,16 @@ fn only_what_had_been_delivered_counts_as_lost() {
     let (deployment, copy) = (saying("False", "NotScheduled", ""), copy(old));
     let remembered = LastDelivery::of(&good(), &copy).unwrap();
     let created = Some(old.parse().unwrap());
-    let loss = Loss { deployment: &deployment, copy: &copy, created, clusters: &dfw, cause: &cause };
+    let loss =
+        Loss { deployment: &deployment, copy: &copy, companion: Some(&db), created, clusters: &dfw, cause: &cause };
     assert!(loss.had_been_delivered(Some(&remembered)));
     assert!(!loss.had_been_delivered(Some(&LastDelivery { copy: "another".into(), ..remembered.clone() })));
-    // Made in the very second of the delivery: as part of it, unless Karmada had something new to look at by then.
     let tie = Loss { created: Some(remembered.since), ..loss };
-    let outdated = LastDelivery { outdated: true, ..remembered.clone() };
-    assert!(tie.had_been_delivered(Some(&remembered)) && !tie.had_been_delivered(Some(&outdated)));
-    assert!(loss.had_been_delivered(Some(&outdated)), "what is older was part of it all the same");
+    assert!(tie.had_been_delivered(Some(&remembered)), "made in the very second of the delivery");
+    let without = LastDelivery { data: vec![DataRef::secret("other")], ..remembered.clone() };
+    assert!(!loss.had_been_delivered(Some(&without)), "it is listed since, however long others have had it");
+    let of_copy = Loss { companion: None, created: None, ..loss };
+    assert!(of_copy.had_been_delivered(Some(&without)), "that was there all the same");
     let mut running = copy.clone();
     running.status = Some(serde_json::from_value(json!({})).unwrap());
     assert!(Loss { copy: &running, clusters: &[], ..loss }.had_been_delivered(None), "a cell has reported on it");
