@@ -215,7 +215,7 @@ impl<K: Ord + Clone> Backlog<K> {
         }
         // What it said before it fell silent is none of the time it takes.
         known.silent_since = silent.then(|| known.silent_since.unwrap_or(now));
-        known.last_delivery = LastDelivery::earlier(known.last_delivery.take(), last_delivery.clone());
+        known.last_delivery.clone_from(last_delivery);
         known.events.extend(given());
         self.silent = self.silent + usize::from(silent) - usize::from(was_silent);
         noted

@@ -189,7 +189,9 @@ fn what_was_told_and_what_was_delivered_is_remembered_until_all_is_well() {
     let first =
         Signal::Blocked { reason: "BindingMissing".into(), silent: true, last_delivery: Some(last_delivery.clone()) };
     all.note(&key, &[first, Signal::Reported(Reason::BindingMissing)], start);
-    all.note(&key, &blocked("NotApplied"), start);
+    let then =
+        Signal::Blocked { reason: "NotApplied".into(), silent: true, last_delivery: Some(last_delivery.clone()) };
+    all.note(&key, &[then], start);
     let known = all.of(&key, start).unwrap();
     assert_eq!((known.last_delivery, known.events), (Some(last_delivery), vec!["BindingMissing".to_owned()]));
     let forget = |project: &str| all.0.borrow_mut().forget_where(|key| key.starts_with(project), start);

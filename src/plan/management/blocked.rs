@@ -7,16 +7,15 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    delivery::{Delivery, Gap, Karmada, Note, Repair},
+    delivery::{Delivery, Karmada, Note, Repair},
     facts::SharedCompanion,
     federation_status::Overdue,
     repair::{self, Absence, Decision, LastDelivery, Loss, Repairs},
-    resolve::Data,
     seen, unheard,
 };
 use crate::{
-    api::{compute::WorkloadDeployment, meta::annotation, reason::Reason, referenced::DataRef},
-    plan::{Next, condition::Verdict, references::annotated},
+    api::{compute::WorkloadDeployment, meta::annotation, referenced::DataRef},
+    plan::{Next, condition::Verdict},
     timing::Timing,
 };
 
@@ -127,7 +126,11 @@ impl<'a> State<'a> {
             }
         });
         let remembered = before.and_then(|before| before.last_delivery.clone());
-        let last_delivery = LastDelivery::earlier(remembered, last_delivery);
+        let last_delivery = match finding {
+            // All is there, and only something is to be said of it: what has been added meanwhile is part of it.
+            Some(Delivery::Delivered { .. }) => last_delivery.or(remembered),
+            _ => LastDelivery::earlier(remembered, last_delivery),
+        };
         let missing = Missing::of(case, last_delivery.as_ref());
         let never = |missing: &Missing<'_>| matches!(missing.absence, Absence::NeverDelivered | Absence::Untaken);
         // Of what was delivered and is not seen to be lost, a change is under way.
@@ -184,18 +187,6 @@ impl<'a> State<'a> {
 /// The data that Karmada knew to be needed when it looked last.
 fn depended_on(karmada: &Karmada) -> Vec<DataRef> {
     karmada.binding.as_ref().and_then(|binding| (*binding.dependencies).clone()).unwrap_or_default()
-}
-
-/// What was found, where the copy is still to be written with its data: all of that is on the hub, and on no cell.
-pub(super) fn until_listed(finding: Delivery, copy: &WorkloadDeployment, data: &Data) -> Delivery {
-    let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
-    let expected = data.expected.as_deref().filter(|_| data.trouble.is_none()).unwrap_or_default();
-    if !matches!(finding, Delivery::Delivered { .. }) || expected.iter().all(|data_ref| listed.contains(data_ref)) {
-        return finding;
-    }
-    let (namespace, name) = (copy.namespace().unwrap_or_default(), copy.name_any());
-    let text = format!("WorkloadDeployment {namespace}/{name} on the hub does not list all the data yet that it needs");
-    Gap::silent(Reason::NotApplied, text, None).of_data()
 }
 
 /// What Karmada lost, or never had.

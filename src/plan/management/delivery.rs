@@ -47,6 +47,8 @@ pub struct Evidence<'a> {
     pub karmada: &'a Karmada,
     /// The companions that the copy expects.
     pub companions: &'a BTreeMap<DataRef, SharedCompanion>,
+    /// The data that is known to have been there before: what is missing of it was lost.
+    pub delivered: &'a [DataRef],
     /// Whether Karmada is known to take its time: what it has not done yet then says nothing of its settings.
     pub behind: bool,
 }
@@ -115,6 +117,11 @@ pub(super) struct Gap {
 }
 
 impl Gap {
+    /// Whether nobody says anything of it.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent
+    }
+
     /// Something says so.
     pub(super) fn stated(reason: Reason, text: String) -> Self {
         Self { cause: Verdict::no(reason, text), silent: false, repair: None }

@@ -167,13 +167,23 @@ fn diagnose_dependencies(
         };
         return gap.of_data();
     }
-    // Karmada brings them in this order: the last is named, else each that arrives would have the next one written in its place.
-    for data_ref in expected.iter().rev() {
-        if let Some(gap) = not_attached(evidence, binding, namespace, data_ref) {
-            return gap.of_data();
-        }
+    match missing(evidence, binding, namespace, expected) {
+        Some(gap) => gap.of_data(),
+        None => Delivery::Delivered { on: binding.clusters.to_vec(), note: claimed_elsewhere(evidence, expected) },
     }
-    Delivery::Delivered { on: binding.clusters.to_vec(), note: claimed_elsewhere(evidence, expected) }
+}
+
+/// Of all companions that are missing the one that is told: what was lost, which is mended by itself once it is known; else what
+/// somebody has a word for; else the last. Karmada brings them in their order, and each that arrives would otherwise have the next
+/// one written in its place.
+fn missing(evidence: &Evidence<'_>, binding: &BindingFacts, namespace: &str, expected: &[DataRef]) -> Option<Gap> {
+    let gap = |data_ref| not_attached(evidence, binding, namespace, data_ref);
+    let mut gaps: Vec<(&DataRef, Gap)> =
+        expected.iter().filter_map(|data_ref| Some((data_ref, gap(data_ref)?))).collect();
+    let lost = gaps.iter().rposition(|(data_ref, gap)| gap.is_silent() && evidence.delivered.contains(data_ref));
+    let told = lost.or_else(|| gaps.iter().position(|(_, gap)| !gap.is_silent()));
+    let told = told.or(gaps.len().checked_sub(1))?;
+    Some(gaps.swap_remove(told).1)
 }
 
 /// Whether Karmada has made the deployment's binding of the copy as it is.

@@ -12,7 +12,7 @@ pub use super::{
     federated::{Decided, Observed, Outage, Signal, copy_namespace},
 };
 use super::{
-    blocked::{self, Case, State},
+    blocked::{Case, State},
     diagnosis::{self, Delivery, Evidence, Repair},
     federation_status as status,
     hub_trouble::{self, Cause},
@@ -73,9 +73,14 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let finding = copy.zip(observed.karmada.as_ref()).map(|(copy, karmada)| {
         let behind = observed.repairs.is_karmada_behind(&observed.timing);
         let companions = &observed.data.companions;
-        let finding = diagnosis::diagnose(&Evidence { copy, city: &city, karmada, companions, behind });
-        blocked::until_listed(finding, copy, &data)
+        let before = observed.blocked.as_ref().and_then(|blocked| blocked.last_delivery.as_ref());
+        let delivered = before.map_or(&[][..], |delivery| &delivery.data);
+        diagnosis::diagnose(&Evidence { copy, city: &city, karmada, companions, delivered, behind })
     });
+    let data = match (copy, &finding) {
+        (Some(copy), Some(Delivery::Delivered { .. })) => data.until_listed_by(copy),
+        _ => data,
+    };
     let state = State::of(&Case {
         blocker: status::blocker(deployment, copy, &data, finding.as_ref()),
         deployment,

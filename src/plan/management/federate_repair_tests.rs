@@ -153,3 +153,35 @@ fn where_many_lack_the_same_it_is_said_and_nothing_is_touched_while_one_is_tried
     many.repairs.trial = Duration::ZERO;
     assert_eq!(touches(&plan(&many, NOW)), 1, "the one that is tried");
 }
+
+/// Seen: between the moment in which all data was on the hub and that in which the copy listed it, the tenant was told that it was
+/// ready, and what had been known of the time before was forgotten. It is no slowness of Karmada's.
+#[test]
+fn data_that_the_copy_is_still_to_list_is_neither_ready_nor_late() {
+    let (wd, mut copy) = (marked(), copy_of(&marked()));
+    let data = resolve::Data {
+        expected: Some(vec![referenced::DataRef::secret("a"), referenced::DataRef::secret("b")]),
+        refers: true,
+        ..resolve::Data::default()
+    };
+    let delivered = Delivery::Delivered { on: vec!["cell-dfw".into()], note: None };
+    let waits = Verdict::no(Reason::SourceNotFound, "there is no Secret c");
+    for (listed, trouble, expected) in [
+        ("[]", None, Some(Reason::Resolving)),
+        (r#"["Secret/a"]"#, None, Some(Reason::Resolving)),
+        (r#"["Secret/b","Secret/a"]"#, None, None),
+        (r#"["Secret/a","Secret/b","Secret/gone"]"#, None, None),
+        ("[]", Some(waits), Some(Reason::SourceNotFound)),
+    ] {
+        copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), listed.into());
+        let data = resolve::Data { trouble, ..data.clone() }.until_listed_by(&copy);
+        assert_eq!(data.trouble.as_ref().map(|trouble| trouble.reason.clone()), expected, "{listed}");
+        // That is what is remembered, in a plan that says nothing of Karmada's silence.
+        let blocker = status::blocker(&wd, Some(&copy), &data, Some(&delivered));
+        assert!(blocker == expected.as_ref().map(ToString::to_string) || blocker.as_deref() == Some("NotReported"));
+        let overdue = status::Overdue { blocked: false, unheard: false, several: false };
+        let said = status::plan(&wd, Some(&copy), &data, Some(&delivered), overdue, &[], NOW);
+        let ready = said.writes.iter().any(|write| format!("{:?}", write.op).contains("are materialised"));
+        assert_eq!(ready, expected.is_none(), "{listed}");
+    }
+}

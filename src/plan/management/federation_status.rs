@@ -276,7 +276,7 @@ fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option
     match finding? {
         Delivery::Delivered { .. } => {
             let count = data.expected.as_ref().map_or(0, Vec::len);
-            Some(Verdict::yes(Reason::Ready, format!("All {count} referenced companion(s) are materialised")))
+            Some(repair::materialised(count))
         }
         Delivery::Blocked { cause, .. } => {
             reported.then(|| Verdict::no(Reason::AwaitingPropagation, format!("{}: {}", cause.reason, cause.message)))

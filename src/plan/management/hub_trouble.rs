@@ -11,6 +11,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    blocked::Blocked,
     facts::holders,
     federated::{Decided, Observed, Outage, Signal},
     federation_status as status,
@@ -77,16 +78,19 @@ pub(super) fn of_outage(outage: &Outage) -> Trouble {
 }
 
 /// Decides what is said of one deployment, and when. `copy`: the status that it has reported is shown while it can be seen.
-/// `events`: the reasons that Events have given since it began to lack something.
+/// `blocked`: what has kept it until now.
 pub(super) fn tell(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
     trouble: &Trouble,
-    events: &[String],
+    blocked: Option<&Blocked>,
     timing: &Timing,
     now: Timestamp,
 ) -> Decided {
+    let remembered = blocked.and_then(|blocked| blocked.last_delivery.clone());
     let last_delivery = copy.and_then(|copy| LastDelivery::of(deployment, copy));
+    let last_delivery = LastDelivery::earlier(remembered, last_delivery);
+    let events = blocked.map_or(&[][..], |blocked| &blocked.events);
     let signal = Signal::Blocked { reason: trouble.cause.reason().to_string(), silent: false, last_delivery };
     let patience = patience(deployment, trouble.cause, timing);
     let waited = waited(deployment, trouble, now);
@@ -112,8 +116,8 @@ pub(super) fn tell(
 
 /// What is said of a deployment because of what keeps the hub from it; also of what the hub has just refused.
 pub fn told(observed: &Observed, trouble: &Trouble, now: Timestamp) -> Decided {
-    let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
-    tell(&observed.deployment, observed.copy.as_deref(), trouble, events, &observed.timing, now)
+    let blocked = observed.blocked.as_ref();
+    tell(&observed.deployment, observed.copy.as_deref(), trouble, blocked, &observed.timing, now)
 }
 
 /// Something that is in the way, for as long as it is remembered to be.

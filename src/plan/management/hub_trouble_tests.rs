@@ -30,7 +30,15 @@ fn trouble(cause: Cause, words: &str, seconds: u64) -> Trouble {
 /// What is decided this many seconds after the deletion.
 fn decide(wd: &WorkloadDeployment, trouble: &Trouble, events: &[String], seconds: i64) -> Decided {
     let now = START.parse::<Timestamp>().unwrap() + jiff::SignedDuration::from_secs(seconds);
-    tell(wd, None, trouble, events, &Timing::default(), now)
+    let before = Blocked {
+        reason: trouble.cause.reason().to_string(),
+        silent: false,
+        elapsed: Duration::ZERO,
+        last_delivery: None,
+        events: events.to_vec(),
+        repairs: 0,
+    };
+    tell(wd, None, trouble, Some(&before), &Timing::default(), now)
 }
 
 /// The condition that is written, and the reason of the Event.

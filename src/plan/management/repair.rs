@@ -218,7 +218,7 @@ impl LastDelivery {
             copy: copy.uid().unwrap_or_default(),
             since,
             places: message.contains(DELIVERED_TEXT).then(places),
-            data: annotated(copy, annotation::EXPECTED_REFERENCED_DATA),
+            data: delivered_data(deployment, copy),
         })
     }
 
@@ -237,6 +237,25 @@ impl LastDelivery {
 /// What `Federated` says of a deployment that these clusters have.
 pub fn delivered(clusters: &[String]) -> Verdict {
     Verdict::yes(Reason::Propagated, format!("{}{DELIVERED_TEXT}", clusters.join(", ")))
+}
+
+/// What is said of data that is all there, so many companions.
+pub fn materialised(count: usize) -> Verdict {
+    Verdict::yes(Reason::Ready, format!("All {count} referenced companion(s) are materialised"))
+}
+
+/// The data that was part of a delivery, of which the copy's list tells, unless `ReferencedDataReady` does not know of it yet: the list is
+/// written when all of it is on the hub, and that is said once it is there. So a manager that is started in between knows.
+fn delivered_data(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Vec<DataRef> {
+    let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+    let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let is_known = find(conditions, condition::REFERENCED_DATA_READY).is_some_and(|said| match said.reason() {
+        Reason::Ready => said.message == materialised(listed.len()).message,
+        Reason::Resolving | Reason::AwaitingPropagation => false,
+        // A source that cannot be copied keeps back what is new, and the copy names what there was.
+        _ => true,
+    });
+    if is_known { listed } else { Vec::new() }
 }
 
 /// Something that Karmada lost, or never had.

@@ -165,7 +165,11 @@ fn saying(status: &str, reason: &str, message: &str) -> WorkloadDeployment {
         "type": "Federated", "status": status, "reason": reason, "message": message,
         "lastTransitionTime": "2026-01-01T00:01:00Z",
     });
-    deployment(&json!({ "name": "wd" }), &json!({ "conditions": [condition] }))
+    let data = json!({
+        "type": "ReferencedDataReady", "status": "True", "reason": "Ready", "message": materialised(1).message,
+        "lastTransitionTime": "2026-01-01T00:01:00Z",
+    });
+    deployment(&json!({ "name": "wd" }), &json!({ "conditions": [condition, data] }))
 }
 
 fn copy(created: &str) -> WorkloadDeployment {
@@ -241,5 +245,33 @@ fn what_is_said_changes_with_the_scale_alone() {
     assert_ne!(said(1_000), said(1_001));
     for absence in [Absence::Lost, Absence::LookedAt { times: 3 }] {
         assert_eq!(reported(&cause, absence, &Repairs::default()), cause);
+    }
+}
+
+/// Found by reading: a manager that was started while data was on its way took what the copy lists by then for delivered.
+#[test]
+fn what_the_copy_lists_was_part_of_a_delivery_once_that_is_said_of_so_much() {
+    let listed = [DataRef::secret("db")];
+    for (name, said, known) in [
+        ("all of it is there", Some(("True", "Ready", materialised(1).message)), true),
+        ("there was none", Some(("True", "Ready", materialised(0).message)), false),
+        ("there was more", Some(("True", "Ready", materialised(2).message)), false),
+        ("it is on its way to the hub", Some(("Unknown", "Resolving", "Secret db".to_owned())), false),
+        ("it is on its way to the cell", Some(("False", "AwaitingPropagation", "BindingMissing".to_owned())), false),
+        ("another cannot be copied", Some(("False", "SourceNotFound", "there is no Secret late".to_owned())), true),
+        ("nothing is said", None, false),
+    ] {
+        let mut deployment = saying("True", "Propagated", "cell-dfw has what the hub was given");
+        let conditions = &mut deployment.status.as_mut().unwrap().conditions;
+        conditions.truncate(1);
+        conditions.extend(said.map(|(status, reason, message)| {
+            let condition = json!({
+                "type": "ReferencedDataReady", "status": status, "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            });
+            serde_json::from_value(condition).unwrap()
+        }));
+        let data = LastDelivery::of(&deployment, &copy("2026-01-01T00:00:59Z")).unwrap().data;
+        assert_eq!(data, &listed[..usize::from(known)], "{name}");
     }
 }

@@ -227,6 +227,19 @@ pub struct Data {
     pub look_again: Option<Duration>,
 }
 
+impl Data {
+    /// The same where the copy, which is where it is to be, has yet to be written with all of this: that is on the hub then, and
+    /// on no cell. It is our own doing, and no silence of Karmada's.
+    #[must_use]
+    pub(super) fn until_listed_by(self, copy: &WorkloadDeployment) -> Self {
+        let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+        let is_listed = self.expected.iter().flatten().all(|data_ref| listed.contains(data_ref));
+        let text = "the copy on the hub is about to name it";
+        let trouble = (!is_listed).then(|| Verdict::unknown(Reason::Resolving, text));
+        Self { trouble: self.trouble.or(trouble), ..self }
+    }
+}
+
 /// Decides what the annotations of one deployment are to say.
 ///
 /// While something cannot be copied, or is not yet, what was promised before stands as far as it is still referred to:
