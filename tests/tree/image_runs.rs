@@ -10,6 +10,7 @@ use std::{
     os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::Command,
+    sync::{Mutex, PoisonError},
 };
 
 use serde_json::Value;
@@ -50,8 +51,11 @@ fn run(root: &Path, args: &[&str]) -> (bool, String) {
     (out.status.success(), said)
 }
 
-/// Builds the binary as the image does, where `place` stands for its `/src`. What it has compiled there before is kept.
+/// Builds the binary as the image does, where `place` stands for its `/src`. What it has compiled there before is kept. One at a
+/// time: two tests build in the same place, each with the sources that it has brought there itself.
 fn build(place: &Path) -> PathBuf {
+    static BUILDING: Mutex<()> = Mutex::new(());
+    let _building = BUILDING.lock().unwrap_or_else(PoisonError::into_inner);
     let bin = Folder::new();
     program(&bin.0, "apk", "");
     for copied in ["src", "e2e"] {
@@ -136,6 +140,9 @@ fn the_image_s_binary_is_the_same_when_it_is_built_again_elsewhere() {
     }
     let elsewhere = Folder::new();
     let built = [&usual_place(), &elsewhere.0].map(|place| fs::read(build(place)).unwrap());
+    let sources = [&usual_place(), &elsewhere.0].map(|place| place.join("src"));
+    let differ = Command::new("diff").arg("-rq").args(&sources).output().unwrap();
+    assert!(differ.status.success(), "changed meanwhile: {}", String::from_utf8_lossy(&differ.stdout));
     assert!(built[0] == built[1], "the binary differs, byte for byte, from one that was built elsewhere");
     let names =
         |place: &Path| built[0].windows(place.as_os_str().len()).any(|w| w == place.as_os_str().as_encoded_bytes());
