@@ -15,7 +15,7 @@ use crate::{
     common::{
         World, apply,
         beds::{Lent, Wish, alone},
-        delete,
+        delete, eventually,
         example_app::{secret, using},
         path, ready,
     },
@@ -92,10 +92,14 @@ impl Provocation {
         match self {
             // The deployments that it is about say so themselves.
             HubAway | CompanionUndelivered | DrainToNowhere => &["ComputeDeploymentsBlocked"],
-            // What is found missing is asked about for a while, of a server that has only just begun.
-            ProjectRestored => {
-                &["ComputeControllerReconcileStorm", "ComputePermissionMissing", "ComputeReconcileErrors"]
-            }
+            // What is found missing is asked about for a while, of a server that has only just begun; the Instances of what is
+            // missing are nobody's meanwhile.
+            ProjectRestored => &[
+                "ComputeControllerReconcileStorm",
+                "ComputePermissionMissing",
+                "ComputeQuarantinedInstances",
+                "ComputeReconcileErrors",
+            ],
             // Each is looked at again once Karmada has made its binding.
             BindingsTaken => &["ComputeControllerReconcileStorm", "ComputeDeploymentsBlocked"],
             // Its manager has lost its home.
@@ -217,6 +221,12 @@ impl Stage {
             DeploymentGarbled => self.ungarble().await,
             ProjectRestored => {
                 self.deployments(MISSED).await;
+                // What goes again before it was seen to be back is missing still.
+                eventually("deletions go on", || async {
+                    let paused = prometheus.ask("compute_deletions_paused == 1").await.unwrap();
+                    if paused.is_empty() { Ok(()) } else { Err(format!("{paused:?}")) }
+                })
+                .await;
                 self.remove_deployments(MISSED).await;
             }
             ManagersEnded => {
