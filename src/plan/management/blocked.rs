@@ -126,9 +126,9 @@ impl<'a> State<'a> {
             }
         });
         let remembered = before.and_then(|before| before.last_delivery.clone());
-        let last_delivery = match finding {
-            // All is there, and only something is to be said of it: what has been added meanwhile is part of it.
-            Some(Delivery::Delivered { .. }) => last_delivery.or(remembered),
+        let last_delivery = match (finding, case.copy) {
+            // All is there, and only something is to be said of it.
+            (Some(Delivery::Delivered { .. }), Some(copy)) => LastDelivery::renewed(remembered, last_delivery, copy),
             _ => LastDelivery::earlier(remembered, last_delivery),
         };
         let missing = Missing::of(case, last_delivery.as_ref());

@@ -228,6 +228,18 @@ impl LastDelivery {
         remembered.filter(|known| said.as_ref().is_none_or(|said| said.copy == known.copy)).or(said)
     }
 
+    /// What counts while all that the copy lists is there: what was added to it is part of the delivery as soon as that is said,
+    /// and what was part of it stays so for as long as it is listed.
+    pub fn renewed(remembered: Option<Self>, said: Option<Self>, copy: &WorkloadDeployment) -> Option<Self> {
+        let Some(mut said) = said else { return remembered };
+        let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
+        let known = remembered.filter(|known| known.copy == said.copy).map(|known| known.data).unwrap_or_default();
+        let stays = |data_ref: &DataRef| listed.contains(data_ref) && !said.data.contains(data_ref);
+        let known: Vec<DataRef> = known.into_iter().filter(stays).collect();
+        said.data.extend(known);
+        Some(said)
+    }
+
     /// Whether that was about these clusters.
     fn was_on(&self, clusters: &[String]) -> bool {
         self.places.as_ref().is_none_or(|places| *places == delivered(clusters).message)

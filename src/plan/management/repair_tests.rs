@@ -275,3 +275,30 @@ fn what_the_copy_lists_was_part_of_a_delivery_once_that_is_said_of_so_much() {
         assert_eq!(data, &listed[..usize::from(known)], "{name}");
     }
 }
+
+/// Found by reading: while something was to be said of a deployment for long, what it had had from the beginning was all that
+/// counted; and a Secret that was still on its way to the hub had all the others forgotten.
+#[test]
+fn while_all_is_there_what_was_part_of_it_follows_what_the_copy_lists() {
+    let refs = |names: &[&str]| names.iter().map(|name| DataRef::secret(name)).collect::<Vec<_>>();
+    let delivery = |copy: &str, names: &[&str]| LastDelivery {
+        copy: copy.into(),
+        since: Timestamp::UNIX_EPOCH,
+        places: None,
+        data: refs(names),
+    };
+    let mut copy = copy("2026-01-01T00:00:59Z");
+    copy.annotations_mut().insert(annotation::EXPECTED_REFERENCED_DATA.into(), r#"["Secret/a","Secret/b"]"#.into());
+    for (name, remembered, said, expected) in [
+        ("added, and there", Some(delivery("c1", &["a"])), Some(&["a", "b"][..]), Some(&["a", "b"][..])),
+        ("nothing is known of the list as it is", Some(delivery("c1", &["a"])), Some(&[]), Some(&["a"])),
+        ("listed no more", Some(delivery("c1", &["a", "gone"])), Some(&[]), Some(&["a"])),
+        ("of another copy", Some(delivery("c0", &["a"])), Some(&[]), Some(&[])),
+        ("nothing is said", Some(delivery("c1", &["a"])), None, Some(&["a"])),
+        ("nothing is known", None, None, None),
+    ] {
+        let said = said.map(|names| delivery("c1", names));
+        let data = LastDelivery::renewed(remembered, said, &copy).map(|delivery| delivery.data);
+        assert_eq!(data, expected.map(refs), "{name}");
+    }
+}
