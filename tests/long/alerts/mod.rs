@@ -133,7 +133,8 @@ fn minutes_are_seconds_and_hours_minutes_here() {
 
 /// The alerts that have fired within the last so many seconds.
 async fn fired(prometheus: &Prometheus, within: Duration) -> BTreeSet<String> {
-    let range = within.as_secs() + 1;
+    // Whole seconds that have passed since: one more would show what the provocation before has left.
+    let range = within.as_secs().max(1);
     let query = format!("max_over_time(ALERTS{{alertstate=\"firing\"}}[{range}s])");
     let series = prometheus.ask(&query).await.unwrap();
     series.iter().map(|series| series["metric"]["alertname"].as_str().unwrap().to_owned()).collect()
