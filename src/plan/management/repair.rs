@@ -256,8 +256,8 @@ pub fn materialised(count: usize) -> Verdict {
     Verdict::yes(Reason::Ready, format!("All {count} referenced companion(s) are materialised"))
 }
 
-/// The data that was part of a delivery, of which the copy's list tells, unless `ReferencedDataReady` does not know of it yet: the list is
-/// written when all of it is on the hub, and that is said once it is there. So a manager that is started in between knows.
+/// The data that was part of a delivery, as far as objects tell, and so also a manager that has just started: what the copy lists,
+/// once `ReferencedDataReady` knows of it. It is listed when all of it is on the hub, and ready when it is where it is to be.
 fn delivered_data(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) -> Vec<DataRef> {
     let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
     let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
