@@ -174,8 +174,8 @@ fn what_is_added_after_a_delivery_was_no_part_of_it() {
         assert_eq!(now, touched, "{name}");
     }
     // Found by reading: while something was to be said of it for long, what was added and arrived meanwhile was forgotten.
-    let note = Note::new(Reason::CityLabelLost, "put it back".into());
-    let noted = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(note) };
+    let label = Note::new(Reason::CityLabelLost, "put it back".into());
+    let labelless = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(label) };
     let before = |reason: &Reason, last_delivery: Option<LastDelivery>| Blocked {
         reason: reason.to_string(),
         silent: false,
@@ -185,10 +185,10 @@ fn what_is_added_after_a_delivery_was_no_part_of_it() {
         repairs: 0,
     };
     let (before_it, with_it, companions) = (original(0), original(1), companions(earlier));
-    let (first, _) = look(&before_it, &copy("2", "[]"), &noted, &karmada(20, none), &companions, None);
+    let (first, _) = look(&before_it, &copy("2", "[]"), &labelless, &karmada(20, none), &companions, None);
     assert_eq!(first.as_ref().map(|first| first.data.len()), Some(0));
     let before_it = before(&Reason::CityLabelLost, first);
-    let (then, _) = look(&with_it, &all, &noted, &karmada(20, one), &companions, Some(&before_it));
+    let (then, _) = look(&with_it, &all, &labelless, &karmada(20, one), &companions, Some(&before_it));
     let lost = before(&Reason::BindingMissing, then);
     let (_, now) = look(&with_it, &all, &unbound, &karmada(20, one), &companions, Some(&lost));
     assert!(now, "it had arrived");
