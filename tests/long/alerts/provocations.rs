@@ -91,7 +91,9 @@ impl Provocation {
     pub fn beside(self) -> &'static [&'static str] {
         match self {
             // The deployments that it is about say so themselves.
-            HubAway | CompanionUndelivered | DrainToNowhere => &["ComputeDeploymentsBlocked"],
+            CompanionUndelivered | DrainToNowhere => &["ComputeDeploymentsBlocked"],
+            // So they do here; and what a cell has to write just then is tried again and again.
+            HubAway => &["ComputeDeploymentsBlocked", "ComputeReconcileErrors"],
             // What is found missing is asked about for a while, of a server that has only just begun; the Instances of what is
             // missing are nobody's meanwhile.
             ProjectRestored => &[
