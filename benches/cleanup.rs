@@ -18,6 +18,7 @@ use kube::{
 use testbed::{
     Options, Testbed,
     audit::{Audit, Request},
+    operator::Operator,
 };
 use tokio::time::{Instant, sleep};
 
@@ -28,6 +29,23 @@ fn by_kind(requests: &[Request]) -> BTreeMap<String, usize> {
         *kinds.entry(format!("{} {}", request.verb, request.resource)).or_insert(0) += 1;
     }
     kinds
+}
+
+/// Prints what a sweep of an idle hub asks for, and what the manager takes meanwhile.
+async fn look_at_idle(bed: &Testbed, operator: &Operator) {
+    let mark = Audit::mark(&bed.hub);
+    sleep(Duration::from_secs(21)).await;
+    let requests = mark.requests().unwrap();
+    println!("one sweep of the idle hub: {} requests: {:?}", requests.len(), by_kind(&requests));
+    for write in requests.iter().filter(|request| request.verb != "list") {
+        println!("not idle: {write:?}");
+    }
+    // Nothing was lost, so that nothing is to be repaired, however long the way was.
+    let text = operator.metrics().await.unwrap();
+    let repairs = text.lines().find(|line| line.starts_with("compute_federation_repairs_total"));
+    println!("{}", repairs.unwrap_or("no repairs are counted"));
+    let mib = |field| f64::from(memory(operator, field)) / 1024.0;
+    println!("the manager has {:.1} MiB resident, {:.1} at its peak", mib("VmRSS"), mib("VmHWM"));
 }
 
 #[tokio::main]
@@ -69,21 +87,7 @@ async fn main() {
     })
     .await;
 
-    // What a sweep of an idle hub asks for.
-    let mark = Audit::mark(&bed.hub);
-    sleep(Duration::from_secs(21)).await;
-    let requests = mark.requests().unwrap();
-    println!("one sweep of the idle hub: {} requests: {:?}", requests.len(), by_kind(&requests));
-    for write in requests.iter().filter(|request| request.verb != "list") {
-        println!("not idle: {write:?}");
-    }
-    // Nothing was lost, so that nothing is to be repaired, however long the way was.
-    let text = operator.metrics().await.unwrap();
-    let repairs = text.lines().find(|line| line.starts_with("compute_federation_repairs_total"));
-    println!("{}", repairs.unwrap_or("no repairs are counted"));
-    let mib = |field| f64::from(memory(&operator, field)) / 1024.0;
-    println!("the manager has {:.1} MiB resident, {:.1} at its peak", mib("VmRSS"), mib("VmHWM"));
-
+    look_at_idle(&bed, &operator).await;
     if companions > deployments {
         return;
     }

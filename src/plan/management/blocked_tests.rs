@@ -60,50 +60,54 @@ fn what_is_there_by_its_claim_alone_is_looked_at_again_for_its_dependencies_as_w
     assert_eq!(pending(Some(Repair::Copy), long), Some((Repair::Copy, true)));
 }
 
+const SECOND: &str = "2026-01-01T00:01:00Z";
+
+/// A deployment that is delivered since then, with so many companions.
+fn delivered(count: usize) -> WorkloadDeployment {
+    let said = json!({
+        "type": "Federated", "status": "True", "reason": "Propagated", "lastTransitionTime": SECOND,
+        "message": "cell-dfw has what the hub was given",
+    });
+    let ready = json!({
+        "type": "ReferencedDataReady", "status": "True", "reason": "Ready", "lastTransitionTime": SECOND,
+        "message": repair::materialised(count).message,
+    });
+    deployment(&json!({ "generation": 2 }), &json!({ "conditions": [said, ready] }))
+}
+
+/// Its copy, written for this generation with this list, at version 20.
+fn copy(generation: &str, expected: &str) -> WorkloadDeployment {
+    let annotations =
+        json!({ annotation::SOURCE_GENERATION: generation, annotation::EXPECTED_REFERENCED_DATA: expected });
+    let metadata = json!({
+        "uid": "c-1", "resourceVersion": "20", "creationTimestamp": SECOND, "annotations": annotations,
+    });
+    deployment(&metadata, &json!(null))
+}
+
+/// Karmada has made the binding of this version of the copy, which depends on this.
+fn karmada(seen: u64, dependencies: &[DataRef]) -> Karmada {
+    let mut karmada: Karmada = serde_json::from_value(json!({
+        "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
+    }))
+    .unwrap();
+    let clusters = vec!["cell-dfw".to_owned()].into();
+    karmada.written = Some(20);
+    let dependencies = Some(dependencies.to_vec()).into();
+    karmada.binding = Some(BindingFacts { seen: Some(seen), clusters, dependencies, ..BindingFacts::default() });
+    karmada
+}
+
 /// Seen: Karmada was away when a Secret was added in the very second in which all had been delivered. Once it was back, and
 /// had not got to the Secret yet, that was touched as one that had been taken away; also where the deployment had been looked at
 /// first when its copy was still to be written, or was written without the Secret. Seen later: so was one of a hundred that was
 /// older than the delivery of the deployment without them.
 #[test]
 fn what_is_added_after_a_delivery_was_no_part_of_it() {
-    let second = "2026-01-01T00:01:00Z";
-    let said = json!({
-        "type": "Federated", "status": "True", "reason": "Propagated", "lastTransitionTime": second,
-        "message": "cell-dfw has what the hub was given",
-    });
-    let ready = |count: usize| {
-        let message = repair::materialised(count).message;
-        json!({
-            "type": "ReferencedDataReady", "status": "True", "reason": "Ready", "message": message,
-            "lastTransitionTime": second,
-        })
-    };
-    let original =
-        |count: usize| deployment(&json!({ "generation": 2 }), &json!({ "conditions": [said.clone(), ready(count)] }));
-    let copy = |generation: &str, expected: &str| {
-        let annotations =
-            json!({ annotation::SOURCE_GENERATION: generation, annotation::EXPECTED_REFERENCED_DATA: expected });
-        let metadata = json!({
-            "uid": "c-1", "resourceVersion": "20", "creationTimestamp": second, "annotations": annotations,
-        });
-        deployment(&metadata, &json!(null))
-    };
     let secret = DataRef::secret("db");
     let companions = |created: &str| {
         let companion = SharedCompanion { created: Some(created.parse().unwrap()), ..SharedCompanion::default() };
         BTreeMap::from([(secret.clone(), companion)])
-    };
-    // Karmada has made the binding of this version of the copy, which was written last at version 20, and depends on this.
-    let karmada = |seen: u64, dependencies: &[DataRef]| -> Karmada {
-        let mut karmada: Karmada = serde_json::from_value(json!({
-            "policy_lives": true, "phase": "Dependencies", "binding": null, "attached": {}, "clusters": {},
-        }))
-        .unwrap();
-        let clusters = vec!["cell-dfw".to_owned()].into();
-        karmada.written = Some(20);
-        let dependencies = Some(dependencies.to_vec()).into();
-        karmada.binding = Some(BindingFacts { seen: Some(seen), clusters, dependencies, ..BindingFacts::default() });
-        karmada
     };
     let finding = |reason: &Reason, repair: Option<Repair>| Delivery::Blocked {
         cause: Verdict::no(reason.clone(), "it is not there"),
@@ -119,12 +123,9 @@ fn what_is_added_after_a_delivery_was_no_part_of_it() {
                 karmada: &Karmada,
                 companions: &BTreeMap<DataRef, SharedCompanion>,
                 before: Option<&Blocked>| {
-        let reason = match finding {
-            Delivery::Blocked { cause, .. } => &cause.reason,
-            Delivery::Delivered { note, .. } => &note.as_ref().unwrap().reason,
-        };
+        let Delivery::Blocked { cause, .. } = finding else { unreachable!() };
         let case = Case {
-            blocker: Some(reason.to_string()),
+            blocker: Some(cause.reason.to_string()),
             deployment: original,
             copy: Some(copy),
             finding: Some(finding),
@@ -133,7 +134,7 @@ fn what_is_added_after_a_delivery_was_no_part_of_it() {
             before,
             repairs: &Repairs::default(),
             timing: &timing,
-            now: second.parse().unwrap(),
+            now: SECOND.parse().unwrap(),
         };
         let state = State::of(&case);
         (state.last_delivery, state.pending_repair.is_some_and(|pending| pending.decision.now))
@@ -144,19 +145,19 @@ fn what_is_added_after_a_delivery_was_no_part_of_it() {
     let (none, one): (&[DataRef], &[DataRef]) = (&[], std::slice::from_ref(&secret));
     let earlier = "2026-01-01T00:00:30Z";
     for (name, ready, at_first, seen_at_first, known_at_first, created, touched) in [
-        ("added since", 0, all.clone(), 19, none, second, false),
-        ("the copy is still to be written", 0, copy("1", "[]"), 20, none, second, false),
-        ("it is still to list what nobody had named", 0, copy("2", "[]"), 20, none, second, false),
+        ("added since", 0, all.clone(), 19, none, SECOND, false),
+        ("the copy is still to be written", 0, copy("1", "[]"), 20, none, SECOND, false),
+        ("it is still to list what nobody had named", 0, copy("2", "[]"), 20, none, SECOND, false),
         ("added since, while others have it for long", 0, all.clone(), 19, none, earlier, false),
         ("the same, and the copy is still to list it", 0, copy("2", "[]"), 20, none, earlier, false),
         ("the same, looked at first by a manager that has just started", 0, all.clone(), 20, one, earlier, false),
-        ("there all the time, and taken away", 1, all.clone(), 20, one, second, true),
+        ("there all the time, and taken away", 1, all.clone(), 20, one, SECOND, true),
         ("the same for longer", 1, all.clone(), 20, one, earlier, true),
         ("the same while the copy is changed", 1, copy("1", listed), 20, one, earlier, true),
         ("the same while a change is under way", 1, all.clone(), 19, one, earlier, true),
         ("made anew since", 1, all.clone(), 20, one, "2026-01-01T00:01:01Z", false),
     ] {
-        let (original, companions) = (original(ready), companions(created));
+        let (original, companions) = (delivered(ready), companions(created));
         let look = |copy: &WorkloadDeployment, finding: &Delivery, karmada: &Karmada, before: Option<&Blocked>| {
             look(&original, copy, finding, karmada, &companions, before)
         };
@@ -173,25 +174,6 @@ fn what_is_added_after_a_delivery_was_no_part_of_it() {
         let (_, now) = look(&all, &unbound, &karmada(20, one), Some(&before));
         assert_eq!(now, touched, "{name}");
     }
-    // Found by reading: while something was to be said of it for long, what was added and arrived meanwhile was forgotten.
-    let label = Note::new(Reason::CityLabelLost, "put it back".into());
-    let labelless = Delivery::Delivered { on: vec!["cell-dfw".into()], note: Some(label) };
-    let before = |reason: &Reason, last_delivery: Option<LastDelivery>| Blocked {
-        reason: reason.to_string(),
-        silent: false,
-        elapsed: timing.delivery_grace * GRACES_FOR_THE_FIRST_TIME,
-        last_delivery,
-        events: Vec::new(),
-        repairs: 0,
-    };
-    let (before_it, with_it, companions) = (original(0), original(1), companions(earlier));
-    let (first, _) = look(&before_it, &copy("2", "[]"), &labelless, &karmada(20, none), &companions, None);
-    assert_eq!(first.as_ref().map(|first| first.data.len()), Some(0));
-    let before_it = before(&Reason::CityLabelLost, first);
-    let (then, _) = look(&with_it, &all, &labelless, &karmada(20, one), &companions, Some(&before_it));
-    let lost = before(&Reason::BindingMissing, then);
-    let (_, now) = look(&with_it, &all, &unbound, &karmada(20, one), &companions, Some(&lost));
-    assert!(now, "it had arrived");
 }
 
 /// Seen: what was changed back before it had been looked at was waited for without end.

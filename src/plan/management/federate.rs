@@ -70,13 +70,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         let trouble = hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy));
         return hub_trouble::after(steps, hub_trouble::told(observed, &trouble, now));
     }
-    let finding = copy.zip(observed.karmada.as_ref()).map(|(copy, karmada)| {
-        let behind = observed.repairs.is_karmada_behind(&observed.timing);
-        let companions = &observed.data.companions;
-        let before = observed.blocked.as_ref().and_then(|blocked| blocked.last_delivery.as_ref());
-        let delivered = before.map_or(&[][..], |delivery| &delivery.data);
-        diagnosis::diagnose(&Evidence { copy, city: &city, karmada, companions, delivered, behind })
-    });
+    let finding = look(observed, copy, &city);
     let data = match (copy, &finding) {
         (Some(copy), Some(Delivery::Delivered { .. })) => data.until_listed_by(copy),
         _ => data,
@@ -123,6 +117,16 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         steps.extend(repair);
     }
     Plan { steps, next, signals }
+}
+
+/// What the hub shows of a deployment's delivery, once there is something to look at.
+fn look(observed: &Observed, copy: Option<&WorkloadDeployment>, city: &CityCode) -> Option<Delivery> {
+    let (copy, karmada) = copy.zip(observed.karmada.as_ref())?;
+    let behind = observed.repairs.is_karmada_behind(&observed.timing);
+    let companions = &observed.data.companions;
+    let before = observed.blocked.as_ref().and_then(|blocked| blocked.last_delivery.as_ref());
+    let delivered = before.map_or(&[][..], |delivery| &delivery.data);
+    Some(diagnosis::diagnose(&Evidence { copy, city, karmada, companions, delivered, behind }))
 }
 
 /// What is to be remembered of a deployment that is blocked.
