@@ -70,7 +70,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         let trouble = hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy));
         return hub_trouble::after(steps, hub_trouble::told(observed, &trouble, now));
     }
-    let finding = look(observed, copy, &city);
+    let (finding, pause) = (look(observed, copy, &city), observed.timing.takeover_pause);
     let data = match (copy, &finding) {
         (Some(copy), Some(Delivery::Delivered { .. })) => data.until_listed_by(copy),
         _ => data,
@@ -89,7 +89,6 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     });
     let hint = hint(&data, finding.as_ref(), copy).filter(|hint| state.is_hinted(copy, hint));
     let annotations = data_annotations(&data, hint.as_deref());
-    let pause = observed.timing.takeover_pause;
     let of_copy = copy.map(|copy| whole_spec::take_over(manager::FEDERATOR, status::CONTROLLER, copy, pause, now));
     let mut next = state.next.or_sooner(data.look_again.map_or(Next::Await, Next::After));
     if let Some(of_copy) = of_copy {
