@@ -6,7 +6,6 @@
 KIND_VERSION=v0.32.0
 NODE_IMAGE=kindest/node:v1.36.1@sha256:3489c7674813ba5d8b1a9977baea8a6e553784dab7b84759d1014dbd78f7ebd5
 KARMADA_VERSION=v1.18.2
-CHAINSAW_VERSION=v0.2.15
 KARMADA_CHART="https://github.com/karmada-io/karmada/releases/download/$KARMADA_VERSION/karmada-chart-$KARMADA_VERSION.tgz"
 
 # Clusters: the hub's Karmada and the project's control plane share the first one.

@@ -1,7 +1,7 @@
 //! The chainsaw suites of `e2e/suites`, run on the testbed: by chainsaw itself, where `CHAINSAW` names it or it is on the
 //! `PATH`; else by a reader of the part of its language that they use.
 //!
-//! chainsaw is a program that a person installs; the reader keeps the suites true in every run of the tests. What it does
+//! `.ci/tools` builds chainsaw; the reader keeps the suites true in every run of the tests. What it does
 //! not know is an error. It learns no more: a suite that needs more of the language needs chainsaw.
 
 use std::{
@@ -37,7 +37,7 @@ fn suites() -> Vec<PathBuf> {
 #[test]
 fn chainsaw_finds_nothing_wrong_with_the_suites() {
     let Some(program) = testbed::chainsaw::find() else {
-        skipped("CHAINSAW does not name chainsaw, nor is it on the PATH");
+        skipped("chainsaw is not on the PATH, and CHAINSAW does not name it; .ci/tools brings it");
         return;
     };
     let suites = suites().into_iter().map(|suite| ("test", suite.join("chainsaw-test.yaml")));
@@ -69,7 +69,7 @@ fn every_suite_passes_on_the_testbed() {
         for suite in suites() {
             let name = suite.file_name().unwrap().to_str().unwrap().to_owned();
             if fs::read_to_string(suite.join("chainsaw-test.yaml")).unwrap().contains("\n    needs: chainsaw\n") {
-                skipped(&format!("suite {name} needs chainsaw; CHAINSAW does not name it, nor is it on the PATH"));
+                skipped(&format!("suite {name} needs chainsaw, which is not on the PATH; .ci/tools brings it"));
                 continue;
             }
             eprintln!("suite {name}");

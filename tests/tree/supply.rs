@@ -134,3 +134,20 @@ fn the_bill_of_materials_names_what_the_lock_file_holds() {
     assert!(["kube-client", "rustls", "tokio"].iter().all(|name| names.contains(name)), "{names:?}");
     assert!(["proptest", "mlua", "testbed"].iter().all(|name| !names.contains(name)), "{names:?}");
 }
+
+/// The suites that ask for chainsaw said *skipped* in every run of the CI.
+#[test]
+fn ci_runs_every_suite_by_the_chainsaw_that_is_pinned() {
+    let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let module = read("e2e/chainsaw/go.mod");
+    assert!(module.contains("\ntool github.com/kyverno/chainsaw\n"), "it is built as a tool");
+    let pinned = module.lines().find_map(|line| line.trim().strip_prefix("github.com/kyverno/chainsaw v")).unwrap();
+    let pinned = pinned.split(' ').next().unwrap();
+    assert!(read("e2e/chainsaw/go.sum").contains(&format!("github.com/kyverno/chainsaw v{pinned} h1:")), "{pinned}");
+    let (ci, tools) = (read(".ci/run"), read(".ci/tools"));
+    assert!(tools.contains("go -C e2e/chainsaw build"));
+    assert!(ci.contains("\ntimeout 1200 .ci/tools chainsaw\n"), "it is built, or the run fails");
+    assert!(ci.contains("for program in promtool prometheus shellcheck chainsaw; do"), "CHAINSAW names it");
+    // The README's command runs all suites but the gated ones, in tests/it/suites.rs.
+    assert!(ci.contains("\ncargo test --test long gated_suites\n"));
+}

@@ -278,7 +278,7 @@ fn status() -> ExitCode {
 async fn e2e(mut wanted: Wanted, gated: bool, more: &[String]) -> Result<ExitCode> {
     let Some(program) = chainsaw::find() else {
         bail!(
-            "chainsaw is not on the PATH: install it (https://kyverno.github.io/chainsaw), set CHAINSAW to where it is, or run `cargo test --test it suites`, which needs none"
+            "chainsaw is not on the PATH: run `.ci/tools chainsaw` and set CHAINSAW to target/tools/bin/chainsaw, or run `cargo test --test it suites`, which needs none"
         )
     };
     let began = Instant::now();
