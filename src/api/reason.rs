@@ -327,6 +327,12 @@ reasons! {
     StrayInstance: Event, rank 0, stays;
     /// The claim of a cell that is no member any more is deleted, and its successor may make its own.
     ClaimFreed: Event, rank 0, stays;
+    /// Event: the gate of an Instance that waited for its data is open.
+    GateOpened: Event, rank 0, stays;
+    /// Event: an Instance is deleted, since fewer are wanted or its template is another by now.
+    Terminating: Event, rank 0, stays;
+    /// Event: another number of Instances is wanted.
+    Scaled: Event, rank 0, stays;
     /// Event: no deployment can show whether Karmada brings dependencies, so that policies of the Go operator wait.
     MigrationWaits: Event, rank 0, stays;
 }

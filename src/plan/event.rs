@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::{Known, Object, ObjectVersion, Write};
+use super::{Known, Object, ObjectVersion, Op, Write};
 use crate::api::{meta, reason::Reason};
 
 /// Longest note that the API takes, in bytes.
@@ -64,6 +64,14 @@ pub fn about<P>(
         },
     });
     Write::create(meta::MANAGED_BY, Object::named::<Event>(namespace, &name), body)
+}
+
+/// The same Event, with another object that has to do with it.
+pub fn related<P>(mut event: Write<P>, object: Value) -> Write<P> {
+    if let Op::Create { body, .. } = &mut event.op {
+        body["related"] = object;
+    }
+    event
 }
 
 fn cut(text: &str) -> &str {

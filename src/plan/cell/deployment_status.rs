@@ -5,6 +5,7 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
+    instance_events,
     networks::Networks,
     replicas::{Observed, is_current, is_outdated, is_ready, place_of},
 };
@@ -83,7 +84,8 @@ pub(super) fn plan(
             .and_then(|generation| generation.parse().ok()),
         suspended: suspended.then_some(true),
     };
-    Write::status(manager::DEPLOYMENT, &json!(status), deployment)
+    let write = Write::status(manager::DEPLOYMENT, &json!(status), deployment);
+    write.map(|write| instance_events::scales(write, deployment, now))
 }
 
 fn conditions(instance: &Instance) -> &[Condition] {

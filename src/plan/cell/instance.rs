@@ -7,7 +7,7 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Features, data, deployment_status::SUSPENDED, networks};
+use super::{Features, data, deployment_status::SUSPENDED, instance_events, networks};
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, LocationReference, SchedulingGate, WorkloadDeployment},
@@ -108,6 +108,7 @@ fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     }
     let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
     if let Some(open) = open_gates(judged, old).filter(|_| !judged.suspended) {
+        let open = instance_events::opens(open, instance, now);
         return Plan::writes(vec![open]).with(waited(instance, now).map(Signal::WaitedForData));
     }
     let generation = instance.metadata.generation;
@@ -133,6 +134,11 @@ fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
         status["suspended"] = json!(judged.suspended);
     }
     let status = Write::status(manager::INSTANCE, &status, *instance);
+    let before = find(old, condition::REFERENCED_DATA_READY);
+    let status = match &judged.data {
+        Some(verdict) => status.map(|write| instance_events::warn(write, instance, before, verdict, now)),
+        None => status,
+    };
     let turned = turned.filter(|_| status.is_some());
     Plan::writes(status.into_iter().collect()).with(turned)
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 pub use super::replicas::{Observed, place_of};
 use super::{
-    deployment_status, networks,
+    deployment_status, instance_events, networks,
     replicas::{is_outdated, is_ready},
 };
 use crate::{
@@ -53,7 +53,15 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
         matches!(action, Action::Create(_)).then(|| deployment_status::standing_refusal(deployment)).flatten();
     let step = match action {
         Action::Create(ordinal) => vec![create(observed, ordinal, &hash, location.as_ref(), now)],
-        Action::Delete(instance) => Write::delete(instance).into_iter().collect(),
+        Action::Delete(instance) => {
+            let ordinal = names::instance_ordinal(&instance.name_any());
+            let is_surplus = ordinal.is_some_and(|ordinal| ordinal >= deployment.spec.desired_replicas());
+            let delete = Write::delete(instance);
+            delete
+                .map(|write| instance_events::terminates(write, deployment, instance, is_surplus, now))
+                .into_iter()
+                .collect()
+        }
         Action::Remove(stray) => remove(deployment, stray, now).into_iter().collect(),
         Action::Stamp(instance) => vec![stamp(instance, &hash)],
         Action::Wait | Action::Nothing => Vec::new(),

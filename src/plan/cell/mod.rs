@@ -5,6 +5,7 @@ pub mod claim;
 pub mod data;
 pub mod deployment_status;
 pub mod instance;
+mod instance_events;
 pub mod instances;
 pub mod locations;
 pub mod networks;

@@ -22,6 +22,7 @@ use crate::{
         cell::{
             amounts::{amounts, sorted},
             claim::{Address, Identity},
+            instance_events,
             quota_trouble::is_gated,
         },
         condition::{Verdict, differs_in_their_numbers_alone, find},
@@ -309,7 +310,8 @@ fn report(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write
             && verdict.reason == Reason::QuotaBackendUnavailable
             && differs_in_their_numbers_alone(&old.message, &verdict.message)
     };
-    let message = find(old, condition::QUOTA_GRANTED).filter(is_same).map(|old| old.message.clone());
+    let before = find(old, condition::QUOTA_GRANTED);
+    let message = before.filter(is_same).map(|old| old.message.clone());
     let verdict = Verdict { message: message.unwrap_or_else(|| verdict.message.clone()), ..verdict };
     let condition = verdict.into_condition(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
     Write::status(manager::QUOTA, &json!({ "conditions": [condition] }), instance)

@@ -44,6 +44,12 @@ fn every_reason_of_quota_appears_and_disappears() {
         assert!(message.starts_with("1 of 1 desired replicas pending quota"), "{message}");
         apply(&world.project, grant("quota-a", 1)).await;
         gives(world, &hub, "QuotaAvailable").await;
+        let told = list(&world.dfw, "Event", &hub).await;
+        for reason in ["QuotaNamespaceNotFound", "QuotaNoBudget", "QuotaExceeded"] {
+            let of_it =
+                told.iter().filter(|event| event.data["reason"] == reason && event.data["regarding"]["name"] == "wd-0");
+            assert_eq!(of_it.map(|event| &event.data["type"]).collect::<Vec<_>>(), ["Warning"], "{reason}: once");
+        }
         delete(&world.dfw, "Namespace", "", &hub).await;
         eventually("the claim is released", || async {
             let left = list(&world.project, "ResourceClaim", "quota-a").await.len();
