@@ -11,7 +11,7 @@ pub use flags::{Command, Flags, LogFormat, Migration};
 use crate::{
     io::{certificate::Files, clients::Source},
     plan::{
-        cell::claim::Names,
+        cell::claim::{Names, UNNAMED},
         management::{karmada_version::KarmadaVersion, policy::Propagation, repair, resolve::Limits, sweep::Sweep},
     },
     timing::Timing,
@@ -263,7 +263,7 @@ fn check_files<'a>(mut files: impl Iterator<Item = &'a std::path::PathBuf>) -> R
 
 /// What a cell is called on its claims. In single mode there is no other; among several, claims must say whose they are.
 fn cluster_name(given: Option<String>, milo: bool) -> Result<String, Invalid> {
-    given.or_else(|| (!milo).then(|| "single".to_owned())).ok_or_else(|| {
+    given.or_else(|| (!milo).then(|| UNNAMED.to_owned())).ok_or_else(|| {
         Invalid("discovery.clusterName is needed for quota in milo mode: give this cell a name of its own".into())
     })
 }

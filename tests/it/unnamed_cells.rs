@@ -14,10 +14,11 @@ use testbed::{Testbed, audit::Audit, neighbours::grant, operator::Operator, pki:
 
 const UID: &str = "compute.datumapis.com/cell-uid";
 
-/// The operator on a cell, with quota and without `discovery.clusterName`.
-fn unnamed_cell(bed: &Testbed, city: &str) -> Operator {
+/// The operator on a cell, with quota and with this `discovery.clusterName`, or without any.
+fn cell_named(bed: &Testbed, city: &str, name: Option<&str>) -> Operator {
     let quota = bed.milo.as_ref().unwrap().kubeconfig(&User::Quota);
-    let config = format!("discovery:\n  quotaKubeconfigPath: {}\n", quota.display());
+    let name = name.map(|name| format!("  clusterName: {name}\n")).unwrap_or_default();
+    let config = format!("discovery:\n  quotaKubeconfigPath: {}\n{name}", quota.display());
     let flags = [
         format!("--kubeconfig={}", bed.cell(city).unwrap().kubeconfig(&User::Operator).display()),
         format!("--federation-kubeconfig={}", bed.hub.kubeconfig(&User::Cell(city.into())).display()),
@@ -31,16 +32,16 @@ fn unnamed_cell(bed: &Testbed, city: &str) -> Operator {
 /// A bed whose cells have no names.
 async fn world() -> Lent<World> {
     let mut world = alone(Wish { networks_and_quota: true, ..Wish::default() }).await;
-    restart_cells(&mut world).await;
+    restart_cells(&mut world, [None, None]).await;
     world
 }
 
-/// Kills the operators of the cells, and starts them without names.
-async fn restart_cells(world: &mut World) {
-    for city in ["dfw", "ord"] {
+/// Kills the operators of the cells, and starts them with these names, or without.
+async fn restart_cells(world: &mut World, names: [Option<&str>; 2]) {
+    for (city, name) in ["dfw", "ord"].into_iter().zip(names) {
         let place = world.of_cell(city);
         world.operators[place].process.kill();
-        world.operators[place] = unnamed_cell(&world.bed, city);
+        world.operators[place] = cell_named(&world.bed, city, name);
     }
     for operator in &mut world.operators {
         operator.wait_ready().await.unwrap();
@@ -124,7 +125,7 @@ fn cells_without_names_leave_each_others_claims_alone() {
         };
         apply(&world.project, claim(&ns, "instance-go-0", &labels(None))).await;
         apply(&world.project, claim(&ns, "instance-elsewhere-0", &labels(Some("another")))).await;
-        restart_cells(&mut world).await;
+        restart_cells(&mut world, [None, None]).await;
         // One of this cell's own whose Instance is gone is found, which shows that claims are looked at again.
         apply(&world.project, claim(&ns, "instance-ghost-0", &labels(Some(&uids[0])))).await;
         eventually("the ghost is released", || async {
@@ -148,6 +149,45 @@ fn cells_without_names_leave_each_others_claims_alone() {
         .await;
         let ended = once(&ns, "delete", &[&all[..], &["web-p-dfw-2", "web-p-ord-2"]].concat());
         assert_eq!(calls(&mark), ended);
+    });
+}
+
+/// A cell that was given a name did not see the claims that it had made before: it asked for each again at every look, gave
+/// none up for minutes, and never one that was left behind.
+#[test]
+fn cells_that_are_given_names_keep_to_their_claims_from_before() {
+    RUNTIME.block_on(async {
+        let mut world = world().await;
+        let uid = cell_uid(&world.dfw).await;
+        let (ns, hub) = world.namespace("named").await;
+        apply(&world.project, grant(&ns, 9)).await;
+        apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 1)).await;
+        ready(&world, &ns, "web", 2).await;
+        let labels = json!({
+            "compute.datumapis.com/source-cluster": "single", "compute.datumapis.com/instance-namespace": hub, UID: uid,
+        });
+        let mark = Audit::mark(&world.bed.project);
+        restart_cells(&mut world, [Some("dfw-1"), Some("ord-1")]).await;
+        apply(&world.project, claim(&ns, "instance-ghost-0", &labels)).await;
+        eventually("the ghost is released", || async {
+            let left = get(&world.project, "ResourceClaim", &ns, "instance-ghost-0").await;
+            if left.is_none() { Ok(()) } else { Err("still there".into()) }
+        })
+        .await;
+        assert_eq!(calls(&mark), once(&ns, "delete", &["ghost-0"]), "nothing is asked for again");
+        apply(&world.project, workload(&ns, "web", &["dfw", "ord"], 2)).await;
+        ready(&world, &ns, "web", 4).await;
+        let made = get(&world.project, "ResourceClaim", &ns, "instance-web-p-dfw-1").await.unwrap();
+        assert_eq!(made.labels()["compute.datumapis.com/source-cluster"], "dfw-1");
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("all claims are gone", || async {
+            let left: Vec<_> = list(&world.project, "ResourceClaim", &ns).await.iter().map(|c| c.name_any()).collect();
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        })
+        .await;
+        let mut wanted = once(&ns, "create", &["web-p-dfw-1", "web-p-ord-1"]);
+        wanted.extend(once(&ns, "delete", &["ghost-0", "web-p-dfw-0", "web-p-ord-0", "web-p-dfw-1", "web-p-ord-1"]));
+        assert_eq!(calls(&mark), wanted);
     });
 }
 

@@ -131,12 +131,15 @@ impl QuotaController {
                 (Ok(Next::After(_)), Some(error)) => return Err(error),
                 (Err(Stopped { at: End::Remote, error }), None) if !retried => {
                     retried = true;
-                    seen = if error.class() == Class::Conflict {
+                    seen = match error {
+                        // The claim that was judged has just been deleted: the backend has answered.
+                        Error::NotThere(_) => Ok(None),
                         // Somebody's claim of this name, that our watch does not show or has not shown yet.
-                        observed.watched = false;
-                        self.read(&observed.cell, &observed.instance, backend, &place).await
-                    } else {
-                        Err(error)
+                        error if error.class() == Class::Conflict => {
+                            observed.watched = false;
+                            self.read(&observed.cell, &observed.instance, backend, &place).await
+                        }
+                        error => Err(error),
                     };
                 }
                 (done, _) => return Ok(done?),
@@ -157,7 +160,7 @@ impl QuotaController {
             return Ok(None);
         };
         let namespace = instance.namespace().unwrap_or_default();
-        if cell.is_under_a_name(&claim) && cell.holder(&claim, &namespace) != Holder::Other {
+        if cell.is_watched(&claim) && cell.holder(&claim, &namespace) != Holder::Other {
             backend.claims.wrote(Incoming::new(&claim, Some(claim.clone())));
         }
         Ok(Some(claim.into()))

@@ -48,6 +48,9 @@ pub fn instance_of(claim: &ResourceClaim) -> Option<(String, String)> {
     Some((namespace.clone(), names::claimant_of(&claim.name_any())?.to_owned()))
 }
 
+/// The name on the claims of a cell that was given none.
+pub const UNNAMED: &str = "single";
+
 /// What a cell is called on its claims: for people, and for the watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
@@ -65,10 +68,15 @@ impl Names {
         self.current == name || self.former.contains(name)
     }
 
-    /// The selector of the claims under all of its names.
+    /// The names whose claims the watch shows: all of its own, and the name from before it was given one. Under that stand its
+    /// claims from then, by its uid; a claim without a uid says nothing under a name that every unnamed cell has.
+    fn watched(&self) -> BTreeSet<&str> {
+        self.former.iter().chain([&self.current]).map(String::as_str).chain([UNNAMED]).collect()
+    }
+
+    /// The selector of the claims that the watch shows.
     pub fn selector(&self) -> String {
-        let all: BTreeSet<&str> = self.former.iter().chain([&self.current]).map(String::as_str).collect();
-        format!("{} in ({})", label::SOURCE_CLUSTER, all.into_iter().collect::<Vec<_>>().join(","))
+        format!("{} in ({})", label::SOURCE_CLUSTER, self.watched().into_iter().collect::<Vec<_>>().join(","))
     }
 }
 
@@ -95,9 +103,14 @@ impl Identity {
         }
     }
 
-    /// Whether `claim` carries a name of this cell, so that its watch shows it.
-    pub fn is_under_a_name(&self, claim: &ResourceClaim) -> bool {
+    /// True if `claim` carries a name of this cell.
+    fn is_under_a_name(&self, claim: &ResourceClaim) -> bool {
         claim.labels().get(label::SOURCE_CLUSTER).is_some_and(|name| self.names.contains(name))
+    }
+
+    /// True if the watch of claims shows `claim`.
+    pub fn is_watched(&self, claim: &ResourceClaim) -> bool {
+        claim.labels().get(label::SOURCE_CLUSTER).is_some_and(|name| self.names.watched().contains(name.as_str()))
     }
 
     /// Whether this cell has made `claim`.

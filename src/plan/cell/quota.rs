@@ -245,9 +245,18 @@ fn release(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>, Sig
     match claim {
         Claim::Present(claim) if is_anothers(cell, claim, instance) => Plan::writes(vec![Step::Local(release)]),
         Claim::Present(claim) => {
-            // On its way out already when there is no write: its event enqueues the Instance again, or the next look.
-            let steps = Write::delete(&**claim).map(Step::Remote).into_iter().collect();
-            Plan::until(steps, if *watched { Next::Await } else { Next::After(poll(instance, now)) })
+            // Terminating already if there is no write: its event enqueues the Instance again, or the next look.
+            let mut steps: Vec<_> = Write::delete(&**claim).map(Step::Remote).into_iter().collect();
+            if *watched {
+                return Plan::until(steps, Next::Await);
+            }
+            // No event says that it is gone: the answer does, unless something else holds the claim.
+            if !steps.is_empty() {
+                let uid = claim.uid().unwrap_or_default();
+                steps.push(Step::Remote(Write::confirm_gone(Object::of(&**claim), &uid)));
+                steps.push(Step::Local(release));
+            }
+            Plan::until(steps, Next::After(poll(instance, now)))
         }
         Claim::Absent => {
             let Some(address) = address else { return Plan::nothing() };
@@ -313,13 +322,15 @@ fn report(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write
     let before = find(old, condition::QUOTA_GRANTED);
     let message = before.filter(is_same).map(|old| old.message.clone());
     let verdict = Verdict { message: message.unwrap_or_else(|| verdict.message.clone()), ..verdict };
-    let condition = verdict.into_condition(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
-    Write::status(manager::QUOTA, &json!({ "conditions": [condition] }), instance)
+    let condition = verdict.clone().into_condition(old, condition::QUOTA_GRANTED, instance.metadata.generation, now);
+    let write = Write::status(manager::QUOTA, &json!({ "conditions": [condition] }), instance);
+    write.map(|write| instance_events::warn(write, instance, before, &verdict, now))
 }
 
-/// How soon to look again without a watch: often while people wait, seldom later.
+/// How soon to look again without a watch: often while people wait for the Instance, or for its end; seldom later.
 pub fn poll(instance: &Instance, now: Timestamp) -> Duration {
-    let since = instance.metadata.creation_timestamp.as_ref().map_or(now, |t| t.0);
+    let ObjectMeta { deletion_timestamp, creation_timestamp, .. } = &instance.metadata;
+    let since = deletion_timestamp.as_ref().or(creation_timestamp.as_ref()).map_or(now, |t| t.0);
     let age = Duration::try_from(now.duration_since(since)).unwrap_or_default();
     let seconds = match age.as_secs() {
         0..60 => 1,

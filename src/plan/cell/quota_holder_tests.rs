@@ -107,5 +107,23 @@ fn two_cells_of_one_name_read_how_to_tell_them_apart() {
         of_go.contains("held by ord-1, for which") && of_go.ends_with("discovery.formerClusterNames says so"),
         "{of_go}"
     );
-    assert_eq!(cell().names.selector(), "compute.datumapis.com/source-cluster in (before,dfw-1)");
+}
+
+/// A cell that was given a name lost sight of all claims that it had made before: none was released any more.
+#[test]
+fn a_cell_that_is_given_a_name_watches_its_claims_from_before() {
+    assert_eq!(cell().names.selector(), "compute.datumapis.com/source-cluster in (before,dfw-1,single)");
+    let unnamed = Names { current: "single".into(), former: std::collections::BTreeSet::new() };
+    assert_eq!(unnamed.selector(), "compute.datumapis.com/source-cluster in (single)");
+    for (uid, shown, holder) in [
+        (Some(CELL_UID), true, Holder::ThisCell),
+        (Some("uid-of-ord"), true, Holder::Other),
+        // Any cell without a name, of the Go operator's: formerClusterNames says whether this one was.
+        (None, true, Holder::Other),
+    ] {
+        let Claim::Present(claim) = labelled("single", uid, "ns-1") else { panic!() };
+        assert_eq!((cell().is_watched(&claim), cell().holder(&claim, "ns-1")), (shown, holder), "{uid:?}");
+    }
+    let Claim::Present(elsewhere) = labelled("ord-1", Some(CELL_UID), "ns-1") else { panic!() };
+    assert!(!cell().is_watched(&elsewhere));
 }

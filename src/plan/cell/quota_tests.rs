@@ -255,9 +255,22 @@ fn without_a_watch_a_claim_is_looked_at_again_until_it_is_granted() {
     assert_eq!(decide_unwatched(&living, with(granted("False", "QuotaExceeded")), 1).next, second);
     assert_eq!(decide_unwatched(&living, with(granted("True", "QuotaAvailable")), 1).next, Next::Await);
     assert_eq!(decide_unwatched(&living, Claim::Absent, 1).next, second);
-    let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
-    assert_eq!(decide_unwatched(&leaving, claim(|_| ()), 1).next, second, "nothing tells that it is gone");
-    assert_eq!(decide(&leaving, claim(|_| ()), 1).next, Next::Await);
+}
+
+/// An Instance of ten minutes whose claim no watch showed kept its name for five minutes after the claim was deleted.
+#[test]
+fn a_deleted_instance_whose_claim_is_not_watched_releases_it_in_one_plan() {
+    let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(3600).to_string()));
+    let deleted = "delete ResourceClaim default/instance-wd-0".to_owned();
+    let confirmed = "confirm absent ResourceClaim default/instance-wd-0".to_owned();
+    let unwatched = decide_unwatched(&leaving, claim(|_| ()), 3601);
+    assert_eq!(reported(&unwatched).1, [deleted.clone(), confirmed, "patch Instance".to_owned()]);
+    assert_eq!(unwatched.next, Next::After(Duration::from_secs(1)), "where something else holds the claim");
+    let terminating = || claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(3600).to_string()));
+    let held = decide_unwatched(&leaving, terminating(), 3601);
+    assert_eq!((reported(&held).1, held.next), (vec![], Next::After(Duration::from_secs(1))));
+    let watched = decide(&leaving, claim(|_| ()), 3601);
+    assert_eq!((reported(&watched).1, watched.next), (vec![deleted], Next::Await));
 }
 
 #[test]
