@@ -38,6 +38,7 @@ use crate::{
 const GROUP_VERSION: &str = "networking.datumapis.com/v1alpha";
 
 /// A location, by the one thing that is looked for.
+#[derive(PartialEq)]
 pub(super) struct Place {
     reference: LocationReference,
     city: Option<CityCode>,
@@ -63,6 +64,8 @@ impl Default for Places {
 pub(super) struct Locations {
     locations: Places,
     bindings: Places,
+    /// True once decisions have begun. A kind that is watched later does not stop them.
+    began: AtomicBool,
 }
 
 impl Locations {
@@ -73,11 +76,15 @@ impl Locations {
         }
     }
 
-    /// Calls `listener` for every change.
+    /// Calls `listener` for every change of where the cell is. A heartbeat in a status is none.
     pub(super) fn listen(&self, listener: impl Fn() + Clone + Send + Sync + 'static) {
         for source in Source::ALL {
             let listener = listener.clone();
-            self.of(source).store.listen(move |_| listener());
+            self.of(source).store.listen(move |change| {
+                if change.old != change.new {
+                    listener();
+                }
+            });
         }
     }
 
@@ -85,19 +92,33 @@ impl Locations {
         Source::ALL.into_iter().filter(|source| self.of(*source).watched.load(Ordering::Acquire)).collect()
     }
 
-    /// Whether every location is known, of the kinds that the cell serves.
-    pub(super) fn is_synced(&self) -> bool {
-        let watched = self.watched();
-        !watched.is_empty() && watched.into_iter().all(|source| self.of(source).store.is_synced())
+    /// The kinds that are watched and whose first list has not come.
+    fn unlisted(&self) -> BTreeSet<Source> {
+        self.watched().into_iter().filter(|source| !self.of(*source).store.is_synced()).collect()
     }
 
-    /// Watches each kind from when the cell serves it; ends when both are watched.
+    /// True if every location is known, of the kinds that the cell serves.
+    pub(super) fn is_complete(&self) -> bool {
+        !self.watched().is_empty() && self.unlisted().is_empty()
+    }
+
+    /// True if enough is known to decide: every location, or the list of one kind has come and that of the other does not.
+    pub(super) fn is_synced(&self) -> bool {
+        let began = self.began.load(Ordering::Acquire) || self.is_complete();
+        if began {
+            self.began.store(true, Ordering::Release);
+        }
+        began
+    }
+
+    /// Watches each kind from when the cell serves it; ends when both are watched and listed.
     pub(super) async fn run(&self, plane: &ControlPlane<plan::Cell>, scope: &Scope) {
         let entry = scope.health.watch("locations in cell".into());
         loop {
             entry.trying();
             let served = served(plane).await.map_err(|error| error.to_string());
-            let observed = Observed { served, watched: self.watched(), retry: scope.timing.network_retry };
+            let (watched, unlisted) = (self.watched(), self.unlisted());
+            let observed = Observed { served, watched, unlisted, retry: scope.timing.network_retry };
             let now = Now::read();
             let plan = locations::plan(&observed, now.time);
             record("locations", &"this cell", &observed, now, &plan);
@@ -108,6 +129,8 @@ impl Locations {
                     Signal::Missing(why) => {
                         entry.failed(why);
                     }
+                    Signal::GoOn if self.began.swap(true, Ordering::AcqRel) => {}
+                    Signal::GoOn => (scope.on_fresh)(),
                 }
             }
             match plan.next {

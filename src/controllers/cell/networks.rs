@@ -95,6 +95,7 @@ impl Networks {
         let context = |(namespace, name): &(String, String)| self.contexts.get(&ObjectKey::new(namespace, name));
         Observed {
             locations: city.map(|city| self.locations.of_city(&city)).unwrap_or_default(),
+            partial: !self.locations.is_complete(),
             contexts: wanted.iter().filter_map(context).map(Shared::from).collect(),
             subnets: subnets.iter().filter_map(|key| self.subnets.get(key)).map(Shared::from).collect(),
             claims: claims.into_iter().map(Shared::from).collect(),

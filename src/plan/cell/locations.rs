@@ -43,6 +43,9 @@ pub struct Observed {
     pub served: Result<Vec<String>, String>,
     /// Those that are watched.
     pub watched: BTreeSet<Source>,
+    /// Those of them whose first list has not come.
+    #[serde(default)]
+    pub unlisted: BTreeSet<Source>,
     /// How long to wait before the next look while neither is served.
     pub retry: Duration,
 }
@@ -56,12 +59,14 @@ pub enum Signal {
     Found,
     /// None is watched, for this reason.
     Missing(String),
+    /// The list of a kind does not come, and that of the other has: decisions go on without it.
+    GoOn,
 }
 
 /// Decides which kinds are watched from now on, and when to look for what is missing. Once both are watched, there is
 /// nothing to look for; nothing of it depends on the time.
 pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Cell>, Signal> {
-    let Observed { served, watched, retry } = observed;
+    let Observed { served, watched, unlisted, retry } = observed;
     let is_served =
         |source: &Source| served.as_ref().is_ok_and(|served| served.iter().any(|plural| plural == source.plural()));
     let new: Vec<Source> = Source::ALL.into_iter().filter(|s| is_served(s) && !watched.contains(s)).collect();
@@ -72,10 +77,13 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Cell>, Signal> {
             (Next::After(*retry), Signal::Missing(missing))
         }
         (0, Err(error)) => (Next::After(*retry), Signal::Missing(error.clone())),
+        // A first list takes a moment; one that does not come must not stop the cell.
+        _ if !unlisted.is_empty() || !new.is_empty() => (Next::After(*retry), Signal::Found),
         (1, _) => (Next::After(*retry * PATIENCE_BESIDE_ANOTHER), Signal::Found),
         _ => (Next::Await, Signal::Found),
     };
-    Plan::until(Vec::new(), next).with(new.into_iter().map(Signal::Watch)).with([report])
+    let goes_on = (!unlisted.is_empty() && unlisted.len() < watched.len()).then_some(Signal::GoOn);
+    Plan::until(Vec::new(), next).with(new.into_iter().map(Signal::Watch)).with([report]).with(goes_on)
 }
 
 #[cfg(test)]
@@ -98,21 +106,40 @@ mod tests {
         for (served, watched, next, expected) in [
             (Ok(&["subnets"][..]), &[][..], soon, missing(neither)),
             (Err("no answer"), &[], soon, missing("no answer")),
-            (Ok(&["locations"]), &[], later, found(&[Locations])),
-            (Ok(&["locations", "locationbindings"]), &[], Next::Await, found(&[Locations, LocationBindings])),
-            (Ok(&["locations", "locationbindings"]), &[Locations], Next::Await, found(&[LocationBindings])),
-            (Ok(&["locations", "locationbindings"]), &[LocationBindings], Next::Await, found(&[Locations])),
+            (Ok(&["locations"]), &[], soon, found(&[Locations])),
+            (Ok(&["locations", "locationbindings"]), &[], soon, found(&[Locations, LocationBindings])),
+            (Ok(&["locations", "locationbindings"]), &[Locations], soon, found(&[LocationBindings])),
+            (Ok(&["locations", "locationbindings"]), &[LocationBindings], soon, found(&[Locations])),
             (Ok(&["locations"]), &[Locations], later, found(&[])),
             (Err("no answer"), &[Locations], later, found(&[])),
             (Ok(&[]), &[Locations, LocationBindings], Next::Await, found(&[])),
         ] {
             let served = served.map(|served: &[&str]| served.iter().map(|plural| (*plural).to_owned()).collect());
             let watched = watched.iter().copied().collect();
-            let observed = Observed { served: served.map_err(str::to_owned), watched, retry };
+            let unlisted = BTreeSet::new();
+            let observed = Observed { served: served.map_err(str::to_owned), watched, unlisted, retry };
             for plan in [plan(&observed, Timestamp::UNIX_EPOCH), plan(&recorded(&observed), Timestamp::UNIX_EPOCH)] {
                 assert_eq!((plan.next, &plan.signals), (next, &expected), "{observed:?}");
                 assert!(plan.steps.is_empty());
             }
+        }
+    }
+
+    /// A second kind whose list failed stopped every decision of its cell.
+    #[test]
+    fn a_kind_whose_list_does_not_come_stops_nothing_beside_another() {
+        let retry = Duration::from_secs(5);
+        for (watched, unlisted, goes_on, next) in [
+            (&[Locations, LocationBindings][..], &[LocationBindings][..], true, Next::After(retry)),
+            (&[Locations, LocationBindings], &[Locations], true, Next::After(retry)),
+            (&[Locations, LocationBindings], &[Locations, LocationBindings], false, Next::After(retry)),
+            (&[Locations], &[Locations], false, Next::After(retry)),
+            (&[Locations, LocationBindings], &[], false, Next::Await),
+        ] {
+            let [watched, unlisted] = [watched, unlisted].map(|kinds| kinds.iter().copied().collect());
+            let observed = Observed { served: Ok(Vec::new()), watched, unlisted, retry };
+            let plan = plan(&observed, Timestamp::UNIX_EPOCH);
+            assert_eq!((plan.signals.contains(&Signal::GoOn), plan.next), (goes_on, next), "{observed:?}");
         }
     }
 }

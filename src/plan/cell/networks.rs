@@ -33,6 +33,9 @@ const IP_FAMILY: &str = "IPv4";
 pub struct Observed {
     /// Locations of the deployment's city, each once.
     pub locations: Vec<LocationReference>,
+    /// True if the list of one kind of location has not come: there may be more of them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial: bool,
     /// Bindings that the deployment controls, and whichever have the names of those that it needs.
     pub bindings: Vec<Shared<NetworkBinding>>,
     /// Contexts that these bindings name.
@@ -180,18 +183,21 @@ fn locate(
     let written = &deployment.spec.city_code;
     CityCode::parse(written).map_err(|why| Verdict::no(Reason::NoMatchingLocation, why))?;
     let by_name = |location: &&LocationReference| (location.name.clone(), location.namespace.clone());
-    let Some(first) = observed.locations.iter().min_by_key(by_name) else {
-        return Err(Verdict::no(
-            Reason::NoMatchingLocation,
-            format!("no Location or LocationBinding of this cell has the city code {written}"),
-        ));
-    };
     let controlled = observed.bindings.iter().filter(|binding| ownership::is_controlled_by(&***binding, deployment));
     let bound: Vec<&LocationReference> = controlled.map(|binding| &binding.spec.location).collect();
     let status = deployment.status.as_ref().and_then(|status| status.location.as_ref());
     let held = status.or_else(|| bound.iter().copied().min_by_key(by_name));
+    let first = observed.locations.iter().min_by_key(by_name).or(held.filter(|_| observed.partial));
+    let Some(first) = first else {
+        let known = if observed.partial { "known so far " } else { "" };
+        return Err(Verdict::no(
+            Reason::NoMatchingLocation,
+            format!("no Location or LocationBinding of this cell {known}has the city code {written}"),
+        ));
+    };
     let standing = observed.locations.iter().find(|location| held.is_some_and(|held| is_same_location(held, location)));
-    let used = held.filter(|held| bound.iter().any(|location| is_same_location(held, location)));
+    // Also while it is not known whether there is no such location any more.
+    let used = held.filter(|held| observed.partial || bound.iter().any(|location| is_same_location(held, location)));
     let chosen = standing.or(used).unwrap_or(first);
     let note = (observed.locations.len() > 1 || standing.or(Some(first)) != Some(chosen)).then(|| {
         let mut names: Vec<&str> = observed.locations.iter().map(|location| location.name.as_str()).collect();

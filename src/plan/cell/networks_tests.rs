@@ -6,6 +6,7 @@ use serde_json::Value;
 #[derive(Default)]
 struct KnownCell {
     locations: Vec<&'static str>,
+    partial: bool,
     objects: std::collections::BTreeMap<(&'static str, String), Value>,
 }
 
@@ -70,6 +71,7 @@ impl KnownCell {
         let location = |name: &&str| LocationReference { name: (*name).into(), namespace: None };
         Observed {
             locations: self.locations.iter().map(location).collect(),
+            partial: self.partial,
             bindings: self.all("NetworkBinding"),
             contexts: self.all("NetworkContext"),
             claims: self.all("SubnetClaim"),
@@ -335,6 +337,28 @@ fn a_deployment_stays_where_its_bindings_are_while_that_location_is_not_to_be_fo
     assert!(note.unwrap().contains("(aaa, dfw-0): dfw-1 is used"));
     cell.objects.retain(|(kind, _), _| *kind != "NetworkBinding");
     assert_eq!(location(&cell).0, "aaa", "nothing holds it");
+}
+
+/// A second kind of location whose list failed must not move what runs, nor take away where it is.
+#[test]
+fn a_deployment_keeps_its_location_while_the_list_of_one_kind_does_not_come() {
+    let mut wd = deployment();
+    wd.status = Some(serde_json::from_value(json!({ "location": { "name": "dfw-9" } })).unwrap());
+    for (locations, partial, expected) in [
+        (&["aaa"][..], true, Some("dfw-9")),
+        (&[], true, Some("dfw-9")),
+        (&["aaa", "dfw-9"], true, Some("dfw-9")),
+        (&["aaa"], false, Some("aaa")),
+        (&[], false, None),
+    ] {
+        let cell = KnownCell { locations: locations.to_vec(), partial, ..KnownCell::default() };
+        let location = judge(&cell.observed(), &wd, &[]).location.map(|location| location.name);
+        assert_eq!(location.as_deref(), expected, "{locations:?}, partial: {partial}");
+    }
+    let nowhere = KnownCell { partial: true, ..KnownCell::default() };
+    let verdict = judge(&nowhere.observed(), &deployment(), &[]).verdict;
+    assert_eq!(verdict.reason.as_str(), "NoMatchingLocation");
+    assert!(verdict.message.contains("known so far"), "{}", verdict.message);
 }
 
 /// Found by reading: a network that was given back at once opened gates by a binding that was being taken down.
