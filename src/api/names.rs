@@ -33,7 +33,8 @@ impl From<CityCode> for String {
 impl CityCode {
     /// Parses what a user or a location wrote. `Err` says what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let code = text.trim().to_lowercase().replace(' ', "-");
+        // Letters of ASCII alone: the Kelvin sign, for one, is a k in lower case, and no label takes it as it was written.
+        let code = text.trim().to_ascii_lowercase().replace(' ', "-");
         match dns_label(&code) {
             Ok(()) => Ok(Self(code.into())),
             Err(why) => Err(format!("city code {text:?} {why}")),
@@ -331,6 +332,12 @@ mod tests {
         for bad in ["", "-", "dfw/1", "über", &"x".repeat(64)] {
             assert!(CityCode::parse(bad).is_err(), "{bad:?}");
         }
+    }
+
+    /// A Kelvin sign passed as a k, and no Instance could be labelled with it.
+    #[test]
+    fn a_city_with_a_letter_that_only_looks_like_one_is_refused() {
+        assert!(CityCode::parse("\u{212A}ul").is_err());
     }
 
     #[test]

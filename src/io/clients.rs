@@ -234,6 +234,12 @@ impl Projects {
         if name.is_empty() || name.contains("..") || !name.chars().all(plain) {
             return Err(format!("project {name:?}: not a name that an address can carry"));
         }
+        // Behind a dot stands the namespace of the service: whoever has that one would answer for the project.
+        if self.internal && name.contains('.') {
+            return Err(format!(
+                "project {name:?}: no project whose name has a dot is found by internalServiceDiscovery"
+            ));
+        }
         let uri = if self.internal {
             http::Uri::try_from(format!("https://milo-apiserver.project-{name}.svc.cluster.local:6443"))
         } else {

@@ -21,6 +21,8 @@ fn a_project_has_an_address_of_its_own() {
     for bad in ["", "a/b", "..", "a?b", "A"] {
         assert!(address(false, bad).is_err() && address(true, bad).is_err(), "{bad}");
     }
+    // The service of another namespace, whose owner would get the project's credentials.
+    assert!(address(false, "a.b").is_ok() && address(true, "a.b").is_err());
 }
 
 /// As `e2e/kind/up` makes it in each cell.
