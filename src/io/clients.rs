@@ -19,7 +19,7 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
 
-use super::{expiry, requests::Meter};
+use super::{expiry, requests::Meter, server_clock::ServerClock};
 use crate::{
     api::names::ProjectName,
     metrics::{Host, Metrics},
@@ -53,6 +53,7 @@ pub struct Connection {
     /// How often the server was found to have been given another history.
     histories: Arc<watch::Sender<u64>>,
     meter: Option<Meter>,
+    clock: ServerClock,
 }
 
 impl Connection {
@@ -69,14 +70,21 @@ impl Connection {
     /// # Errors
     /// As [`Self::new`].
     pub fn metered(config: Config, meter: Option<Meter>) -> Result<Self, String> {
-        let client = client(&config, meter.as_ref()).map_err(|e| format!("kubeconfig: {}", root_cause(&e)))?;
+        let clock = ServerClock::default();
+        let client = client(&config, meter.as_ref(), &clock).map_err(|e| format!("kubeconfig: {}", root_cause(&e)))?;
         Ok(Self {
             config: Arc::new(config),
             current: Arc::new(RwLock::new((client, Instant::now()))),
             confidential: Arc::default(),
             histories: Arc::new(watch::Sender::new(0)),
             meter,
+            clock,
         })
+    }
+
+    /// The server's clock.
+    pub fn clock(&self) -> &ServerClock {
+        &self.clock
     }
 
     /// Somebody has found that the server was given another history (an etcd restored from a backup). Every watch lists
@@ -99,7 +107,7 @@ impl Connection {
         if let Some(client) = current.upgrade() {
             return Ok(client);
         }
-        let client = Arc::new(client(&self.config, self.meter.as_ref())?);
+        let client = Arc::new(client(&self.config, self.meter.as_ref(), &self.clock)?);
         *current = Arc::downgrade(&client);
         Ok(client)
     }
@@ -114,15 +122,15 @@ impl Connection {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         // Calls that hung together fail together; one of them is enough.
         if current.1.elapsed() > RENEW_AT_MOST
-            && let Ok(client) = client(&self.config, self.meter.as_ref())
+            && let Ok(client) = client(&self.config, self.meter.as_ref(), &self.clock)
         {
             *current = (client, Instant::now());
         }
     }
 }
 
-fn client(config: &Config, meter: Option<&Meter>) -> Result<Client, kube::Error> {
-    let builder = ClientBuilder::try_from(config.clone())?;
+fn client(config: &Config, meter: Option<&Meter>, clock: &ServerClock) -> Result<Client, kube::Error> {
+    let builder = ClientBuilder::try_from(config.clone())?.with_layer(clock);
     Ok(match meter {
         Some(meter) => builder.with_layer(meter).build(),
         None => builder.build(),

@@ -30,7 +30,14 @@ pub(super) fn pruned<K: Resource>(kind: &str, mut object: K) -> K {
                 // The watch brings text, the answer to a write a tree.
                 if applied { diff::pack(fields) } else { diff::unpack(fields) }
             }
-            if applied { Some(entry) } else { takeover::trace(kind, &entry) }
+            match entry.manager.as_deref() {
+                _ if applied => Some(entry),
+                // When it was, by the server's clock.
+                Some(manager::REPAIR) => {
+                    Some(ManagedFieldsEntry { fields_v1: None, fields_type: None, api_version: None, ..entry })
+                }
+                _ => takeover::trace(kind, &entry),
+            }
         };
         *entries = std::mem::take(entries).into_iter().filter_map(kept).collect();
         entries.shrink_to_fit();
@@ -117,6 +124,23 @@ mod tests {
             kept.metadata.managed_fields.iter().flatten().map(|entry| entry.fields_v1.clone()).collect();
         let text = json!(r#"{"f:spec":{"f:placements":{}}}"#);
         assert_eq!(fields, [None, Some(FieldsV1(text))]);
+    }
+
+    #[test]
+    fn repair_leaves_its_time_and_holds_nothing() {
+        let time = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::from_second(9).unwrap());
+        let mut workload = Workload::new("web", WorkloadSpec::default());
+        workload.metadata.managed_fields = Some(vec![ManagedFieldsEntry {
+            manager: Some(manager::REPAIR.into()),
+            operation: Some("Update".into()),
+            fields_v1: Some(FieldsV1(json!({ "f:metadata": { "f:annotations": {} } }))),
+            time: Some(time.clone()),
+            ..ManagedFieldsEntry::default()
+        }]);
+        let kept = pruned("Workload", workload);
+        assert!(takeover::holders(&kept, Part::Spec).is_empty());
+        let [entry] = &kept.metadata.managed_fields.unwrap()[..] else { panic!("it is not kept") };
+        assert_eq!((&entry.time, &entry.fields_v1), (&Some(time), &None));
     }
 
     #[test]

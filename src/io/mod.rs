@@ -21,6 +21,7 @@ pub(crate) mod reads;
 pub mod requests;
 pub mod reviews;
 pub mod serve;
+pub mod server_clock;
 pub mod sources;
 pub mod store;
 mod uid;

@@ -49,7 +49,8 @@ impl Prober {
         if state.has_passed() {
             return Probe::Passed;
         }
-        let age = Age { timeout: self.timing.probe_timeout, now: now.time };
+        // Compared with times that the hub has written.
+        let age = Age { timeout: self.timing.probe_timeout, now: self.hub.plane.connection().clock().time(now.time) };
         let observed = Observed {
             own: self.hub.candidate(namespace, city, phase, age),
             candidates: state.is_election_due(self.timing.probe_election_ttl).then(|| self.hub.candidates(age)),

@@ -266,16 +266,21 @@ fn what_karmada_has_not_looked_at_since_the_copy_was_written_accuses_nothing() {
             "{name}: {cause:?}"
         );
     }
-    // What has made it look again is a write of ours as well.
-    let mut touched = world();
-    touched.copy.metadata.resource_version = Some("9".into());
-    touched.copy.metadata.managed_fields = serde_json::from_value(json!([])).unwrap();
-    let second = at(20).parse::<jiff::Timestamp>().unwrap().as_second();
-    touched.copy.annotations_mut().insert(annotation::REPAIRED.into(), second.to_string());
-    let parent = touched.bindings.get_mut(PARENT).unwrap();
-    (parent.dependencies, parent.seen) = (Some(Vec::new()).into(), Some(8));
-    parent.changed = Some(at(19).parse().unwrap());
-    assert!(matches!(look(&touched), Delivery::Blocked { silent: true, repair: Some(Repair::Change), .. }));
+    // What has made it look again is a write of ours as well: when it came, the server says. A manager whose clock was ahead
+    // took what Karmada had made since for older than its repair, and repaired again.
+    for (repaired, by_our_clock, silent) in [(20, 20, true), (18, 59, false)] {
+        let mut touched = world();
+        touched.copy.metadata.resource_version = Some("9".into());
+        let entry = json!([{ "manager": manager::REPAIR, "operation": "Update", "time": at(repaired) }]);
+        touched.copy.metadata.managed_fields = serde_json::from_value(entry).unwrap();
+        let second = at(by_our_clock).parse::<jiff::Timestamp>().unwrap().as_second();
+        touched.copy.annotations_mut().insert(annotation::REPAIRED.into(), second.to_string());
+        let parent = touched.bindings.get_mut(PARENT).unwrap();
+        (parent.dependencies, parent.seen) = (Some(Vec::new()).into(), Some(8));
+        parent.changed = Some(at(19).parse().unwrap());
+        let Delivery::Blocked { silent: is_silent, .. } = look(&touched) else { panic!("{repaired}") };
+        assert_eq!(is_silent, silent, "repaired at {repaired}, {by_our_clock} by our clock");
+    }
 }
 
 /// Found by reading: a change that Karmada never carried out was told as delivered, since what it says of the change before

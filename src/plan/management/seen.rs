@@ -1,14 +1,13 @@
 //! Whether Karmada has looked at a deployment's copy since that was written: what its binding does not say yet says nothing of
 //! Karmada's settings before.
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::{
     delivery::Karmada,
     facts::{BindingFacts, written},
 };
-use crate::api::{compute::WorkloadDeployment, meta::annotation};
+use crate::api::compute::WorkloadDeployment;
 
 /// Whether Karmada has made the binding anew of all that is written on the copy, its status aside. A status makes another
 /// version of the copy, and none of the binding: `written_at` is the version of the copy's last other write. Where nobody has seen
@@ -22,9 +21,8 @@ pub(super) fn is_of_latest(binding: &BindingFacts, copy: &WorkloadDeployment, wr
     if let Some(written) = written_at {
         return seen >= written;
     }
-    let touched = copy.annotations().get(annotation::REPAIRED).and_then(|second| second.parse().ok());
-    let touched = touched.and_then(|second| Timestamp::from_second(second).ok());
-    let applied = written(&copy.metadata, None).max(touched);
+    // A repair among them: its entry has the server's time, while what it writes is by the clock of whoever repairs.
+    let applied = written(&copy.metadata, None);
     let Some((changed, applied)) = binding.changed.zip(applied) else { return false };
     changed > applied || changed == applied && written(&copy.metadata, Some("status")) >= Some(applied)
 }
