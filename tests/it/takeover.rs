@@ -2,8 +2,8 @@
 
 use crate::common::{
     RUNTIME, api, apply,
-    beds::{Wish, alone},
-    condition, eventually, get, list, merge, ready, workload,
+    beds::{Wish, alone, shared},
+    condition, delete, deployment, eventually, get, list, merge, ready, workload,
 };
 use kube::{Client, ResourceExt};
 use serde_json::json;
@@ -66,5 +66,35 @@ fn who_scales_is_left_alone_where_autoscaling_is_asked_for_and_nowhere_else() {
         let fewer = json!([{ "name": "p", "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } }]);
         merge(&world.project, "Workload", &ns, "web", json!({ "spec": { "placements": fewer } })).await;
         ready(&world, &ns, "web", 1).await;
+    });
+}
+
+/// The API server answers `scale` of an object without the number with HTTP 500: no autoscaler could begin.
+#[test]
+fn deployment_made_by_hand_without_replicas_has_a_scale_on_its_cell() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("by-hand").await;
+        let made = apply(&world.project, deployment(&ns, "wd", "dfw")).await;
+        assert!(made.data["spec"]["replicas"].is_null());
+        let cell = api(&world.dfw, "WorkloadDeployment", &hub);
+        eventually("the cell's deployment can be scaled", || async {
+            let scale = cell.get_scale("wd").await.map_err(|error| error.to_string())?;
+            let replicas = scale.spec.and_then(|spec| spec.replicas);
+            if replicas == Some(1) { Ok(()) } else { Err(format!("{replicas:?}")) }
+        })
+        .await;
+        // It follows the least, as it did without the number.
+        let two = json!({ "spec": { "scaleSettings": { "minReplicas": 2 } } });
+        merge(&world.project, "WorkloadDeployment", &ns, "wd", two).await;
+        eventually("two run", || async {
+            let instances = list(&world.dfw, "Instance", &hub).await.len();
+            if instances == 2 { Ok(()) } else { Err(instances.to_string()) }
+        })
+        .await;
+        let original = get(&world.project, "WorkloadDeployment", &ns, "wd").await.unwrap();
+        assert!(original.data["spec"]["replicas"].is_null(), "what the user wrote is left alone");
+        delete(&world.project, "WorkloadDeployment", &ns, "wd").await;
     });
 }

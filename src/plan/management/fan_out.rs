@@ -204,10 +204,10 @@ fn ensure_deployment(
     (taking.write.into_iter().chain(write).collect(), taking.next)
 }
 
-/// How many instances a deployment is to run. Where autoscaling is asked for, whoever scales decides once it has begun,
+/// How many instances a deployment, or its copy on the hub, is to run. Where autoscaling is asked for, whoever scales decides once it has begun,
 /// within the bounds that the Workload sets. The interpreter on the hub says the same of a cell's number. A deployment that
 /// has no number, as the Go operator made them once, runs the least; to write it down would change nothing but the object.
-fn replicas(settings: &ScaleSettings, live: Option<&WorkloadDeployment>) -> Option<i32> {
+pub(super) fn replicas(settings: &ScaleSettings, live: Option<&WorkloadDeployment>) -> Option<i32> {
     let scales = settings.asks_for_autoscaling();
     if !scales && live.is_some_and(|live| live.spec.replicas.is_none()) {
         return None;

@@ -14,7 +14,7 @@ pub use super::{
 use super::{
     blocked::{Case, State},
     diagnosis::{self, Delivery, Evidence, Repair},
-    federation_status as status,
+    fan_out, federation_status as status,
     hub_trouble::{self, Cause},
     resolve::{self, Data},
     rival::Rival,
@@ -349,7 +349,10 @@ fn ensure_copy(
         .insert(label::TOPOLOGY_CITY.into(), standing.unwrap_or_else(|| city.label_value(&deployment.spec.city_code)));
     labels.insert(label::UPSTREAM_NAMESPACE.into(), deployment.namespace().unwrap_or_default());
     annotations.insert(annotation::SOURCE_GENERATION, deployment.metadata.generation.unwrap_or(0).to_string());
-    let spec = json!(deployment.spec);
+    let mut spec = deployment.spec.clone();
+    // One that somebody has made by hand may say none; the API server answers its part `scale` with an error then.
+    spec.replicas = spec.replicas.or_else(|| fan_out::replicas(&spec.scale_settings, live));
+    let spec = json!(spec);
     let spec = live.map_or_else(|| spec.clone(), |live| diff::in_standing_form(&json!(live.spec), &spec));
     let fields = json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": spec });
     Write::ensure(manager::FEDERATOR, namespace, &deployment.name_any(), fields, live).or(stale)

@@ -394,3 +394,32 @@ mod keepers;
 
 #[path = "federate_trouble_tests.rs"]
 mod troubles;
+
+/// The API server answers the part `scale` of a deployment that has no number with an error.
+#[test]
+fn copy_of_a_deployment_without_replicas_gets_the_number_that_it_runs() {
+    for (original, standing, scales, expected) in [
+        (None, None, false, json!(1)),
+        (Some(3), None, false, json!(3)),
+        (None, Some(Some(7)), false, json!(1)),
+        // As the Go operator made them: to write it down would change nothing but the object.
+        (None, Some(None), false, Value::Null),
+        (None, Some(None), true, json!(1)),
+        (None, Some(Some(2)), true, json!(2)),
+        (Some(3), Some(None), false, json!(3)),
+    ] {
+        let mut wd = marked();
+        wd.spec.replicas = original;
+        wd.spec.scale_settings.max_replicas = scales.then_some(5);
+        let live = standing.map(|replicas: Option<i32>| {
+            let mut copy = copy_of(&wd);
+            copy.spec.replicas = replicas;
+            copy.spec.placement_name = "another".into();
+            copy
+        });
+        let city = CityCode::parse("dfw").unwrap();
+        let write = ensure_copy(&wd, &city, "ns-n1", live.as_ref(), BTreeMap::new()).unwrap();
+        let Op::Apply { body, .. } = &write.op else { panic!("{write:?}") };
+        assert_eq!(body["spec"]["replicas"], expected, "{original:?}, standing {standing:?}, scales: {scales}");
+    }
+}
