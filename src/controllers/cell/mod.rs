@@ -104,7 +104,8 @@ impl CellControllers {
         let watches = scope.watches(&caches.plane);
         // Where one cluster is project and cell at once, the project's originals are not the cell's to run.
         watches.written::<WorkloadDeployment, _>(label::UPSTREAM_NAMESPACE, |wd| wd, &caches.deployments);
-        watches.written::<Instance, _>(label::WORKLOAD_DEPLOYMENT_UID, |i| i, &caches.instances);
+        // Also those that do not say whose they are: the write-back tells which label they lack.
+        watches.written::<Instance, _>("", |i| i, &caches.instances);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &caches.namespaces);
         if let Some(companions) = &caches.companions {

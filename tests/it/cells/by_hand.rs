@@ -36,7 +36,10 @@ fn an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is() {
         for client in [&world.hub, &world.dfw] {
             apply(client, namespace.clone()).await;
         }
-        apply(&world.dfw, by_hand(&hub)).await;
+        // Of an Instance without the labels that link it nothing was said at all.
+        let mut unlinked = by_hand(&hub);
+        let labels = unlinked["metadata"].as_object_mut().unwrap().remove("labels").unwrap();
+        apply(&world.dfw, unlinked).await;
         let why = async |expected: &str| {
             eventually(&format!("it says {expected}"), || async {
                 let instance = get(&world.dfw, "Instance", &hub, "by-hand").await.ok_or("gone")?;
@@ -46,6 +49,8 @@ fn an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is() {
             })
             .await;
         };
+        why("the Instance has no label compute.datumapis.com/workload-uid").await;
+        merge(&world.dfw, "Instance", &hub, "by-hand", json!({ "metadata": { "labels": labels } })).await;
         why("has no label meta.datumapis.com/upstream-cluster-name").await;
         let labels = json!({ "metadata": { "labels": {
             "meta.datumapis.com/upstream-cluster-name": "cluster-single", "meta.datumapis.com/upstream-namespace": ns,
