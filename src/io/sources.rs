@@ -41,6 +41,8 @@ struct Entry {
     copied: Option<ObjectVersion>,
     /// Since when it cannot be read, for want of credentials that are taken.
     unread_since: Option<Instant>,
+    /// Since when it has not been found, though it was there when it was last read.
+    missing_since: Option<Instant>,
     /// That the hub took no copy of what was read.
     refused: Option<Refused>,
     /// Why the companion's list of users takes no more of them.
@@ -102,6 +104,20 @@ impl Sources {
         now.saturating_duration_since(*entry.unread_since.get_or_insert(now))
     }
 
+    /// For how long a source has not been found that was there when it was last read; `None` if it was not.
+    pub fn missing_for(&self, key: &ObjectKey, now: Instant) -> Option<Duration> {
+        let mut entries = self.entries();
+        let entry = entries.get_mut(key)?;
+        entry.reading.as_ref().filter(|(_, reading)| matches!(reading.source, Source::Present { .. }))?;
+        Some(now.saturating_duration_since(*entry.missing_since.get_or_insert(now)))
+    }
+
+    /// How much of `grace` is left to a source that is missing: whoever replaces it deletes it first.
+    pub fn may_return_in(&self, key: &ObjectKey, now: Instant, grace: Duration) -> Option<Duration> {
+        let since = self.entries().get(key)?.missing_since?;
+        grace.checked_sub(now.saturating_duration_since(since)).filter(|left| !left.is_zero())
+    }
+
     /// Notes what a reading came to, that was begun in `epoch`.
     pub fn read(&self, key: &ObjectKey, epoch: u64, reading: Reading) -> News {
         let mut entries = self.entries();
@@ -109,6 +125,7 @@ impl Sources {
         if !matches!(reading.source, Source::Unauthorized(_)) {
             entry.unread_since = None;
         }
+        entry.missing_since = None;
         let before = entry.reading.replace((epoch, reading.clone()));
         let doubtful = before.as_ref().is_none_or(|(of, _)| *of != entry.epoch);
         let before = before.map(|(_, before)| before);

@@ -60,6 +60,24 @@ fn that_nobody_knows_who_asks_counts_from_the_first_time_until_it_can_be_read() 
     assert_eq!(sources.unread_for(&key, at(9)), Duration::ZERO);
 }
 
+#[test]
+fn source_that_was_there_is_missed_from_when_it_is_not_found_until_it_is_read_again() {
+    let (sources, key, start) = (Sources::default(), ObjectKey::new("shop", "db"), crate::timing::some_moment());
+    let (grace, at) = (Duration::from_secs(5), |seconds| start + Duration::from_secs(seconds));
+    let epoch = sources.begin(&key);
+    assert_eq!(sources.missing_for(&key, at(0)), None, "nobody has seen it yet");
+    sources.read(&key, epoch, reading(5));
+    assert_eq!(sources.may_return_in(&key, at(1), grace), None, "it is there");
+    assert_eq!(sources.missing_for(&key, at(2)), Some(Duration::ZERO));
+    assert_eq!(sources.missing_for(&key, at(4)), Some(Duration::from_secs(2)));
+    assert_eq!(sources.may_return_in(&key, at(4), grace), Some(Duration::from_secs(3)));
+    assert_eq!(sources.may_return_in(&key, at(7), grace), None, "it has had its time");
+    sources.read(&key, epoch, reading(6));
+    assert_eq!(sources.missing_for(&key, at(9)), Some(Duration::ZERO), "it was back meanwhile");
+    sources.read(&key, epoch, Reading { source: Source::Absent, ..Reading::default() });
+    assert_eq!(sources.missing_for(&key, at(10)), None, "it is known to be absent");
+}
+
 /// Found by reading: kept in the place of the reading, a refusal had two sources of one deployment wait for each other.
 #[test]
 fn that_the_hub_refused_a_source_is_said_beside_what_was_read_of_it() {

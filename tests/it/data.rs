@@ -261,6 +261,43 @@ fn each_failure_is_reported_and_heals_by_itself() {
     });
 }
 
+/// Whoever keeps a Secret may delete and create it again instead of updating it: its copy went and came each time.
+#[test]
+fn optional_secret_that_is_replaced_keeps_its_copy() {
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("replaced").await;
+        let template = using(&json!([{ "secretRef": { "name": "token", "optional": true } }]));
+        apply(&world.project, secret(&ns, "token", "0")).await;
+        apply(&world.project, with(&template, &ns, "web", &["dfw"], 1)).await;
+        ready(world, &ns, "web", 1).await;
+        let uid = async |client| get(client, "Secret", &hub, "token").await.map(|copy| copy.uid().unwrap());
+        let before = (uid(&world.hub).await, uid(&world.dfw).await);
+        assert!(before.0.is_some() && before.1.is_some());
+        for round in 1..=10 {
+            delete(&world.project, "Secret", &ns, "token").await;
+            tokio::time::sleep(Duration::from_millis(150)).await;
+            apply(&world.project, secret(&ns, "token", &round.to_string())).await;
+            tokio::time::sleep(Duration::from_millis(350)).await;
+            assert_eq!((uid(&world.hub).await, uid(&world.dfw).await), before, "round {round}");
+        }
+        eventually("the last content arrives", || async {
+            let copy = value(&world.dfw, "Secret", &hub, "token").await;
+            if copy.as_ref().is_some_and(|(_, value)| value == "MTA=") { Ok(()) } else { Err(format!("{copy:?}")) }
+        })
+        .await;
+        assert_eq!((uid(&world.hub).await, uid(&world.dfw).await), before);
+        // One that does not come back goes, for the deployment does without it.
+        delete(&world.project, "Secret", &ns, "token").await;
+        eventually("its copy goes", || async {
+            value(&world.dfw, "Secret", &hub, "token").await.map_or(Ok(()), |copy| Err(format!("{copy:?}")))
+        })
+        .await;
+        delete(&world.project, "Workload", &ns, "web").await;
+    });
+}
+
 #[test]
 fn a_source_that_is_deleted_while_in_use_is_reported_and_can_be_made_anew() {
     RUNTIME.block_on(async {

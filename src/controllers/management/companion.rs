@@ -127,7 +127,8 @@ impl ResolvedKey<'_> {
             let reading = self.read(observed.reading, observed.companion.is_some(), now).await?;
             (observed, plan) = self.decide(&users, reading, now);
             if plan.signals.contains(&Signal::Read) {
-                return Ok(Next::Await); // gone in between, one or the other: their events enqueue the key
+                // Gone in between, one or the other: their events enqueue the key, or the end of the wait for the source.
+                return Ok(self.source_state(&users, now).next(self.of.timing.source_retry));
             }
         }
         if self.carry_out(&observed, &plan, now).await? == Offer::Refused {
@@ -142,7 +143,8 @@ impl ResolvedKey<'_> {
         let sources = self.project.sources(self.data_ref.kind);
         let (present, last) = (sources.get(&self.source), sources.last(&self.source));
         let offered_in = sources.offered_in(&self.source, now.instant);
-        SourceState { used: !users.is_empty(), present, last, failing: sources.is_failing(), offered_in }
+        let may_return_in = sources.may_return_in(&self.source, now.instant, self.of.timing.delivery_grace);
+        SourceState { used: !users.is_empty(), present, last, failing: sources.is_failing(), offered_in, may_return_in }
     }
 
     fn decide(&self, users: &[PackedUser], reading: Reading, now: Now) -> (Observed, Decided) {
@@ -225,6 +227,14 @@ impl ResolvedKey<'_> {
                 let source = Source::Present { size: payload.size() };
                 let version = seen.resource_version.parse().unwrap_or(0);
                 (sources::Reading { uid: seen.uid, version, source }, Some(payload))
+            }
+            // Tools that keep Secrets replace them: the copy of one that comes back at once is to stay as it is.
+            Ok(None)
+                if sources
+                    .missing_for(&self.source, now.instant)
+                    .is_some_and(|missing| missing < self.of.timing.delivery_grace) =>
+            {
+                return Ok(None);
             }
             Ok(None) => (sources::Reading { source: Source::Absent, ..Default::default() }, None),
             // Credentials expire, and are renewed: only what lasts is said, to all who refer to it.

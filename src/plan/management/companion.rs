@@ -135,6 +135,8 @@ pub struct SourceState {
     pub failing: bool,
     /// For how long what the hub has refused of it is not offered again.
     pub offered_in: Option<Duration>,
+    /// For how long it is waited for, after it was deleted: whoever replaces it deletes it first.
+    pub may_return_in: Option<Duration>,
 }
 
 impl SourceState {
@@ -145,10 +147,10 @@ impl SourceState {
     }
 
     /// When to look again, where no event of the source itself can be relied on: that it may be read now, or that its
-    /// companion's place is free, or that the hub takes now what it has refused.
+    /// companion's place is free, or that the hub takes now what it has refused, or that it has not come back.
     pub fn next(&self, retry: Duration) -> Next {
         let waits = self.failing || matches!(self.last, Source::Unauthorized(_) | Source::Taken);
-        let wait = waits.then_some(retry).into_iter().chain(self.offered_in).min();
+        let wait = waits.then_some(retry).into_iter().chain(self.offered_in).chain(self.may_return_in).min();
         wait.filter(|_| self.used).map_or(Next::Await, Next::After)
     }
 }

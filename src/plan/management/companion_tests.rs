@@ -377,8 +377,14 @@ fn a_source_is_read_first_while_it_is_not_known_and_looked_at_again_where_no_eve
     ] {
         for failing in [false, true] {
             let (present, last) = (source.clone(), source.clone());
-            let state =
-                |used| SourceState { used, present: present.clone(), last: last.clone(), failing, offered_in: None };
+            let state = |used| SourceState {
+                used,
+                present: present.clone(),
+                last: last.clone(),
+                failing,
+                offered_in: None,
+                may_return_in: None,
+            };
             assert_eq!(state(true).is_read_first(), read_first || failing, "{source:?}, failing: {failing}");
             let next = if waits || failing { Next::After(retry) } else { Next::Await };
             assert_eq!(state(true).next(retry), next, "{source:?}, failing: {failing}");
@@ -386,13 +392,22 @@ fn a_source_is_read_first_while_it_is_not_known_and_looked_at_again_where_no_eve
         }
     }
     // Its event has enqueued the companion already; what it was still waits for what no event brings.
-    let changed =
-        SourceState { used: true, present: Source::Unknown, last: unauthorized(), failing: false, offered_in: None };
+    let changed = SourceState {
+        used: true,
+        present: Source::Unknown,
+        last: unauthorized(),
+        failing: false,
+        offered_in: None,
+        may_return_in: None,
+    };
     assert!(changed.is_read_first() && changed.next(retry) == Next::After(retry));
     let read = Source::Present { size: 1 };
     let offered_in = Some(Duration::from_secs(7));
-    let refused = SourceState { used: true, present: read.clone(), last: read, failing: false, offered_in };
+    let refused =
+        SourceState { used: true, present: read.clone(), last: read, failing: false, offered_in, may_return_in: None };
     assert!(!refused.is_read_first() && refused.next(retry) == Next::After(Duration::from_secs(7)));
+    let missing = SourceState { offered_in: None, may_return_in: Some(Duration::from_secs(2)), ..refused.clone() };
+    assert_eq!(missing.next(Duration::from_secs(10)), Next::After(Duration::from_secs(2)), "it may come back");
     let gone = SourceState { used: false, ..refused };
     assert_eq!(gone.next(retry), Next::Await);
 }
