@@ -18,14 +18,20 @@ use crate::{
         certificate::Certificate,
         clients::{self, Connection, Projects, Source},
         health::Health,
-        lease::Candidate,
+        lease::{self, Candidate},
         requests::Meter,
+        serve,
     },
     metrics::{Host, Metrics},
 };
 
-/// How long what is under way may take to end; the manifests give the pod 10 s.
+/// How long what is under way may take to end.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(8);
+
+/// Longest time from SIGTERM to the end of the process: the work, then the Lease (an attempt to renew it, and giving it up),
+/// then the last answers of the webhooks. The manifests give the pod longer.
+pub const ENDS_WITHIN: Duration =
+    Duration::from_secs(SHUTDOWN_GRACE.as_secs() + 2 * lease::LONGEST_ATTEMPT.as_secs() + serve::LONGEST_END.as_secs());
 
 /// The same after a lost Lease.
 const SHUTDOWN_GRACE_AFTER_LOSS: Duration = Duration::from_secs(2);

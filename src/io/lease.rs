@@ -27,6 +27,9 @@ use crate::{api::meta::LEASE, timing::Timing};
 /// Longest wait for an answer: a dead connection must leave time for a second attempt within [`Timing::lease_renew_deadline`].
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// Longest time that taking, renewing or giving up the Lease takes: a read and a write.
+pub const LONGEST_ATTEMPT: Duration = Duration::from_secs(2 * ATTEMPT_TIMEOUT.as_secs());
+
 /// A candidate for the Lease.
 pub struct Candidate {
     connection: Connection,

@@ -47,6 +47,9 @@ const DRAIN: Duration = Duration::from_secs(3);
 /// Longest that a request under way may take after that.
 const LAST: Duration = Duration::from_secs(3);
 
+/// Longest time from the request to end until [`serve`] has ended.
+pub const LONGEST_END: Duration = Duration::from_secs(DRAIN.as_secs() + LAST.as_secs());
+
 /// Serves until a while after `stop`. `what` is for people, as in `admission`.
 pub async fn serve(
     what: &'static str,

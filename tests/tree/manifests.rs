@@ -385,3 +385,26 @@ fn beside_the_go_operator_its_role_has_what_its_own_role_had() {
     let wanted: BTreeSet<String> = table.into_iter().flat_map(of).collect();
     assert_eq!(rights(&objects("hub-with-go-cells"), "compute-go-operator"), wanted);
 }
+
+/// The kubelet killed a manager that still gave its work and its Lease the time that they have: the next leader waited for the
+/// Lease to run out.
+#[test]
+fn manager_asked_to_end_has_time_and_what_it_serves_is_not_evicted_first() {
+    let mut seen = 0;
+    for overlay in overlays() {
+        for deployment in of_kind(&objects(&overlay), "Deployment") {
+            let pod = &deployment["spec"]["template"]["spec"];
+            let grace = pod["terminationGracePeriodSeconds"].as_u64().unwrap();
+            assert!(grace > compute_operator::manager::ENDS_WITHIN.as_secs(), "{overlay}: {grace} s");
+            assert_eq!(pod["priorityClassName"], "system-cluster-critical", "{overlay}");
+            let memory = |of: &str| pod["containers"][0]["resources"][of]["memory"].clone();
+            assert_eq!(
+                memory("requests"),
+                memory("limits"),
+                "{overlay}: a node that runs short of memory evicts others"
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "{seen}");
+}
