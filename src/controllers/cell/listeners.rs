@@ -49,7 +49,7 @@ impl Triggers {
         let weak = Arc::downgrade(self);
         networks.subnets.listen(move |c| with(&weak, |this| this.after(&Change::Subnet(delta(c)))));
         let weak = Arc::downgrade(self);
-        networks.locations.listen(move || with(&weak, |this| this.after(&Change::Location)));
+        networks.locations.listen(move |c| with(&weak, |this| this.after(&Change::Location(delta(c)))));
     }
 
     fn listen_to_copies(self: &Arc<Self>, copies: &Copies) {

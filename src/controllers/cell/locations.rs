@@ -23,12 +23,12 @@ use crate::{
         clients::ControlPlane,
         clock::Now,
         deadline,
-        store::{ObjectKey, Store},
+        store::{Change, ObjectKey, Store},
     },
     plan::{
         self, Next,
         cell::{
-            locations::{self, Observed, Signal, Source},
+            locations::{self, Observed, Place, Signal, Source},
             networks,
         },
     },
@@ -36,13 +36,6 @@ use crate::{
 
 /// What serves both kinds.
 const GROUP_VERSION: &str = "networking.datumapis.com/v1alpha";
-
-/// A location, by the one thing that is looked for.
-#[derive(PartialEq)]
-pub(super) struct Place {
-    reference: LocationReference,
-    city: Option<CityCode>,
-}
 
 /// One kind's cache.
 struct Places {
@@ -76,15 +69,10 @@ impl Locations {
         }
     }
 
-    /// Calls `listener` for every change of where the cell is. A heartbeat in a status is none.
-    pub(super) fn listen(&self, listener: impl Fn() + Clone + Send + Sync + 'static) {
+    /// Calls `listener` for every change.
+    pub(super) fn listen(&self, listener: impl Fn(&Change<'_, Place>) + Clone + Send + Sync + 'static) {
         for source in Source::ALL {
-            let listener = listener.clone();
-            self.of(source).store.listen(move |change| {
-                if change.old != change.new {
-                    listener();
-                }
-            });
+            self.of(source).store.listen(listener.clone());
         }
     }
 

@@ -8,11 +8,23 @@ use std::{collections::BTreeSet, time::Duration};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::{Cell, Next, Plan, Write};
+use crate::{
+    api::{compute::LocationReference, names::CityCode},
+    plan::{Cell, Next, Plan, Write},
+};
 
 /// How many times longer to wait between two looks for a definition that is missing beside one that is watched: most
 /// cells never get the other.
 const PATIENCE_BESIDE_ANOTHER: u32 = 12;
+
+/// A location of either kind: all that is read of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// What it is called.
+    pub reference: LocationReference,
+    /// Its city, if it names one.
+    pub city: Option<CityCode>,
+}
 
 /// The two kinds that say where a cell is. A cell has either, or both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use super::{
     claim::{self, Identity},
+    locations::Place,
     quota_trouble::{self, Cause},
 };
 use crate::{
@@ -40,7 +41,7 @@ pub enum Change<'a> {
     /// A subnet.
     Subnet(Delta<'a, Subnet>),
     /// Where this cell is.
-    Location,
+    Location(Delta<'a, Place>),
     /// The copy of an Instance on the hub, by namespace and name.
     Copy(&'a str, &'a str),
     /// Every Instance of this namespace can be read again.
@@ -118,7 +119,9 @@ pub fn after(change: &Change<'_>) -> BTreeSet<Work> {
         Change::Subnet(delta) => {
             users_of_contexts(delta.namespace, delta.both().map(|subnet| &subnet.spec.network_context.name))
         }
-        Change::Location => [Work::Everything].into(),
+        // Another name or another city; a heartbeat in its status is none.
+        Change::Location(delta) if delta.old == delta.new => BTreeSet::new(),
+        Change::Location(_) => [Work::Everything].into(),
         Change::Copy(namespace, name) => [Work::Copy((*namespace).to_owned(), (*name).to_owned())].into(),
         // Whoever found something there unreadable has waited, and no event of its own would call it; an Instance may have
         // gone meanwhile, and left its copy and its claim.

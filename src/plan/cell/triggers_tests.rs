@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::meta::label;
+use crate::api::{compute::LocationReference, meta::label, names::CityCode};
 
 fn changed<'a, V>(name: &'a str, old: Option<&'a V>, new: Option<&'a V>) -> Delta<'a, V> {
     Delta { namespace: "ns-1", name, old, new }
@@ -183,8 +183,24 @@ fn what_belongs_to_a_network_concerns_the_deployments_that_use_it() {
         ("it is gone", of_claim(Some(&one), None), vec![users_of("one")]),
         ("it moves", of_claim(Some(&one), Some(&other)), vec![users_of("one"), users_of("other")]),
         ("a subnet", Change::Subnet(changed("x", None, Some(&subnet))), vec![users_of("one")]),
-        ("where the cell is", Change::Location, vec![Work::Everything]),
+        ("where the cell is", Change::Location(changed("dfw", None, Some(&place("dfw")))), vec![Work::Everything]),
+        (
+            "a location has another city",
+            Change::Location(changed("dfw", Some(&place("dfw")), Some(&place("ord")))),
+            vec![Work::Everything],
+        ),
+        (
+            "a heartbeat of a location",
+            Change::Location(changed("dfw", Some(&place("dfw")), Some(&place("dfw")))),
+            vec![],
+        ),
     ]);
+}
+
+/// A Location `dfw` of this city.
+fn place(city: &str) -> Place {
+    let reference = LocationReference { name: "dfw".into(), namespace: None };
+    Place { reference, city: CityCode::parse(city).ok() }
 }
 
 #[test]

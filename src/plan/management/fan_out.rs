@@ -11,11 +11,12 @@ use super::{
     federate, leaving,
     placement::{self, City, PlacementOutcome},
     refusal::Refusal,
+    replicas,
     workload_status::{self, workload_status},
 };
 use crate::{
     api::{
-        compute::{Placement, ScaleSettings, Workload, WorkloadDeployment, WorkloadDeploymentSpec, WorkloadRef},
+        compute::{Placement, Workload, WorkloadDeployment, WorkloadDeploymentSpec, WorkloadRef},
         meta::{finalizer, label, manager},
         names::{self, CityCode},
         reason::Reason,
@@ -176,7 +177,7 @@ fn ensure_deployment(
         placement_name: placement.name.clone(),
         city_code: city.written.clone(),
         template,
-        replicas: replicas(&placement.scale_settings, live),
+        replicas: replicas::wanted(&placement.scale_settings, live),
         scale_settings: placement.scale_settings.clone(),
     };
     let mut fields = json!({
@@ -202,20 +203,6 @@ fn ensure_deployment(
     let Some(live) = live else { return (write.into_iter().collect(), Next::Await) };
     let taking = whole_spec::take_over(manager::WORKLOAD, "workload", live, observed.timing.takeover_pause, now);
     (taking.write.into_iter().chain(write).collect(), taking.next)
-}
-
-/// How many instances a deployment, or its copy on the hub, is to run. Where autoscaling is asked for, whoever scales decides once it has begun,
-/// within the bounds that the Workload sets. The interpreter on the hub says the same of a cell's number. A deployment that
-/// has no number, as the Go operator made them once, runs the least; to write it down would change nothing but the object.
-pub(super) fn replicas(settings: &ScaleSettings, live: Option<&WorkloadDeployment>) -> Option<i32> {
-    let scales = settings.asks_for_autoscaling();
-    if !scales && live.is_some_and(|live| live.spec.replicas.is_none()) {
-        return None;
-    }
-    let standing = live.and_then(|live| live.spec.replicas).filter(|_| scales);
-    let least = settings.min_replicas;
-    let most = settings.max_replicas.map_or(i32::MAX, |most| most.max(least));
-    Some(standing.map_or(least, |standing| standing.clamp(least, most)))
 }
 
 #[cfg(test)]

@@ -14,8 +14,9 @@ pub use super::{
 use super::{
     blocked::{Case, State},
     diagnosis::{self, Delivery, Evidence, Repair},
-    fan_out, federation_status as status,
+    federation_status as status,
     hub_trouble::{self, Cause},
+    replicas,
     resolve::{self, Data},
     rival::Rival,
 };
@@ -351,7 +352,7 @@ fn ensure_copy(
     annotations.insert(annotation::SOURCE_GENERATION, deployment.metadata.generation.unwrap_or(0).to_string());
     let mut spec = deployment.spec.clone();
     // One that somebody has made by hand may say none; the API server answers its part `scale` with an error then.
-    spec.replicas = spec.replicas.or_else(|| fan_out::replicas(&spec.scale_settings, live));
+    spec.replicas = spec.replicas.or_else(|| replicas::wanted(&spec.scale_settings, live));
     let spec = json!(spec);
     let spec = live.map_or_else(|| spec.clone(), |live| diff::in_standing_form(&json!(live.spec), &spec));
     let fields = json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": spec });
