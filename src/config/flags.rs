@@ -1,6 +1,9 @@
 //! The command line, with the Go operator's flags.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr, ToSocketAddrs},
+    path::PathBuf,
+};
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 
@@ -170,14 +173,32 @@ impl Flags {
     }
 }
 
-/// `:8081`, `127.0.0.1:8081`, `[::1]:8081`; empty and `0` mean nowhere. Without a host it is `[::]`, which
+/// `:8081`, `127.0.0.1:8081`, `[::1]:8081`, `localhost:8081`; empty and `0` mean nowhere. Without a host it is `[::]`, which
 /// means both families to those who serve.
 pub(super) fn bind_address(flag: &str, text: &str) -> Result<Option<SocketAddr>, Invalid> {
     if text.is_empty() || text == "0" {
         return Ok(None);
     }
     let full = if text.starts_with(':') { format!("[::]{text}") } else { text.to_owned() };
-    full.parse().map(Some).map_err(|_| Invalid(format!("{flag} {text:?}: want HOST:PORT, :PORT or 0")))
+    if let Ok(at) = full.parse() {
+        return Ok(Some(at));
+    }
+    let form = || Invalid(format!("{flag} {text:?}: want HOST:PORT, :PORT or 0"));
+    let (host, port) = full.rsplit_once(':').filter(|(host, _)| !host.is_empty()).ok_or_else(form)?;
+    let port: u16 = port.parse().map_err(|_| form())?;
+    let ip = resolve(host).map_err(|why| Invalid(format!("{flag} {text:?}: {why}")))?;
+    Ok(Some(SocketAddr::new(ip, port)))
+}
+
+/// The address of a host as Go listens on one that is given by name: the first of IPv4, else the first.
+pub(super) fn resolve(host: &str) -> Result<IpAddr, String> {
+    if let Ok(ip) = host.parse() {
+        return Ok(ip);
+    }
+    let found = (host, 0).to_socket_addrs().map_err(|e| format!("the address of {host:?} cannot be found: {e}"))?;
+    let found: Vec<IpAddr> = found.map(|at| at.ip()).collect();
+    let best = found.iter().find(|ip| ip.is_ipv4()).or(found.first()).copied();
+    best.ok_or_else(|| format!("{host:?} has no address"))
 }
 
 /// A boolean in any of the spellings that Go's flags take.

@@ -101,9 +101,9 @@ impl WebhookServer {
         }
         let host: IpAddr = match self.host.as_str() {
             "" => Ipv6Addr::UNSPECIFIED.into(),
-            text => text
-                .parse()
-                .map_err(|_| format!("webhookServer.host {text:?}: want an IP address, or nothing for all"))?,
+            text => flags::resolve(text).map_err(|why| {
+                format!("webhookServer.host: {why}; want an IP address or a name, or nothing for all")
+            })?,
         };
         let client_ca = (!name.is_empty()).then(|| files.certificate.with_file_name(name));
         let resolvers: BTreeSet<String> = resolvers.iter().cloned().collect();

@@ -52,6 +52,8 @@ fn every_bad_combination_is_one_clear_line() {
             "does not have that feature; set it to false",
         ),
         (&["--enable-cell-controllers", "--health-probe-bind-address=here"], "want HOST:PORT"),
+        (&["--enable-cell-controllers", "--health-probe-bind-address=localhost:high"], "want HOST:PORT"),
+        (&["--enable-cell-controllers", "--health-probe-bind-address=no/host:8081"], "the address of \"no/host\""),
         (&["--enable-cell-controllers", "--zap-log-level=loud=er=x"], "--zap-log-level"),
         (&["--enable-cell-controllers=perhaps"], "perhaps"),
         (&["--nonsense"], "--nonsense"),
@@ -59,6 +61,15 @@ fn every_bad_combination_is_one_clear_line() {
         let error = config(args, None).unwrap_err();
         assert!(error.contains(words) && !error.contains('\n'), "{args:?}: {error}");
     }
+}
+
+/// Addresses given by name are found as Go finds them, to which these flags belong.
+#[test]
+fn address_by_name_is_resolved_to_the_first_of_ipv4() {
+    let config = config(&["--enable-cell-controllers", "--health-probe-bind-address=localhost:8081"], None).unwrap();
+    assert_eq!(config.health, Some("127.0.0.1:8081".parse().unwrap()));
+    let metrics = cell(&format!("{HEAD}metricsServer:\n  bindAddress: localhost:8443\n")).unwrap().metrics;
+    assert_eq!(metrics.unwrap().at, "127.0.0.1:8443".parse().unwrap());
 }
 
 #[test]
@@ -86,7 +97,7 @@ fn the_file_is_strict() {
         ("discovery:\n  consumerScopedProjection: {}\n", "works on every project"),
         ("locationSource: Elsewhere\n", "Elsewhere"),
         ("webhookServer:\n  tls: { secretRef: {} }\n", "mount the Secret as a volume, and give"),
-        ("webhookServer:\n  host: somewhere\n", "webhookServer.host \"somewhere\""),
+        ("webhookServer:\n  host: no/host\n", "webhookServer.host: the address of \"no/host\""),
         ("webhookServer:\n  tls: { certName: a/b }\n", "tls.certName \"a/b\""),
         ("webhookServer:\n  ports: 1\n", "ports"),
         ("referencedData:\n  perObjectLimitBytes: 2000000\n", "no API server takes"),
