@@ -1,7 +1,9 @@
 //! The network interfaces of an Instance.
 
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use std::{borrow::Cow, fmt};
+
 use kube::KubeSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 /// One network attachment.
@@ -80,10 +82,44 @@ pub struct IngressPort {
     pub protocol: Option<String>,
     /// Number or name of a port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<IntOrString>,
+    pub port: Option<PortReference>,
     /// Last port of a range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_port: Option<i32>,
+}
+
+/// Number or name of a port. Every number that an API server stores can be read, also one that no port has: admission and
+/// the plan say so of the field, and the object stays readable.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq)]
+#[serde(untagged)]
+pub enum PortReference {
+    /// A number.
+    Number(serde_json::Number),
+    /// A name.
+    Name(String),
+}
+
+impl fmt::Display for PortReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl JsonSchema for PortReference {
+    fn schema_name() -> Cow<'static, str> {
+        "PortReference".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "x-kubernetes-int-or-string": true })
+    }
 }
 
 /// Peers of an ingress rule.

@@ -1,5 +1,7 @@
 //! Forms of texts that fields may have, as Kubernetes checks them.
 
+use std::net::IpAddr;
+
 use base64::{Engine, prelude::BASE64_STANDARD};
 
 use super::field::{Errors, FieldError, Path};
@@ -8,6 +10,15 @@ use crate::api::{names, referenced::DataRef};
 /// What the value of a label is, in words.
 pub const LABEL_VALUE: &str =
     "a label's value has at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends";
+
+/// Numbers that a port may have.
+pub const PORTS: std::ops::RangeInclusive<i64> = 1..=65535;
+
+/// The same in words, Kubernetes' own.
+pub const PORT: &str = "must be between 1 and 65535, inclusive";
+
+/// Longest key of a ConfigMap or Secret.
+const MAX_DATA_KEY: usize = 253;
 
 /// Longest name of a port.
 const MAX_PORT_NAME: usize = 15;
@@ -126,9 +137,84 @@ pub fn relative_path(path: &str) -> Option<&'static str> {
 }
 
 /// Whether a text is a public key as an `authorized_keys` file has it: options may stand before it, a comment after it.
+    } else if path.starts_with("..") {
+        // Kubelets keep the files themselves under names that begin so.
+        Some("must not start with '..'")
 pub fn is_authorized_key(text: &str) -> bool {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.windows(2).any(|pair| KEY_TYPES.contains(&pair[0]) && is_key_of_type(pair[1], pair[0]))
+}
+
+/// Returns the flaw of a variable's name; Kubernetes 1.34 and later take everything else.
+pub fn env_name(name: &str) -> Option<&'static str> {
+    let is_good = |c: char| c != '=' && (' '..='~').contains(&c);
+    (name.is_empty() || !name.chars().all(is_good))
+        .then_some("a valid environment variable name must consist only of printable ASCII characters other than '='")
+}
+
+/// Returns the flaw of an image's name: none has blanks or line ends, wherever they are.
+pub fn image(name: &str) -> Option<&'static str> {
+    if name.trim() != name {
+        Some("must not have leading or trailing whitespace")
+    } else if !name.chars().all(|c| c.is_ascii_graphic()) {
+        Some("must consist of printable ASCII characters without whitespace")
+    } else {
+        None
+    }
+}
+
+/// Reports a key that is missing, or that no ConfigMap and no Secret can have.
+pub fn config_map_key(path: &Path, key: &str, errors: &mut Errors) {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if key.is_empty() {
+        errors.push(FieldError::required(path, "name the key"));
+    } else if key.len() > MAX_DATA_KEY {
+        errors.push(FieldError::too_long(path, key, MAX_DATA_KEY, "no key is longer"));
+    } else if !key.chars().all(is_good) {
+        let why = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+        errors.push(FieldError::invalid(path, key, why));
+    } else if key == "." {
+        errors.push(FieldError::invalid(path, key, "must not be '.'"));
+    } else if key.starts_with("..") {
+        errors.push(FieldError::invalid(path, key, "must not start with '..'"));
+    }
+}
+
+/// A range of IP addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cidr {
+    /// Number of bits of an address of its family.
+    bits: u32,
+    address: u128,
+    prefix: u32,
+}
+
+impl Cidr {
+    /// Parses `10.9.8.0/24` or `2001:db8::/64`. Bits behind the prefix may be set, as in a NetworkPolicy; zeros at the
+    /// beginning of a number may not, as programs read them differently.
+    ///
+    /// # Errors
+    /// The flaw, in Kubernetes' words.
+    pub fn parse(text: &str) -> Result<Self, &'static str> {
+        const FORM: &str = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)";
+        let (address, prefix) = text.split_once('/').ok_or(FORM)?;
+        let (address, bits) = match address.parse::<IpAddr>().map_err(|_| FORM)? {
+            IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+            IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => {
+                return Err("must not have an IPv4-mapped IPv6 address");
+            }
+            IpAddr::V6(address) => (u128::from(address), 128),
+        };
+        let is_number = prefix.bytes().all(|b| b.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
+        let prefix = prefix.parse::<u32>().ok().filter(|prefix| is_number && *prefix <= bits).ok_or(FORM)?;
+        Ok(Self { bits, address, prefix })
+    }
+
+    /// True if the other range is a part of this one, and not all of it.
+    pub fn has_strictly(self, other: Self) -> bool {
+        let differs = (self.address ^ other.address).checked_shr(self.bits - self.prefix).unwrap_or_default();
+        self.bits == other.bits && self.prefix < other.prefix && differs == 0
+    }
 }
 
 /// A public key in base64 begins with the length and the name of its type, and goes on with the key.
@@ -172,7 +258,21 @@ mod tests {
         ] {
             assert_eq!(qualified_name(key).is_none(), good, "{key}");
         }
-        for (path, good) in [("a/b", true), ("a/..b", true), ("/a", false), ("a/../b", false), ("..", false)] {
+        for (path, good) in [
+            ("a/b", true),
+            ("a/..b", true),
+            ("a/..data/x", true),
+            (".a", true),
+            ("a//b/", true),
+            (".", true),
+            ("/a", false),
+            ("a/../b", false),
+            ("a/..", false),
+            ("..", false),
+            ("..data", false),
+            ("...", false),
+            ("..data/x", false),
+        ] {
             assert_eq!(relative_path(path).is_none(), good, "{path}");
         }
     }
@@ -183,6 +283,44 @@ mod tests {
         for (text, good) in [
             (key.to_owned(), true),
             (format!("{key} me@home"), true),
+    #[test]
+    fn ranges_of_addresses() {
+        for (text, good) in [
+            ("10.0.0.0/8", true),
+            ("10.9.8.7/8", true),
+            ("0.0.0.0/0", true),
+            ("::/0", true),
+            ("2001:db8::/128", true),
+            ("10.0.0.0", false),
+            ("10.0.0.0/33", false),
+            ("10.0.0.0/-1", false),
+            ("10.0.0.0/+8", false),
+            ("10.0.0.0/08", false),
+            ("010.0.0.0/8", false),
+            ("10.0.0/8", false),
+            ("::ffff:10.0.0.0/120", false),
+            ("fe80::1%eth0/64", false),
+            ("2001:db8::/129", false),
+            (" 10.0.0.0/8", false),
+            ("", false),
+        ] {
+            assert_eq!(Cidr::parse(text).is_ok(), good, "{text}");
+        }
+        for (range, hole, good) in [
+            ("10.0.0.0/16", "10.0.3.0/24", true),
+            ("0.0.0.0/0", "255.0.0.0/8", true),
+            ("::/0", "ff00::/8", true),
+            ("10.0.0.0/16", "10.0.0.0/16", false),
+            ("10.0.0.0/16", "10.0.0.0/8", false),
+            ("10.0.0.0/16", "10.1.0.0/24", false),
+            ("0.0.0.0/0", "::/8", false),
+            ("10.0.0.1/32", "10.0.0.1/32", false),
+        ] {
+            let parse = |text| Cidr::parse(text).unwrap();
+            assert_eq!(parse(range).has_strictly(parse(hole)), good, "{hole} in {range}");
+        }
+    }
+
             (format!("no-pty,command=\"a b\" {key} me"), true),
             (key.replace("ssh-ed25519 ", "ssh-rsa "), false),
             ("ssh-ed25519 AAAA".into(), false),

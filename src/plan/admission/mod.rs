@@ -5,8 +5,10 @@
 
 pub mod access;
 pub mod deployment;
+mod env;
 pub mod field;
 pub mod format;
+mod ingress;
 mod placements;
 pub mod request;
 mod runtime;
@@ -94,6 +96,8 @@ mod definitions;
 mod definitions_tests;
 #[cfg(test)]
 mod generated_tests;
+#[cfg(test)]
+mod pod_rules_tests;
 #[cfg(test)]
 mod samples;
 #[cfg(test)]

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
+    env,
     field::{Errors, FieldError, Path},
-    format::{dns_label, is_c_identifier, port_name},
+    format::{PORT, PORTS, dns_label, image, is_c_identifier, port_name},
+    ingress::PROTOCOLS,
 };
 use crate::{
     api::compute::{
-        EnvFromSource, InstanceSpec, NamedPort, SandboxContainer, VirtualMachineRuntime, Volume, VolumeAttachment,
+        ContainerSecurityContext, EnvFromSource, InstanceSpec, NamedPort, SandboxContainer, VirtualMachineRuntime,
+        Volume, VolumeAttachment,
     },
     plan::cell::amounts::INSTANCE_TYPES,
 };
@@ -61,17 +64,39 @@ fn container(path: &Path, container: &SandboxContainer, volumes: &Volumes<'_>, e
     dns_label(&path.child("name"), &container.name, errors);
     if container.image.trim().is_empty() {
         errors.push(FieldError::required(&path.child("image"), "name the image to run"));
+    } else if let Some(why) = image(&container.image) {
+        errors.push(FieldError::invalid(&path.child("image"), &container.image, why));
     }
     let amounts = container.resources.iter().flat_map(|resources| [&resources.limits, &resources.requests]);
     if amounts.flatten().any(|amounts| !amounts.is_empty()) {
         errors.push(FieldError::forbidden_content(&path.child("resources"), &container.resources, SIZED_BY_TYPE));
     }
+    env::validate(&path.child("env"), container.env.as_deref().unwrap_or_default(), errors);
     for (index, source) in container.env_from.iter().flatten().enumerate() {
         env_from(&path.child("envFrom").index(index), source, errors);
     }
     let attachments = container.volume_attachments.as_deref().unwrap_or_default();
     attached(&path.child("volumeAttachments"), attachments, volumes, errors);
     ports(&path.child("ports"), container.ports.as_deref().unwrap_or_default(), errors);
+    if let Some(context) = &container.security_context {
+        security(&path.child("securityContext"), context, errors);
+    }
+}
+
+/// Kinds of filters of system calls. A file of the node's own cannot be named here.
+const SECCOMP: [&str; 2] = ["RuntimeDefault", "Unconfined"];
+
+fn security(path: &Path, context: &ContainerSecurityContext, errors: &mut Errors) {
+    if let Some(profile) = context.seccomp_profile.as_ref().filter(|profile| !SECCOMP.contains(&profile.type_.as_str()))
+    {
+        let path = path.child("seccompProfile").child("type");
+        errors.push(FieldError::not_supported(&path, &profile.type_, &SECCOMP));
+    }
+    let added = || context.capabilities.iter().flat_map(|capabilities| capabilities.add.iter().flatten());
+    if context.allow_privilege_escalation == Some(false) && added().any(|capability| capability == "CAP_SYS_ADMIN") {
+        let why = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
+        errors.push(FieldError::invalid_hidden(path, context, why));
+    }
 }
 
 fn env_from(path: &Path, source: &EnvFromSource, errors: &mut Errors) {
@@ -101,8 +126,12 @@ fn ports(path: &Path, ports: &[NamedPort], errors: &mut Errors) {
         } else if !names.insert(&port.name) {
             errors.push(FieldError::duplicate(name, &port.name));
         }
-        if !(1..=65535).contains(&port.port) {
-            errors.push(FieldError::invalid(&path.child("port"), port.port.to_string(), "want 1 to 65535"));
+        if !PORTS.contains(&i64::from(port.port)) {
+            errors.push(FieldError::invalid(&path.child("port"), port.port.to_string(), PORT));
+        }
+        let protocol = port.protocol.as_deref().filter(|protocol| !protocol.is_empty());
+        if let Some(protocol) = protocol.filter(|protocol| !PROTOCOLS.contains(protocol)) {
+            errors.push(FieldError::not_supported(&path.child("protocol"), protocol, &PROTOCOLS));
         }
     }
 }

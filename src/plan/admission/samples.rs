@@ -83,7 +83,7 @@ pub fn set(mut workload: Value, path: &str, value: Value) -> Value {
 }
 
 /// Fields that somebody may have got wrong, each with what he may have written there.
-const FIELDS: [&str; 24] = [
+const FIELDS: [&str; 30] = [
     "metadata.name",
     "metadata.namespace",
     "spec.placements.0.name",
@@ -107,6 +107,12 @@ const FIELDS: [&str; 24] = [
     "spec.template.spec.networkInterfaces.0.addresses",
     "spec.template.spec.networkInterfaces.0.ipFamilies",
     "spec.template.spec.runtime.class",
+    "spec.template.spec.networkInterfaces.0.networkPolicy",
+    "spec.template.spec.runtime.sandbox.containers.0.env.0.name",
+    "spec.template.spec.runtime.sandbox.containers.0.env.0.value",
+    "spec.template.spec.runtime.sandbox.containers.0.env.0.valueFrom.secretKeyRef.key",
+    "spec.template.spec.runtime.sandbox.containers.0.ports.0.protocol",
+    "spec.template.spec.volumes.0.configMap.items.0.path",
     "spec.template.spec.runtime.sandbox.containers.0.securityContext",
 ];
 
@@ -136,8 +142,30 @@ fn text() -> impl Strategy<Value = String> {
         "settings",
         "San Jose",
         "datumcloud/d1-standard-2",
+        "TCP",
+        "tcp",
+        "A=B",
+        "..data",
+        "nginx:1\n",
+        "10.0.0.0/16",
+        "10.0.0.0/33",
     ];
     prop_oneof![3 => select(good.to_vec()).prop_map(str::to_owned), 1 => ".{0,12}", 1 => long]
+}
+
+/// A policy of an interface; its ports and ranges may be none.
+fn policy() -> impl Strategy<Value = Value> {
+    let number = prop_oneof![Just(0_u32), Just(80), Just(65535), Just(65536), Just(3_000_000_000)];
+    let port = prop_oneof![2 => number.prop_map(Value::from), 1 => text().prop_map(Value::from)];
+    let protocol = prop::option::of(select(vec!["TCP", "UDP", "SCTP", "tcp", "ICMP"]));
+    let except = prop::collection::vec(select(vec!["10.0.1.0/24", "10.0.0.0/16", "192.168.0.0/24", "x"]), 0..2);
+    let range = select(vec!["10.0.0.0/16", "2001:db8::/64", "10.0.0.1", "::ffff:10.0.0.0/120", ""]);
+    let rule = (protocol, prop::option::of(port), prop::option::of(0..70_000_i32), range, except);
+    rule.prop_map(|(protocol, port, end, range, except)| {
+        let mut ports = json!({ "protocol": protocol, "port": port, "endPort": end });
+        ports.as_object_mut().unwrap().retain(|_, value| !value.is_null());
+        json!({ "ingress": [{ "ports": [ports], "from": [{ "ipBlock": { "cidr": range, "except": except } }] }] })
+    })
 }
 
 fn value() -> impl Strategy<Value = Value> {
@@ -156,6 +184,7 @@ fn value() -> impl Strategy<Value = Value> {
         1 => text().prop_map(|amount| json!({ "requests": { "storage": amount } })),
         1 => prop::collection::vec(text(), 0..3).prop_map(|added| json!({ "capabilities": { "add": added } })),
         1 => (-1..4_i32).prop_map(Value::from),
+        2 => policy(),
         2 => placement,
     ]
 }

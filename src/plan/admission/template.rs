@@ -3,7 +3,7 @@
 use super::{
     field::{Errors, FieldError, Path},
     format::{self, dns_label, is_label_value, qualified_name, source_name},
-    runtime, volumes,
+    ingress, runtime, volumes,
 };
 use crate::{
     api::{
@@ -106,7 +106,11 @@ fn networks(path: &Path, spec: &InstanceSpec, namespace: &str, errors: &mut Erro
         errors.push(FieldError::too_many(path, count, MAX_NETWORKS, "use fewer networks"));
     }
     for (index, interface) in spec.network_interfaces.iter().enumerate() {
-        let path = path.index(index).child("network");
+        let path = path.index(index);
+        if let Some(policy) = &interface.network_policy {
+            ingress::validate(&path.child("networkPolicy"), policy, errors);
+        }
+        let path = path.child("network");
         dns_label(&path.child("name"), &interface.network.name, errors);
         if let Some(other) = interface.network.namespace.as_deref().filter(|ns| !ns.is_empty() && *ns != namespace) {
             let why = format!("a network is looked for in the Workload's own namespace {namespace:?}: leave it out");

@@ -10,11 +10,11 @@ use super::{
 
 use crate::api::meta::annotation;
 
-fn parse(value: Value) -> Workload {
+pub(super) fn parse(value: Value) -> Workload {
     serde_json::from_value(value).unwrap()
 }
 
-fn bound() -> Bound {
+pub(super) fn bound() -> Bound {
     Bound::Known(["dfw", "ord"].map(|city| CityCode::parse(city).unwrap()).into())
 }
 
