@@ -257,7 +257,8 @@ impl Webhooks {
             Err(why) => Facts::unknown(&needs, why),
         };
         // An object that is new in a city is a new reference or comes with a new city: one of them had to be read.
-        let project = plane.as_ref().ok().filter(|_| subject.may_clash()).and_then(|plane| plane.project());
+        facts.project = plane.as_ref().ok().and_then(|plane| plane.project()).cloned();
+        let project = facts.project.as_ref().filter(|_| subject.may_clash());
         facts.claimed = project.and_then(|project| self.claimed.of(project, &request.namespace));
         subject.judge(user, &identities, &facts)
     }

@@ -212,7 +212,7 @@ impl Plane {
                 self.workloads(needs.workloads, namespace),
                 self.answers(needs, user)
             );
-            Facts { bound, workloads, answers, claimed: None }
+            Facts { bound, workloads, answers, claimed: None, project: None }
         };
         let late = || Facts::unknown(needs, &format!("{}: no answer within {} s", self.name, DEADLINE.as_secs()));
         timeout(within, all).await.unwrap_or_else(|_| late())

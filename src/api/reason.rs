@@ -271,6 +271,8 @@ reasons! {
     NoMatchingLocations: Placement, rank 6, stays;
     /// Placement and Workload: something in the spec cannot be carried out; the message says what and how to mend it.
     InvalidPlacement: Placement, rank 8, stays, tenant;
+    /// Placement, Workload and WorkloadDeployment: it asks for more than it may; the message names the limit and the value.
+    LimitExceeded: Placement, rank 8, stays, tenant;
     /// Placement: a WorkloadDeployment of the wanted name belongs to somebody else.
     DeploymentNameTaken: Placement, rank 8, stays, tenant;
     /// Placement and Workload: the operator may not write a deployment.

@@ -15,6 +15,7 @@ pub mod hash;
 mod hostile;
 pub mod instance_copy;
 mod kind;
+pub mod limits;
 pub mod management;
 mod namespace;
 pub mod ownership;

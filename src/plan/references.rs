@@ -6,13 +6,8 @@ use kube::ResourceExt;
 
 use crate::api::{
     compute::{InstanceSpec, SandboxContainer, WorkloadDeployment},
-    referenced::{self, DataRef, MAX_SOURCE_NAME},
+    referenced::{self, DataRef, MAX_SOURCE_NAME, SourceKind},
 };
-
-/// Most ConfigMaps and Secrets that one deployment may refer to. Karmada writes what a deployment depends on into one
-/// annotation of its binding, an entry of at most 350 bytes for each; all annotations of an object have 256 KiB, and each of
-/// them is looked at whenever the deployment is.
-pub const MAX_REFERENCES: usize = 256;
 
 /// One ConfigMap or Secret that an Instance uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -48,12 +43,20 @@ pub enum NameFlaw {
     },
     /// No API server takes it.
     NoName,
+    /// Every cluster writes an object of this name into every namespace, each with a content of its own: a copy would be
+    /// fought over, and what the cell has already is not what the project has.
+    InEveryNamespace,
 }
+
+/// ConfigMap that Kubernetes writes into every namespace: the certificates of the cluster's own API server.
+const ROOT_CA: &str = "kube-root-ca.crt";
 
 /// What is wrong with the name of a source, whether there is one or not.
 pub fn name_flaw(data_ref: &DataRef) -> Option<NameFlaw> {
     if data_ref.name.len() > MAX_SOURCE_NAME {
         Some(NameFlaw::TooLong { limit: MAX_SOURCE_NAME })
+    } else if data_ref.kind == SourceKind::ConfigMap && data_ref.name == ROOT_CA {
+        Some(NameFlaw::InEveryNamespace)
     } else {
         (!data_ref.is_valid()).then_some(NameFlaw::NoName)
     }

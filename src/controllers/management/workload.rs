@@ -1,6 +1,6 @@
 //! Workload -> WorkloadDeployments, and their sums back.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use kube::ResourceExt;
 
@@ -113,11 +113,11 @@ fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, tim
     let deployments = project.deployments.by_index(&workload_index(&workload.uid().unwrap_or_default()));
     let deployments: Vec<Shared<WorkloadDeployment>> =
         deployments.iter().map(|deployment| deployment.open().into()).collect();
+    let beside = deployments.iter().filter(|own| own.metadata.namespace.as_deref() == Some(&*key.namespace));
+    let own: BTreeMap<&str, &Shared<WorkloadDeployment>> =
+        beside.filter_map(|own| Some((own.metadata.name.as_deref()?, own))).collect();
     let named = placement::names(&workload).into_iter().filter_map(|name| {
-        let is_named = |own: &&Shared<WorkloadDeployment>| {
-            own.name_any() == name && own.namespace().as_deref() == Some(&*key.namespace)
-        };
-        let own = deployments.iter().find(is_named).cloned();
+        let own = own.get(&*name).copied().cloned();
         // Another object may have the name.
         let deployment = own.or_else(|| project.deployment(&ObjectKey::new(&key.namespace, &name)).map(Into::into))?;
         Some((name, deployment))

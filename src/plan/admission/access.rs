@@ -11,13 +11,13 @@ use std::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{
-    field::{ErrorKind, FieldError, Path},
-    template::MAX_NETWORKS,
-};
+use super::field::{ErrorKind, FieldError, Path};
 use crate::{
     api::compute::InstanceTemplateSpec,
-    plan::references::{MAX_REFERENCES, uses},
+    plan::{
+        limits::{MAX_NETWORKS, MAX_REFERENCES},
+        references::uses,
+    },
 };
 
 /// The group that Kubernetes lets do anything.

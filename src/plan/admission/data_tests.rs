@@ -7,7 +7,7 @@ use super::{
     samples::{KEY, containers, machine},
     workload_tests::check,
 };
-use crate::{api::meta::annotation, plan::references::MAX_REFERENCES};
+use crate::{api::meta::annotation, plan::limits::MAX_REFERENCES};
 
 #[test]
 fn references() {
@@ -29,6 +29,13 @@ fn references() {
             ),
             (&at("runtime.sandbox.imagePullSecrets"), many, &[(TooMany, "spec.template.spec")]),
             (&at("volumes.0.configMap.name"), json!("a/b"), &[(Invalid, &at("volumes[0].configMap.name"))]),
+            // Every namespace of every cluster has one of its own.
+            (
+                &at("volumes.0.configMap.name"),
+                json!("kube-root-ca.crt"),
+                &[(Invalid, &at("volumes[0].configMap.name"))],
+            ),
+            (&at("runtime.sandbox.imagePullSecrets.0.name"), json!("kube-root-ca.crt"), &[]),
         ],
     );
 }

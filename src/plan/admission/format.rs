@@ -73,6 +73,12 @@ pub fn source_name(path: &Path, data_ref: &DataRef, errors: &mut Errors) {
                 limit,
                 "on its way to the cells its name gets an ending: rename the object",
             )),
+            Some(NameFlaw::InEveryNamespace) => errors.push(FieldError::invalid(
+                path,
+                name,
+                "every cluster writes a ConfigMap of this name, with its own content, into every namespace, and a copy would \
+                 replace the cell's: copy it under another name",
+            )),
             Some(NameFlaw::NoName) => errors.push(FieldError::invalid(
                 path,
                 name,
@@ -131,18 +137,12 @@ pub fn relative_path(path: &str) -> Option<&'static str> {
         Some("must be a relative path")
     } else if path.split('/').any(|part| part == "..") {
         Some("must not contain '..'")
-    } else {
-        None
-    }
-}
-
-/// Whether a text is a public key as an `authorized_keys` file has it: options may stand before it, a comment after it.
     } else if path.starts_with("..") {
         // Kubelets keep the files themselves under names that begin so.
         Some("must not start with '..'")
-pub fn is_authorized_key(text: &str) -> bool {
-    let words: Vec<&str> = text.split_whitespace().collect();
-    words.windows(2).any(|pair| KEY_TYPES.contains(&pair[0]) && is_key_of_type(pair[1], pair[0]))
+    } else {
+        None
+    }
 }
 
 /// Returns the flaw of a variable's name; Kubernetes 1.34 and later take everything else.
@@ -217,6 +217,12 @@ impl Cidr {
     }
 }
 
+/// Whether a text is a public key as an `authorized_keys` file has it: options may stand before it, a comment after it.
+pub fn is_authorized_key(text: &str) -> bool {
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.windows(2).any(|pair| KEY_TYPES.contains(&pair[0]) && is_key_of_type(pair[1], pair[0]))
+}
+
 /// A public key in base64 begins with the length and the name of its type, and goes on with the key.
 fn is_key_of_type(encoded: &str, name: &str) -> bool {
     let Ok(key) = BASE64_STANDARD.decode(encoded) else { return false };
@@ -278,12 +284,6 @@ mod tests {
     }
 
     #[test]
-    fn public_keys() {
-        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1vmw8eC7iFsS1rKzBBkOuXrhWPDNlD1cHLWS7lHEYf";
-        for (text, good) in [
-            (key.to_owned(), true),
-            (format!("{key} me@home"), true),
-    #[test]
     fn ranges_of_addresses() {
         for (text, good) in [
             ("10.0.0.0/8", true),
@@ -321,6 +321,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn public_keys() {
+        let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ1vmw8eC7iFsS1rKzBBkOuXrhWPDNlD1cHLWS7lHEYf";
+        for (text, good) in [
+            (key.to_owned(), true),
+            (format!("{key} me@home"), true),
             (format!("no-pty,command=\"a b\" {key} me"), true),
             (key.replace("ssh-ed25519 ", "ssh-rsa "), false),
             ("ssh-ed25519 AAAA".into(), false),

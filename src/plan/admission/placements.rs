@@ -6,6 +6,7 @@ use super::{
     Bound,
     field::{Errors, FieldError, Path},
     format::dns_label,
+    template,
 };
 use crate::{
     api::{
@@ -13,6 +14,7 @@ use crate::{
         names::{self, CityCode},
     },
     plan::{
+        limits,
         management::placement::{self, Flaw},
         quantity::thousandths,
     },
@@ -29,6 +31,9 @@ pub(super) fn validate(path: &Path, workload: &str, of: &Workload, errors: &mut 
     let placements = &of.spec.placements;
     if placements.is_empty() {
         errors.push(FieldError::required(path, "name at least one placement"));
+    }
+    for excess in limits::of_placements(of) {
+        template::excess(&excess, errors);
     }
     let mut seen = BTreeSet::new();
     let mut made: BTreeMap<String, &str> = BTreeMap::new();

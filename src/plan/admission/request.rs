@@ -13,7 +13,13 @@ use super::{
     sharing::{self, InUse},
     warnings, workload,
 };
-use crate::api::compute::{InstanceTemplateSpec, Workload, WorkloadDeployment};
+use crate::{
+    api::{
+        compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
+        names::ProjectName,
+    },
+    plan::limits,
+};
 
 /// What is written.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +62,8 @@ pub struct Facts {
     /// Who uses what in the namespace, where each object goes to one city alone; nothing where they follow their users, or
     /// that is not known.
     pub claimed: Option<Vec<InUse>>,
+    /// The project that it is written in, where that is known.
+    pub project: Option<ProjectName>,
 }
 
 impl Facts {
@@ -67,6 +75,7 @@ impl Facts {
             workloads: Err(why.to_owned()),
             answers: needs.accesses.keys().map(failed).collect(),
             claimed: None,
+            project: None,
         }
     }
 }
@@ -147,6 +156,7 @@ impl Subject {
         };
         match self {
             Self::Workload(new, old) => {
+                verdict.errors.extend(unlabelled(facts.project.as_ref().filter(|_| old.is_none())));
                 verdict.errors.extend(workload(new, old.as_deref(), &facts.bound));
                 let in_use = facts.claimed.as_ref().map(|in_use| sharing::of_workload(new, old.as_deref(), in_use));
                 verdict.errors.extend(in_use.unwrap_or_default());
@@ -154,6 +164,7 @@ impl Subject {
             }
             Self::Deployment(new, old) => {
                 let old = old.as_deref();
+                verdict.errors.extend(unlabelled(facts.project.as_ref().filter(|_| old.is_none())));
                 verdict.errors.extend(deployment::shape(new, old));
                 verdict.errors.extend(deployment::workload_ref(new, old, &facts.workloads));
                 verdict.errors.extend(deployment::city(new, old, &facts.bound));
@@ -211,6 +222,12 @@ impl Subject {
             Self::Deployment(new, _) => deployment::is_part_of_reviewed_workload(new, user, identities),
         }
     }
+}
+
+/// Refuses what is made in a project whose name no label on the hub can carry: nothing of it could ever arrive there.
+fn unlabelled(project: Option<&ProjectName>) -> Option<FieldError> {
+    let why = limits::of_project(project?)?;
+    Some(FieldError::forbidden(&Path::new("metadata").child("namespace"), why))
 }
 
 #[cfg(test)]

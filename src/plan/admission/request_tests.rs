@@ -53,6 +53,7 @@ fn closed(needs: &Needs) -> Facts {
         workloads: Ok([("web".to_owned(), "other".to_owned())].into()),
         answers: needs.accesses.keys().map(|access| (access.clone(), Answer::Denied(String::new()))).collect(),
         claimed: None,
+        project: None,
     }
 }
 
@@ -127,6 +128,7 @@ fn a_deployment_made_by_hand_is_held_to_the_rules_of_templates_and_cities() {
         workloads: Ok(BTreeMap::new()),
         answers: needs.accesses.keys().map(|access| (access.clone(), Answer::Allowed)).collect(),
         claimed: None,
+        project: None,
     };
     let namespace = "spec.template.spec.networkInterfaces[0].network.namespace";
     for (new, old, expected) in [
@@ -174,6 +176,7 @@ fn a_deployment_made_by_hand_is_called_and_scaled_as_its_instances_can_bear() {
         workloads: Ok(BTreeMap::new()),
         answers: needs.accesses.keys().map(|access| (access.clone(), Answer::Allowed)).collect(),
         claimed: None,
+        project: None,
     };
     let errors = |new: &WorkloadDeployment, old: Option<&WorkloadDeployment>| {
         let subject = Subject::Deployment(Box::new(new.clone()), old.cloned().map(Box::new));
@@ -313,4 +316,24 @@ fn what_could_not_be_read_is_said_at_each_field_and_never_a_yes() {
     let errors = subject.judge(&user("tenant"), &identities(), &Facts::unknown(&needs, "no answer")).errors;
     assert_eq!(errors.len(), 3);
     assert!(errors.iter().all(|error| error.kind == ErrorKind::Internal && error.detail.contains("no answer")));
+}
+
+#[test]
+fn project_whose_name_fits_no_label_takes_no_new_workload() {
+    let judge = |length: usize, old: Option<Box<Workload>>| {
+        let subject = Subject::Workload(a_workload(&["dfw"], "db", &json!({})), old);
+        let needs = subject.needs(&user("tenant"), &identities());
+        let facts = Facts {
+            bound: Bound::Known([crate::api::names::CityCode::parse("dfw").unwrap()].into()),
+            answers: needs.accesses.keys().map(|access| (access.clone(), Answer::Allowed)).collect(),
+            project: Some(ProjectName::new(&"p".repeat(length))),
+            ..closed(&needs)
+        };
+        subject.judge(&user("tenant"), &identities(), &facts).errors
+    };
+    assert_eq!(judge(55, None), []);
+    assert_eq!(judge(60, Some(a_workload(&["ord"], "db", &json!({})))), [], "what is there can be changed");
+    let errors = judge(60, None);
+    assert_eq!((errors.len(), errors[0].kind, &*errors[0].field), (1, ErrorKind::Forbidden, "metadata.namespace"));
+    assert!(errors[0].to_string().contains("has 60 characters, 55 is the limit"), "{}", errors[0]);
 }

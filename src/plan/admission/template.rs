@@ -11,16 +11,11 @@ use crate::{
         meta::annotation,
     },
     plan::{
+        limits::{self, Excess, MAX_NETWORKS, MAX_REFERENCES, Measure},
         ownership,
-        references::{MAX_REFERENCES, references, uses},
+        references::{references, uses},
     },
 };
-
-/// Most networks that one template may be in; the API server is asked about each.
-pub const MAX_NETWORKS: usize = 64;
-
-/// Most bytes of annotations: Kubernetes takes 256 KiB, and some are added on the way.
-const MAX_ANNOTATIONS: usize = 224 << 10;
 
 /// Says what is wrong with a template; `path` is its own, `namespace` that of the object that has it.
 pub(super) fn validate(path: &Path, template: &InstanceTemplateSpec, namespace: &str, errors: &mut Errors) {
@@ -36,6 +31,21 @@ pub(super) fn validate(path: &Path, template: &InstanceTemplateSpec, namespace: 
     if count > MAX_REFERENCES {
         let detail = "refer to fewer ConfigMaps and Secrets, or put several into one";
         errors.push(FieldError::too_many(path, count, MAX_REFERENCES, detail));
+    }
+    for excess in limits::of_template(template) {
+        self::excess(&excess, errors);
+    }
+}
+
+/// Reports what is over its limit.
+pub(super) fn excess(excess: &Excess, errors: &mut Errors) {
+    let Excess { field, measure, found } = excess;
+    let (path, limit, remedy) = (Path::new(field), measure.limit(), measure.remedy());
+    match measure {
+        // Its own rule says so already.
+        Measure::Port(_) => {}
+        Measure::Bytes => errors.push(FieldError::too_long_together(&path, *found, limit, &remedy)),
+        _ => errors.push(FieldError::too_many(&path, *found, limit, &remedy)),
     }
 }
 
@@ -58,7 +68,6 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
         }
     }
     let annotations = path.child("annotations");
-    let mut size = 0;
     for (key, value) in given.annotations.iter().flatten() {
         let path = &annotations.key(key);
         // Kubernetes judges annotations by their lower case.
@@ -68,10 +77,6 @@ fn metadata(path: &Path, template: &InstanceTemplateSpec, errors: &mut Errors) {
             let why = "the platform writes this annotation; leave it out";
             errors.push(FieldError::forbidden_content(path, &(key, value), why));
         }
-        size += key.len() + value.len();
-    }
-    if size > MAX_ANNOTATIONS {
-        errors.push(FieldError::too_long_together(&annotations, size, MAX_ANNOTATIONS, "all of them together"));
     }
     if template.spec.runtime.virtual_machine.is_some() {
         let text = given.annotations.unwrap_or_default().remove(annotation::SSH_KEYS);

@@ -60,7 +60,7 @@ fn names_labels_and_annotations() {
             (notes, labels("a b", "x"), &[(Invalid, "spec.template.metadata.annotations[a b]")]),
             (notes, labels("Example.com/A", "x"), &[]),
             (notes, labels(annotation::REFERENCED_DATA_GATE_START, "x"), &[(Forbidden, &gate)]),
-            (notes, labels("a", &"x".repeat(230 << 10)), &[(TooLong, "spec.template.metadata.annotations")]),
+            (notes, labels("a", &"x".repeat(128 << 10)), &[(TooLong, "spec.template")]),
         ],
     );
 }
@@ -285,12 +285,46 @@ fn a_label_of_the_platforms_cannot_be_changed_under_its_old_name() {
 }
 
 #[test]
+fn workload_over_a_limit_is_refused_and_one_that_is_stored_may_only_shrink() {
+    let placements = |count: usize| {
+        let of =
+            |n: usize| json!({ "name": format!("p{n}"), "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } });
+        parse(set(containers(), "spec.placements", (0..count).map(of).collect::<Vec<_>>().into()))
+    };
+    let text = |bytes: usize| {
+        parse(set(containers(), "spec.template.metadata.annotations", json!({ "a": "x".repeat(bytes) })))
+    };
+    let variables = |count: usize| {
+        let of = |n: usize| json!({ "name": format!("V{n}") });
+        let env = (0..count).map(of).collect::<Vec<_>>();
+        parse(set(containers(), "spec.template.spec.runtime.sandbox.containers.0.env", env.into()))
+    };
+    let kinds = |new: &Workload, old: Option<&Workload>| {
+        let errors = workload(new, old, &bound());
+        errors.iter().map(|error| (error.kind, error.field.clone())).collect::<Vec<_>>()
+    };
+    let many = ErrorKind::TooMany;
+    for (good, over, under, more, kind, field) in [
+        (placements(32), placements(80), placements(70), placements(81), many, "spec.placements"),
+        (text(100 << 10), text(200 << 10), text(150 << 10), text(201 << 10), TooLong, "spec.template"),
+        (variables(500), variables(600), variables(550), variables(601), many, "spec.template.spec"),
+    ] {
+        assert_eq!(kinds(&good, None), []);
+        for old in [None, Some(&good)] {
+            assert_eq!(kinds(&over, old), [(kind, field.to_owned())]);
+        }
+        assert_eq!((kinds(&under, Some(&over)), kinds(&good, Some(&over))), (vec![], vec![]));
+        assert_eq!(kinds(&more, Some(&over)), [(kind, field.to_owned())]);
+    }
+}
+
+#[test]
 fn a_template_is_in_so_many_networks_and_no_more() {
     let with = |count: usize| {
         let networks: Vec<Value> = (0..count).map(|n| json!({ "network": { "name": format!("n-{n}") } })).collect();
         parse(set(containers(), "spec.template.spec.networkInterfaces", networks.into()))
     };
-    assert_eq!(workload(&with(template::MAX_NETWORKS), None, &bound()), []);
+    assert_eq!(workload(&with(crate::plan::limits::MAX_NETWORKS), None, &bound()), []);
     let kinds = |new, old| workload(new, old, &bound()).iter().map(|error| error.kind).collect::<Vec<_>>();
     let (old, fewer, more) = (with(100), with(99), with(101));
     assert_eq!(kinds(&old, None), [ErrorKind::TooMany]);

@@ -26,7 +26,7 @@ use crate::{
     plan::{
         Hub, Next, Object, ObjectVersion, Op, Plan, Project, Shared, Step, Write,
         payload::Payload,
-        references::{Reference, annotated, references},
+        references::{Reference, annotated, name_flaw, references},
     },
 };
 
@@ -186,7 +186,8 @@ pub fn expects(deployment: &WorkloadDeployment, data_ref: &DataRef) -> bool {
 /// Decides about one companion: without [`Signal::Read`], it is as its source, or will be with these writes.
 pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     let read = || Plan::nothing().with([Signal::Read]);
-    let wanted = observed.users.iter().any(|user| user.wants_copy);
+    // Of a name that cannot be copied nothing is made, whether those who refer to it can do without or not.
+    let wanted = name_flaw(&observed.data_ref).is_none() && observed.users.iter().any(|user| user.wants_copy);
     let Some(companion) = observed.companion.as_deref() else {
         return match &observed.reading {
             _ if !wanted || observed.waits || !observed.hub_namespace_lives => Plan::nothing(),

@@ -411,3 +411,14 @@ fn a_source_is_read_first_while_it_is_not_known_and_looked_at_again_where_no_eve
     let gone = SourceState { used: false, ..refused };
     assert_eq!(gone.next(retry), Next::Await);
 }
+
+/// Every namespace of the hub may have its own one, and a cell's always does.
+#[test]
+fn config_map_of_every_namespace_is_not_made_on_the_hub() {
+    let of = |data_ref: DataRef| {
+        let case = Case { source: Some(payload("v", &json!({}))), ..Case::default() };
+        plan(&Observed { data_ref, ..case.observed() }, NOW).steps.len()
+    };
+    assert_eq!(of(DataRef::config_map("settings")), 1);
+    assert_eq!(of(DataRef::config_map("kube-root-ca.crt")), 0);
+}

@@ -147,13 +147,14 @@ fn surplus<'a>(
     let invalid: BTreeSet<&String> = placements
         .iter()
         .zip(outcomes)
-        .filter(|(_, outcome)| !outcome.invalid.is_empty())
+        .filter(|(_, outcome)| !outcome.invalid.is_empty() || outcome.exceeded.is_some())
         .map(|(p, _)| &p.name)
         .collect();
+    let desired: BTreeSet<&String> = outcomes.iter().flat_map(|outcome| outcome.desired.keys()).collect();
     ours.iter()
         .copied()
         .filter(move |wd| !invalid.contains(&wd.spec.placement_name))
-        .filter(|wd| !outcomes.iter().any(|outcome| outcome.desired.contains_key(&wd.name_any())))
+        .filter(move |wd| !desired.contains(&wd.name_any()))
 }
 
 /// The writes that give a city its deployment. Its spec is made from the Workload alone: what others wrote into it is taken

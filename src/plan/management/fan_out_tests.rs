@@ -380,3 +380,52 @@ fn a_snapshot_is_decided_again_from_its_record() {
         matches!(&steps[..], [Write { object, op: Op::Apply { status: false, .. }, .. }] if object.name == "web-a-dfw")
     );
 }
+
+/// One Workload of 300 KiB with 400 placements made the manager hold 100 MiB of writes, and end; then again, after each start.
+#[test]
+fn workload_over_a_limit_is_told_and_nothing_is_made() {
+    let mut world = World::with(&["dfw"]);
+    let names: Vec<String> = (0..400).map(|n| format!("p{n}")).collect();
+    let many: Vec<Value> = names.iter().map(|name| placement(name, &["dfw"])).collect();
+    let status = world.settle(&workload(&many.into()));
+    assert_eq!(world.names(), Vec::<&str>::new());
+    let available = &status["conditions"][0];
+    assert_eq!((&available["reason"], &available["status"]), (&json!("LimitExceeded"), &json!("False")));
+    let message = available["message"].as_str().unwrap();
+    assert!(
+        message.contains("400 placements, 32 is the limit") && message.ends_with("No deployment is created"),
+        "{message}"
+    );
+    assert_eq!(status["placements"].as_array().unwrap().len(), 32, "a status that can be written");
+}
+
+#[test]
+fn workload_that_grows_over_a_limit_keeps_what_runs_and_drops_what_it_names_no_more() {
+    let mut world = World::with(&["dfw", "ord"]);
+    world.settle(&workload(&json!([placement("a", &["dfw"]), placement("b", &["ord"])])));
+    let before = world.deployments["web-a-dfw"].clone();
+    let mut grown = workload(&json!([placement("a", &["dfw"])]));
+    let spec = &mut grown.spec.template.spec;
+    spec.runtime.sandbox.as_mut().unwrap().containers[0].command = Some(vec!["x".repeat(200 << 10)]);
+    let status = world.settle(&grown);
+    assert_eq!(world.names(), ["web-a-dfw"], "placement b is named no more");
+    assert_eq!(world.deployments["web-a-dfw"], before);
+    let message = status["conditions"][0]["message"].as_str().unwrap();
+    assert!(message.ends_with("Its deployments run on and are not changed"), "{message}");
+    assert_eq!((&status["deployments"], &status["observedGeneration"]), (&json!(1), &json!(3)));
+    world.settle(&workload(&json!([placement("a", &["dfw", "ord"])])));
+    assert_eq!(world.names(), ["web-a-dfw", "web-a-ord"], "back under the limit");
+}
+
+/// No provider could read an Instance with such a port, nor any list that has one.
+#[test]
+fn workload_with_a_port_that_nobody_reads_is_told_and_nothing_is_made() {
+    let mut world = World::with(&["dfw"]);
+    let mut workload = json!(workload(&json!([placement("a", &["dfw"])])));
+    workload["spec"]["template"]["spec"]["networkInterfaces"][0]["networkPolicy"] =
+        json!({ "ingress": [{ "ports": [{ "port": 3_000_000_000_u32 }] }] });
+    let status = world.settle(&serde_json::from_value(workload).unwrap());
+    assert_eq!(world.names(), Vec::<&str>::new());
+    let message = status["conditions"][0]["message"].as_str().unwrap();
+    assert!(message.contains("ingress[0].ports[0].port is 3000000000, 65535 is the limit"), "{message}");
+}

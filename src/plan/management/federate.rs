@@ -33,7 +33,7 @@ use crate::{
         condition::Verdict,
         diff,
         event::{self, Note, Severity},
-        ownership, whole_spec,
+        limits, ownership, whole_spec,
     },
 };
 
@@ -55,6 +55,10 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     }
     if observed.rival.is_some() {
         return refused_for_a_rival(observed, now);
+    }
+    let exceeded = limits::of_project(&observed.project);
+    if let Some(words) = exceeded.or_else(|| limits::words(&limits::of_template(&deployment.spec.template))) {
+        return hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::LimitExceeded, words), now);
     }
     let mut steps: Vec<Step<Project, Hub>> = Vec::new();
     let data = resolve::data(deployment, &observed.data, observed.timing.deletion_patience, now);

@@ -423,3 +423,45 @@ fn copy_of_a_deployment_without_replicas_gets_the_number_that_it_runs() {
         assert_eq!(body["spec"]["replicas"], expected, "{original:?}, standing {standing:?}, scales: {scales}");
     }
 }
+
+/// The condition that a plan writes of a deployment that is not brought to the hub; nothing else is written.
+fn kept_from_the_hub(observed: &Observed) -> (String, String) {
+    let steps = plan(observed, NOW).steps;
+    assert!(steps.iter().all(|step| matches!(step, Step::Local(_))), "{steps:?}");
+    let status = steps.iter().find_map(|step| match step {
+        Step::Local(Write { op: Op::Apply { body, status: true, .. }, .. }) => Some(body["status"].clone()),
+        _ => None,
+    });
+    let status = status.unwrap();
+    let said = status["conditions"].as_array().unwrap().iter().find(|said| said["type"] == "Federated").unwrap();
+    let text = |key: &str| said[key].as_str().unwrap().to_owned();
+    (text("reason"), text("message"))
+}
+
+#[test]
+fn deployment_made_by_hand_over_a_limit_is_told_and_its_copy_is_left_alone() {
+    let mut large = marked();
+    let variables: Vec<_> = (0..512).map(|n| json!({ "name": format!("V{n}") })).collect();
+    let container = json!({ "containers": [{ "name": "c", "image": "i", "env": variables }] });
+    large.spec.template.spec.runtime.sandbox = serde_json::from_value(container).unwrap();
+    for copy in [None, Some(copy_of(&marked()))] {
+        let (reason, message) = kept_from_the_hub(&observed(&large, Some("n1"), Some(namespace()), copy));
+        assert_eq!(reason, "LimitExceeded");
+        assert!(message.contains(" has 513 containers, variables"), "{message}");
+    }
+    assert!(!steps(&deleting(), Some("n1"), Some(namespace()), Some(copy_of(&marked()))).is_empty(), "it can go");
+}
+
+/// The hub answered 422 to the Namespace, for ever, and nobody said what was wrong.
+#[test]
+fn project_whose_name_fits_no_label_is_told_before_anything_is_written() {
+    let named = |length: usize| {
+        let mut observed = observed(&marked(), Some("n1"), None, None);
+        observed.project = ProjectName::new(&"p".repeat(length));
+        observed
+    };
+    let (reason, message) = kept_from_the_hub(&named(60));
+    assert_eq!(reason, "LimitExceeded");
+    assert!(message.contains("has 60 characters, 55 is the limit"), "{message}");
+    assert!(plan(&named(55), NOW).steps.iter().any(|step| matches!(step, Step::Remote(_))));
+}

@@ -46,6 +46,8 @@ pub enum Cause {
     CopyHeld,
     /// Nothing is deleted at present.
     DeletionsPaused,
+    /// It asks for more than it may, and is not brought to the hub.
+    LimitExceeded,
 }
 
 impl Cause {
@@ -57,6 +59,7 @@ impl Cause {
             Self::NamespaceTerminating => Reason::HubNamespaceTerminating,
             Self::CopyHeld => Reason::HubCopyHeld,
             Self::DeletionsPaused => Reason::DeletionsPaused,
+            Self::LimitExceeded => Reason::LimitExceeded,
         }
     }
 }
@@ -153,6 +156,8 @@ fn patience(deployment: &WorkloadDeployment, cause: Cause, timing: &Timing) -> D
             grace + (grace * 2).mul_f64(share.clamp(0.0, 1.0))
         }
         Cause::CopyHeld if deployment.metadata.deletion_timestamp.is_some() => timing.deletion_patience,
+        // It is known from the deployment alone, and lasts until that is changed.
+        Cause::LimitExceeded => Duration::ZERO,
         Cause::Refused | Cause::NamespaceTerminating | Cause::CopyHeld | Cause::DeletionsPaused => grace,
     }
 }
@@ -184,6 +189,9 @@ fn verdict(deployment: &WorkloadDeployment, before: Option<&Condition>, trouble:
         Cause::CopyHeld if deleting => format!("it stays until its copy on the hub is gone: {words}"),
         Cause::CopyHeld => format!("its copy on the hub is being deleted, and made anew after that: {words}"),
         Cause::DeletionsPaused => format!("nothing is deleted at present: {words}"),
+        Cause::LimitExceeded => {
+            format!("{words}. Its copy on the hub is neither created nor changed; what runs keeps running")
+        }
     };
     let same = |before: &&Condition| {
         let goes_on = matches!(cause, Cause::Unavailable | Cause::DeletionsPaused);
@@ -211,8 +219,14 @@ fn last_known(before: &Condition) -> String {
 
 /// What a deployment says while something keeps the hub from it.
 pub(super) fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
-    let causes =
-        [Cause::Unavailable, Cause::Refused, Cause::NamespaceTerminating, Cause::CopyHeld, Cause::DeletionsPaused];
+    let causes = [
+        Cause::Unavailable,
+        Cause::Refused,
+        Cause::NamespaceTerminating,
+        Cause::CopyHeld,
+        Cause::DeletionsPaused,
+        Cause::LimitExceeded,
+    ];
     let said = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
     let is_one = causes.iter().any(|cause| said.reason == cause.reason());
     (said.status != ConditionStatus::True && is_one).then_some(said)

@@ -12,7 +12,7 @@ use crate::{
         compute::{Placement, Workload, WorkloadDeployment},
         names::{self, CityCode},
     },
-    plan::{Shared, ownership},
+    plan::{Shared, limits, ownership},
 };
 
 /// What a placement's cities come to.
@@ -26,6 +26,8 @@ pub struct PlacementOutcome {
     pub invalid: Vec<String>,
     /// Desired names that belong to somebody else.
     pub conflicting: Vec<String>,
+    /// The limits that the Workload exceeds. Nothing of the placement is made, changed or taken away then either.
+    pub exceeded: Option<String>,
 }
 
 /// A city of a placement.
@@ -50,8 +52,11 @@ pub fn cities(workload: &Workload) -> impl Iterator<Item = CityCode> {
     written.filter_map(|written| CityCode::parse(written).ok())
 }
 
-/// The names that a Workload's placements make, as far as they make any.
+/// The names that a Workload's placements make, as far as they make any. Nothing is made of one that asks for too many.
 pub fn names(workload: &Workload) -> BTreeSet<String> {
+    if !limits::of_placements(workload).is_empty() {
+        return BTreeSet::new();
+    }
     let of = |placement: &Placement| -> Vec<String> {
         let cities = placement.city_codes.iter().filter_map(|written| CityCode::parse(written).ok());
         cities.filter_map(|city| names::deployment_name(&workload.name_any(), &placement.name, &city).ok()).collect()
@@ -67,9 +72,13 @@ pub fn outcomes(
     named: &BTreeMap<String, Shared<WorkloadDeployment>>,
     bound: &BTreeSet<CityCode>,
 ) -> Vec<PlacementOutcome> {
+    let placements = &workload.spec.placements;
+    if let Some(exceeded) = limits::words(&limits::of_workload(workload)) {
+        let outcome = || PlacementOutcome { exceeded: Some(exceeded.clone()), ..PlacementOutcome::default() };
+        return placements.iter().map(|_| outcome()).collect();
+    }
     let situation = Situation { workload, named, bound };
     let mut seen = BTreeSet::new();
-    let placements = &workload.spec.placements;
     let mut outcomes: Vec<PlacementOutcome> =
         placements.iter().map(|placement| outcome(&situation, placement)).collect();
     for (placement, outcome) in placements.iter().zip(&mut outcomes) {

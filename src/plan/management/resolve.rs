@@ -18,7 +18,8 @@ use crate::{
     api::{compute::WorkloadDeployment, meta::annotation, reason::Reason, referenced::DataRef},
     plan::{
         condition::Verdict,
-        references::{MAX_REFERENCES, NameFlaw, Reference, annotated, name_flaw, references},
+        limits::MAX_REFERENCES,
+        references::{NameFlaw, Reference, annotated, name_flaw, references},
     },
 };
 
@@ -155,6 +156,14 @@ fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Sour
                 asked()
             );
             return Some((Reason::SourceNameTooLong, text));
+        }
+        Some(NameFlaw::InEveryNamespace) => {
+            let text = format!(
+                "every cluster writes a ConfigMap {name} with its own content into every namespace, so that the project's cannot \
+                 be copied {}: copy it under another name",
+                asked()
+            );
+            return Some((Reason::SourceNameTaken, text));
         }
         Some(NameFlaw::NoName) => {
             let text = format!("{name:?} is not a name that a {kind} can have {}: correct the reference", asked());

@@ -1,7 +1,10 @@
 use super::*;
 use crate::api::compute::WorkloadDeploymentStatus;
 use crate::api::referenced::MANY_USERS;
-use crate::plan::management::facts::{CompanionFacts, Need};
+use crate::plan::{
+    limits::MAX_REFERENCES,
+    management::facts::{CompanionFacts, Need},
+};
 
 fn deployment(references: &serde_json::Value, annotations: &serde_json::Value) -> WorkloadDeployment {
     serde_json::from_value(json!({
@@ -22,6 +25,23 @@ fn deployment(references: &serde_json::Value, annotations: &serde_json::Value) -
 
 fn present(size: u64) -> Source {
     Source::Present { size }
+}
+
+/// It is in every namespace of project, hub and cell, with another content in each.
+#[test]
+fn config_map_of_every_namespace_is_never_copied() {
+    let asks = |data_ref, optional| Reference { data_ref, optional, asked_by: vec!["volume ca".into()] };
+    let root = DataRef::config_map("kube-root-ca.crt");
+    let known = [(root.clone(), present(1)), (DataRef::secret("kube-root-ca.crt"), present(1))].into();
+    let look = |reference| resolve(&[reference], "shop", Limits::default(), &known);
+    let Resolution::Refused(refusal) = look(asks(root.clone(), false)) else { panic!("it is copied") };
+    assert_eq!(refusal.reason, Reason::SourceNameTaken);
+    assert!(refusal.message.ends_with("(asked for by volume ca): copy it under another name"), "{}", refusal.message);
+    let skipped = Resolution::Complete { wanted: Vec::new(), skipped: vec![root.clone()] };
+    assert_eq!(look(asks(root, true)), skipped);
+    let secret = DataRef::secret("kube-root-ca.crt");
+    let copied = Resolution::Complete { wanted: vec![secret.clone()], skipped: Vec::new() };
+    assert_eq!(look(asks(secret, false)), copied);
 }
 
 #[test]

@@ -17,6 +17,7 @@ use crate::{
     plan::{
         Project, Write,
         condition::{Verdict, find, is_true},
+        limits,
     },
 };
 
@@ -35,7 +36,8 @@ pub(super) fn workload_status(
     let observed_generation = if refused.is_empty() { generation } else { old.observed_generation };
     let mut status = WorkloadStatus { observed_generation, ..WorkloadStatus::default() };
     let mut verdicts = Vec::new();
-    for (placement, outcome) in workload.spec.placements.iter().zip(outcomes) {
+    // No status is written that has more entries than that.
+    for (placement, outcome) in workload.spec.placements.iter().zip(outcomes).take(limits::MAX_PLACEMENTS) {
         let deployments = || ours.iter().copied().filter(|wd| wd.spec.placement_name == placement.name);
         let refused: Vec<&Refusal> = refused.iter().copied().filter(|refusal| refusal.is_of(outcome)).collect();
         let verdict = placement_verdict(placement, outcome, deployments(), &refused);
@@ -142,6 +144,13 @@ fn placement_verdict<'a>(
             _ => " (its deployments are left as they are)",
         };
         return Verdict::no(Reason::InvalidPlacement, format!("{}{kept}", outcome.invalid.join("; ")));
+    }
+    if let Some(exceeded) = &outcome.exceeded {
+        let effect = match deployments.count() {
+            0 => "No deployment is created",
+            _ => "Its deployments run on and are not changed",
+        };
+        return Verdict::no(Reason::LimitExceeded, format!("{exceeded}. {effect}"));
     }
     if !outcome.conflicting.is_empty() {
         return Verdict::no(Reason::DeploymentNameTaken, notes(outcome.conflicting.join("; ")));

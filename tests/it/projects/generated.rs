@@ -23,6 +23,7 @@ const MADE: usize = 12;
 /// Each is taken or refused in words, none is an error of the webhooks; what a definition refuses, and that alone, is what the
 /// tests without servers say of it; and of those that are taken, the operator makes what they ask for.
 pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
+    refused_by_webhooks(tenant, namespace).await;
     let mut runner = TestRunner::deterministic();
     let definition = std::fs::read_to_string(crate::common::path("crds/compute.datumapis.com_workloads.yaml")).unwrap();
     let definitions = Definitions::new([definition.as_str()]);
@@ -84,6 +85,45 @@ pub async fn judged_alike(tenant: &Client, admin: &Client, namespace: &str) {
             if of_it == cities { Ok(()) } else { Err(format!("{of_it} of {cities} for {workload}")) }
         })
         .await;
+    }
+}
+
+/// Of the rules that no definition states, each is refused with the path of its field.
+async fn refused_by_webhooks(tenant: &Client, namespace: &str) {
+    let policy = "spec.template.spec.networkInterfaces.0.networkPolicy";
+    let at = |field: &str| format!("spec.template.spec.networkInterfaces[0].networkPolicy.ingress[0].{field}");
+    let ports = |first: Value, last: i32| json!({ "ingress": [{ "ports": [{ "port": first, "endPort": last }] }] });
+    let from =
+        |hole: &str| json!({ "ingress": [{ "from": [{ "ipBlock": { "cidr": "10.0.0.0/16", "except": [hole] } }] }] });
+    let placement =
+        |n: usize| json!({ "name": format!("p{n}"), "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } });
+    let placements: Vec<Value> = (0..33).map(placement).collect();
+    let shown = "spec.template.spec.runtime.sandbox.containers[0]";
+    let variables: Vec<Value> = (0..600).map(|n| json!({ "name": format!("V{n}") })).collect();
+    let env = "spec.template.spec.runtime.sandbox.containers.0.env";
+    let field =
+        json!([{ "name": "A", "valueFrom": { "fieldRef": { "apiVersion": "v1", "fieldPath": "spec.containers" } } }]);
+    for (path, value, field) in [
+        (policy, ports(json!(9000), 80), at("ports[0].endPort")),
+        (policy, ports(json!("http"), 443), at("ports[0].endPort")),
+        (policy, from("192.168.0.0/24"), at("from[0].ipBlock.except[0]")),
+        (env, field, format!("{shown}.env[0].valueFrom.fieldRef.fieldPath")),
+        (env, variables.into(), "spec.template.spec".into()),
+        ("spec.placements", placements.into(), "spec.placements".into()),
+        (
+            "spec.template.spec.volumes.0.configMap.name",
+            json!("kube-root-ca.crt"),
+            "spec.template.spec.volumes[0].configMap.name".into(),
+        ),
+    ] {
+        let mut workload = samples::set(samples::containers(), path, value);
+        workload["apiVersion"] = json!("compute.datumapis.com/v1alpha");
+        workload["kind"] = json!("Workload");
+        workload["metadata"]["namespace"] = json!(namespace);
+        let (code, body) = send(tenant, namespace, "?dryRun=All", &workload).await;
+        let causes = body["details"]["causes"].as_array().into_iter().flatten();
+        let fields: Vec<&str> = causes.filter_map(|cause| cause["field"].as_str()).collect();
+        assert!(code == 422 && fields.contains(&&*field), "{field}: {code} {body}");
     }
 }
 
