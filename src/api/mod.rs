@@ -10,3 +10,4 @@ pub mod names;
 pub mod neighbours;
 pub mod reason;
 pub mod referenced;
+mod workload_schema;

@@ -18,6 +18,7 @@ mod served;
 mod size;
 #[path = "../common/skipping.rs"]
 mod skipping;
+mod stored;
 mod supply;
 
 use std::{

@@ -81,7 +81,7 @@ impl Server {
     }
 
     /// Runs kubectl, with `input` on its stdin.
-    fn kubectl(&self, args: &[&str], input: &str) -> Result<String, String> {
+    pub fn kubectl(&self, args: &[&str], input: &str) -> Result<String, String> {
         let mut command = Command::new(self.bin.join("kubectl"));
         command
             .arg(format!("--kubeconfig={}", self.plane.kubeconfig(&User::Admin).display()))

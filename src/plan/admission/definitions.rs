@@ -1,7 +1,10 @@
 //! Whether definitions take an object, judged as an API server does (apiextensions-apiserver 0.36). The tests on servers have
 //! it, too, so that nothing here is of this crate.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
 
 use regex::Regex;
 use serde_json::{Map, Value};
@@ -10,17 +13,20 @@ use serde_json::{Map, Value};
 pub struct Definitions(BTreeMap<String, Value>);
 
 /// What a schema may say that is judged here.
-const JUDGED: [&str; 18] = [
+const JUDGED: [&str; 21] = [
     "additionalProperties",
     "enum",
     "format",
     "items",
     "maxItems",
     "maxLength",
+    "maxProperties",
     "maximum",
     "minItems",
     "minLength",
+    "minProperties",
     "minimum",
+    "not",
     "nullable",
     "pattern",
     "properties",
@@ -80,7 +86,10 @@ fn all_is_judged(path: &str, schema: &Value) {
     let is_number_or_string = schema["x-kubernetes-int-or-string"] == true;
     assert!(schema["anyOf"].is_null() || is_number_or_string, "{path}: nothing judges anyOf");
     let format = schema["format"].as_str();
-    assert!(format.is_none_or(|format| ["int32", "int64", "date-time"].contains(&format)), "{path}: {format:?}");
+    assert!(
+        format.is_none_or(|format| ["int32", "int64", "date-time", "cidr"].contains(&format)),
+        "{path}: {format:?}"
+    );
     for (name, property) in schema["properties"].as_object().into_iter().flatten() {
         all_is_judged(&format!("{path}.{name}"), property);
     }
@@ -115,6 +124,9 @@ fn judge(path: &str, schema: &Value, value: &Value, refused: &mut Refused) {
     if !schema["enum"].as_array().is_none_or(is_one_of) {
         refused.push((path.to_owned(), format!("{value} is none of {}", schema["enum"])));
     }
+    if schema["not"].is_object() && has_shape(&schema["not"], value) {
+        refused.push((path.to_owned(), format!("must not validate the schema {}", schema["not"])));
+    }
     match value {
         Value::Object(fields) => object(path, schema, fields, refused),
         Value::Array(items) => list(path, schema, items, refused),
@@ -122,6 +134,17 @@ fn judge(path: &str, schema: &Value, value: &Value, refused: &mut Refused) {
         Value::Number(_) => number(path, schema, value, refused),
         _ => {}
     }
+}
+
+/// Whether an object has these fields, and texts in them of that length: all that is said of what it may not be.
+fn has_shape(shape: &Value, value: &Value) -> bool {
+    let required = shape["required"].as_array().into_iter().flatten();
+    let has_all = required.map(|name| name.as_str().unwrap()).all(|name| !value[name].is_null());
+    let long_enough = |(name, of): (&String, &Value)| {
+        let least = of["minLength"].as_u64().unwrap();
+        value[name].as_str().is_none_or(|text| text.chars().count() as u64 >= least)
+    };
+    has_all && shape["properties"].as_object().into_iter().flatten().all(long_enough)
 }
 
 fn object(path: &str, schema: &Value, fields: &Map<String, Value>, refused: &mut Refused) {
@@ -134,6 +157,7 @@ fn object(path: &str, schema: &Value, fields: &Map<String, Value>, refused: &mut
             given.insert(name.as_str(), (field, value));
         }
     }
+    bounds(path, schema, ["minProperties", "maxProperties"], given.len(), refused);
     for name in schema["required"].as_array().into_iter().flatten().map(|name| name.as_str().unwrap()) {
         if !given.contains_key(name) && schema["properties"][name]["default"].is_null() {
             refused.push((format!("{path}.{name}"), "is missing".to_owned()));
@@ -169,9 +193,20 @@ fn string(path: &str, schema: &Value, text: &str, refused: &mut Refused) {
     if schema["pattern"].as_str().is_some_and(|pattern| !Regex::new(pattern).unwrap().is_match(text)) {
         refused.push((path.to_owned(), format!("{text:?} is not of the form {}", schema["pattern"])));
     }
+    if schema["format"] == "cidr" && !is_cidr(text) {
+        refused.push((path.to_owned(), format!("{text:?} is no CIDR")));
+    }
     if schema["format"] == "date-time" && text.parse::<jiff::Timestamp>().is_err() {
         refused.push((path.to_owned(), format!("{text:?} is no time")));
     }
+}
+
+/// As Go's `net.ParseCIDR`.
+fn is_cidr(text: &str) -> bool {
+    let Some((address, prefix)) = text.split_once('/') else { return false };
+    let Ok(address) = address.parse::<IpAddr>() else { return false };
+    let is_number = !prefix.is_empty() && prefix.bytes().all(|b| b.is_ascii_digit());
+    is_number && prefix.parse::<u32>().is_ok_and(|prefix| prefix <= if address.is_ipv4() { 32 } else { 128 })
 }
 
 fn number(path: &str, schema: &Value, value: &Value, refused: &mut Refused) {

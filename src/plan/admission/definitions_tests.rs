@@ -41,12 +41,11 @@ static DEFINITIONS: LazyLock<Definitions> = LazyLock::new(|| {
 
 /// Fields of a template of which the definitions alone say what may stand there; each is the same in all three, and an API
 /// server judges by them before it asks a webhook.
-const BY_DEFINITION: [&str; 6] = [
+const BY_DEFINITION: [&str; 5] = [
     "networkInterfaces[].name",
     "networkInterfaces[].addresses",
     "networkInterfaces[].ipFamilies",
     "runtime.class",
-    "runtime.sandbox.containers[].env[]",
     "runtime.sandbox.containers[].securityContext",
 ];
 
@@ -201,10 +200,89 @@ fn a_template_is_held_to_the_same_in_every_definition() {
             other => other,
         }
     }
+    /// Takes away the rules that this has beside the other.
+    fn without_rules_beside(schema: &mut Value, other: &Value) {
+        match schema {
+            Value::Object(parts) => {
+                let is_rule = |key: &String| STATED_FOR_WORKLOADS.contains(&key.as_str());
+                parts.retain(|key, _| !is_rule(key) || other.get(key).is_some());
+                parts.iter_mut().for_each(|(key, part)| without_rules_beside(part, &other[key]));
+            }
+            Value::Array(items) => {
+                items.iter_mut().enumerate().for_each(|(index, item)| without_rules_beside(item, &other[index]));
+            }
+            _ => {}
+        }
+    }
     let of = |kind, path| bare(DEFINITIONS.schema(kind).pointer(path).unwrap().clone());
     let of_instance = of("Instance", "/properties/spec");
-    for kind in ["Workload", "WorkloadDeployment"] {
-        assert_eq!(of(kind, "/properties/spec/properties/template/properties/spec"), of_instance, "{kind}");
+    let template = "/properties/spec/properties/template/properties/spec";
+    assert_eq!(of("WorkloadDeployment", template), of_instance);
+    let mut of_workload = of("Workload", template);
+    assert_ne!(of_workload, of_instance, "the rules that hold for new Workloads alone");
+    without_rules_beside(&mut of_workload, &of_instance);
+    assert_eq!(of_workload, of_instance);
+}
+
+/// Kinds of rules by which the definition of Workloads is stricter.
+const STATED_FOR_WORKLOADS: [&str; 9] =
+    ["format", "maxLength", "maxProperties", "maximum", "minLength", "minProperties", "minimum", "not", "pattern"];
+
+/// Of every kind of rule that a schema can state, the smallest change that breaks it.
+#[test]
+fn definition_of_workloads_states_the_rules_of_pods_by_itself() {
+    let container = "spec.template.spec.runtime.sandbox.containers.0";
+    let env = format!("{container}.env.0");
+    let policy = "spec.template.spec.networkInterfaces.0.networkPolicy";
+    let item = "spec.template.spec.volumes.0.configMap.items.0";
+    let secret = json!({ "name": "db", "key": "p" });
+    let port = |port: Value| json!({ "ingress": [{ "ports": [port] }] });
+    let peer = |peer: Value| json!({ "ingress": [{ "from": [peer] }] });
+    for (path, value) in [
+        (&*format!("{container}.image"), json!("nginx:1\n")),
+        (&format!("{container}.image"), json!(" nginx:1")),
+        (&env, json!({ "name": "", "value": "x" })),
+        (&env, json!({ "name": "A=B", "value": "x" })),
+        (&env, json!({ "name": "A", "value": "x", "valueFrom": { "secretKeyRef": secret } })),
+        (&env, json!({ "name": "A", "valueFrom": {} })),
+        (&env, json!({ "name": "A", "valueFrom": { "secretKeyRef": secret, "configMapKeyRef": secret } })),
+        (&format!("{env}.valueFrom.secretKeyRef.key"), json!("a key/with blanks")),
+        (&format!("{env}.valueFrom.secretKeyRef.key"), json!("..data")),
+        (&format!("{container}.ports.0.protocol"), json!("tcp")),
+        (&format!("{container}.securityContext"), json!({ "seccompProfile": { "type": "Localhost" } })),
+        (policy, port(json!({ "protocol": "ICMP" }))),
+        (policy, port(json!({ "port": 0 }))),
+        (policy, port(json!({ "port": 3_000_000_000_u32 }))),
+        (policy, port(json!({ "port": "443" }))),
+        (policy, port(json!({ "port": 443, "endPort": 70000 }))),
+        (policy, peer(json!({}))),
+        (policy, peer(json!({ "ipBlock": { "cidr": "10.0.0.0/33" } }))),
+        (policy, peer(json!({ "ipBlock": { "cidr": "10.0.0.1" } }))),
+        (policy, peer(json!({ "ipBlock": { "cidr": "10.0.0.0/16", "except": ["nowhere"] } }))),
+        (&format!("{item}.path"), json!("..data")),
+        (&format!("{item}.path"), json!("/a")),
+        (&format!("{item}.path"), json!("a/../b")),
+        (&format!("{item}.key"), json!("")),
+        (&format!("{item}.mode"), json!(0o1000)),
+    ] {
+        let mut object = set(containers(), path, value.clone());
+        object["kind"] = json!("Workload");
+        assert_eq!(DEFINITIONS.refused(&object).len(), 1, "{path} = {value}: {:?}", DEFINITIONS.refused(&object));
+        let workload: Workload = serde_json::from_value(object.clone()).unwrap();
+        assert_ne!(super::workload(&workload, None, &Bound::Known(bound())), [], "{path} = {value} by the rules");
+        // One that is stored may have it, and must still arrive.
+        for mut made in derived(workload).into_iter().filter(|made| made["kind"] != "Workload") {
+            made["metadata"] = json!({});
+            assert_eq!(refused(&made), [], "{path} = {value}");
+        }
+    }
+    for (path, good) in
+        [("path", "a/..b"), ("path", "..2/../a"), ("path", ".a"), ("path", "a//b/"), ("path", "a/..."), ("key", "a b")]
+    {
+        let mut object = set(containers(), &format!("{item}.{path}"), json!(good));
+        object["kind"] = json!("Workload");
+        let by_rules = super::workload(&serde_json::from_value(object.clone()).unwrap(), None, &Bound::Known(bound()));
+        assert_eq!(DEFINITIONS.refused(&object).is_empty(), by_rules.is_empty(), "{good}");
     }
 }
 
