@@ -2,7 +2,11 @@
 
 mod access;
 
-use std::{net::SocketAddr, sync::Arc, time::Instant};
+use std::{
+    net::SocketAddr,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     Router,
@@ -20,7 +24,7 @@ use crate::{
         clients::Connection,
         health::Health,
         listen::listen,
-        serve::{self, Limits},
+        serve::{self, Limits, Transport},
     },
     metrics::Metrics,
 };
@@ -36,7 +40,10 @@ const NAMES: [&str; 3] =
 const CLOSE: (header::HeaderName, &str) = (header::CONNECTION, "close");
 
 /// Scrapers are few.
-const CONNECTIONS: usize = 32;
+const SCRAPERS: Limits = Limits { connections: 32, first: Duration::from_secs(10), next: Duration::from_secs(150) };
+
+/// A kubelet sends its probe as it connects, over a connection for it alone.
+const PROBES: Limits = Limits { connections: 32, first: Duration::from_secs(5), next: Duration::from_secs(30) };
 
 /// Serves `/healthz` and `/readyz` until `stop`; at `[::]`, for IPv4 as well. With admission webhooks also
 /// `/readyz/admission`, which asks for what they need and nothing else.
@@ -53,7 +60,7 @@ pub fn serve_health(
     if let Some(admission) = admission {
         router = router.merge(Router::new().route("/readyz/admission", get(readyz)).with_state(admission));
     }
-    serve("health probes", at, router, stop)
+    serve("health probes", at, router, PROBES, stop)
 }
 
 /// Serves `/metrics` to everybody, as plain HTTP, until `stop`; at `[::]`, for IPv4 as well.
@@ -62,7 +69,7 @@ pub fn serve_health(
 /// One line when the address cannot be had.
 pub fn serve_metrics(at: SocketAddr, metrics: Metrics, stop: CancellationToken) -> Result<(), String> {
     let router = Router::new().route(METRICS, get(text)).with_state(metrics);
-    serve("metrics", at, router, stop)
+    serve("metrics", at, router, SCRAPERS, stop)
 }
 
 /// Serves `/metrics` over TLS to whom the API server at `home` allows it, until `stop`.
@@ -89,8 +96,7 @@ pub fn serve_metrics_securely(
     }
     let state = Arc::new((metrics, Access::new(home)));
     let router = Router::new().route(METRICS, get(guarded)).with_state(state);
-    let limits = Limits { connections: CONNECTIONS, ..Limits::default() };
-    tokio::spawn(serve::serve("metrics", listener, certificate, router, limits, stop));
+    tokio::spawn(serve::serve("metrics", listener, Transport::Tls(certificate), router, SCRAPERS, stop));
     Ok(())
 }
 
@@ -110,15 +116,16 @@ async fn guarded(State(state): State<Arc<(Metrics, Access)>>, headers: HeaderMap
     }
 }
 
-fn serve(what: &'static str, at: SocketAddr, router: Router, stop: CancellationToken) -> Result<(), String> {
+fn serve(
+    what: &'static str,
+    at: SocketAddr,
+    router: Router,
+    limits: Limits,
+    stop: CancellationToken,
+) -> Result<(), String> {
     let listener = listen(at).map_err(|e| format!("cannot serve {what} on {at}: {e}"))?;
     tracing::info!(what, at = %listener.local_addr().unwrap_or(at), "serving");
-    tokio::spawn(async move {
-        let stopped = stop.cancelled_owned();
-        if let Err(error) = axum::serve(listener, router).with_graceful_shutdown(stopped).await {
-            tracing::error!(what, %error, "server ended");
-        }
-    });
+    tokio::spawn(serve::serve(what, listener, Transport::Plain, router, limits, stop));
     Ok(())
 }
 
@@ -145,3 +152,6 @@ fn verdict(problems: &[String], word: &str) -> (StatusCode, String) {
 async fn text(State(metrics): State<Metrics>) -> ([(&'static str, &'static str); 1], String) {
     ([("content-type", "application/openmetrics-text; version=1.0.0; charset=utf-8")], metrics.text())
 }
+
+#[cfg(test)]
+mod tests;

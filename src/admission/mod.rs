@@ -25,14 +25,14 @@ use axum::{
 };
 use k8s_openapi::api::autoscaling::v1::Scale;
 use serde_json::Value;
-use tokio::{sync::OwnedSemaphorePermit, task::JoinHandle};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 pub use self::planes::Planes;
 use self::{
     planes::Plane,
     review::Request,
-    room::{Room, refuse},
+    room::{Held, Room, refuse},
 };
 pub use crate::api::names::webhook::{MUTATE_WORKLOAD, VALIDATE_DEPLOYMENT, VALIDATE_WORKLOAD};
 use crate::{
@@ -45,7 +45,7 @@ use crate::{
         certificate::{Certificate, Files},
         health::Health,
         listen::listen,
-        serve::{self, Limits},
+        serve::{self, Limits, Transport},
     },
     plan::admission::{
         access::User,
@@ -127,7 +127,8 @@ pub async fn start(
     let entry = health.watch("serving certificate".into());
     tokio::spawn(certificate.clone().keep(files, entry, stop.clone()));
     let webhooks = Arc::new(Webhooks { planes, claimed, resolvers, room: Room::default() });
-    Ok(tokio::spawn(serve::serve("admission", listener, certificate, router(webhooks), Limits::default(), stop)))
+    let transport = Transport::Tls(certificate);
+    Ok(tokio::spawn(serve::serve("admission", listener, transport, router(webhooks), Limits::default(), stop)))
 }
 
 fn router(webhooks: Arc<Webhooks>) -> Router {
@@ -207,12 +208,8 @@ impl Webhooks {
         json(&answer)
     }
 
-    /// Reads the question, without its objects; the permit is to be kept as long as the bytes that they are in.
-    async fn question(
-        &self,
-        headers: &HeaderMap,
-        body: Body,
-    ) -> Result<(Request, Bytes, OwnedSemaphorePermit), Response> {
+    /// Reads the question, without its objects; the room is to be kept as long as the bytes that they are in.
+    async fn question(&self, headers: &HeaderMap, body: Body) -> Result<(Request, Bytes, Held), Response> {
         let is_json = headers
             .get(header::CONTENT_TYPE)
             .and_then(|kind| kind.to_str().ok())

@@ -385,4 +385,5 @@ async fn answer_of(stream: TcpStream) -> u16 {
 }
 
 mod lifetime_tests;
+mod room_tests;
 mod walls_tests;

@@ -1,6 +1,11 @@
-//! A server with TLS: limits of time, an orderly end. What is asked and answered is the router's business.
+//! The server of every port, with TLS or without it: limits of connections, heads and time, and an orderly end. What is asked
+//! and answered is the router's business.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use axum::Router;
 use hyper::{
@@ -9,8 +14,9 @@ use hyper::{
 };
 use hyper_util::{rt::TokioIo, service::TowerToHyperService};
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::{Notify, watch},
     task::JoinSet,
     time::timeout,
 };
@@ -22,10 +28,14 @@ use super::certificate::Certificate;
 /// Longest handshake.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// How many connections there may be, and how long one may be quiet.
+/// Largest head of a request, in bytes, and the most that is read of a connection ahead of its router. hyper's own limit is
+/// 400 KiB, for each connection.
+const HEAD: usize = 32 << 10;
+
+/// Limits of one port.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time; those beyond wait to be accepted.
+    /// Connections at a time. One more takes the place of the oldest whose request has not come.
     pub connections: usize,
     /// From its handshake to the end of its first request's head.
     pub first: Duration,
@@ -41,6 +51,15 @@ impl Default for Limits {
     }
 }
 
+/// Carrier of a port's requests.
+#[derive(Clone)]
+pub enum Transport {
+    /// TCP alone.
+    Plain,
+    /// TLS with this certificate.
+    Tls(Certificate),
+}
+
 /// How long to go on after being asked to end: clients come to know a little later that nobody is here any more.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -51,33 +70,45 @@ const LAST: Duration = Duration::from_secs(3);
 pub const LONGEST_END: Duration = Duration::from_secs(DRAIN.as_secs() + LAST.as_secs());
 
 /// Serves until a while after `stop`. `what` is for people, as in `admission`.
+///
+/// No client waits for another: if all connections are taken, a new one takes the place of the oldest that has not sent a
+/// request yet, else of the oldest that has none in progress. A probe sends its request as it connects, and so is answered
+/// while others hold every connection with requests that never end.
 pub async fn serve(
     what: &'static str,
     listener: TcpListener,
-    certificate: Certificate,
+    transport: Transport,
     router: Router,
     limits: Limits,
     stop: CancellationToken,
 ) {
-    let room = Arc::new(Semaphore::new(limits.connections));
     let (mut connections, ended) = (JoinSet::new(), CancellationToken::new());
+    let open = Open::default();
     let drained = async {
         stop.cancelled().await;
         tokio::time::sleep(DRAIN).await;
     };
     tokio::pin!(drained);
-    loop {
-        let (stream, permit) = tokio::select! {
+    'serving: loop {
+        let stream = tokio::select! {
             () = &mut drained => break,
-            accepted = accept(what, &listener, &room) => accepted,
+            accepted = accept(what, &listener) => accepted,
         };
         while connections.try_join_next().is_some() {}
-        // Without a certificate there is no way to say anything: the connection ends.
-        let Some(config) = certificate.current() else { continue };
-        let (router, ended) = (router.clone(), ended.clone());
+        while !open.has_room(limits.connections) {
+            tokio::select! {
+                () = &mut drained => break 'serving,
+                () = open.0.changed.notified() => {}
+            }
+        }
+        let place = Arc::new(open.take());
+        let (transport, router, ended) = (transport.clone(), router.clone(), ended.clone());
         connections.spawn(async move {
-            connection(stream, TlsAcceptor::from(config), router, limits, ended).await;
-            drop(permit);
+            let displaced = place.displaced.clone();
+            tokio::select! {
+                () = connection(stream, transport, router, limits, ended, place) => {}
+                () = displaced.cancelled() => tracing::debug!(what, "a new connection takes the place of an idle one"),
+            }
         });
     }
     ended.cancel();
@@ -87,16 +118,10 @@ pub async fn serve(
     }
 }
 
-async fn accept(
-    what: &'static str,
-    listener: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> (TcpStream, Option<OwnedSemaphorePermit>) {
-    // The semaphore is never closed.
-    let permit = room.clone().acquire_owned().await.ok();
+async fn accept(what: &'static str, listener: &TcpListener) -> TcpStream {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => return (stream, permit),
+            Ok((stream, _)) => return stream,
             Err(error) => {
                 // No more files, for a moment: to try again at once would only burn the processor.
                 tracing::warn!(what, %error, "cannot accept a connection");
@@ -106,22 +131,50 @@ async fn accept(
     }
 }
 
-async fn connection(stream: TcpStream, tls: TlsAcceptor, router: Router, limits: Limits, ended: CancellationToken) {
+async fn connection(
+    stream: TcpStream,
+    transport: Transport,
+    router: Router,
+    limits: Limits,
+    ended: CancellationToken,
+    place: Arc<Place>,
+) {
     let _ = stream.set_nodelay(true);
-    let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        // A port scan, a probe, or a client that does not trust us: it knows best what is wrong.
-        Ok(Err(error)) => return tracing::debug!(%error, "no TLS"),
-        Err(_) => return,
+    let certificate = match transport {
+        Transport::Plain => return requests(stream, router, limits, ended, place).await,
+        Transport::Tls(certificate) => certificate,
     };
+    // Without a certificate there is no way to say anything: the connection ends.
+    let Some(config) = certificate.current() else { return };
+    match timeout(HANDSHAKE, TlsAcceptor::from(config).accept(stream)).await {
+        Ok(Ok(stream)) => requests(stream, router, limits, ended, place).await,
+        // A port scan, a probe, or a client that does not trust us: it knows best what is wrong.
+        Ok(Err(error)) => tracing::debug!(%error, "no TLS"),
+        Err(_) => {}
+    }
+}
+
+async fn requests(
+    stream: impl AsyncRead + AsyncWrite + Unpin,
+    router: Router,
+    limits: Limits,
+    ended: CancellationToken,
+    place: Arc<Place>,
+) {
     let (begun, requests) = watch::channel(());
     let router = TowerToHyperService::new(router);
     let service = service_fn(move |request| {
         begun.send_replace(());
-        router.call(request)
+        let busy = Busy::from(place.clone());
+        let answer = router.call(request);
+        async move {
+            let answer = answer.await;
+            drop(busy);
+            answer
+        }
     });
-    // hyper's own limit is for heads alone, and the same for the first as for the next, which may be long in coming.
-    let serving = http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    // hyper's own limit of time is for heads alone, and the same for the first as for the next, which may be long in coming.
+    let serving = http1::Builder::new().max_buf_size(HEAD).serve_connection(TokioIo::new(stream), service);
     tokio::pin!(serving);
     tokio::select! {
         _ = &mut serving => return,
@@ -138,3 +191,117 @@ async fn quiet(mut requests: watch::Receiver<()>, limits: Limits) {
         limit = limits.next;
     }
 }
+
+/// The connections of a port.
+#[derive(Clone, Default)]
+struct Open(Arc<Connections>);
+
+#[derive(Default)]
+struct Connections {
+    state: Mutex<State>,
+    /// A connection ended, or has no request in progress any more.
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    open: HashMap<u64, Standing>,
+    /// Counts every change: a smaller number is of an older one.
+    count: u64,
+}
+
+/// State of a connection; of two, the lesser gives way to a new connection.
+#[derive(Clone)]
+struct Standing {
+    progress: Progress,
+    since: u64,
+    displaced: CancellationToken,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Progress {
+    /// No request has come yet.
+    New,
+    /// Its last request has been answered.
+    Idle,
+    /// A request is in progress.
+    Busy,
+}
+
+impl Open {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if one more connection can be served, possibly in the place of another. False while all are busy.
+    fn has_room(&self, limit: usize) -> bool {
+        let mut state = self.state();
+        if state.open.len() < limit {
+            return true;
+        }
+        let waiting = state.open.iter().filter(|(_, standing)| standing.progress != Progress::Busy);
+        let oldest = waiting.min_by_key(|(_, standing)| (standing.progress, standing.since)).map(|(id, _)| *id);
+        match oldest.and_then(|id| state.open.remove(&id)) {
+            Some(standing) => {
+                standing.displaced.cancel();
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn take(&self) -> Place {
+        let mut state = self.state();
+        state.count += 1;
+        let (id, displaced) = (state.count, CancellationToken::new());
+        state.open.insert(id, Standing { progress: Progress::New, since: id, displaced: displaced.clone() });
+        Place { id, displaced, open: self.clone() }
+    }
+}
+
+/// A connection's place among those of its port, given back when it ends.
+struct Place {
+    id: u64,
+    displaced: CancellationToken,
+    open: Open,
+}
+
+impl Place {
+    fn is(&self, progress: Progress) {
+        let mut state = self.open.state();
+        state.count += 1;
+        let since = state.count;
+        if let Some(standing) = state.open.get_mut(&self.id) {
+            (standing.progress, standing.since) = (progress, since);
+        }
+        drop(state);
+        self.open.0.changed.notify_one();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.open.state().open.remove(&self.id);
+        self.open.0.changed.notify_one();
+    }
+}
+
+/// A request in progress.
+struct Busy(Arc<Place>);
+
+impl From<Arc<Place>> for Busy {
+    fn from(place: Arc<Place>) -> Self {
+        place.is(Progress::Busy);
+        Self(place)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.is(Progress::Idle);
+    }
+}
+
+#[cfg(test)]
+#[path = "serve_tests.rs"]
+mod tests;

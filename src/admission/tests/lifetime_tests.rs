@@ -95,7 +95,8 @@ async fn quiet_server(bed: &Bed, limits: Limits) -> SocketAddr {
     until("the certificate is read", || health.waiting().is_empty()).await;
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let at = listener.local_addr().unwrap();
-    tokio::spawn(serve::serve("admission", listener, certificate, Router::new(), limits, bed.stop.clone()));
+    let transport = Transport::Tls(certificate);
+    tokio::spawn(serve::serve("admission", listener, transport, Router::new(), limits, bed.stop.clone()));
     at
 }
 

@@ -1,0 +1,57 @@
+//! Room for bodies, beside clients that are slow on purpose.
+
+use super::*;
+
+/// One held all the room for what it announced, the others queued for it, and every review behind them was answered 408:
+/// nobody wrote a Workload in any project.
+#[tokio::test]
+async fn review_beside_stalled_bodies_is_answered_at_once() {
+    let bed = Arc::new(bed(false).await);
+    let (sent, done) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
+    for kib in [0, 30, 40, 300].repeat(3) {
+        let (bed, sent, done) = (bed.clone(), sent.clone(), done.clone());
+        tokio::spawn(async move {
+            while !done.is_cancelled() {
+                let Ok(mut stream) = bed.connect().await else { continue };
+                let head = format!(
+                    "POST {VALIDATE_WORKLOAD} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+                     Content-Length: {}\r\n\r\n{{{}",
+                    7 << 20,
+                    " ".repeat(kib << 10)
+                );
+                let _ = stream.write_all(head.as_bytes()).await;
+                sent.fetch_add(1, Ordering::Relaxed);
+                // One byte twice a second, until it is cut.
+                while stream.write_all(b" ").await.is_ok() && !done.is_cancelled() {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+            }
+        });
+    }
+    until("twelve clients stall", || sent.load(Ordering::Relaxed) >= 12).await;
+    let review = |kib: usize| {
+        let mut request = creation("tls", "dfw", &json!({}));
+        request["object"]["metadata"]["annotations"] = json!({ "note": " ".repeat(kib << 10) });
+        request
+    };
+    for _ in 0..12 {
+        for kib in [1, 300] {
+            let began = Instant::now();
+            let (code, answer) = bed.ask(MUTATE_WORKLOAD, &review(kib)).await;
+            assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
+            assert!(began.elapsed() < Duration::from_secs(1), "{kib} KiB: {:?}", began.elapsed());
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    done.cancel();
+}
+
+#[tokio::test]
+async fn body_without_progress_is_cut_after_a_second() {
+    let bed = bed(false).await;
+    let began = Instant::now();
+    let rest = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{{", 7 << 20);
+    let (code, _) = bed.raw(&format!("POST {VALIDATE_WORKLOAD}"), rest.as_bytes()).await;
+    assert_eq!(code, 408);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}

@@ -1,0 +1,91 @@
+use std::{net::Ipv4Addr, net::SocketAddr};
+
+use axum::routing::get;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+const LONG: Duration = Duration::from_mins(1);
+
+/// A server without TLS; a request for `/slow` stays in progress until it is told to end.
+async fn server(connections: usize) -> (SocketAddr, Arc<Notify>, CancellationToken) {
+    let (end, stop) = (Arc::new(Notify::new()), CancellationToken::new());
+    let slow = end.clone();
+    let router = Router::new().route("/", get(async || "ok")).route(
+        "/slow",
+        get(async move || {
+            slow.notified().await;
+            "slow"
+        }),
+    );
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let at = listener.local_addr().unwrap();
+    let limits = Limits { connections, first: LONG, next: LONG };
+    tokio::spawn(serve("a test", listener, Transport::Plain, router, limits, stop.clone()));
+    (at, end, stop)
+}
+
+async fn sent(at: SocketAddr, text: &str) -> TcpStream {
+    let mut stream = TcpStream::connect(at).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    stream
+}
+
+/// True if the server ends the connection within a moment.
+async fn is_cut(stream: &mut TcpStream) -> bool {
+    timeout(Duration::from_millis(300), stream.read(&mut [0; 4096])).await.is_ok_and(|read| read.unwrap_or(0) == 0)
+}
+
+/// The first bytes of an answer.
+async fn answer(stream: &mut TcpStream) -> String {
+    let mut text = [0; 4096];
+    let read = timeout(LONG, stream.read(&mut text)).await.unwrap().unwrap();
+    String::from_utf8_lossy(&text[..read]).lines().next().unwrap_or_default().to_owned()
+}
+
+const ASK: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const ASK_SLOWLY: &str = "GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+#[tokio::test]
+async fn full_server_cuts_the_oldest_unfinished_connection_and_none_in_progress() {
+    let (at, end, stop) = server(3).await;
+    let mut slow = sent(at, ASK_SLOWLY).await;
+    let mut idle = sent(at, ASK).await;
+    assert_eq!(answer(&mut idle).await, "HTTP/1.1 200 OK");
+    let mut half = sent(at, "GET / HTTP/1.1\r\n").await;
+    assert!(!is_cut(&mut half).await, "three may be open");
+    // A fourth takes the place of what has never asked, and not of those who have.
+    let mut fourth = sent(at, ASK).await;
+    assert_eq!(answer(&mut fourth).await, "HTTP/1.1 200 OK");
+    assert!(is_cut(&mut half).await);
+    idle.write_all(ASK.as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut idle).await, "HTTP/1.1 200 OK");
+    // Then of the one that has been idle for longest.
+    let mut fifth = sent(at, ASK).await;
+    assert_eq!(answer(&mut fifth).await, "HTTP/1.1 200 OK");
+    assert!(is_cut(&mut fourth).await && !is_cut(&mut idle).await);
+    end.notify_one();
+    assert_eq!(answer(&mut slow).await, "HTTP/1.1 200 OK", "what is in progress is not cut");
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn server_with_all_connections_in_progress_lets_a_new_one_wait() {
+    let (at, end, stop) = server(1).await;
+    let mut slow = sent(at, ASK_SLOWLY).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let mut next = sent(at, ASK).await;
+    assert!(timeout(Duration::from_millis(300), next.read(&mut [0; 16])).await.is_err(), "neither cut nor answered");
+    end.notify_one();
+    assert_eq!(answer(&mut slow).await, "HTTP/1.1 200 OK");
+    assert_eq!(answer(&mut next).await, "HTTP/1.1 200 OK");
+    stop.cancel();
+}
+
+#[tokio::test]
+async fn head_longer_than_the_limit_is_refused() {
+    let (at, _, stop) = server(3).await;
+    let mut long = sent(at, &format!("GET / HTTP/1.1\r\nx: {}", "x".repeat(HEAD))).await;
+    assert!(answer(&mut long).await.starts_with("HTTP/1.1 431"));
+    stop.cancel();
+}
