@@ -221,6 +221,11 @@ impl<P> Write<P> {
         matches!(self.op, Op::Create { .. }) && self.object.kind == K::KIND
     }
 
+    /// True if it deletes the object.
+    pub fn deletes(&self) -> bool {
+        matches!(self.op, Op::Delete { .. })
+    }
+
     /// Creates `object` as `body` says, and fails when an object of that name exists.
     pub fn create(manager: &'static str, object: Object, body: Value) -> Self {
         let body = addressed(&object, None, body);

@@ -172,6 +172,34 @@ fn forgeries(own: &Value, uid: &str) -> Vec<(&'static str, &'static str, Value)>
         ("without an owner", "owned by", made(&|o| o["metadata"]["ownerReferences"] = json!([]))),
         ("another deployment's", "owned by", labels("compute.datumapis.com/workload-deployment-name", "other")),
         ("one that stays", "no finalizer", made(&|o| o["metadata"]["finalizers"] = json!(["example.com/mine"]))),
+        (
+            "one that cannot be deleted",
+            "writes none",
+            labels("resourcetemplate.karmada.io/deletion-protected", "Always"),
+        ),
+        ("one of Karmada's", "writes none", labels("karmada.io/managed", "")),
+        (
+            "one that a policy claims",
+            "writes none",
+            made(&|o| o["metadata"]["annotations"] = json!({ "propagationpolicy.karmada.io/name": "x" })),
+        ),
+        (
+            "one that fills memory",
+            "at most 262144 bytes",
+            made(&|o| {
+                let long = json!([{ "name": "LONG", "value": "x".repeat(300 << 10) }]);
+                o["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = long;
+            }),
+        ),
+        ("one under a name of its own", "a cell makes an Instance under the name", made(&|_| ())),
+        (
+            "one of many",
+            "0 to 999",
+            made(&|o| {
+                o["metadata"]["name"] = json!("web-p-dfw-1000");
+                o["metadata"]["labels"]["compute.datumapis.com/instance-index"] = json!("1000");
+            }),
+        ),
         ("one handed over", "management alone", made(&|o| o["metadata"]["annotations"] = json!({ FORMER: "another" }))),
     ]
 }
@@ -227,6 +255,29 @@ async fn says_nothing_of_former_cells(own: &kube::Api<DynamicObject>) {
     }
 }
 
+/// Attempts of a cell to steer Karmada by its own Instance; what an administrator has put there keeps nobody from writing.
+async fn steers_nothing_of_karmada(world: &World, hub: &str, own: &kube::Api<DynamicObject>) {
+    const PROTECTED: &str = "resourcetemplate.karmada.io/deletion-protected";
+    let dry = PatchParams { dry_run: true, ..PatchParams::default() };
+    let puts =
+        |key: &str, value: Value| json!({ "metadata": { key: { PROTECTED: value }, "annotations": { "note": "x" } } });
+    for key in ["labels", "annotations"] {
+        for value in ["", "Always"] {
+            let mut patch = json!({ "metadata": {} });
+            patch["metadata"][key] = json!({ PROTECTED: value });
+            let refused = refusal(own.patch(INSTANCE, &dry, &Patch::Merge(&patch)).await);
+            assert!(refused.as_ref().is_some_and(|why| why.contains("writes none")), "{key} {value:?}: {refused:?}");
+        }
+    }
+    let by_admin = |value: Value| json!({ "metadata": { "labels": { PROTECTED: value } } });
+    merge(&world.hub, "Instance", hub, INSTANCE, by_admin(json!("Never"))).await;
+    for (value, expected) in [(json!("Never"), true), (Value::Null, true), (json!("Always"), false)] {
+        let refused = refusal(own.patch(INSTANCE, &dry, &Patch::Merge(&puts("labels", value.clone()))).await);
+        assert_eq!(refused.is_none(), expected, "{value}: it stays, or goes: {refused:?}");
+    }
+    merge(&world.hub, "Instance", hub, INSTANCE, by_admin(Value::Null)).await;
+}
+
 async fn copy(world: &World, hub: &str) -> Option<DynamicObject> {
     get(&world.hub, "Instance", hub, INSTANCE).await
 }
@@ -273,9 +324,18 @@ fn no_cell_writes_what_another_holds_and_management_hands_it_over() {
             let refused = refusal(thief.create(&PostParams { dry_run: true, ..PostParams::default() }, &object).await);
             assert!(refused.as_ref().is_some_and(|why| why.contains(words)), "{what}: {refused:?}");
         }
+        // What it may: the policy does not see where Karmada has bound the deployment.
+        let mut let_through = own.clone();
+        let_through["metadata"]["name"] = json!("web-p-dfw-7");
+        let_through["metadata"]["labels"]["compute.datumapis.com/instance-index"] = json!("7");
+        let_through["metadata"]["labels"][CELL] = json!(uids["ord"]);
+        let dry = PostParams { dry_run: true, ..PostParams::default() };
+        let let_through: DynamicObject = serde_json::from_value(let_through).unwrap();
+        assert_eq!(refusal(thief.create(&dry, &let_through).await), None);
         lets_go_cells_pass_and_holds_the_others(&world, &hub, &own, &thief).await;
         let holder = as_cell(&world.bed.hub.kubeconfig(&User::Cell("dfw".into())), &hub).await;
         says_nothing_of_former_cells(&holder).await;
+        steers_nothing_of_karmada(&world, &hub, &holder).await;
         // It may ask; but Karmada has not bound the deployment to it, and nobody hands anything over.
         let asks = json!({ "metadata": { "annotations": { ASKS: uids["ord"] } } });
         thief.patch(INSTANCE, &params, &Patch::Merge(&asks)).await.unwrap();

@@ -137,8 +137,15 @@ impl StrandedNamespaces {
             || Keeper { management: self.projects.management(), control_plane: None },
             |project| self.projects.keeper(project),
         );
+        let protected = match (&mirrored, &upstream) {
+            (Mirrored::ProjectGone(_) | Mirrored::NamespaceGone, Some((project, own))) => {
+                self.protected(namespace, project, own)
+            }
+            _ => Vec::new(),
+        };
         let content = upstream.filter(|_| mirrored == Mirrored::NamespaceGone);
         Observed {
+            protected,
             namespace: namespace.to_owned(),
             facts: facts.clone(),
             mirrored,
@@ -148,6 +155,16 @@ impl StrandedNamespaces {
             paused: self.sweep.paused,
             present: None,
         }
+    }
+
+    /// Copies and Instances of a hub namespace that Karmada's protection keeps from being deleted.
+    fn protected(&self, namespace: &str, project: &ProjectName, own: &str) -> Vec<(Object, ObjectVersion)> {
+        let copies = self.hub.copies.by_index(&namespace_index(namespace));
+        let copies = copies.iter().map(|copy| copy.open()).filter(stranded::is_protected);
+        let instances = self.hub.instances.by_index(&origin_namespace_index(project, own));
+        let here = instances.iter().filter(|instance| instance.namespace().as_deref() == Some(namespace));
+        let here = here.filter(|instance| stranded::is_protected(&***instance)).filter_map(|of| standing(&**of));
+        copies.filter_map(|copy| standing(&copy)).chain(here).collect()
     }
 
     /// What a hub namespace holds of the namespace of a project.
@@ -194,6 +211,9 @@ impl StrandedNamespaces {
             observed.present = Some(Present { facts: NamespaceFacts::of(live), version });
             let plan = decide(&observed, now);
             self.carry_out(&observed.facts, &plan).await?;
+            if let Some((project, own)) = observed.facts.upstream().filter(|_| !observed.protected.is_empty()) {
+                observed.protected = self.protected(&observed.namespace, &project, own);
+            }
             let namespace = &observed.namespace;
             for signal in &plan.signals {
                 match signal {

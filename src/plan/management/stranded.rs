@@ -8,10 +8,11 @@
 //! than its end, and a control plane in the place of another says nothing of what was in that one: there, a grace comes
 //! first. Since when, the hub namespace itself says, so that no restart begins it anew.
 
-use std::time::Duration;
+use std::{iter, time::Duration};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
+use kube::{Resource, ResourceExt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -120,6 +121,12 @@ impl Content {
     }
 }
 
+/// True if Karmada refuses to delete the object, and any namespace that holds it (fact 53). Federation puts that label on
+/// namespaces alone; on anything else it is an administrator's, or of a cell that wrote before the hub's policy forbade it.
+pub fn is_protected<K: Resource>(object: &K) -> bool {
+    object.labels().contains_key(label::DELETION_PROTECTED)
+}
+
 /// Whether a policy in the namespace is one that its city's own plan is to take away still.
 pub fn is_left(policy: &PropagationPolicy) -> bool {
     policy.metadata.deletion_timestamp.is_none() && ownership::is_city_policy(policy)
@@ -138,6 +145,9 @@ pub struct Observed {
     pub keeper: Keeper,
     /// What it holds; only looked at where the namespace that it mirrors is gone.
     pub content: Content,
+    /// Copies and Instances in it that Karmada's protection keeps from being deleted, and with them the namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub protected: Vec<(Object, ObjectVersion)>,
     /// How long it is kept where a grace comes first; for ever when there is none.
     pub grace: Option<Duration>,
     /// Whether sweeps delete nothing at all.
@@ -333,19 +343,36 @@ fn report(observed: &Observed, what: &str, now: Timestamp) -> Write<Hub> {
 
 /// Removes the namespace with all that it holds.
 fn remove(observed: &Observed, present: &Present, proof: Action) -> Decided {
-    if present.facts.labels.contains_key(label::DELETION_PROTECTED) {
-        // The protection goes first (fact 53); its removal is a new version, which is judged anew.
-        let lift = amend(observed, present, &json!({ "labels": { label::DELETION_PROTECTED: null } }));
-        return Plan::writes(vec![proof, Action::Hub(lift)]).with([Signal::Read(Purpose::Remove)]);
+    let is_protected = present.facts.labels.contains_key(label::DELETION_PROTECTED);
+    if is_protected || !observed.protected.is_empty() {
+        // The protection goes first (fact 53), that of the namespace last; its removal is a new version, which is judged anew.
+        let own = is_protected.then(|| amend(observed, present, &unprotected()["metadata"]));
+        let lifted = observed.protected.iter().map(lift).chain(own).map(Action::Hub);
+        let writes = iter::once(proof).chain(lifted).collect();
+        return Plan::writes(writes).with([Signal::Read(Purpose::Remove)]);
     }
     let object = Object::named::<Namespace>("", &observed.namespace);
     let delete = Action::Hub(Write::delete_version(object, present.version.clone()));
     Plan::writes(vec![proof, delete]).with([Signal::Removed])
 }
 
-/// Removes what the namespace holds. A policy that went before its last copy would leave that on the cell (fact 13).
+fn unprotected() -> Value {
+    json!({ "metadata": { "labels": { label::DELETION_PROTECTED: null } } })
+}
+
+fn lift((object, version): &(Object, ObjectVersion)) -> Write<Hub> {
+    Write::amend_version(manager::FEDERATOR, object.clone(), unprotected(), version)
+}
+
+/// Removes what the namespace holds. A policy that went before its last copy would leave that on the cell (fact 13). What is
+/// protected loses its protection first, and goes with the next sweep.
 fn empty(observed: &Observed, proof: Action) -> Decided {
-    let removals: Vec<Action> = observed.content.removals().map(Action::Hub).collect();
+    let protected = |write: &Write<Hub>| observed.protected.iter().find(|(object, _)| *object == write.object);
+    let removals = observed.content.removals().map(|write| match protected(&write).filter(|_| write.deletes()) {
+        Some(protected) => lift(protected),
+        None => write,
+    });
+    let removals: Vec<Action> = removals.map(Action::Hub).collect();
     let proof = (!removals.is_empty()).then_some(proof);
     Plan::writes(proof.into_iter().chain(removals).collect()).with([Signal::Emptied])
 }

@@ -42,6 +42,7 @@ fn due() -> Observed {
         mirrored: Mirrored::ProjectGone(Kind::Project),
         keeper: Keeper { control_plane: None, ..keeper("m", "") },
         content: Content::default(),
+        protected: Vec::new(),
         grace: Some(GRACE),
         paused: false,
         present: None,
@@ -167,6 +168,25 @@ fn it_is_told_once_with_when_it_goes_and_the_namespace_keeps_since_when() {
         assert!(mark.contains(r#""resourceVersion":"7""#), "of the version that was judged: {mark}");
         assert_eq!(*event, format!("hub: {project}: {then}"));
     }
+}
+
+/// A stolen credential of a cell made Instances that Karmada refuses to delete: neither they nor the namespace ever went.
+#[test]
+fn stranded_namespace_with_protected_objects_lifts_their_protection_before_it_deletes() {
+    let whole = Observed { protected: vec![held("instance")], ..due() };
+    let decided_on = decided(&found(whole, |_| {}));
+    assert_eq!(decided_on.signals, GOES, "judged once more without it");
+    let all = steps(&decided_on);
+    let [_, instance, namespace] = &all[..] else { panic!("{all:?}") };
+    let lifted =
+        r#""labels":{"resourcetemplate.karmada.io/deletion-protected":null},"resourceVersion":"3","uid":"instance""#;
+    assert!(instance.starts_with("hub: Instance ns-1/instance ") && instance.contains(lifted), "{all:?}");
+    assert!(namespace.starts_with("hub: Namespace ns-1 "), "{all:?}");
+    let content = Content { instances: vec![held("instance"), held("other")], ..Content::default() };
+    let emptied = Observed { content, protected: vec![held("instance")], ..left() };
+    let all = steps(&decided(&found(emptied, |_| {})));
+    assert!(all[1].starts_with("hub: Instance ns-1/instance ") && all[1].contains(lifted), "{all:?}");
+    assert_eq!(all[2], "hub: delete Instance ns-1/other other 3");
 }
 
 #[test]

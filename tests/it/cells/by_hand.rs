@@ -20,7 +20,7 @@ fn by_hand(hub: &str) -> Value {
     }
     json!({
         "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
-        "metadata": { "name": "by-hand", "namespace": hub, "labels": labels },
+        "metadata": { "name": "wd-0", "namespace": hub, "labels": labels },
         "spec": template("docker.io/library/nginx:1")["spec"],
     })
 }
@@ -42,7 +42,7 @@ fn an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is() {
         apply(&world.dfw, unlinked).await;
         let why = async |expected: &str| {
             eventually(&format!("it says {expected}"), || async {
-                let instance = get(&world.dfw, "Instance", &hub, "by-hand").await.ok_or("gone")?;
+                let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("gone")?;
                 let said = condition(&instance, "WrittenBack");
                 let right = said["status"] == "False" && said["message"].to_string().contains(expected);
                 if right { Ok(()) } else { Err(said.to_string()) }
@@ -57,19 +57,19 @@ fn an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is() {
         } } });
         merge(&world.hub, "Namespace", "", &hub, labels).await;
         why("has no WorkloadDeployment").await;
-        assert!(get(&world.hub, "Instance", &hub, "by-hand").await.is_none(), "nobody would own it");
+        assert!(get(&world.hub, "Instance", &hub, "wd-0").await.is_none(), "nobody would own it");
         let owner = apply(&world.hub, crate::common::deployment(&hub, "wd", "dfw")).await;
         eventually("it is written back, and says no more of it", || async {
-            let copy = get(&world.hub, "Instance", &hub, "by-hand").await.ok_or("not yet")?;
+            let copy = get(&world.hub, "Instance", &hub, "wd-0").await.ok_or("not yet")?;
             assert_eq!(copy.labels()["meta.datumapis.com/upstream-cluster-name"], "cluster-single");
             assert_eq!(copy.owner_references()[0].uid, owner.uid().unwrap());
-            let instance = get(&world.dfw, "Instance", &hub, "by-hand").await.ok_or("gone")?;
+            let instance = get(&world.dfw, "Instance", &hub, "wd-0").await.ok_or("gone")?;
             let left = [condition(&instance, "WrittenBack"), condition(&copy, "WrittenBack")];
             if left.iter().all(Value::is_null) { Ok(()) } else { Err(format!("{left:?}")) }
         })
         .await;
         rights::shown(&world, world.since(), "an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is");
         delete(&world.hub, "WorkloadDeployment", &hub, "wd").await;
-        delete(&world.dfw, "Instance", &hub, "by-hand").await;
+        delete(&world.dfw, "Instance", &hub, "wd-0").await;
     });
 }

@@ -90,6 +90,18 @@ async fn reported_as_stranded(world: &World, namespace: &str) -> Timestamp {
     .await
 }
 
+/// A cell of before, or an administrator, has Karmada protect what is in a hub namespace, and with that the namespace.
+async fn protect_what_is_in(world: &World, namespace: &str) {
+    let label = json!({ "metadata": { "labels": { "resourcetemplate.karmada.io/deletion-protected": "Always" } } });
+    eventually("it is written back", || async {
+        get(&world.hub, "Instance", namespace, "web-p-dfw-0").await.map(drop).ok_or("not yet".to_owned())
+    })
+    .await;
+    for (kind, name) in [("Instance", "web-p-dfw-0"), ("WorkloadDeployment", "web-p-dfw")] {
+        merge(&world.hub, kind, namespace, name, label.clone()).await;
+    }
+}
+
 /// The manager has been held up on its way to remove this namespace: somebody says that it is to stay, and it does.
 async fn stays_while_paused(world: &World, gate: &Gate, before: &DynamicObject) {
     let namespace = before.name_any();
@@ -128,6 +140,7 @@ fn what_a_vanished_project_leaves_on_the_hub_is_reported_and_removed_after_its_g
             })
             .await;
         }
+        protect_what_is_in(&world, &lost).await;
         // One that somebody keeps from going must not keep the other from it.
         let stuck = world.namespace_in(&beta, "stuck").await;
         apply(&beta, workload("stuck", "web", &["dfw"], 1)).await;
