@@ -8,14 +8,17 @@ use std::{
 };
 
 use crate::common::{
-    RUNTIME, apply,
+    RUNTIME, World, api, apply,
     beds::{Wish, alone},
     delete, eventually,
     example_app::using,
     get, list, ready,
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
-use kube::Client;
+use kube::{
+    Client,
+    api::{DynamicObject, Patch, PatchParams},
+};
 use serde_json::json;
 
 /// Everything that anybody in the process can log.
@@ -56,6 +59,126 @@ async fn everything(client: &Client, namespace: &str, kinds: &[&str]) -> String 
     text
 }
 
+/// Texts that must stand nowhere, each as it is and as Secrets carry it.
+struct Canaries(Vec<Vec<u8>>);
+
+impl Canaries {
+    fn stand_in(&self, text: &[u8]) -> bool {
+        self.0.iter().any(|canary| memchr::memmem::find(text, canary).is_some())
+    }
+
+    fn hidden(&self, what: &str, text: &str) {
+        assert!(!self.stand_in(text.as_bytes()), "{what} shows it");
+    }
+
+    /// Of none of the operators anything shows one.
+    async fn hidden_by_operators(&self, world: &World) {
+        for operator in &world.operators {
+            self.hidden("a metric", &operator.metrics().await.unwrap());
+            self.hidden("/readyz", &operator.probe("/readyz").await.unwrap().1);
+        }
+        let mut logs = 0;
+        for entry in fs::read_dir(world.bed.dir()).unwrap().map(Result::unwrap) {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with("operator-") && entry.path().is_file() {
+                let text = fs::read(entry.path()).unwrap();
+                logs += usize::from(memchr::memmem::find(&text, b"TRACE").is_some());
+                self.hidden(&name, &String::from_utf8_lossy(&text));
+            }
+        }
+        assert_eq!(logs, 3, "all log at the most verbose level");
+    }
+}
+
+/// A rule of a cell that refuses Secrets, in words that quote a value of theirs.
+async fn quoting_rule(cell: &Client) {
+    let name = "quotes";
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": { "name": name },
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": { "resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"], "resources": ["secrets"],
+            }] },
+            "validations": [{
+                "expression": "!has(object.data) || !('password' in object.data)",
+                "messageExpression": "'too weak: ' + string(object.data['password'])",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": { "name": name }, "spec": { "policyName": name, "validationActions": ["Deny"] },
+    });
+    apply(cell, policy).await;
+    apply(cell, binding).await;
+    let probe = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": "default", "name": "probe" },
+        "stringData": { "password": "x" },
+    });
+    eventually("the rule is in force", || async {
+        let params = PatchParams { dry_run: true, ..PatchParams::apply("test").force() };
+        match api(cell, "Secret", "default").patch("probe", &params, &Patch::Apply(&probe)).await {
+            Err(error) if error.to_string().contains("too weak") => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
+    .await;
+}
+
+/// Karmada repeats what a cluster answered; conditions, Events and annotations repeated Karmada.
+#[test]
+fn secret_that_a_cell_refuses_and_quotes_shows_on_karmadas_binding_alone() {
+    RUNTIME.block_on(async {
+        let world = alone(Wish { flags: vec![ALL.into()], ..Wish::default() }).await;
+        let (ns, hub) = world.namespace("quoted").await;
+        let canary = format!("canary-{:016x}{:016x}", fastrand::u64(..), fastrand::u64(..));
+        let canaries = Canaries(vec![canary.clone().into_bytes(), STANDARD.encode(&canary).into_bytes()]);
+        quoting_rule(&world.dfw).await;
+        apply(
+            &world.project,
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": { "namespace": ns, "name": "db" },
+                "stringData": { "password": canary },
+            }),
+        )
+        .await;
+        apply(&world.project, using(&ns, &["dfw"])).await;
+        let told = eventually("the tenant is told that the cell refuses it", || async {
+            let object = get(&world.project, "WorkloadDeployment", &ns, "web-p-dfw").await.ok_or("no deployment")?;
+            let text = object.data["status"]["conditions"].to_string();
+            if text.contains("the cluster refuses it") { Ok(text) } else { Err(text) }
+        })
+        .await;
+        assert!(told.contains(&format!("ResourceBinding {hub}/db-secret on the hub")), "{told}");
+        eventually("its Instance says so", || async {
+            let text = everything(&world.dfw, &hub, &["Instance"]).await;
+            if text.contains("the cluster refuses it") { Ok(()) } else { Err(text) }
+        })
+        .await;
+        let bindings = everything(&world.hub, &hub, &["ResourceBinding"]).await;
+        assert!(canaries.stand_in(bindings.as_bytes()), "Karmada repeats it, on the binding: {bindings}");
+        let kinds = ["Event", "Workload", "WorkloadDeployment", "Instance", "ConfigMap"];
+        canaries.hidden("the project", &everything(&world.project, &ns, &kinds).await);
+        canaries
+            .hidden("the hub", &everything(&world.hub, &hub, &["WorkloadDeployment", "Instance", "ConfigMap"]).await);
+        canaries.hidden("the cell", &everything(&world.dfw, &hub, &["Event", "WorkloadDeployment", "Instance"]).await);
+        let ours = |event: &DynamicObject| {
+            let by = event.data["reportingController"].as_str().unwrap_or_default();
+            by.contains("compute") || by.contains("datumapis")
+        };
+        for event in list(&world.hub, "Event", &hub).await.iter().filter(|event| ours(event)) {
+            canaries.hidden("an Event on the hub", &serde_json::to_string(event).unwrap());
+        }
+        canaries.hidden_by_operators(&world).await;
+        for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
+            delete(&world.dfw, kind, "", "quotes").await;
+        }
+        delete(&world.project, "Workload", &ns, "web").await;
+        eventually("nothing is left", || world.is_clean(&ns, &hub)).await;
+    });
+}
+
 #[test]
 fn a_canary_in_a_secret_shows_nowhere_once_it_is_copied() {
     RUNTIME.block_on(async {
@@ -88,10 +211,8 @@ fn a_canary_in_a_secret_shows_nowhere_once_it_is_copied() {
         })
         .await;
 
-        let shows = |what: &str, text: &str| {
-            let hidden = texts.iter().all(|canary| memchr::memmem::find(text.as_bytes(), canary).is_none());
-            assert!(hidden, "{what} shows it");
-        };
+        let canaries = Canaries(texts);
+        let shows = |what: &str, text: &str| canaries.hidden(what, text);
         let kinds = ["Event", "Workload", "WorkloadDeployment", "Instance", "ConfigMap"];
         shows("the project", &everything(&world.project, &ns, &kinds).await);
         let kinds = ["Event", "WorkloadDeployment", "Instance", "PropagationPolicy", "ResourceBinding", "ConfigMap"];
@@ -100,20 +221,7 @@ fn a_canary_in_a_secret_shows_nowhere_once_it_is_copied() {
             "the cell",
             &everything(&world.dfw, &hub, &["Event", "WorkloadDeployment", "Instance", "ConfigMap"]).await,
         );
-        for operator in &world.operators {
-            shows("a metric", &operator.metrics().await.unwrap());
-            shows("/readyz", &operator.probe("/readyz").await.unwrap().1);
-        }
-        let mut logs = 0;
-        for entry in fs::read_dir(world.bed.dir()).unwrap().map(Result::unwrap) {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if name.starts_with("operator-") && entry.path().is_file() {
-                let text = fs::read(entry.path()).unwrap();
-                logs += usize::from(memchr::memmem::find(&text, b"TRACE").is_some());
-                shows(&name, &String::from_utf8_lossy(&text));
-            }
-        }
-        assert_eq!(logs, 3, "all log at the most verbose level");
+        canaries.hidden_by_operators(&world).await;
         delete(&world.project, "Workload", &ns, "web").await;
     });
 }

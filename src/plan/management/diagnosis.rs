@@ -31,6 +31,11 @@ pub(super) fn is_wordless(message: &str) -> bool {
     [NO_WORDS, NO_REPORT].iter().any(|words| message.ends_with(words))
 }
 
+/// True if a message stands for words that are not repeated.
+pub(super) fn is_withheld(message: &str) -> bool {
+    message.contains(facts::WITHHELD)
+}
+
 /// Judges one deployment.
 pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let copy = evidence.copy;
@@ -352,7 +357,12 @@ fn not_applied(evidence: &Evidence<'_>, brought: &Brought<'_>, cluster: &str, lo
             Some(Gap::stated(Reason::PropagationSuspended, text))
         }
         (Some(Ok(())), Some(Err(why))) if !silent => {
-            Some(Gap::stated(Reason::NotApplied, format!("{what} is not on Cluster {cluster}: {why}")))
+            let where_to_read = if why == facts::WITHHELD {
+                format!("; read them in the status of {at} on the hub")
+            } else {
+                String::new()
+            };
+            Some(Gap::stated(Reason::NotApplied, format!("{what} is not on Cluster {cluster}: {why}{where_to_read}")))
         }
         // The Work is there, and nobody has carried it out: nothing is lost.
         (Some(Ok(())), Some(Err(_))) => {

@@ -158,6 +158,14 @@ fn of_all_that_is_missing_what_was_lost_is_told_first_and_what_is_to_come_last()
     many.delivered.clear();
     let (message, silent) = told(&many);
     assert!(!silent && message.ends_with("Cluster cell-dfw: it exists already"), "{message}");
+    // Karmada's words about a Secret are not repeated: the message names where they stand.
+    let attached = many.bindings.get_mut("db-secret").unwrap();
+    attached.applied = [("cell-dfw".to_owned(), Err(facts::WITHHELD.to_owned()))].into();
+    assert!(
+        told(&many).0.ends_with("; read them in the status of ResourceBinding ns-1/db-secret on the hub"),
+        "{:?}",
+        told(&many)
+    );
     many.delivered = vec![DataRef::secret("data-00")];
     assert!(told(&many).0.ends_with("for Secret data-00"), "what can be mended comes first");
 }

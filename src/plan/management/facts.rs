@@ -101,6 +101,15 @@ pub struct BindingFacts {
     pub terminating: bool,
 }
 
+/// Stands for what a cluster says of a ConfigMap or Secret that it refuses.
+pub(super) const WITHHELD: &str = "the cluster refuses it, in words that may quote a value";
+
+/// Karmada repeats the cluster's answer in full, and the cluster that of its webhooks and policies, which have seen the data. So
+/// none of it is kept: conditions, Events and annotations are read by more people than Secrets are. No words stay none.
+fn without_values(message: String) -> String {
+    if message.is_empty() { message } else { WITHHELD.to_owned() }
+}
+
 impl BindingFacts {
     /// From a binding. What others own of it is dropped.
     pub fn of(binding: ResourceBinding) -> Self {
@@ -127,10 +136,12 @@ impl BindingFacts {
         let items = status.aggregated_status.iter().filter(|_| template.is_deployment());
         let replicas = items.filter_map(|item| Some((item.cluster_name.clone(), Replicas::of(&item.status)?)));
         let replicas: BTreeMap<_, _> = replicas.collect();
+        let words = |message: String| if template.is_deployment() { message } else { without_values(message) };
         let applied = status
             .aggregated_status
             .into_iter()
-            .map(|item| (item.cluster_name, if item.applied { Ok(()) } else { Err(item.applied_message) }));
+            .map(|item| (item.cluster_name, if item.applied { Ok(()) } else { Err(words(item.applied_message)) }));
+        let applied: BTreeMap<_, _> = applied.collect();
         Self {
             uid,
             version,
@@ -151,7 +162,7 @@ impl BindingFacts {
             scheduled: scheduled
                 .map(|c| Scheduled { succeeded: c.status == "True", reason: c.reason, message: c.message })
                 .into(),
-            applied: applied.collect::<BTreeMap<_, _>>().into(),
+            applied: applied.into(),
             distributed,
             dependencies: dependencies.into(),
             suspension: binding.spec.suspension.unwrap_or_default().into(),

@@ -49,6 +49,26 @@ fn where_a_city_is_counts_once_the_scheduler_has_done_what_was_asked() {
     assert_eq!(places(&dfw, Some("p"), &both), under_way(2), "one holds up all");
 }
 
+/// A webhook of a cell that quotes a Secret's value had it shown to whoever may read deployments, Instances or Events.
+#[test]
+fn binding_of_secret_keeps_no_words_of_its_cluster() {
+    let said = |kind: &str, message: &str| {
+        let binding = json!({
+            "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": { "name": "db" },
+            "spec": { "resource": { "kind": kind, "name": "db" } },
+            "status": { "aggregatedStatus": [{ "clusterName": "a", "applied": false, "appliedMessage": message }] },
+        });
+        let facts = BindingFacts::of(serde_json::from_value(binding).unwrap());
+        facts.applied["a"].clone().unwrap_err()
+    };
+    let message = "Failed to apply all manifests (0/1): admission webhook \"w\" denied the request: canary is weak";
+    for kind in ["Secret", "ConfigMap"] {
+        assert_eq!(said(kind, message), WITHHELD);
+        assert_eq!(said(kind, ""), "", "that Karmada says nothing is told as that");
+    }
+    assert_eq!(said("WorkloadDeployment", message), message, "a deployment has no values of Secrets in it");
+}
+
 #[test]
 fn a_binding_is_claimed_by_the_one_policy_that_its_marks_name() {
     let ours = json!({ "annotations": { annotation::POLICY_NAME: "city-dfw" } });

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use serde_json::json;
 
 use super::{
-    diagnosis::{Delivery, is_wordless},
+    diagnosis::{Delivery, is_withheld, is_wordless},
     repair,
     resolve::Data,
     unheard,
@@ -152,6 +152,8 @@ pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String
             standing["reason"] == cause.reason.as_str()
                 && own_words(message) == own_words(&cause.message)
                 && (is_wordless(&cause.message) || !is_wordless(message))
+                // Words of before, in which a value may stand, are not kept.
+                && (!is_withheld(&cause.message) || is_withheld(message))
         })
     };
     let new = || json!({ "reason": cause.reason, "message": cause.message }).to_string();
@@ -286,7 +288,7 @@ fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::facts::WITHHELD, *};
 
     /// Found by reading: Karmada's words have ports and versions in them, and each of its attempts was a write for every user
     /// and on every cell.
@@ -326,6 +328,12 @@ mod tests {
         copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), wordless.clone())].into());
         assert_eq!(hint(&silent, Some(&copy)), wordless);
         assert_eq!(hint(&cause(1), Some(&copy)), old, "the first words there are");
+        // Words in which a value may stand were kept for as long as the cell refused the data.
+        let withheld =
+            Verdict::no(Reason::NotApplied, format!("WorkloadDeployment a/b is not on Cluster c: {WITHHELD}"));
+        assert_ne!(hint(&withheld, Some(&copy)), wordless);
+        copy.metadata.annotations = Some([(annotation::REFERENCED_DATA_ERROR.to_owned(), old)].into());
+        assert!(hint(&withheld, Some(&copy)).contains(WITHHELD));
     }
 
     /// Found by reading: a message that names two objects went on naming the second, which was there by then.
