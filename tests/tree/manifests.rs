@@ -145,10 +145,41 @@ fn the_parser_accepts_what_the_overlays_say() {
             (&pod["securityContext"]["runAsNonRoot"], &pod["securityContext"]["runAsUser"]),
             (&true.into(), &65532.into())
         );
-        assert_eq!(of_kind(&objects, "CustomResourceDefinition").len(), 3, "{overlay}");
+        let served = if overlay.starts_with("management-plane") { "project-access" } else { overlay };
+        assert_eq!(of_kind(&self::objects(served), "CustomResourceDefinition").len(), 3, "{served}");
     }
     assert_eq!(of_kind(&objects("hub"), "ResourceInterpreterCustomization").len(), 1);
     assert!(of_kind(&objects("dev"), "Deployment").is_empty());
+}
+
+/// The overlay granted management's rights in projects to the pod's user in its own cluster: there, every Secret, Karmada's
+/// among them; and nothing in Milo.
+#[test]
+fn management_plane_grants_in_its_own_cluster_what_is_used_there_and_the_rest_in_projects() {
+    let granted = |overlay: &str| {
+        let objects = objects(overlay);
+        let mut bound = BTreeSet::new();
+        for kind in ["ClusterRoleBinding", "RoleBinding"] {
+            for binding in of_kind(&objects, kind) {
+                let subjects = binding["subjects"].as_array().unwrap();
+                if subjects.iter().any(|subject| subject["name"] == "compute-manager") {
+                    bound.insert(binding["roleRef"]["name"].as_str().unwrap().to_owned());
+                }
+            }
+        }
+        let all = ["ClusterRole", "Role"].map(|kind| of_kind(&objects, kind)).concat();
+        let roles = all.iter().filter(|role| bound.contains(role["metadata"]["name"].as_str().unwrap()));
+        let rules = roles.flat_map(|role| role["rules"].as_array().unwrap());
+        rules.flat_map(|rule| rule["resources"].as_array().unwrap()).map(|of| of.as_str().unwrap().to_owned()).collect()
+    };
+    let at_home: BTreeSet<String> = ["leases", "tokenreviews", "subjectaccessreviews"].map(str::to_owned).into();
+    for overlay in ["management-plane", "management-plane-admission"] {
+        assert_eq!(granted(overlay), at_home, "{overlay}");
+    }
+    let elsewhere: BTreeSet<String> = granted("project-access");
+    let of_one_project: BTreeSet<String> = granted("single-project");
+    assert_eq!(elsewhere.union(&at_home).cloned().collect::<BTreeSet<_>>(), of_one_project);
+    assert!(of_kind(&objects("project-access"), "Deployment").is_empty());
 }
 
 #[test]
@@ -159,7 +190,10 @@ fn cells_on_kind_wait_for_what_their_overlay_says() {
         let text = kustomize(&root().join("e2e/kind/overlays").join(overlay));
         let config = configuration(overlay, &testbed::manifests::documents(&text).unwrap());
         assert_eq!((config.quota.is_some(), config.networks, config.data), (quota, networks, true), "{overlay}");
-        assert!(config.quota.is_none_or(|quota| quota.internal), "{overlay}: nobody serves Milo's paths there");
+        assert!(
+            config.quota.is_none_or(|quota| quota.internal.is_some()),
+            "{overlay}: nobody serves Milo's paths there"
+        );
     }
 }
 

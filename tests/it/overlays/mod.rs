@@ -51,6 +51,8 @@ use crate::common::{
 const HUB: &str = "https://karmada-apiserver.karmada-system.svc.cluster.local:5443";
 /// Where those of projects look for the webhooks.
 const WEBHOOKS: &str = "https://compute-webhook.compute-system.svc.cluster.local";
+/// The cluster that management of many projects runs in: neither Milo nor a project.
+const HOME: &str = "home";
 /// A project that Milo knows.
 const PROJECT: &str = "alpha";
 /// Who has a project there, and in it the rights that the example needs.
@@ -69,7 +71,13 @@ struct Stage {
 
 impl Stage {
     async fn raise() -> Self {
-        let mut bed = bed(Options { quota: true, networks: Some(Duration::ZERO), ..Options::default() }).await;
+        let projects = vec!["single".to_owned(), HOME.to_owned()];
+        let mut bed =
+            bed(Options { quota: true, networks: Some(Duration::ZERO), projects, ..Options::default() }).await;
+        // Milo knows none of them yet.
+        for project in [&"single".to_owned(), &HOME.to_owned()] {
+            delete(&bed.project.client().await.unwrap(), "Project", "", project).await;
+        }
         trusted::trust(&mut bed).await;
         let door = Door::to(&bed.hub, bed.dir()).await.unwrap();
         Self { bed, door, applied: RefCell::default(), since: Cell::new(Timestamp::now()) }
@@ -204,8 +212,46 @@ impl Stage {
         self.nobody_lacked_a_right();
     }
 
+    /// What management may do in its own cluster it does there, and nothing else; what it may do in projects it does in them.
+    async fn rights_are_used_where_they_are_granted(&self, home: &ControlPlane) {
+        let manager = format!("system:serviceaccount:{NS}:compute-manager");
+        let used = |plane: &ControlPlane| -> BTreeSet<String> {
+            let uses = Audit::uses(plane, self.since.get()).unwrap().into_iter();
+            let had = uses.filter(|one| one.user == manager && one.had);
+            had.map(|one| format!("{} {}", one.resource, one.verb)).collect()
+        };
+        let at_home = [
+            "authentication.k8s.io/tokenreviews create",
+            "authorization.k8s.io/subjectaccessreviews create",
+            "coordination.k8s.io/leases create",
+            "coordination.k8s.io/leases get",
+            "coordination.k8s.io/leases update",
+        ];
+        eventually("management uses every right that it has at home", || async {
+            let used = used(home);
+            if used == at_home.map(str::to_owned).into() { Ok(()) } else { Err(format!("{used:?}")) }
+        })
+        .await;
+        let in_projects = used(&self.bed.project);
+        for right in
+            ["resourcemanager.miloapis.com/projects list", "/secrets get", "compute.datumapis.com/workloads list"]
+        {
+            assert!(in_projects.contains(right), "{right}: {in_projects:?}");
+        }
+        let own = with_token(&home.kubeconfig(&User::Admin), &token(home, "compute-manager", None).await);
+        let file: Kubeconfig = serde_json::from_str(&own).unwrap();
+        let config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+        let secrets = Api::<DynamicObject>::all_with(
+            Client::try_from(config).unwrap(),
+            &ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Secret")),
+        );
+        let refused = secrets.list(&ListParams::default()).await.unwrap_err();
+        assert!(refused.to_string().contains("forbidden"), "the pod's own token reads no Secret at home: {refused}");
+    }
+
     fn nobody_lacked_a_right(&self) {
-        for plane in [&self.bed.project, &self.bed.hub].into_iter().chain(self.bed.cells.values()) {
+        let others = self.bed.cells.values().chain(self.bed.others.values());
+        for plane in [&self.bed.project, &self.bed.hub].into_iter().chain(others) {
             let lacked: Vec<_> =
                 Audit::uses(plane, self.since.get()).unwrap().into_iter().filter(|one| !one.had).collect();
             assert!(lacked.is_empty(), "{}: {lacked:?}", plane.name());
@@ -289,15 +335,22 @@ impl Stage {
         define(&admin, &kinds, &served.each_ref().map(String::as_str)).await;
         self.apply(project, "milo", as_it_is).await;
         self.hub("hub-with-go-cells").await;
-        self.apply(project, "management-plane", as_it_is).await;
+        let home = &self.bed.others[HOME];
+        for plane in [project, home] {
+            strip(plane).await;
+        }
+        self.apply(project, "project-access", as_it_is).await;
+        self.apply(home, "management-plane", as_it_is).await;
         let credentials = with_token(&milo.kubeconfig(&User::Admin), &token(project, "compute-manager", None).await);
-        supply(project, "compute-milo-credentials", &[("kubeconfig", &credentials)]).await;
-        let management = self.start(project, "management-plane", &self.bed.hub).await;
+        supply(home, "compute-milo-credentials", &[("kubeconfig", &credentials)]).await;
+        supply(home, "compute-hub-credentials", &[("ca.crt", &self.door.authority().unwrap())]).await;
+        let management = self.start(home, "management-plane", &self.bed.hub).await;
         self.federates(project, &admin, "of-milo", &[&management, &cells[0], &cells[1]]).await;
+        self.rights_are_used_where_they_are_granted(home).await;
         end(management).await;
 
-        self.apply(project, "management-plane-admission", as_it_is).await;
-        let management = self.start(project, "management-plane-admission", &self.bed.hub).await;
+        self.apply(home, "management-plane-admission", as_it_is).await;
+        let management = self.start(home, "management-plane-admission", &self.bed.hub).await;
         assert_eq!(management.len(), 2, "while none serves, nobody writes");
         let authority = STANDARD.encode(fs::read(self.bed.dir().join("ca.crt")).unwrap());
         let port = management[0].ports[&9443];
