@@ -91,7 +91,7 @@ fn migration_status(hub: &Source) -> ExitCode {
         Err(error) => return bad_config(&format!("cannot start: {error}")),
     };
     let read = runtime.block_on(async {
-        let hub = Connection::new(clients::load(hub).await?)?;
+        let hub = Connection::new(clients::load(hub)?)?;
         migration::status(&hub).await.map_err(|e| e.to_string())
     });
     match read {

@@ -1,6 +1,10 @@
 //! Wiring: clients, watches, leadership, controllers, and an orderly end.
 
-use std::{iter, time::Duration};
+use std::{
+    iter,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -16,7 +20,7 @@ use crate::{
     },
     io::{
         certificate::Certificate,
-        clients::{self, Connection, Projects, Source},
+        clients::{self, Connection, Credentials, Projects, Source},
         health::Health,
         lease::{self, Candidate},
         requests::Meter,
@@ -58,11 +62,9 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     for warning in &config.warnings {
         tracing::warn!(warning, "configuration");
     }
-    let local = connect(&config.kubeconfig, Host::Home, &metrics).await?;
-    let hub = match &config.federation {
-        Some(source) => Some(connect(source, Host::Hub, &metrics).await?),
-        None => None,
-    };
+    let kept = Kept { metrics: &metrics, health: &health, stop: &stop };
+    let local = kept.connect(&config.kubeconfig, Host::Home)?;
+    let hub = config.federation.as_ref().map(|source| kept.connect(source, Host::Hub)).transpose()?;
     let admission_health = config.webhook.as_ref().map(|_| Health::default());
     // Nothing is ready before what readiness waits for has even been registered.
     let starting: Vec<_> = iter::once(&health).chain(&admission_health).map(|h| h.watch("start".into())).collect();
@@ -71,24 +73,23 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     }
     if let Some(server) = &config.metrics {
         // By a connection of its own: strangers' questions replace and hold up nobody else's.
-        let asked = connect(&config.kubeconfig, Host::Home, &metrics).await?;
+        let asked = kept.connect(&config.kubeconfig, Host::Home)?;
         serve_metrics(server, asked, &metrics, &health, &stop).map_err(Failure::Config)?;
     }
     // On every replica, whoever leads, and before anything that may wait. They write nothing, so that they may outlive a Lease.
     let (claimed, answering) = (Claimed::default(), stop.child_token());
     let admission = match (&config.webhook, admission_health) {
-        (Some(webhook), Some(health)) => Some(
-            start_admission(&config, webhook, local.clone(), claimed.clone(), &health, &metrics, &answering).await?,
-        ),
+        (Some(webhook), Some(health)) => {
+            Some(start_admission(&config, webhook, local.clone(), claimed.clone(), &health, kept, &answering).await?)
+        }
         _ => None,
     };
     drop(starting);
     let management = match hub.clone().filter(|_| config.management) {
-        Some(hub) => Some(start_management(&config, local.clone(), hub, &claimed, &health, &metrics, &stop).await?),
+        Some(hub) => Some(start_management(&config, local.clone(), hub, &claimed, kept)?),
         None => None,
     };
-    let cell =
-        if config.cell { Some(start_cell(&config, local.clone(), hub, &health, &metrics, &stop).await?) } else { None };
+    let cell = if config.cell { Some(start_cell(&config, local.clone(), hub, kept)?) } else { None };
 
     let working = stop.child_token();
     let candidate = match &config.leader_election {
@@ -144,16 +145,14 @@ async fn start_admission(
     local: Connection,
     claimed: Claimed,
     health: &Health,
-    metrics: &Metrics,
+    kept: Kept<'_>,
     stop: &CancellationToken,
 ) -> Result<JoinHandle<()>, Failure> {
     let planes = match &config.discovery {
         Discovery::Single => Planes::single(local),
-        Discovery::Milo { projects, internal, .. } => {
-            Planes::milo(Projects::new(load(projects, Host::Project, metrics).await?, *internal).counted(metrics))
-        }
+        Discovery::Milo { projects, internal, .. } => Planes::milo(kept.projects(projects, internal.as_deref())?),
     };
-    let certificate = Certificate::counted("webhook", metrics);
+    let certificate = Certificate::counted("webhook", kept.metrics);
     let (files, resolvers) = (webhook.files.clone(), webhook.resolvers.clone());
     let settings = admission::Settings { at: webhook.at, files, certificate, resolvers };
     admission::start(settings, planes, claimed, health, stop.clone()).await.map_err(Failure::Config)
@@ -166,14 +165,12 @@ async fn end_of(admission: Option<JoinHandle<()>>) {
     }
 }
 
-async fn start_management(
+fn start_management(
     config: &Config,
     local: Connection,
     hub: Connection,
     claimed: &Claimed,
-    health: &Health,
-    metrics: &Metrics,
-    stop: &CancellationToken,
+    kept: Kept<'_>,
 ) -> Result<ManagementControllers, Failure> {
     let options = management::Options {
         networks: config.networks,
@@ -186,34 +183,30 @@ async fn start_management(
         repair: config.repair,
         timing: config.timing,
     };
-    let management = ManagementControllers::start(hub, options, health, metrics, stop);
+    let management = ManagementControllers::start(hub, options, kept.health, kept.metrics, kept.stop);
     claimed.is_known_by(management.claimed());
     match &config.discovery {
         Discovery::Single => management.engage(&ProjectName::single(), local),
         Discovery::Milo { discovery, projects, internal } => {
-            let projects = Projects::new(load(projects, Host::Project, metrics).await?, *internal).counted(metrics);
-            management.discover(connect(discovery, Host::Milo, metrics).await?, projects, *internal, health, stop);
+            let projects = kept.projects(projects, internal.as_deref())?;
+            let discovery = kept.connect(discovery, Host::Milo)?;
+            management.discover(discovery, projects, internal.is_some(), kept.health, kept.stop);
         }
     }
     Ok(management)
 }
 
-async fn start_cell(
+fn start_cell(
     config: &Config,
     cell: Connection,
     hub: Option<Connection>,
-    health: &Health,
-    metrics: &Metrics,
-    stop: &CancellationToken,
+    kept: Kept<'_>,
 ) -> Result<CellControllers, Failure> {
     if hub.is_none() {
         tracing::warn!("no --federation-kubeconfig: Instances are not written back to the hub");
     }
     let quota = match &config.quota {
-        Some(quota) => Some((
-            quota.names.clone(),
-            Projects::new(load(&quota.projects, Host::Project, metrics).await?, quota.internal).counted(metrics),
-        )),
+        Some(quota) => Some((quota.names.clone(), kept.projects(&quota.projects, quota.internal.as_deref())?)),
         None => None,
     };
     Ok(CellControllers::start(
@@ -226,9 +219,9 @@ async fn start_cell(
             abandon_claims: config.abandon_claims,
             timing: config.timing,
         },
-        health,
-        metrics,
-        stop,
+        kept.health,
+        kept.metrics,
+        kept.stop,
     ))
 }
 
@@ -276,17 +269,59 @@ async fn late(working: &CancellationToken, stop: &CancellationToken) {
     tokio::time::sleep(if stop.is_cancelled() { SHUTDOWN_GRACE } else { SHUTDOWN_GRACE_AFTER_LOSS }).await;
 }
 
-async fn connect(source: &Source, host: Host, metrics: &Metrics) -> Result<Connection, Failure> {
-    Connection::metered(load(source, host, metrics).await?, Some(Meter::new(metrics, host))).map_err(Failure::Config)
+/// What reads kubeconfigs again for as long as the process runs, and whom it tells.
+#[derive(Clone, Copy)]
+struct Kept<'a> {
+    metrics: &'a Metrics,
+    health: &'a Health,
+    stop: &'a CancellationToken,
 }
 
-/// Reads a kubeconfig for servers of this kind, and tells until when its certificate is good, if it has one.
-async fn load(source: &Source, host: Host, metrics: &Metrics) -> Result<kube::Config, Failure> {
-    let config = clients::load(source).await.map_err(Failure::Config)?;
-    if let Some(until) = clients::good_until(&config) {
-        metrics.client_certificate(host, until);
+impl Kept<'_> {
+    fn connect(self, source: &Source, host: Host) -> Result<Connection, Failure> {
+        let meter = Meter::new(self.metrics, host);
+        Connection::metered(self.load(source, host)?, Some(meter)).map_err(Failure::Config)
     }
-    Ok(config)
+
+    /// `domain`: of the cluster that has each project's control plane as a service.
+    fn projects(self, source: &Source, domain: Option<&str>) -> Result<Projects, Failure> {
+        Ok(Projects::new(self.load(source, Host::Project)?).inside(domain).counted(self.metrics))
+    }
+
+    /// Reads a kubeconfig for servers of this kind, and again whenever its files change. Until when its certificate is good, if
+    /// it has one, is told each time; that a change cannot be used is told at `/readyz` and as a metric.
+    fn load(self, source: &Source, host: Host) -> Result<Credentials, Failure> {
+        let credentials = clients::load(source).map_err(Failure::Config)?;
+        let metrics = self.metrics.clone();
+        let said = move |credentials: &Credentials| {
+            if let Some(until) = credentials.good_until() {
+                metrics.client_certificate(host, until);
+            }
+        };
+        said(&credentials);
+        let (metrics, health) = (self.metrics.clone(), self.health.clone());
+        // Several are read for one kind of server: each has a line of its own.
+        let what = source.path.as_ref().map_or_else(|| "default".to_owned(), |path| path.display().to_string());
+        let line = Mutex::new(None);
+        let tell = move |read: Result<&Credentials, &str>| {
+            metrics.kubeconfig_unusable(host, read.is_err());
+            let mut line = line.lock().unwrap_or_else(PoisonError::into_inner);
+            match read {
+                Ok(credentials) => {
+                    said(credentials);
+                    *line = None;
+                }
+                Err(why) => {
+                    let name = || format!("kubeconfig {what} for the {} API server", host.label());
+                    let entry = line.get_or_insert_with(|| health.tenant_watch(name()));
+                    entry.trying();
+                    entry.failed(&format!("it changed and cannot be used, what was read before stays in use: {why}"));
+                }
+            }
+        };
+        tokio::spawn(credentials.clone().keep(source.clone(), tell, self.stop.clone()));
+        Ok(credentials)
+    }
 }
 
 /// Unique per process: two replicas on one host differ as well.

@@ -314,7 +314,7 @@ mod tests {
     #[tokio::test]
     async fn so_many_connections_are_kept_and_no_more() {
         let template = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-        let planes = Planes::milo(Projects::new(template, false));
+        let planes = Planes::milo(Projects::new(template));
         let first = planes.of(&user(&[(PARENT_NAME, "p-0")])).unwrap();
         for n in 1..=MAX_KEPT {
             // The first is used all the time.

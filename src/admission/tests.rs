@@ -124,11 +124,8 @@ async fn bed(milo: bool) -> Bed {
 async fn bed_with(milo: bool, state: Arc<Project>, authority: Option<&str>) -> Bed {
     let api: http::Uri = format!("http://{}", project(state.clone()).await).parse().unwrap();
     let config = kube::Config::new(api);
-    let planes = if milo {
-        Planes::milo(Projects::new(config, false))
-    } else {
-        Planes::single(Connection::new(config).unwrap())
-    };
+    let planes =
+        if milo { Planes::milo(Projects::new(config)) } else { Planes::single(Connection::new(config).unwrap()) };
     let dir = std::env::temp_dir().join(format!("admission-{:016x}", fastrand::u64(..)));
     std::fs::create_dir(&dir).unwrap();
     certify(&dir);

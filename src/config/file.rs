@@ -17,6 +17,9 @@ use crate::{
     timing::Timing,
 };
 
+/// Domain of a cluster whose kubelets are given no other, and the one that the Go operator takes for granted.
+const CLUSTER_DOMAIN: &str = "cluster.local";
+
 /// What etcd takes, as Kubernetes sets it up.
 const MAX_OBJECT: u64 = 1 << 20;
 
@@ -26,7 +29,7 @@ const MAX_OBJECT: u64 = 1 << 20;
 pub(super) struct File {
     pub(super) metrics: Option<Metrics>,
     pub(super) milo: bool,
-    pub(super) internal: bool,
+    pub(super) internal: Option<String>,
     pub(super) discovery_kubeconfig: Option<PathBuf>,
     pub(super) project_kubeconfig: Option<PathBuf>,
     pub(super) quota_kubeconfig: Option<PathBuf>,
@@ -50,7 +53,7 @@ impl Default for File {
         Self {
             metrics: None,
             milo: false,
-            internal: false,
+            internal: None,
             discovery_kubeconfig: None,
             project_kubeconfig: None,
             quota_kubeconfig: None,
@@ -126,6 +129,7 @@ struct Karmada {
 struct Discovery {
     mode: String,
     internal_service_discovery: bool,
+    cluster_domain: String,
     discovery_kubeconfig_path: String,
     project_kubeconfig_path: String,
     cluster_name: String,
@@ -189,6 +193,16 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
                 .into(),
         );
     }
+    let domain = discovery.cluster_domain.as_str();
+    if !domain.is_empty() && !discovery.internal_service_discovery {
+        return Err(
+            "discovery.clusterDomain: has no effect without discovery.internalServiceDiscovery; leave it out".into()
+        );
+    }
+    if !domain.is_empty() && !is_domain(domain) {
+        return Err(format!("discovery.clusterDomain {domain:?}: want a domain, such as cluster.local"));
+    }
+    let domain = if domain.is_empty() { CLUSTER_DOMAIN } else { domain };
     let limits = limits(&file.referenced_data)?;
     let metrics = file.metrics_server.checked()?;
     let names = [("clusterName", &discovery.cluster_name)].into_iter();
@@ -204,7 +218,7 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
     Ok(File {
         metrics,
         milo,
-        internal: discovery.internal_service_discovery,
+        internal: discovery.internal_service_discovery.then(|| domain.to_owned()),
         discovery_kubeconfig: path(&discovery.discovery_kubeconfig_path),
         project_kubeconfig: path(&discovery.project_kubeconfig_path),
         quota_kubeconfig: path(&discovery.quota_kubeconfig_path),
@@ -311,4 +325,12 @@ fn label_value(text: &str) -> bool {
         && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
         && edge(text.chars().next())
         && edge(text.chars().last())
+}
+/// True if a text is a DNS name.
+fn is_domain(text: &str) -> bool {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len()) && label.chars().all(plain) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    text.len() <= 253 && text.split('.').all(is_label)
 }

@@ -81,8 +81,8 @@ pub enum Discovery {
         discovery: Source,
         /// Credentials, and unless internal the host, for every project's control plane.
         projects: Source,
-        /// Whether to look for `ProjectControlPlane`s, and to reach each by the name of its service.
-        internal: bool,
+        /// The cluster's domain, where `ProjectControlPlane`s are looked for, and each is reached by the name of its service.
+        internal: Option<String>,
     },
 }
 
@@ -91,8 +91,8 @@ pub enum Discovery {
 pub struct Quota {
     /// Credentials, and unless internal the host, for every project's control plane.
     pub projects: Source,
-    /// Whether each project is reached by the name of its service.
-    pub internal: bool,
+    /// The cluster's domain, where each project is reached by the name of its service.
+    pub internal: Option<String>,
     /// What this cell is and was called on its ResourceClaims.
     pub names: Names,
 }
@@ -184,7 +184,7 @@ impl Config {
             None => None,
             Some(path) => Some(Quota {
                 projects: or_local(Some(path)),
-                internal: file.internal,
+                internal: file.internal.clone(),
                 names: Names { current: cluster_name(file.cluster_name, file.milo)?, former: file.former_names },
             }),
         };

@@ -92,6 +92,11 @@ fn the_file_is_strict() {
         ("discovery:\n  mode: galaxy\n", "discovery.mode \"galaxy\""),
         ("discovery:\n  quotaKubeconfigPath: /x\n", "kubeconfig /x: no such file"),
         ("discovery:\n  internalServiceDiscovery: true\n", "no effect without discovery.mode milo"),
+        ("discovery:\n  clusterDomain: example.internal\n", "no effect without discovery.internalServiceDiscovery"),
+        (
+            "discovery:\n  mode: milo\n  internalServiceDiscovery: true\n  clusterDomain: .internal\n",
+            "clusterDomain \".internal\"",
+        ),
         ("discovery:\n  clusterName: a/b\n", "clusterName \"a/b\""),
         ("discovery:\n  formerClusterNames: [a, b/c]\n", "formerClusterNames \"b/c\""),
         ("discovery:\n  consumerScopedProjection: {}\n", "works on every project"),
@@ -138,7 +143,7 @@ fn projects_and_quota_are_found_where_the_file_says() {
         quota,
         Quota {
             projects: source.clone(),
-            internal: false,
+            internal: None,
             names: Names { current: "dfw-1".into(), former: ["single".into()].into() }
         }
     );
@@ -153,7 +158,7 @@ fn projects_and_quota_are_found_where_the_file_says() {
         ["--enable-management-controllers", &format!("--federation-kubeconfig={path}"), "--server-config=c.yaml"];
     let manager = config(&args, Some(&text)).unwrap();
     assert_eq!(manager.quota, None);
-    let milo = Discovery::Milo { discovery: Source::default(), projects: source, internal: false };
+    let milo = Discovery::Milo { discovery: Source::default(), projects: source, internal: None };
     assert_eq!(manager.discovery, milo);
     std::fs::remove_file(file).unwrap();
 }

@@ -4,8 +4,8 @@ use std::{
     collections::HashMap,
     fs,
     marker::PhantomData,
-    path::Path,
-    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, Weak},
     time::{Duration, Instant},
 };
 
@@ -13,18 +13,28 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use kube::{
     Client, Config,
     client::ClientBuilder,
-    config::{KubeConfigOptions, Kubeconfig},
+    config::{Cluster, Kubeconfig, KubeconfigError},
 };
 use serde_json::Value;
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 use tokio_rustls::rustls::pki_types::{CertificateDer, pem::PemObject};
+use tokio_util::sync::CancellationToken;
 
-use super::{expiry, requests::Meter, server_clock::ServerClock};
+use super::{
+    expiry,
+    proxy::{self, Proxies},
+    requests::Meter,
+    server_clock::ServerClock,
+};
 use crate::{
     api::names::ProjectName,
     metrics::{Host, Metrics},
     plan::{Kind, Object, Plane},
 };
+
+/// How often the files of a kubeconfig are compared with what was read; client-go looks once a minute.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Calls that hang together are one reason to renew a connection.
 const RENEW_AT_MOST: Duration = Duration::from_secs(2);
@@ -40,41 +50,194 @@ pub trait Sink: Send + Sync {
 /// Whether an object is not deleted at present.
 type Held = Box<dyn Fn(&Object) -> bool + Send + Sync>;
 
+/// What a kubeconfig says of servers and of who we are there, as it was read last. Every connection made of it shares it: once it
+/// is read again, each connects anew.
+#[derive(Clone)]
+pub struct Credentials(Arc<RwLock<Said>>);
+
+struct Said {
+    config: Config,
+    /// Proxies by the server's address, unless the kubeconfig names one itself.
+    proxies: Option<Proxies>,
+    /// The files that this was read from, and a digest of what was in them.
+    files: Vec<PathBuf>,
+    digest: Digest,
+    version: u64,
+}
+
+/// Tells whether files have changed, without keeping keys.
+type Digest = [u8; 32];
+
+fn digest(files: &[PathBuf]) -> Digest {
+    let mut digest = Sha256::new();
+    for file in files {
+        let content = fs::read(file).unwrap_or_default();
+        digest.update(content.len().to_be_bytes());
+        digest.update(content);
+    }
+    digest.finalize().into()
+}
+
+impl Said {
+    fn new(config: Config, proxies: Option<Proxies>, files: Vec<PathBuf>) -> Self {
+        Self { config, proxies, digest: digest(&files), files, version: 0 }
+    }
+}
+
+impl From<Config> for Credentials {
+    /// For as long as the process runs.
+    fn from(config: Config) -> Self {
+        Self(Arc::new(RwLock::new(Said::new(config, None, Vec::new()))))
+    }
+}
+
+impl Credentials {
+    fn said(&self) -> RwLockReadGuard<'_, Said> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Until when the client's certificate is good, in seconds since 1970; nothing where there is none, as where tokens are
+    /// used, or where it cannot be read: that is for the connection to say.
+    pub fn good_until(&self) -> Option<i64> {
+        good_until(&self.said().config)
+    }
+
+    /// The server's address, as the kubeconfig has it.
+    fn server(&self) -> http::Uri {
+        self.said().config.cluster_url.clone()
+    }
+
+    /// A client for the server at this address, or at the kubeconfig's, and the version of what it is made of. Files with
+    /// certificates are read for it.
+    fn client(
+        &self,
+        address: Option<&http::Uri>,
+        meter: Option<&Meter>,
+        clock: &ServerClock,
+    ) -> Result<(Client, u64), String> {
+        let (mut config, proxies, version) = {
+            let said = self.said();
+            (said.config.clone(), said.proxies.clone(), said.version)
+        };
+        if let Some(address) = address {
+            config.cluster_url = address.clone();
+        }
+        if let Some(proxies) = proxies {
+            config.proxy_url = proxies.of_server(&config.cluster_url)?;
+        }
+        let builder = ClientBuilder::try_from(config).map_err(|e| root_cause(&e))?.with_layer(clock);
+        let client = match meter {
+            Some(meter) => builder.with_layer(meter).build(),
+            None => builder.build(),
+        };
+        Ok((client, version))
+    }
+
+    /// Takes over what was read again, if a client can be made of it.
+    fn replace(&self, new: &Self) -> Result<(), String> {
+        new.client(None, None, &ServerClock::default())?;
+        let new = new.said();
+        let mut said = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        if said.config.cluster_url != new.config.cluster_url {
+            // What is known of one server says nothing of another.
+            return Err(format!("it names another server, {}: restart the manager to use it", new.config.cluster_url));
+        }
+        (said.config, said.proxies) = (new.config.clone(), new.proxies.clone());
+        (said.files, said.digest) = (new.files.clone(), new.digest);
+        said.version += 1;
+        Ok(())
+    }
+
+    /// Reads the kubeconfig and the files that it names again whenever they change, until `stop`. Files that cannot be used
+    /// leave in use what was read before. `tell` is told of each change, and of what is wrong with it.
+    pub async fn keep(self, source: Source, tell: impl Fn(Result<&Self, &str>) + Send, stop: CancellationToken) {
+        let mut failed = None;
+        while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
+            failed = self.look(&source, failed, &tell);
+        }
+    }
+
+    /// `failed`: what was wrong with the files when they were looked at last. Returns what is wrong with them now.
+    fn look(
+        &self,
+        source: &Source,
+        failed: Option<String>,
+        tell: &(impl Fn(Result<&Self, &str>) + Send),
+    ) -> Option<String> {
+        let changed = {
+            let said = self.said();
+            digest(&said.files) != said.digest
+        };
+        if !changed && failed.is_none() {
+            return None;
+        }
+        match load(source).and_then(|new| self.replace(&new)) {
+            Ok(()) => {
+                tracing::info!(?source, "kubeconfig read again: connections are made anew");
+                tell(Ok(self));
+                None
+            }
+            Err(why) => {
+                if failed.as_ref() != Some(&why) {
+                    tracing::warn!(why, "kubeconfig changed and cannot be used: what was read before stays in use");
+                }
+                tell(Err(&why));
+                Some(why)
+            }
+        }
+    }
+}
+
 /// The way to one API server: a client, and the means to make a fresh one.
 ///
 /// When a network drops connections without a word, every one that the client has pooled is dead, and each call that
 /// picks one waits for its deadline. So the first call that gets no answer has the whole pool replaced.
 #[derive(Clone)]
 pub struct Connection {
-    config: Arc<Config>,
-    current: Arc<RwLock<(Client, Instant)>>,
-    /// The client of payloads, while one is under way.
-    confidential: Arc<Mutex<Weak<Client>>>,
+    credentials: Credentials,
+    /// The server's address in the place of the kubeconfig's.
+    address: Option<http::Uri>,
+    current: Arc<RwLock<Current>>,
+    /// The client of payloads, while one is under way, and the version of what it was made of.
+    confidential: Arc<Mutex<(Weak<Client>, u64)>>,
     /// How often the server was found to have been given another history.
     histories: Arc<watch::Sender<u64>>,
     meter: Option<Meter>,
     clock: ServerClock,
 }
 
+struct Current {
+    client: Client,
+    made: Instant,
+    /// Of what it was made of.
+    version: u64,
+}
+
 impl Connection {
     /// Prepares a connection; nothing is sent yet.
     ///
     /// # Errors
-    /// One line, when `config` cannot make a client.
-    pub fn new(config: Config) -> Result<Self, String> {
-        Self::metered(config, None)
+    /// One line, when `credentials` cannot make a client.
+    pub fn new(credentials: impl Into<Credentials>) -> Result<Self, String> {
+        Self::metered(credentials, None)
     }
 
     /// The same, with what counts each request.
     ///
     /// # Errors
     /// As [`Self::new`].
-    pub fn metered(config: Config, meter: Option<Meter>) -> Result<Self, String> {
+    pub fn metered(credentials: impl Into<Credentials>, meter: Option<Meter>) -> Result<Self, String> {
+        Self::at(credentials.into(), None, meter)
+    }
+
+    fn at(credentials: Credentials, address: Option<http::Uri>, meter: Option<Meter>) -> Result<Self, String> {
         let clock = ServerClock::default();
-        let client = client(&config, meter.as_ref(), &clock).map_err(|e| format!("kubeconfig: {}", root_cause(&e)))?;
+        let made = credentials.client(address.as_ref(), meter.as_ref(), &clock);
+        let (client, version) = made.map_err(|why| format!("kubeconfig: {why}"))?;
         Ok(Self {
-            config: Arc::new(config),
-            current: Arc::new(RwLock::new((client, Instant::now()))),
+            credentials,
+            address,
+            current: Arc::new(RwLock::new(Current { client, made: Instant::now(), version })),
             confidential: Arc::default(),
             histories: Arc::new(watch::Sender::new(0)),
             meter,
@@ -98,43 +261,56 @@ impl Connection {
         self.histories.subscribe()
     }
 
+    fn make(&self) -> Result<(Client, u64), String> {
+        self.credentials.client(self.address.as_ref(), self.meter.as_ref(), &self.clock)
+    }
+
     /// A client for calls that carry payloads of ConfigMaps and Secrets.
     ///
     /// Its connections live no longer than such calls are under way, for they keep in their buffers what went through
     /// them; memory that is given back is wiped (see `main`).
-    pub(super) fn confidential(&self) -> Result<Arc<Client>, kube::Error> {
+    ///
+    /// # Errors
+    /// One line, when no client can be made.
+    pub(super) fn confidential(&self) -> Result<Arc<Client>, String> {
         let mut current = self.confidential.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = current.upgrade() {
+        if let Some(client) = current.0.upgrade().filter(|_| current.1 == self.credentials.said().version) {
             return Ok(client);
         }
-        let client = Arc::new(client(&self.config, self.meter.as_ref(), &self.clock)?);
-        *current = Arc::downgrade(&client);
+        let (client, version) = self.make()?;
+        let client = Arc::new(client);
+        *current = (Arc::downgrade(&client), version);
         Ok(client)
     }
 
     /// The client to use for the next call.
     pub fn client(&self) -> Client {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).0.clone()
+        let version = self.credentials.said().version;
+        {
+            let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
+            if current.version == version {
+                return current.client.clone();
+            }
+        }
+        // The kubeconfig was read again: its connections are not those of before.
+        self.replace(|current| current.version != version);
+        self.current.read().unwrap_or_else(PoisonError::into_inner).client.clone()
     }
 
     /// A call got no answer: from now on, calls go over connections that are made for them.
     pub fn renew(&self) {
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         // Calls that hung together fail together; one of them is enough.
-        if current.1.elapsed() > RENEW_AT_MOST
-            && let Ok(client) = client(&self.config, self.meter.as_ref(), &self.clock)
+        self.replace(|current| current.made.elapsed() > RENEW_AT_MOST);
+    }
+
+    fn replace(&self, is_due: impl Fn(&Current) -> bool) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if is_due(&current)
+            && let Ok((client, version)) = self.make()
         {
-            *current = (client, Instant::now());
+            *current = Current { client, made: Instant::now(), version };
         }
     }
-}
-
-fn client(config: &Config, meter: Option<&Meter>, clock: &ServerClock) -> Result<Client, kube::Error> {
-    let builder = ClientBuilder::try_from(config.clone())?.with_layer(clock);
-    Ok(match meter {
-        Some(meter) => builder.with_layer(meter).build(),
-        None => builder.build(),
-    })
 }
 
 /// A control plane of kind `P`, and how to reach it.
@@ -196,16 +372,23 @@ impl<P: Plane> ControlPlane<P> {
 /// How the control planes of projects are reached: one set of credentials, an address for each.
 #[derive(Clone)]
 pub struct Projects {
-    template: Config,
-    /// Whether each project's API server is a service of the cluster we run in, instead of a path on one host.
-    internal: bool,
+    credentials: Credentials,
+    /// The cluster's domain, where each project's API server is a service of the cluster we run in; else it is a path on one
+    /// host.
+    internal: Option<String>,
     metrics: Option<Metrics>,
 }
 
 impl Projects {
-    /// Credentials and host of `template` for every project.
-    pub fn new(template: Config, internal: bool) -> Self {
-        Self { template, internal, metrics: None }
+    /// Credentials and host of a kubeconfig for every project.
+    pub fn new(credentials: impl Into<Credentials>) -> Self {
+        Self { credentials: credentials.into(), internal: None, metrics: None }
+    }
+
+    /// The same credentials, for services of a cluster with this domain; for the host if there is none.
+    #[must_use]
+    pub fn inside(self, domain: Option<&str>) -> Self {
+        Self { internal: domain.map(str::to_owned), ..self }
     }
 
     /// The same, with requests counted.
@@ -223,9 +406,7 @@ impl Projects {
     /// # Errors
     /// One line, when the name cannot be part of an address.
     pub fn connect(&self, project: &ProjectName) -> Result<Connection, String> {
-        let mut config = self.template.clone();
-        config.cluster_url = self.address(project)?;
-        Connection::metered(config, self.meter(Host::Project))
+        Connection::at(self.credentials.clone(), Some(self.address(project)?), self.meter(Host::Project))
     }
 
     /// Prepares a connection to the host itself, with the credentials that serve for every project; nothing is sent yet.
@@ -233,7 +414,7 @@ impl Projects {
     /// # Errors
     /// One line, when the credentials make no client.
     pub fn host(&self) -> Result<Connection, String> {
-        Connection::metered(self.template.clone(), self.meter(Host::Milo))
+        Connection::metered(self.credentials.clone(), self.meter(Host::Milo))
     }
 
     fn address(&self, project: &ProjectName) -> Result<http::Uri, String> {
@@ -242,17 +423,17 @@ impl Projects {
         if name.is_empty() || name.contains("..") || !name.chars().all(plain) {
             return Err(format!("project {name:?}: not a name that an address can carry"));
         }
-        // Behind a dot stands the namespace of the service: whoever has that one would answer for the project.
-        if self.internal && name.contains('.') {
-            return Err(format!(
-                "project {name:?}: no project whose name has a dot is found by internalServiceDiscovery"
-            ));
-        }
-        let uri = if self.internal {
-            http::Uri::try_from(format!("https://milo-apiserver.project-{name}.svc.cluster.local:6443"))
+        let uri = if let Some(domain) = &self.internal {
+            // Behind a dot stands the namespace of the service: whoever has that one would answer for the project.
+            if name.contains('.') {
+                return Err(format!(
+                    "project {name:?}: no project whose name has a dot is found by internalServiceDiscovery"
+                ));
+            }
+            http::Uri::try_from(format!("https://milo-apiserver.project-{name}.svc.{domain}:6443"))
         } else {
             let path = format!("/apis/resourcemanager.miloapis.com/v1alpha1/projects/{name}/control-plane");
-            let mut parts = self.template.cluster_url.clone().into_parts();
+            let mut parts = self.credentials.server().into_parts();
             parts.path_and_query = path.parse().ok();
             return http::Uri::from_parts(parts).map_err(|e| format!("project {name:?}: {e}"));
         };
@@ -264,7 +445,7 @@ impl Projects {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// File to read; the usual rules (`KUBECONFIG`, `~/.kube/config`, in-cluster) when absent.
-    pub path: Option<std::path::PathBuf>,
+    pub path: Option<PathBuf>,
     /// Context inside it; its current one when absent.
     pub context: Option<String>,
 }
@@ -273,22 +454,36 @@ pub struct Source {
 ///
 /// # Errors
 /// One line that says which file and what is wrong with it.
-pub async fn load(source: &Source) -> Result<Config, String> {
-    let mut config = match &source.path {
-        Some(path) => from_file(path, source.context.as_deref()).await?,
-        None => Config::infer().await.map_err(|e| {
-            format!("no kubeconfig: {}; give --kubeconfig, set KUBECONFIG or run inside a cluster", root_cause(&e))
+pub fn load(source: &Source) -> Result<Credentials, String> {
+    let mut said = match &source.path {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path).map_err(|e| root_cause(&e));
+            let context = source.context.as_deref();
+            let said = kubeconfig.and_then(|kubeconfig| from_kubeconfig(&kubeconfig, context, Some(path)));
+            said.map_err(|why| format!("kubeconfig {}: {why}", path.display()))?
+        }
+        None => infer().map_err(|why| {
+            format!("no kubeconfig: {why}; give --kubeconfig, set KUBECONFIG or run inside a cluster")
         })?,
     };
-    config.connect_timeout = Some(Duration::from_secs(5));
+    said.config.connect_timeout = Some(Duration::from_secs(5));
     // Every call has a deadline of ours and every key its own back-off; kube would retry one call for minutes.
-    config.default_retry = false;
-    Ok(config)
+    said.config.default_retry = false;
+    Ok(Credentials(Arc::new(RwLock::new(said))))
+}
+
+/// As kubectl finds it, else as a pod has it. Kubernetes renews a pod's token by itself, and its own network has no proxy.
+fn infer() -> Result<Said, String> {
+    let read = Kubeconfig::read().map_err(|e| root_cause(&e));
+    read.and_then(|kubeconfig| from_kubeconfig(&kubeconfig, None, None)).or_else(|why| {
+        let inside = Config::incluster().map_err(|e| format!("{why}; {}", root_cause(&e)))?;
+        Ok(Said::new(inside, None, Vec::new()))
+    })
 }
 
 /// Until when the client's certificate of a kubeconfig is good, in seconds since 1970; nothing where it has none, as where
 /// tokens are used, or where it cannot be read: that is for the connection to say.
-pub fn good_until(config: &Config) -> Option<i64> {
+fn good_until(config: &Config) -> Option<i64> {
     let auth = &config.auth_info;
     let text = match (&auth.client_certificate_data, &auth.client_certificate) {
         (Some(data), _) => STANDARD.decode(data).ok()?,
@@ -299,13 +494,50 @@ pub fn good_until(config: &Config) -> Option<i64> {
     expiry::of_chain(&chain)
 }
 
-async fn from_file(path: &Path, context: Option<&str>) -> Result<Config, String> {
-    let file = path.display();
-    let kubeconfig = Kubeconfig::read_from(path).map_err(|e| format!("kubeconfig {file}: {}", root_cause(&e)))?;
-    let options = KubeConfigOptions { context: context.map(str::to_owned), ..KubeConfigOptions::default() };
-    Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .map_err(|e| format!("kubeconfig {file}: {}", root_cause(&e)))
+/// kube's own reading of it looks at the environment for proxies, in its own way (see [`proxy`]).
+fn from_kubeconfig(kubeconfig: &Kubeconfig, context: Option<&str>, path: Option<&Path>) -> Result<Said, String> {
+    let named = context.or(kubeconfig.current_context.as_deref()).ok_or("it has no current context")?;
+    let context = kubeconfig.contexts.iter().find(|one| one.name == named).and_then(|one| one.context.as_ref());
+    let context = context.ok_or_else(|| format!("it has no context {named:?}"))?;
+    let cluster = kubeconfig.clusters.iter().find(|one| one.name == context.cluster);
+    let cluster = cluster.and_then(|one| one.cluster.as_ref());
+    let cluster = cluster.ok_or_else(|| format!("it has no cluster {:?}", context.cluster))?;
+    let user = context.user.as_ref().map(|name| {
+        let user = kubeconfig.auth_infos.iter().find(|one| one.name == *name).and_then(|one| one.auth_info.clone());
+        user.ok_or_else(|| format!("it has no user {name:?}"))
+    });
+    let mut user = user.transpose()?.unwrap_or_default();
+    if let Some(exec) = user.exec.as_mut().filter(|exec| exec.provide_cluster_info) {
+        exec.cluster = Some(cluster.try_into().map_err(|e: KubeconfigError| root_cause(&e))?);
+    }
+    let files = cluster.certificate_authority.iter().chain(&user.client_certificate).chain(&user.client_key);
+    let files = path.map(Path::to_owned).into_iter().chain(files.map(PathBuf::from)).collect();
+    let proxy = cluster.proxy_url.as_deref().filter(|text| !text.is_empty()).map(proxy::parse).transpose();
+    let proxy = proxy.map_err(|why| format!("proxy-url of cluster {:?}: {why}", context.cluster))?;
+    let server = cluster.server.as_deref().ok_or_else(|| format!("cluster {:?} has no server", context.cluster))?;
+    let mut config = Config::new(server.parse().map_err(|_| format!("server {server:?} is no address"))?);
+    config.root_cert = authority(cluster)?;
+    config.accept_invalid_certs = cluster.insecure_skip_tls_verify.unwrap_or_default();
+    config.disable_compression = cluster.disable_compression.unwrap_or_default();
+    config.tls_server_name.clone_from(&cluster.tls_server_name);
+    config.auth_info = user;
+    let proxies = proxy.is_none().then(Proxies::of_environment);
+    config.proxy_url = proxy;
+    Ok(Said::new(config, proxies, files))
+}
+
+/// The authority of a server's certificate; the machine's are asked where it has none.
+fn authority(cluster: &Cluster) -> Result<Option<Vec<Vec<u8>>>, String> {
+    let text = match (&cluster.certificate_authority_data, &cluster.certificate_authority) {
+        (Some(data), _) => {
+            STANDARD.decode(data.trim()).map_err(|e| format!("certificate-authority-data is no base64: {e}"))?
+        }
+        (None, Some(file)) => fs::read(file).map_err(|e| format!("certificate-authority {file}: {e}"))?,
+        (None, None) => return Ok(None),
+    };
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    let chain = chain.map_err(|_| "the server's authority is no PEM".to_owned())?;
+    Ok(Some(chain.into_iter().map(|one| one.to_vec()).collect()))
 }
 
 /// The chain of causes in one line.

@@ -1,10 +1,15 @@
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicUsize, Ordering},
+};
+
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpListener,
+    net::{TcpListener, TcpStream},
 };
 use tokio_rustls::{
     TlsAcceptor,
-    rustls::{ServerConfig, crypto::aws_lc_rs, pki_types::PrivateKeyDer},
+    rustls::{RootCertStore, ServerConfig, crypto::aws_lc_rs, pki_types::PrivateKeyDer, server::WebPkiClientVerifier},
 };
 
 use super::*;
@@ -12,12 +17,23 @@ use super::*;
 #[test]
 fn a_project_has_an_address_of_its_own() {
     let template = Config::new("https://milo.example:6443/ignored".parse().unwrap());
-    let address = |internal, name| Projects::new(template.clone(), internal).address(&ProjectName::new(name));
+    let address = |internal: bool, name| {
+        let domain = internal.then_some("cluster.local");
+        Projects::new(template.clone()).inside(domain).address(&ProjectName::new(name))
+    };
     assert_eq!(
         address(false, "shop").unwrap(),
         "https://milo.example:6443/apis/resourcemanager.miloapis.com/v1alpha1/projects/shop/control-plane"
     );
     assert_eq!(address(true, "shop").unwrap(), "https://milo-apiserver.project-shop.svc.cluster.local:6443");
+    // Another cluster's domain was no setting, and its projects had no address.
+    let elsewhere = Projects::new(template.clone()).inside(Some("example.internal"));
+    assert_eq!(
+        elsewhere.address(&ProjectName::new("shop")).unwrap(),
+        "https://milo-apiserver.project-shop.svc.example.internal:6443"
+    );
+    assert!(address(true, "shop.other").unwrap_err().contains("name has a dot"), "it would be in namespace other");
+    assert!(address(false, "shop.other").is_ok());
     for bad in ["", "a/b", "..", "a?b", "A"] {
         assert!(address(false, bad).is_err() && address(true, bad).is_err(), "{bad}");
     }
@@ -35,7 +51,7 @@ fn on_kind_a_project_is_where_a_cell_looks_for_it() {
         let value = object(kind).lines().find_map(|line| line.trim_start_matches(['-', ' ']).strip_prefix(key));
         value.unwrap_or_else(|| panic!("{kind} has no {key}")).trim().to_owned()
     };
-    let projects = Projects::new(Config::new("https://172.18.0.2:6443".parse().unwrap()), true);
+    let projects = Projects::new(Config::new("https://172.18.0.2:6443".parse().unwrap())).inside(Some("cluster.local"));
     let at = format!(
         "https://{}.{}.svc.cluster.local:{}",
         said("Service", "name:"),
@@ -90,8 +106,8 @@ async fn a_server_is_known_by_the_name_that_the_kubeconfig_gives_it() {
             config["clusters"][0]["cluster"]["tls-server-name"] = name.into();
         }
         fs::write(&file, config.to_string()).unwrap();
-        let template = load(&Source { path: Some(file.clone()), context: None }).await.unwrap();
-        let projects = Projects::new(template.clone(), false);
+        let template = load(&Source { path: Some(file.clone()), context: None }).unwrap();
+        let projects = Projects::new(template.clone());
         let ways = [
             ("as a hub or a cell", Connection::new(template).unwrap()),
             ("as a project", projects.connect(&ProjectName::single()).unwrap()),
@@ -127,8 +143,8 @@ fn the_certificate_of_a_kubeconfig_is_read_from_its_text_or_from_a_file() {
     fs::remove_file(file).unwrap();
 }
 
-#[tokio::test]
-async fn a_kubeconfig_that_cannot_be_used_is_reported_in_one_line() {
+#[test]
+fn a_kubeconfig_that_cannot_be_used_is_reported_in_one_line() {
     let file = std::env::temp_dir().join(format!("kubeconfig-{:016x}", fastrand::u64(..)));
     for (text, words) in [
         ("garbage: [", "line 1"),
@@ -137,9 +153,178 @@ async fn a_kubeconfig_that_cannot_be_used_is_reported_in_one_line() {
     ] {
         std::fs::write(&file, text).unwrap();
         let source = Source { path: Some(file.clone()), context: None };
-        let error = load(&source).await.unwrap_err();
+        let error = load(&source).err().unwrap();
         assert!(error.starts_with(&format!("kubeconfig {}: ", file.display())), "{error}");
         assert!(error.contains(words) && !error.contains('\n'), "{error}");
     }
     std::fs::remove_file(file).unwrap();
+}
+
+/// A kubeconfig with this cluster and this user, as files.
+fn kubeconfig(dir: &Path, cluster: &Value, user: &Value) -> Source {
+    let config = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "there",
+        "clusters": [{ "name": "there", "cluster": cluster }], "users": [{ "name": "compute", "user": user }],
+        "contexts": [{ "name": "there", "context": { "cluster": "there", "user": "compute" } }],
+    });
+    let path = dir.join("kubeconfig");
+    fs::write(&path, config.to_string()).unwrap();
+    Source { path: Some(path), context: None }
+}
+
+fn folder() -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("clients-{:016x}", fastrand::u64(..)));
+    fs::create_dir(&dir).unwrap();
+    dir
+}
+
+async fn ask(connection: &Connection) -> Result<String, kube::Error> {
+    connection.client().request_text(http::Request::get("/").body(Vec::new()).unwrap()).await
+}
+
+/// A proxy that connects to wherever it is asked to; how often it was.
+async fn tunnel() -> (SocketAddr, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let (at, count) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));
+    let asked = count.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let asked = asked.clone();
+            tokio::spawn(async move {
+                let mut head = Vec::new();
+                while !head.ends_with(b"\r\n\r\n") {
+                    head.push(stream.read_u8().await.unwrap());
+                }
+                let head = String::from_utf8(head).unwrap();
+                let to = head.strip_prefix("CONNECT ").unwrap().split(' ').next().unwrap();
+                asked.fetch_add(1, Ordering::Relaxed);
+                let mut server = TcpStream::connect(to).await.unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+                let _ = tokio::io::copy_bidirectional(&mut stream, &mut server).await;
+            });
+        }
+    });
+    (at, count)
+}
+
+/// kube was built without its proxies: the process ended at its start.
+#[tokio::test]
+async fn proxy_of_a_kubeconfig_is_used_whatever_the_server() {
+    let (port, authority) = server_named("127.0.0.1").await;
+    let (proxy, asked) = tunnel().await;
+    let dir = folder();
+    let mut cluster = serde_json::json!({
+        "server": format!("https://127.0.0.1:{port}"), "proxy-url": format!("http://{proxy}"),
+        "certificate-authority-data": STANDARD.encode(&authority), "tls-server-name": "127.0.0.1",
+    });
+    let token = serde_json::json!({ "token": "token" });
+    let connection = Connection::new(load(&kubeconfig(&dir, &cluster, &token)).unwrap()).unwrap();
+    assert_eq!(ask(&connection).await.unwrap(), "{}");
+    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    cluster["proxy-url"] = "ftp://hunter2@proxy".into();
+    let why = load(&kubeconfig(&dir, &cluster, &token)).err().unwrap();
+    assert!(why.contains("proxy-url") && why.contains("neither http://") && !why.contains("hunter2"), "{why}");
+    fs::remove_dir_all(dir).unwrap();
+}
+
+/// Certificate and key of a client that this authority vouches for.
+fn client_of(issuer: &rcgen::Issuer<'_, rcgen::KeyPair>) -> (String, String, Vec<u8>) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut params = rcgen::CertificateParams::new(vec!["operator".to_owned()]).unwrap();
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, issuer).unwrap();
+    (certificate.pem(), key.serialize_pem(), certificate.der().to_vec())
+}
+
+/// A server that answers with the digits of the certificate that its client shows; its port and its own certificate.
+async fn server_for_clients_of(authority: &str) -> (u16, String) {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let own = rcgen::CertificateParams::new(vec!["localhost".to_owned()]).unwrap().self_signed(&key).unwrap();
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(authority.as_bytes()).unwrap()).unwrap();
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(
+            vec![own.der().clone()],
+            PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap(),
+        )
+        .unwrap();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let tls = TlsAcceptor::from(Arc::new(config));
+        while let Ok((stream, _)) = listener.accept().await {
+            let tls = tls.clone();
+            tokio::spawn(async move {
+                let Ok(mut stream) = tls.accept(stream).await else { return };
+                let shown = format!("{:?}", stream.get_ref().1.peer_certificates().unwrap()[0].to_vec());
+                // Connections stay, as an API server's do.
+                while stream.read(&mut [0; 4096]).await.is_ok_and(|read| read > 0) {
+                    let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{shown}", shown.len());
+                    let _ = stream.write_all(answer.as_bytes()).await;
+                }
+            });
+        }
+    });
+    (port, own.pem())
+}
+
+/// A certificate was read once, at the start: rotated on disk, it ended, and so did the manager's access, until a restart.
+#[tokio::test]
+async fn client_certificate_rotated_on_disk_is_shown_from_the_next_look_on() {
+    let mut params = rcgen::CertificateParams::default();
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let authority = params.self_signed(&key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let (port, own) = server_for_clients_of(&authority).await;
+    let (first, second) = (client_of(&issuer), client_of(&issuer));
+    let dir = folder();
+    let (crt, pem) = (dir.join("client.crt"), dir.join("client.key"));
+    let write = |text: &str, file: &Path| fs::write(file, text).unwrap();
+    write(&first.0, &crt);
+    write(&first.1, &pem);
+    let server = |host: &str| {
+        serde_json::json!({
+            "server": format!("https://{host}:{port}"), "certificate-authority-data": STANDARD.encode(&own),
+        })
+    };
+    let user = serde_json::json!({ "client-certificate": crt, "client-key": pem });
+    let source = kubeconfig(&dir, &server("localhost"), &user);
+    let credentials = load(&source).unwrap();
+    let connection = Connection::new(credentials.clone()).unwrap();
+    let project = Projects::new(credentials.clone()).connect(&ProjectName::single()).unwrap();
+    let told = Mutex::new(Vec::new());
+    let tell = |read: Result<&Credentials, &str>| told.lock().unwrap().push(read.map(drop).map_err(str::to_owned));
+    let shows = async |of: &(String, String, Vec<u8>)| {
+        for connection in [&connection, &project] {
+            assert_eq!(ask(connection).await.unwrap(), format!("{:?}", of.2));
+        }
+    };
+    shows(&first).await;
+    assert_eq!(credentials.look(&source, None, &tell), None);
+    assert!(told.lock().unwrap().is_empty(), "nothing changed");
+
+    // Written one after the other, as by hand: in between they do not fit.
+    write(&second.0, &crt);
+    let failed = credentials.look(&source, None, &tell);
+    assert!(failed.is_some() && told.lock().unwrap().pop().unwrap().is_err(), "{failed:?}");
+    shows(&first).await;
+    write(&second.1, &pem);
+    assert_eq!(credentials.look(&source, failed, &tell), None);
+    assert_eq!(told.lock().unwrap().pop(), Some(Ok(())));
+    shows(&second).await;
+
+    // A kubeconfig that leads to another server is not followed: what is known of one says nothing of another.
+    kubeconfig(&dir, &server("127.0.0.1"), &user);
+    let failed = credentials.look(&source, None, &tell);
+    assert!(failed.as_ref().is_some_and(|why| why.contains("names another server")), "{failed:?}");
+    shows(&second).await;
+    kubeconfig(&dir, &server("localhost"), &user);
+    assert_eq!(credentials.look(&source, failed, &tell), None, "put back");
+    fs::remove_dir_all(dir).unwrap();
 }

@@ -100,7 +100,7 @@ impl<P: Plane> ControlPlane<P> {
         let what = || format!("{verb} {object} in {}", self.name());
         let client = match self.connection().confidential() {
             Ok(client) => client,
-            Err(source) => return Err(Error::Api { call: what(), source: Box::new(source) }),
+            Err(why) => return Err(Error::Answer { call: what(), why }),
         };
         let called = deadline(REQUEST_TIMEOUT, what, client.request_text(request)).await;
         called.map_err(scrubbed)

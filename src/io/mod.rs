@@ -16,6 +16,7 @@ pub mod list;
 pub mod listen;
 pub mod packed;
 pub mod pool;
+mod proxy;
 pub mod queue;
 pub(crate) mod reads;
 pub mod requests;

@@ -52,7 +52,7 @@ pub async fn token(connection: &Connection, plane: &str, token: &str) -> Result<
         "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": { "token": token },
     });
     let what = || format!("create tokenreview in {plane}");
-    let client = connection.confidential().map_err(|source| Error::Api { call: what(), source: Box::new(source) })?;
+    let client = connection.confidential().map_err(|why| Error::Answer { call: what(), why })?;
     send(connection, &client, TOKEN, &question, what).await.map_err(scrubbed)
 }
 

@@ -148,6 +148,9 @@ families! {
         "How long federation takes, by leg: to the hub, from there to the cell's report, and from that to the status";
     certificates: Family<CertificateLabel, Gauge>,
         "compute_certificate_expiration_timestamp_seconds", "Until when a certificate is good, since 1970";
+    kubeconfigs: Family<HostLabel, Gauge>,
+        "compute_kubeconfig_unusable",
+        "1 while the files of a kubeconfig have changed and cannot be used: what was read before stays in use";
     projects: Gauge, "compute_projects_engaged", "Project control planes that are watched";
     leader: Gauge, "leader_election_master_status", "Whether this process leads";
 }
@@ -160,6 +163,11 @@ pub(super) struct Controller {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct CertificateLabel {
     pub(super) certificate: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct HostLabel {
+    pub(super) host: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -11,9 +11,9 @@ use prometheus_client::{
 };
 
 use self::families::{
-    AssumedLabel, BlockedReason, CertificateLabel, ClusterLabel, Controller, Families, KindLabel, LegLabel, Namespace,
-    PhaseLabel, PlaneLabel, Queue, Reason, ReasonChange, Reconcile, ReconcileError, RequestLabels, ResultLabel, State,
-    Taken, Undecodable, Verb, Watch, WatchFailure, WriteLabels,
+    AssumedLabel, BlockedReason, CertificateLabel, ClusterLabel, Controller, Families, HostLabel, KindLabel, LegLabel,
+    Namespace, PhaseLabel, PlaneLabel, Queue, Reason, ReasonChange, Reconcile, ReconcileError, RequestLabels,
+    ResultLabel, State, Taken, Undecodable, Verb, Watch, WatchFailure, WriteLabels,
 };
 
 /// Which API servers requests go to. Not their addresses: each project has one of its own.
@@ -30,7 +30,8 @@ pub enum Host {
 }
 
 impl Host {
-    fn label(self) -> &'static str {
+    /// Its name in labels.
+    pub fn label(self) -> &'static str {
         match self {
             Self::Home => "home",
             Self::Hub => "hub",
@@ -251,6 +252,11 @@ impl Metrics {
             Host::Milo => "client_milo",
         };
         self.certificate(name, until);
+    }
+
+    /// True while the files of a kubeconfig for servers of this kind have changed and cannot be used.
+    pub fn kubeconfig_unusable(&self, host: Host, unusable: bool) {
+        self.0.kubeconfigs.get_or_create(&HostLabel { host: host.label() }).set(i64::from(unusable));
     }
 
     /// A template was touched, so that Karmada makes anew what was removed.

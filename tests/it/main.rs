@@ -13,6 +13,7 @@ mod cities;
 mod claim_timeout;
 mod claims;
 mod cleanup;
+mod credentials;
 mod data;
 mod demo;
 mod disruption;

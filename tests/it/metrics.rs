@@ -39,7 +39,7 @@ use Provocation::{
 };
 use Seen::{Elsewhere, Provoked, Served};
 
-const METRICS: [(&str, Seen); 54] = [
+const METRICS: [(&str, Seen); 55] = [
     ("controller_runtime_reconcile_total", Served),
     ("controller_runtime_reconcile_errors_total", Provoked(HubAway)),
     ("controller_runtime_reconcile_time_seconds_count", Served),
@@ -91,6 +91,7 @@ const METRICS: [(&str, Seen); 54] = [
     ("compute_federation_blocked_deployments", Provoked(CityWithoutCluster)),
     ("compute_federation_latency_seconds_count", Served),
     ("compute_certificate_expiration_timestamp_seconds", Elsewhere(include_str!("metrics_access.rs"))),
+    ("compute_kubeconfig_unusable", Elsewhere(include_str!("credentials.rs"))),
     ("compute_contested_objects", Elsewhere(include_str!("../long/two_managers.rs"))),
     ("compute_projects_engaged", Served),
     ("leader_election_master_status", Served),

@@ -8,7 +8,7 @@ use std::{
 use crate::common::path;
 
 /// What is not told while `prometheus.rs` scrapes, with the test that has it told: its file under `tests/`, and its name there.
-pub const ELSEWHERE: [(&str, &str, &str); 15] = [
+pub const ELSEWHERE: [(&str, &str, &str); 16] = [
     (
         "compute_fields_taken_over_total",
         "long/go_era/mod.rs",
@@ -63,6 +63,7 @@ pub const ELSEWHERE: [(&str, &str, &str); 15] = [
         "long/drains.rs",
         "a_drain_that_cannot_be_carried_out_loses_nothing_waits_aloud_and_goes_on",
     ),
+    ("compute_kubeconfig_unusable", "it/credentials.rs", "kubeconfig_that_changes_is_read_again_and_a_broken_one_told"),
     (
         "compute_certificate_expiration_timestamp_seconds",
         "it/metrics_access.rs",

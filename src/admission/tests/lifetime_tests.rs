@@ -76,7 +76,7 @@ async fn without_a_name_of_our_own_nothing_is_served() {
         resolvers: resolvers.iter().map(|name| (*name).to_owned()).collect(),
     };
     let (health, stop) = (Health::default(), CancellationToken::new());
-    let milo = Planes::milo(Projects::new(kube::Config::new(format!("http://{at}").parse().unwrap()), false));
+    let milo = Planes::milo(Projects::new(kube::Config::new(format!("http://{at}").parse().unwrap())));
     for planes in [planes(), milo] {
         let error = start(settings(&[]), planes, Claimed::default(), &health, stop.clone()).await.unwrap_err();
         assert!(error.contains("cannot find out who this operator is"), "{error}");

@@ -26,7 +26,7 @@ fn controller() -> (QuotaController, ProjectName) {
     let (health, metrics, timing) = (Health::default(), Metrics::default(), Timing::default());
     let names = Names { current: "dfw".into(), former: [].into() };
     let stop = CancellationToken::new();
-    let projects = Projects::new(config(), false);
+    let projects = Projects::new(config());
     let backends = QuotaBackends::new(caches.clone(), (names, projects), &health, (&metrics, timing), &stop);
     let project = ProjectName::new("shop");
     let backends = Arc::new(backends);

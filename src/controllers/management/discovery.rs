@@ -224,7 +224,7 @@ mod tests {
         watches.projects.discover(Discovered { plane, kind: Kind::Project, projects: projects.clone() });
         let engagements = Arc::new(Engagements {
             watches: Arc::downgrade(&watches),
-            projects: Projects::new(config(), false),
+            projects: Projects::new(config()),
             health: health.clone(),
             stop: stop.clone(),
             retried: Mutex::default(),

@@ -308,11 +308,12 @@ const PROCESSES: &[Panel] = &[
     ),
     (
         "Leaders and projects",
-        "Which replica leads, and how many projects it watches",
+        "Which replica leads, how many projects it watches, and which kubeconfigs have changed and cannot be used",
         "short",
         &[
             ("max by (pod) (leader_election_master_status{$target})", "{{pod}} leads"),
             ("sum(compute_projects_engaged{$target})", "projects"),
+            ("max by (host) (compute_kubeconfig_unusable{$target})", "kubeconfig of {{host}} unusable"),
         ],
     ),
     (
