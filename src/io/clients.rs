@@ -151,9 +151,9 @@ impl Credentials {
     /// Reads the kubeconfig and the files that it names again whenever they change, until `stop`. Files that cannot be used
     /// leave in use what was read before. `tell` is told of each change, and of what is wrong with it.
     pub async fn keep(self, source: Source, tell: impl Fn(Result<&Self, &str>) + Send, stop: CancellationToken) {
-        let mut failed = None;
+        let mut failed: Option<String> = None;
         while stop.run_until_cancelled(tokio::time::sleep(LOOK_EVERY)).await.is_some() {
-            failed = self.look(&source, failed, &tell);
+            failed = self.look(&source, failed.as_deref(), &tell);
         }
     }
 
@@ -161,7 +161,7 @@ impl Credentials {
     fn look(
         &self,
         source: &Source,
-        failed: Option<String>,
+        failed: Option<&str>,
         tell: &(impl Fn(Result<&Self, &str>) + Send),
     ) -> Option<String> {
         let changed = {
@@ -178,7 +178,7 @@ impl Credentials {
                 None
             }
             Err(why) => {
-                if failed.as_ref() != Some(&why) {
+                if failed != Some(why.as_str()) {
                     tracing::warn!(why, "kubeconfig changed and cannot be used: what was read before stays in use");
                 }
                 tell(Err(&why));

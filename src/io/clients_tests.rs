@@ -315,7 +315,7 @@ async fn client_certificate_rotated_on_disk_is_shown_from_the_next_look_on() {
     assert!(failed.is_some() && told.lock().unwrap().pop().unwrap().is_err(), "{failed:?}");
     shows(&first).await;
     write(&second.1, &pem);
-    assert_eq!(credentials.look(&source, failed, &tell), None);
+    assert_eq!(credentials.look(&source, failed.as_deref(), &tell), None);
     assert_eq!(told.lock().unwrap().pop(), Some(Ok(())));
     shows(&second).await;
 
@@ -325,6 +325,6 @@ async fn client_certificate_rotated_on_disk_is_shown_from_the_next_look_on() {
     assert!(failed.as_ref().is_some_and(|why| why.contains("names another server")), "{failed:?}");
     shows(&second).await;
     kubeconfig(&dir, &server("localhost"), &user);
-    assert_eq!(credentials.look(&source, failed, &tell), None, "put back");
+    assert_eq!(credentials.look(&source, failed.as_deref(), &tell), None, "put back");
     fs::remove_dir_all(dir).unwrap();
 }
