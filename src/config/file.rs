@@ -194,11 +194,6 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
         );
     }
     let domain = discovery.cluster_domain.as_str();
-    if !domain.is_empty() && !discovery.internal_service_discovery {
-        return Err(
-            "discovery.clusterDomain: has no effect without discovery.internalServiceDiscovery; leave it out".into()
-        );
-    }
     if !domain.is_empty() && !is_domain(domain) {
         return Err(format!("discovery.clusterDomain {domain:?}: want a domain, such as cluster.local"));
     }
@@ -244,6 +239,9 @@ fn check(file: &WorkloadOperator) -> Result<File, String> {
 /// Keys of the Go operator's file that are taken and have no effect.
 fn warnings(file: &WorkloadOperator) -> Vec<String> {
     let mut warnings = Vec::new();
+    if !file.discovery.cluster_domain.is_empty() && !file.discovery.internal_service_discovery {
+        warnings.push("discovery.clusterDomain has no effect without discovery.internalServiceDiscovery".to_owned());
+    }
     if !file.referenced_data.resolver_usernames.is_empty() && file.webhook_server.is_none() {
         warnings.push(
             "referencedData.resolverUsernames has no effect: without webhookServer nobody asks who writes the \

@@ -92,7 +92,6 @@ fn the_file_is_strict() {
         ("discovery:\n  mode: galaxy\n", "discovery.mode \"galaxy\""),
         ("discovery:\n  quotaKubeconfigPath: /x\n", "kubeconfig /x: no such file"),
         ("discovery:\n  internalServiceDiscovery: true\n", "no effect without discovery.mode milo"),
-        ("discovery:\n  clusterDomain: example.internal\n", "no effect without discovery.internalServiceDiscovery"),
         (
             "discovery:\n  mode: milo\n  internalServiceDiscovery: true\n  clusterDomain: .internal\n",
             "clusterDomain \".internal\"",

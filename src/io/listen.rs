@@ -8,8 +8,8 @@ use std::{
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 
-/// Connections that may wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Connections that may wait to be accepted. Beyond that a client tries again after a second, which is all that a probe has.
+const BACKLOG: i32 = 1024;
 
 /// Listens at an address. `[::]` means every address of both families: a kubelet probes whichever the pod has. On a machine
 /// without IPv6 it means those of IPv4.

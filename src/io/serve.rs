@@ -110,6 +110,8 @@ pub async fn serve(
                 () = displaced.cancelled() => tracing::debug!(what, "a new connection takes the place of an idle one"),
             }
         });
+        // It reads what has come before the next one can take its place.
+        tokio::task::yield_now().await;
     }
     ended.cancel();
     let rest = async { while connections.join_next().await.is_some() {} };
