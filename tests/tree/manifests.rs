@@ -169,8 +169,11 @@ fn management_plane_grants_in_its_own_cluster_what_is_used_there_and_the_rest_in
         }
         let all = ["ClusterRole", "Role"].map(|kind| of_kind(&objects, kind)).concat();
         let roles = all.iter().filter(|role| bound.contains(role["metadata"]["name"].as_str().unwrap()));
-        let rules = roles.flat_map(|role| role["rules"].as_array().unwrap());
-        rules.flat_map(|rule| rule["resources"].as_array().unwrap()).map(|of| of.as_str().unwrap().to_owned()).collect()
+        let granted = roles.flat_map(|role| role["rules"].as_array().unwrap());
+        granted
+            .flat_map(|rule| rule["resources"].as_array().unwrap())
+            .map(|of| of.as_str().unwrap().to_owned())
+            .collect()
     };
     let at_home: BTreeSet<String> = ["leases", "tokenreviews", "subjectaccessreviews"].map(str::to_owned).into();
     for overlay in ["management-plane", "management-plane-admission"] {
