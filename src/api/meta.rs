@@ -72,6 +72,8 @@ pub mod annotation {
     /// On the hub's WorkloadDeployment, and so on the cell's: generation of the project's object it was copied from.
     /// The cell answers with it in `status.observedSourceGeneration`, which makes `observedGeneration` in the project true.
     pub const SOURCE_GENERATION: &str = "compute.datumapis.com/source-generation";
+    /// Beside it: uid of that object. A copy of an earlier version gets it with the next apply that is due.
+    pub const SOURCE_UID: &str = "compute.datumapis.com/source-uid";
     /// On a copy that Karmada made: uid of its template on the hub (karmada-behaviour, fact 5).
     pub const TEMPLATE_UID: &str = "resourcetemplate.karmada.io/uid";
     /// On a WorkloadDeployment, on all planes: the companions that it needs (JSON array of `Kind/name`). On the hub it

@@ -126,6 +126,7 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
         Op::ConfirmAbsent => "confirm_absent",
         Op::ConfirmGone { .. } => "confirm_gone",
         Op::ConfirmPresent { .. } => "confirm_present",
+        Op::ConfirmListed { .. } => "confirm_listed",
         Op::ConfirmUnchanged { .. } => "confirm_unchanged",
     };
     let (_, kind, _) = write.object.kind.gvk();
@@ -203,7 +204,7 @@ fn came_of(answer: Option<Stored>) -> Sent {
 type Refused<'a, P> = Vec<(&'a Write<P>, Error)>;
 
 /// Sends writes that do not hang on each other: one that is refused keeps no other back. Only when nobody answers the
-/// rest is left for another time.
+/// rest is left for another time, and so is what follows a live read that does not find what was judged.
 ///
 /// Tells `came` what came of each, and answers with those that were refused.
 async fn send_each<'a, P: Plane>(
@@ -220,6 +221,9 @@ async fn send_each<'a, P: Plane>(
             Err(error) => {
                 came(Sent::Refused);
                 refused.push((write, error));
+                if write.op.is_look() {
+                    break;
+                }
             }
         }
     }

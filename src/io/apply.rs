@@ -2,7 +2,10 @@
 
 use kube::{
     Api,
-    api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy},
+    api::{
+        ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
+        PropagationPolicy,
+    },
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -44,11 +47,7 @@ impl<P: Plane> ControlPlane<P> {
 
     async fn send(&self, write: &Write<P>) -> Result<Option<Stored>, Error> {
         let Write { object, op, .. } = write;
-        let looks = matches!(
-            op,
-            Op::ConfirmAbsent | Op::ConfirmGone { .. } | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. }
-        );
-        if object.kind.is_confidential() && !looks {
+        if object.kind.is_confidential() && !op.is_look() {
             return self.send_confidential(object, op).await;
         }
         let api = self.api(object);
@@ -104,6 +103,10 @@ impl<P: Plane> ControlPlane<P> {
             }
             Op::ConfirmPresent { uid } => {
                 confirm_present(&api, object, uid, None, self.name()).await?;
+                return Ok(None);
+            }
+            Op::ConfirmListed { label } => {
+                confirm_listed(&api, object, label, self.name()).await?;
                 return Ok(None);
             }
             Op::ConfirmUnchanged { uid, generation } => {
@@ -264,14 +267,23 @@ async fn confirm_present(
 ) -> Result<(), Error> {
     let what = || format!("get {object} in {place}");
     match deadline(REQUEST_TIMEOUT, what, api.get_metadata_opt(&object.name)).await? {
-        Some(found)
-            if found.metadata.uid.as_deref() == Some(uid)
-                && (generation.is_none() || generation == found.metadata.generation) =>
-        {
-            Ok(())
+        Some(found) if found.metadata.uid.as_deref() == Some(uid) => {
+            let is_same = generation.is_none() || generation == found.metadata.generation;
+            if is_same { Ok(()) } else { Err(Error::Changed(format!("{object} in {place}"))) }
         }
+        // Of an object whose spec was judged, another of its name is a change as well.
+        _ if generation.is_some() => Err(Error::Changed(format!("{object} in {place}"))),
         _ => Err(Error::NotThere(format!("{object} in {place}"))),
     }
+}
+
+async fn confirm_listed(api: &Api<DynamicObject>, object: &Object, label: &str, place: &str) -> Result<(), Error> {
+    let what = || format!("list {object} in {place}");
+    let params =
+        ListParams::default().fields(&format!("metadata.name={}", object.name)).labels(&format!("{label}=true"));
+    let found = deadline(REQUEST_TIMEOUT, what, api.list_metadata(&params)).await?;
+    let is_there = found.items.iter().any(|found| found.metadata.deletion_timestamp.is_none());
+    if is_there { Ok(()) } else { Err(Error::NotThere(format!("{object} in {place}"))) }
 }
 
 /// How requests for a kind are addressed.

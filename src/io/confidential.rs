@@ -86,6 +86,7 @@ impl<P: Plane> ControlPlane<P> {
             | Op::ConfirmAbsent
             | Op::ConfirmGone { .. }
             | Op::ConfirmPresent { .. }
+            | Op::ConfirmListed { .. }
             | Op::ConfirmUnchanged { .. } => {
                 // No plan asks for these; an answer in full would be on its way if one did.
                 Err(Error::Answer { call: format!("{object}"), why: "not a way to treat what is confidential".into() })

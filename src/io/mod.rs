@@ -57,6 +57,9 @@ pub enum Error {
     /// Something that a live read was to find is not there, or is another of its name.
     #[error("{0} is not there")]
     NotThere(String),
+    /// A live read finds another spec than the one that was judged: the cache is stale, which its watch mends.
+    #[error("{0} has changed since it was judged")]
+    Changed(String),
     /// It may not be deleted at present.
     #[error("delete {0}: deletions wait there, for many known objects are missing")]
     Held(String),
@@ -166,7 +169,7 @@ impl Error {
                 _ => Class::Retry,
             },
             Self::Deadline { .. } | Self::Answer { .. } | Self::Held(_) => Class::Retry,
-            Self::StillThere(_) => Class::Conflict,
+            Self::StillThere(_) | Self::Changed(_) => Class::Conflict,
             Self::NotThere(_) => Class::Gone,
         }
     }
@@ -209,7 +212,7 @@ impl Error {
             (Self::Held(_), _) => "held",
             (Self::Answer { .. }, _) => "answer",
             (Self::Api { .. }, Class::Retry) => "retry",
-            (Self::Api { .. }, Class::Conflict) => "conflict",
+            (Self::Changed(_), _) | (Self::Api { .. }, Class::Conflict) => "conflict",
             (Self::Api { .. }, Class::Gone) => "gone",
             (Self::Api { .. }, Class::Forbidden) if self.is_denied() => "denied",
             (Self::Api { .. }, Class::Unauthenticated) => "unauthenticated",

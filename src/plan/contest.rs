@@ -102,9 +102,7 @@ fn mark<P: Plane>(write: &Write<P>) -> Mark {
         Op::Merge { body, manager } => puts(*manager, "patch", digest(body)),
         Op::TakeOver { manager, .. } => puts(*manager, "take over", String::new()),
         Op::Delete { uid, .. } => Mark::Removes(subject(meta::MANAGED_BY, "delete"), uid.clone()),
-        Op::ConfirmAbsent | Op::ConfirmGone { .. } | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. } => {
-            Mark::Looks
-        }
+        _ => Mark::Looks,
     }
 }
 
@@ -227,13 +225,17 @@ pub fn hold_back<S: Contestable, G, K: Known>(
 }
 
 /// Which of a plan's steps are left. Of those that rest on each other none is, while one is taken back; what the server does not
-/// keep is done as far as it can be, and the others go on. Where nothing is left that changes anything, nothing is looked at.
+/// keep is done as far as it can be, and the others go on. Nothing is looked at for what is not left.
 fn left_of(marks: &[Mark], waits: &[Option<Trouble>], is_ordered: bool) -> Vec<bool> {
     let stopped = is_ordered && waits.contains(&Some(Trouble::TakenBack));
     let left: Vec<bool> = waits.iter().map(|wait| wait.is_none() && !stopped).collect();
-    let changes = marks.iter().zip(&left).any(|(mark, left)| *left && *mark != Mark::Looks);
-    let waits = waits.iter().any(Option::is_some);
-    left.into_iter().map(|left| left && (changes || !waits)).collect()
+    if waits.iter().all(Option::is_none) {
+        return left;
+    }
+    let changes = |place: usize| left[place] && marks[place] != Mark::Looks;
+    let last = (0..marks.len()).rev().find(|place| changes(*place));
+    let is_kept = |place: usize| left[place] && last.is_some_and(|last| place <= last);
+    (0..marks.len()).map(is_kept).collect()
 }
 
 /// The Event that says it.

@@ -23,7 +23,7 @@ pub const LABELS: [&str; 10] = [
     label::WORKLOAD_UID,
     label::WORKLOAD_DEPLOYMENT_NAME,
 ];
-pub const ANNOTATIONS: [&str; 12] = [
+pub const ANNOTATIONS: [&str; 13] = [
     annotation::FEDERATION_NAMESPACE,
     annotation::EXPECTED_REFERENCED_DATA,
     annotation::SKIPPED_REFERENCED_DATA,
@@ -31,6 +31,7 @@ pub const ANNOTATIONS: [&str; 12] = [
     annotation::REFERENCED_DATA_GATE_START,
     annotation::TEMPLATE_UID,
     annotation::SOURCE_GENERATION,
+    annotation::SOURCE_UID,
     annotation::REPAIRED,
     annotation::POLICY_NAME,
     annotation::CLAIMED_BY_CELL,

@@ -36,7 +36,7 @@ pub use kind::{Kind, Known, Object, ObjectVersion};
 pub use namespace::{Keeper, NamespaceFacts};
 pub use shared::Shared;
 pub use standing::Standing;
-pub use write::{Cell, Discovery, Hub, Op, Plane, Project, Step, Write};
+pub use write::{Cell, Confirm, Discovery, Hub, Op, Plane, Project, Proof, Step, Write};
 
 use std::{convert::Infallible, time::Duration};
 

@@ -68,6 +68,13 @@ impl Payload {
         !self.immutable && self.type_ == next.type_
     }
 
+    /// True if an object with this content is one with that of `next` already. Immutable is more than `next` may ask for: the
+    /// mark cannot be taken off, and does no harm until the data differ.
+    pub fn holds(&self, next: &Self) -> bool {
+        (&self.data, &self.binary, &self.type_) == (&next.data, &next.binary, &next.type_)
+            && (self.immutable || !next.immutable)
+    }
+
     /// The fields of an object with this content.
     pub fn fields(&self) -> Map<String, Value> {
         let mut fields = Map::new();
@@ -165,5 +172,7 @@ mod tests {
         assert!(new.patch_to(&new).is_empty());
         assert!(old.can_become(&new) && !new.can_become(&old));
         assert!(!old.can_become(&secret(&json!({ "type": "kubernetes.io/tls" }))));
+        let mutable = Payload { immutable: false, ..new.clone() };
+        assert!(new.holds(&new) && new.holds(&mutable) && !mutable.holds(&new) && !old.holds(&new));
     }
 }

@@ -1,5 +1,7 @@
 //! The writes that a plan may ask for, typed by the control plane they go to.
 
+mod proof;
+
 use std::{fmt, marker::PhantomData};
 
 use kube::ResourceExt;
@@ -10,6 +12,8 @@ use super::{
     takeover::{self, Part},
 };
 use crate::api::meta;
+
+pub use proof::{Confirm, Proof};
 
 /// A kind of control plane. A write to one does not type-check on another.
 pub trait Plane: Send + Sync + 'static {
@@ -84,7 +88,7 @@ pub enum Op {
         /// The parts.
         parts: &'static [Part],
     },
-    /// DELETE of exactly the object that was judged.
+    /// DELETE of exactly the object that was judged. Made by a [`Proof`] alone.
     Delete {
         /// Its uid.
         uid: String,
@@ -103,6 +107,12 @@ pub enum Op {
         /// Its uid.
         uid: String,
     },
+    /// A live list that must find an object of this name with this label, which is not terminating: for kinds that may be listed
+    /// and not be read.
+    ConfirmListed {
+        /// The label, whose value is `true`.
+        label: &'static str,
+    },
     /// A live read that must find exactly this object, with the spec that was judged.
     ConfirmUnchanged {
         /// Its uid.
@@ -113,6 +123,18 @@ pub enum Op {
 }
 
 impl Op {
+    /// True if it only looks: what follows in a plan rests on what it finds.
+    pub fn is_look(&self) -> bool {
+        matches!(
+            self,
+            Self::ConfirmAbsent
+                | Self::ConfirmGone { .. }
+                | Self::ConfirmPresent { .. }
+                | Self::ConfirmListed { .. }
+                | Self::ConfirmUnchanged { .. }
+        )
+    }
+
     /// What it asks the object to carry.
     pub fn asked(&self) -> Option<&Value> {
         match self {
@@ -161,6 +183,7 @@ impl fmt::Debug for Op {
             Self::ConfirmAbsent => f.write_str("ConfirmAbsent"),
             Self::ConfirmGone { uid } => f.debug_struct("ConfirmGone").field("uid", uid).finish(),
             Self::ConfirmPresent { uid } => f.debug_struct("ConfirmPresent").field("uid", uid).finish(),
+            Self::ConfirmListed { label } => f.debug_struct("ConfirmListed").field("label", label).finish(),
             Self::ConfirmUnchanged { uid, generation } => {
                 f.debug_struct("ConfirmUnchanged").field("uid", uid).field("generation", generation).finish()
             }
@@ -221,11 +244,6 @@ impl<P> Write<P> {
         matches!(self.op, Op::Create { .. }) && self.object.kind == K::KIND
     }
 
-    /// True if it deletes the object.
-    pub fn deletes(&self) -> bool {
-        matches!(self.op, Op::Delete { .. })
-    }
-
     /// Creates `object` as `body` says, and fails when an object of that name exists.
     pub fn create(manager: &'static str, object: Object, body: Value) -> Self {
         let body = addressed(&object, None, body);
@@ -258,6 +276,25 @@ impl<P> Write<P> {
     pub fn yielding(mut self) -> Self {
         if let Op::Apply { force, .. } = &mut self.op {
             *force = false;
+        }
+        self
+    }
+
+    /// The same apply, which only creates: an object of that name is a conflict, whoever made it. Apply itself merges into
+    /// what it finds, also into what a later spec of ours has made of it.
+    ///
+    /// The version in it is one that no object has. An API server compares it with that of an object that exists, and drops
+    /// it where there is none.
+    #[must_use]
+    pub fn creating(self) -> Self {
+        self.at_version("1")
+    }
+
+    /// The same apply, of exactly this version of the object: what others have made of it since is a conflict.
+    #[must_use]
+    pub fn at_version(mut self, resource_version: &str) -> Self {
+        if let Op::Apply { body, .. } = &mut self.op {
+            body["metadata"]["resourceVersion"] = json!(resource_version);
         }
         self
     }
@@ -324,39 +361,31 @@ impl<P> Write<P> {
         Some(Self::new(object, Op::Create { body, manager: meta::MANAGED_BY }))
     }
 
-    /// Deletes exactly the version of `live` that was judged. `None` when it is on its way out already.
-    pub fn delete<K: Known>(live: &K) -> Option<Self> {
-        if live.meta().deletion_timestamp.is_some() {
-            return None;
-        }
-        Some(Self::delete_version(Object::of(live), ObjectVersion::of(live.meta())))
-    }
-
-    /// Deletes exactly this version of an object of which no more is kept.
-    pub fn delete_version(object: Object, version: ObjectVersion) -> Self {
-        let ObjectVersion { uid, resource_version } = version;
-        Self::new(object, Op::Delete { uid, resource_version })
-    }
-
     /// Demands that a live read finds the object with this uid.
-    pub fn confirm_present(object: Object, uid: &str) -> Self {
-        Self::new(object, Op::ConfirmPresent { uid: uid.into() })
+    pub fn confirm_present(object: Object, uid: &str) -> Confirm<P> {
+        Confirm::new(object, Op::ConfirmPresent { uid: uid.into() })
     }
 
-    /// Demands that a live read finds `live` with the spec that was judged.
-    pub fn confirm_unchanged<K: Known>(live: &K) -> Self {
+    /// Demands that a live list of what has this label as `true` finds the object, and that it is not terminating.
+    pub fn confirm_listed(object: Object, label: &'static str) -> Confirm<P> {
+        Confirm::new(object, Op::ConfirmListed { label })
+    }
+
+    /// Demands that a live read finds `live` with the spec that was judged. A deletion that has begun since then is found as
+    /// well: it makes a new generation.
+    pub fn confirm_unchanged<K: Known>(live: &K) -> Confirm<P> {
         let (uid, generation) = (live.uid().unwrap_or_default(), live.meta().generation.unwrap_or_default());
-        Self::new(Object::of(live), Op::ConfirmUnchanged { uid, generation })
+        Confirm::new(Object::of(live), Op::ConfirmUnchanged { uid, generation })
     }
 
     /// Demands that a live read finds no such object, or another than the one with this uid.
-    pub fn confirm_gone(object: Object, uid: &str) -> Self {
-        Self::new(object, Op::ConfirmGone { uid: uid.into() })
+    pub fn confirm_gone(object: Object, uid: &str) -> Confirm<P> {
+        Confirm::new(object, Op::ConfirmGone { uid: uid.into() })
     }
 
     /// Demands that a live read finds no such object.
-    pub fn confirm_absent(object: Object) -> Self {
-        Self::new(object, Op::ConfirmAbsent)
+    pub fn confirm_absent(object: Object) -> Confirm<P> {
+        Confirm::new(object, Op::ConfirmAbsent)
     }
 }
 

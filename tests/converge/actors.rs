@@ -16,7 +16,7 @@ use compute_operator::{
         referenced::DataRef,
     },
     plan::{
-        Keeper, Kind, NamespaceFacts, Object, Shared, Step,
+        Keeper, Kind, NamespaceFacts, Object, Op, Shared, Step,
         cell::{claim, instance, instances, quota, reclaim, write_back},
         management::{
             companion,
@@ -35,7 +35,7 @@ use kube::ResourceExt;
 
 use crate::{
     data::{companion_facts, sources},
-    model::{Model, Refused},
+    model::{Key, Model, Refused},
     world::{CITIES, CLUSTER, FEATURES, FOREIGN, HUB_NS, NOW, NS, Planes, World, data_refs},
 };
 
@@ -73,10 +73,12 @@ impl World {
             if !refusal::may_follow(&write, &refused) {
                 continue;
             }
-            if !spend(left, &mut self.changes, self.now.project.execute(&write)) {
-                if *left == 0 {
-                    return;
-                }
+            let done = self.now.project.execute(&write);
+            let (is_refused, looked) = (done.is_err(), matches!(done, Ok(false)));
+            if !spend(left, &mut self.changes, done) && *left == 0 && !looked {
+                return;
+            }
+            if is_refused {
                 refused.push(Refusal::of(&write, Cause::Passing, String::new()));
             }
         }
@@ -110,7 +112,10 @@ impl World {
             let companions = data_refs().into_iter().filter_map(shared).collect();
             let expects = |data_ref: &DataRef| copy.as_ref().is_some_and(|copy| companion::expects(copy, data_ref));
             let promised = data_refs().into_iter().filter(expects).collect();
+            let is_copy = |key: &&Key| key.0 == Kind::WorkloadDeployment && key.1 == HUB_NS;
             let observed = federate::Observed {
+                is_first_copy: !seen.hub.objects.keys().any(|key| is_copy(&key)),
+                hidden_copy: None,
                 project: ProjectName::single(),
                 namespace_uid: Some("n1".into()),
                 hub_namespace: facts.map(Shared::from),
@@ -207,8 +212,13 @@ impl World {
                 timing: Timing::default(),
             };
             for write in instances::plan(&observed, NOW).steps {
-                if !spend(left, &mut self.changes, self.now.cell.execute(&write)) && *left == 0 {
+                let done = self.now.cell.execute(&write);
+                let (ends, looked) = (done.is_err() && is_look(&write.op), matches!(done, Ok(false)));
+                if !spend(left, &mut self.changes, done) && *left == 0 && !looked {
                     return;
+                }
+                if ends {
+                    break; // nothing that rests on it is sent
                 }
             }
         }
@@ -235,7 +245,12 @@ impl World {
                 timing: Timing::default(),
             };
             for write in instance::plan(&observed, NOW).steps {
-                spend(left, &mut self.changes, self.now.cell.execute(&write));
+                let done = self.now.cell.execute(&write);
+                let is_refused = done.is_err();
+                spend(left, &mut self.changes, done);
+                if is_refused {
+                    break;
+                }
             }
         }
     }
@@ -345,6 +360,11 @@ impl World {
             self.carry_out([Place::Project, Place::Hub], projection::plan(&observed, NOW).steps, left);
         }
     }
+}
+
+/// True if a write only looks.
+fn is_look(op: &Op) -> bool {
+    matches!(op, Op::ConfirmAbsent | Op::ConfirmGone { .. } | Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. })
 }
 
 /// Books a write; false when the actor has died or was refused.

@@ -13,12 +13,12 @@ mod world;
 use compute_operator::plan::Kind;
 use proptest::prelude::*;
 use serde_json::Value;
-use world::{Actor, Edit, Vandalism, World};
+use world::{Actor, Ages, Edit, Vandalism, World};
 
 #[derive(Clone, Debug)]
 enum Event {
-    /// An actor looks (at each plane as it is, or as it was so many events ago) and dies after so many writes.
-    Act { actor: Actor, ages: [usize; 3], writes: usize },
+    /// An actor looks (at each kind of each plane as it is, or as it was so many events ago) and dies after so many writes.
+    Act { actor: Actor, ages: Ages, writes: usize },
     /// The user changes the Workload.
     Edit(Edit),
     /// Karmada, garbage collection and the provider move on.
@@ -59,8 +59,10 @@ fn event() -> impl Strategy<Value = Event> {
     ];
     // Mostly a little behind, now and then so far that whole lives have been missed.
     let age = || prop_oneof![4 => 0..6_usize, 1 => 6..60_usize];
+    let kinds = || proptest::array::uniform8(age());
+    let ages = ([kinds(), kinds(), kinds()], age()).prop_map(|(kinds, bound)| Ages { kinds, bound });
     prop_oneof![
-        12 => (actor, [age(), age(), age()], 0..4_usize).prop_map(|(actor, ages, writes)| Event::Act { actor, ages, writes }),
+        12 => (actor, ages, 0..4_usize).prop_map(|(actor, ages, writes)| Event::Act { actor, ages, writes }),
         2 => edit.prop_map(Event::Edit),
         4 => Just(Event::Others),
         1 => (0..3_usize, what).prop_map(|(city, what)| Event::Vandal { city, what }),

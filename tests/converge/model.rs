@@ -40,6 +40,19 @@ pub enum Refused {
 }
 
 impl Model {
+    /// What caches show of it, each kind as it stands in its own model.
+    pub fn watched<'a>(kinds: impl Iterator<Item = (Kind, &'a Self)>) -> Self {
+        let mut seen = Self::default();
+        for (kind, model) in kinds {
+            let of_kind = model.objects.iter().filter(|((of, ..), _)| *of == kind);
+            seen.objects.extend(of_kind.map(|(key, object)| (key.clone(), object.clone())));
+            if kind == Kind::WorkloadDeployment {
+                seen.crowd.clone_from(&model.crowd);
+            }
+        }
+        seen
+    }
+
     pub fn get<K: DeserializeOwned>(&self, kind: Kind, namespace: &str, name: &str) -> Option<K> {
         let object = self.objects.get(&(kind, namespace.to_owned(), name.to_owned()))?;
         Some(serde_json::from_value(object.json(kind, namespace, name)).unwrap())
@@ -71,6 +84,10 @@ impl Model {
                 false => Ok(false),
             },
             Op::ConfirmPresent { uid } => match self.objects.get(&key).is_some_and(|object| object.uid == *uid) {
+                true => Ok(false),
+                false => Err(Refused::Missing),
+            },
+            Op::ConfirmListed { .. } => match self.objects.get(&key).is_some_and(|object| !object.deleting) {
                 true => Ok(false),
                 false => Err(Refused::Missing),
             },
@@ -116,6 +133,11 @@ impl Model {
                 write.told().map_or(Ok(true), |event| self.execute(&event).map(|_| true))
             }
         }
+    }
+
+    /// Something that has been there before everything else, under this uid.
+    pub fn found(&mut self, key: Key, uid: &str) {
+        self.objects.insert(key, Object { uid: uid.to_owned(), generation: 1, base: json!({}), ..Object::default() });
     }
 
     pub fn create(&mut self, key: Key, body: Value) {
@@ -204,6 +226,12 @@ impl Model {
         self.objects.iter().map(|(key, object)| (key.clone(), object.uid.clone())).collect()
     }
 
+    /// The uid of each object of a kind in a namespace that is not terminating, by its name.
+    pub fn standing(&self, kind: Kind, namespace: &str) -> BTreeMap<&str, &str> {
+        let of_kind = self.objects.iter().filter(|((k, ns, _), o)| *k == kind && ns == namespace && !o.deleting);
+        of_kind.map(|((_, _, name), object)| (&**name, &*object.uid)).collect()
+    }
+
     pub fn uid(&self, kind: Kind, namespace: &str, name: &str) -> Option<String> {
         self.objects.get(&(kind, namespace.to_owned(), name.to_owned())).map(|object| object.uid.clone())
     }
@@ -219,9 +247,13 @@ impl Model {
 
     fn apply(&mut self, key: Key, body: &Value, manager: &str, status: bool) -> Result<bool, Refused> {
         let wanted_uid = body["metadata"]["uid"].as_str();
+        let wanted_version = body["metadata"]["resourceVersion"].as_str();
         match (self.objects.get(&key), wanted_uid) {
             (None, Some(_)) => return Err(Refused::Conflict),
             (Some(object), Some(uid)) if object.uid != uid => return Err(Refused::Conflict),
+            (Some(object), _) if wanted_version.is_some_and(|wanted| wanted != object.version.to_string()) => {
+                return Err(Refused::Conflict);
+            }
             (None, None) => self.create(key.clone(), json!({})),
             _ => {}
         }
@@ -254,6 +286,7 @@ impl Model {
     pub fn delete(&mut self, key: &Key) {
         self.version += 1;
         let Some(object) = self.objects.get_mut(key) else { return };
+        object.generation += i64::from(!object.deleting);
         object.deleting = true;
         object.version = self.version;
         if object.finalizers.is_empty() {

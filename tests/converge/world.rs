@@ -2,7 +2,7 @@
 
 mod checks;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use compute_operator::{
     api::{
@@ -10,11 +10,13 @@ use compute_operator::{
         meta::{annotation, label},
         names::{self, CityCode},
         neighbours::ResourceClaim,
-        referenced::DataRef,
+        referenced::{DataRef, SourceKind},
     },
     plan::{
         Kind,
         cell::Features,
+        hash::template_hash,
+        ownership,
         references::{annotated, references},
     },
 };
@@ -34,8 +36,29 @@ pub const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 /// An object of somebody else on each plane; nothing may ever touch it.
 pub const FOREIGN: &str = "foreign";
 
+/// The kinds that the actors see, each through a watch of its own on each plane.
+const KINDS: [Kind; 8] = [
+    Kind::Workload,
+    Kind::WorkloadDeployment,
+    Kind::Instance,
+    Kind::Namespace,
+    Kind::PropagationPolicy,
+    Kind::ResourceClaim,
+    Kind::Referenced(SourceKind::ConfigMap),
+    Kind::Referenced(SourceKind::Secret),
+];
+
+/// How many events ago an actor's view of the world is, for each watch.
+#[derive(Clone, Copy, Debug)]
+pub struct Ages {
+    /// Of each plane (project, hub, cell) and each of the [`KINDS`].
+    pub kinds: [[usize; 8]; 3],
+    /// Of the project's LocationBindings.
+    pub bound: usize,
+}
+
 /// Ages of which there is no snapshot: everything as it is.
-const PRESENT: [usize; 3] = [usize::MAX; 3];
+const PRESENT: Ages = Ages { kinds: [[usize::MAX; 8]; 3], bound: usize::MAX };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
@@ -135,6 +158,8 @@ pub struct World {
     /// Cities that were bound at some time since the deployment's city was asked for.
     foreign: Vec<String>,
     pub changes: usize,
+    /// By the uid of each copy: the uid of its original, and the latest generation of that which it has been of.
+    generations: BTreeMap<String, (String, i64)>,
 }
 
 impl World {
@@ -150,7 +175,9 @@ impl World {
             model.create((Kind::WorkloadDeployment, "elsewhere".into(), FOREIGN.into()), json!({ "spec": spec }));
         }
         now.hub.create((Kind::PropagationPolicy, HUB_NS.into(), "city-syd".into()), json!({ "spec": {} }));
-        let mut world = Self { now, past: VecDeque::new(), foreign: Vec::new(), changes: 0 };
+        now.project.found((Kind::Namespace, String::new(), NS.into()), "n1");
+        let mut world =
+            Self { now, past: VecDeque::new(), foreign: Vec::new(), changes: 0, generations: BTreeMap::new() };
         world.mend_sources();
         world.foreign = world.foreign_state();
         world.edit(&Edit::Spec { cities: vec![0], replicas: 1, template: 0 });
@@ -254,15 +281,17 @@ impl World {
     }
 
     /// An actor looks at a snapshot and carries out at most `writes` of what it decides, until one is refused.
-    /// Each plane is seen through a watch of its own, so each snapshot is as old as it is.
-    pub fn act(&mut self, actor: Actor, ages: [usize; 3], writes: usize) {
+    /// Each kind of each plane is seen through a watch of its own, and is as old as that is. Live reads find the present.
+    pub fn act(&mut self, actor: Actor, ages: Ages, writes: usize) {
         let at = |age: usize| self.past.get(age).unwrap_or(&self.now);
-        let [project, hub, cell] = ages.map(at);
+        let watched = |plane: usize, model: fn(&Planes) -> &Model| {
+            Model::watched(KINDS.iter().zip(ages.kinds[plane]).map(|(kind, age)| (*kind, model(at(age)))))
+        };
         let seen = Planes {
-            project: project.project.clone(),
-            bound: project.bound.clone(),
-            hub: hub.hub.clone(),
-            cell: cell.cell.clone(),
+            project: watched(0, |planes| &planes.project),
+            hub: watched(1, |planes| &planes.hub),
+            cell: watched(2, |planes| &planes.cell),
+            bound: at(ages.bound).bound.clone(),
         };
         self.past.push_front(self.now.clone());
         self.past.truncate(60);
@@ -281,6 +310,7 @@ impl World {
             Actor::Projector => self.act_projector(&seen, &mut left),
             Actor::Companion => self.act_companion(&seen, &mut left),
         }
+        self.check_act();
     }
 
     /// Karmada brings copies to the cell and statuses back; quota grants what is asked for; the provider runs what has no gate.

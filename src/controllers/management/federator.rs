@@ -38,7 +38,7 @@ use crate::{
             companion,
             diagnosis::Karmada,
             facts::{AttachedBinding, Need, Phase, SharedCompanion},
-            federate::{self, Decided, Observed, Signal},
+            federate::{self, Decided, HiddenCopy, Observed, Signal},
             hub_trouble::{self, Cause},
             latency::Look,
             orphan,
@@ -82,7 +82,8 @@ impl Reconciler for Federator {
     /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
     /// 4. Decides: once more when somebody else's hub namespace has to be read, when others were quicker to take a repair's share
     ///    of the budget, or when the hub is asked what it waits for.
-    /// 5. Writes. Where somebody was quicker to make the hub namespace, reads whose it is, and decides anew.
+    /// 5. Writes. Where somebody was quicker to make the hub namespace, reads whose it is, and decides anew; so where a copy is
+    ///    in the way that no cache has.
     /// 6. What the hub does not take is told on the deployment.
     /// 7. Remembers what blocks delivery, and measures what has arrived.
     async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
@@ -108,6 +109,11 @@ impl Reconciler for Federator {
         let is_there = |stopped: &Stopped| stopped.error.is_there_already("namespaces");
         if done.as_ref().is_err_and(is_there) && observed.hub_namespace_version.is_none() {
             self.read_namespace(&mut observed).await?;
+            plan = self.decide(key, &mut observed, now).await?;
+            done = carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await;
+        }
+        let is_in_the_way = |stopped: &Stopped| stopped.at == End::Remote && stopped.error.class() == Class::Conflict;
+        if done.as_ref().is_err_and(is_in_the_way) && self.read_hidden_copy(&mut observed).await? {
             plan = self.decide(key, &mut observed, now).await?;
             done = carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await;
         }
@@ -173,6 +179,21 @@ impl Federator {
         observed.rival = self.projects.rival(&observed.project, &namespace, facts.as_ref(), &self.hub);
         observed.hub_namespace = facts.map(Shared::from);
         Ok(())
+    }
+
+    /// Reads the copy that no cache has; false if one has it, or there is none.
+    async fn read_hidden_copy(&self, observed: &mut Observed) -> Result<bool, Error> {
+        let deployment = &observed.deployment;
+        let is_read = observed.copy.is_none() && deployment.metadata.deletion_timestamp.is_none();
+        let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref());
+        let Some(namespace) = namespace.filter(|_| is_read) else { return Ok(false) };
+        let object = Object::named::<WorkloadDeployment>(&namespace, &deployment.name_any());
+        let found = self.hub.plane.read_metadata(&object).await?;
+        observed.hidden_copy = found.map(|found| HiddenCopy {
+            version: ObjectVersion::of(&found),
+            annotations: found.annotations.unwrap_or_default(),
+        });
+        Ok(observed.hidden_copy.is_some())
     }
 
     /// What a write that the hub did not take comes to, in its words, and how long it was waited for; nothing when somebody was
@@ -312,7 +333,9 @@ impl Federator {
             ),
             karmada: city.zip(copy.as_ref()).map(|(city, copy)| self.observe_karmada(&namespace, &city, copy)),
             deployment: deployment.into(),
+            is_first_copy: copy.is_none() && !hub.has_copies(&namespace),
             copy: copy.map(Shared::from),
+            hidden_copy: None,
             outage: None,
             namespace_words: None,
             blocked: blocked.of(key, now.instant),

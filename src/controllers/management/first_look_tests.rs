@@ -7,8 +7,9 @@ use crate::{
     },
     io::health::Health,
     metrics::Metrics,
-    plan::Write,
+    plan::Proof,
 };
+use std::convert::identity;
 
 /// A hub that holds copies of so many deployments, which a project has until `missing` of them are not there.
 struct World {
@@ -42,7 +43,8 @@ impl World {
     /// Whether a deletion on the hub is held back, rather than sent to a server that does not answer.
     async fn holds(&self) -> bool {
         let copy = self.parts.hub.copy(&ObjectKey::new("ns-u", "api-0")).unwrap();
-        let deleted = self.parts.hub.plane.execute(&Write::delete(&copy).unwrap()).await;
+        let delete = Proof::of_target().delete(&copy, identity).into_steps();
+        let deleted = self.parts.hub.plane.execute(&delete[0]).await;
         matches!(deleted, Err(crate::io::Error::Held(_)))
     }
 }

@@ -154,9 +154,12 @@ impl HubCache {
             let companions = self.companions(kind).by_index(&index);
             companions.iter().any(|companion| !sweep::has_no_known_user(companion))
         };
-        !self.copies.keys_by_index(&index).is_empty()
-            || self.copies.has_unreadable(namespace)
-            || SourceKind::ALL.into_iter().any(holds)
+        self.has_copies(namespace) || SourceKind::ALL.into_iter().any(holds)
+    }
+
+    /// True if a namespace holds a copy of a deployment, or one that nobody can read.
+    pub(super) fn has_copies(&self, namespace: &str) -> bool {
+        self.copies.count_by_index(&namespace_index(namespace)) > 0 || self.copies.has_unreadable(namespace)
     }
 
     /// The copy of a deployment.

@@ -33,7 +33,7 @@ fn deployment(replicas: i32, reported: Option<i32>) -> WorkloadDeployment {
 }
 
 fn some_write() -> Write<Cell> {
-    Write::confirm_absent(Object::named::<Instance>("ns-1", "web-0"))
+    Write::confirm_absent(Object::named::<Instance>("ns-1", "web-0")).into()
 }
 
 /// Type, reason and note of the Event that goes with a write, and the object that it names beside.

@@ -1,6 +1,6 @@
 //! A deployment on its cell -> the Instances to make, replace and take away, one at a time and in order.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, convert::identity};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -22,7 +22,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Object, Plan, Write,
+        Cell, Object, Plan, Proof, Write,
         condition::Verdict,
         diff,
         event::{self, Note, Severity},
@@ -36,7 +36,8 @@ use crate::{
 /// Decides the writes for one deployment: its networks, the status, and at most one step of the roll-out.
 ///
 /// The writes do not hang on each other: one that is refused must not keep the rest from being made, least of all the
-/// status that says what is waited for.
+/// status that says what is waited for. Only the deletes, which come last, need the deployment to be as it was judged: its
+/// Instances may have been made for a later spec.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     let deployment = &*observed.deployment;
     if deployment.metadata.deletion_timestamp.is_some() {
@@ -51,21 +52,20 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     // What was refused is refused until it is not: said anew at each attempt, it would come and go.
     let refusal =
         matches!(action, Action::Create(_)).then(|| deployment_status::standing_refusal(deployment)).flatten();
-    let step = match action {
-        Action::Create(ordinal) => vec![create(observed, ordinal, &hash, location.as_ref(), now)],
+    let mut removals = Proof::read(Write::confirm_unchanged(deployment), identity);
+    let mut step = None;
+    match action {
+        Action::Create(ordinal) => step = Some(create(observed, ordinal, &hash, location.as_ref(), now)),
         Action::Delete(instance) => {
             let ordinal = names::instance_ordinal(&instance.name_any());
             let is_surplus = ordinal.is_some_and(|ordinal| ordinal >= deployment.spec.desired_replicas());
-            let delete = Write::delete(instance);
-            delete
-                .map(|write| instance_events::terminates(write, deployment, instance, is_surplus, now))
-                .into_iter()
-                .collect()
+            removals = removals
+                .delete(instance, |write| instance_events::terminates(write, deployment, instance, is_surplus, now));
         }
-        Action::Remove(stray) => remove(deployment, stray, now).into_iter().collect(),
-        Action::Stamp(instance) => vec![stamp(instance, &hash)],
-        Action::Wait | Action::Nothing => Vec::new(),
-    };
+        Action::Remove(stray) => removals = remove(removals, deployment, stray, now),
+        Action::Stamp(instance) => step = Some(stamp(instance, &hash)),
+        Action::Wait | Action::Nothing => {}
+    }
     let backfill = observed.instances.iter().filter_map(|instance| backfill(deployment, instance));
     let taking = whole_spec::take_over_status(manager::DEPLOYMENT, deployment, observed.timing.takeover_pause, now);
     let status = deployment_status::plan(observed, networks.as_ref(), refusal, &hash, now);
@@ -73,10 +73,11 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     if let (Some(seen), Some(networks)) = (&observed.networks, networks) {
         writes.extend(networks.writes);
         if observed.unreadable.is_empty() {
-            writes.extend(networks::surplus(seen, deployment, &observed.instances));
+            let surplus = networks::surplus(seen, deployment, &observed.instances);
+            removals = surplus.into_iter().fold(removals, |removals, binding| removals.delete(binding, identity));
         }
     }
-    writes.extend(step);
+    writes.extend(step.into_iter().chain(removals));
     Plan::until(writes, taking.next)
 }
 
@@ -196,14 +197,19 @@ fn stray<'a>(observed: &'a Observed, by_ordinal: &BTreeMap<u32, &Instance>) -> O
 }
 
 /// Takes a stray away, and says so on the deployment once that is done.
-fn remove(deployment: &WorkloadDeployment, stray: &Instance, now: Timestamp) -> Option<Write<Cell>> {
+fn remove(
+    removals: Proof<Write<Cell>>,
+    deployment: &WorkloadDeployment,
+    stray: &Instance,
+    now: Timestamp,
+) -> Proof<Write<Cell>> {
     let text = format!(
         "Instance {} had no place among the Instances of this deployment, whose names end in their number, and was deleted",
         stray.name_any()
     );
     let note = Note { severity: Severity::Warning, reason: Reason::StrayInstance, action: "Deleting", text: &text };
     let told = event::on(deployment, "workload-deployment", &note, now);
-    Write::delete(stray).map(|delete| delete.telling(told))
+    removals.delete(stray, |delete| delete.telling(told))
 }
 
 /// Whether an Instance is what this template makes, whatever its hash says. What is empty counts as absent, and quantities
@@ -241,7 +247,7 @@ fn stamp(instance: &Instance, hash: &str) -> Write<Cell> {
 /// Puts back the labels that say which Instance this is. The template and its hash do not change by it.
 fn backfill(deployment: &WorkloadDeployment, instance: &Instance) -> Option<Write<Cell>> {
     let ordinal = names::instance_ordinal(&instance.name_any())?;
-    let labels: BTreeMap<_, _> = identity(deployment, ordinal).into();
+    let labels: BTreeMap<_, _> = identity_labels(deployment, ordinal).into();
     if instance.metadata.deletion_timestamp.is_some() || labels.iter().all(|(k, v)| instance.labels().get(k) == Some(v))
     {
         return None;
@@ -262,7 +268,7 @@ fn create(
     let metadata = template.metadata.clone().unwrap_or_default();
     let name = names::instance_name(&deployment.name_any(), ordinal);
     let mut labels = own_labels(template);
-    labels.extend(identity(deployment, ordinal));
+    labels.extend(identity_labels(deployment, ordinal));
     let mut spec = template.spec.clone();
     spec.location = location.cloned();
     let mut gates = vec![gate::NETWORK, gate::QUOTA];
@@ -291,7 +297,7 @@ fn create(
 }
 
 /// The labels that say which Instance this is; the write-back demands every one of them.
-fn identity(deployment: &WorkloadDeployment, ordinal: u32) -> [(String, String); 7] {
+fn identity_labels(deployment: &WorkloadDeployment, ordinal: u32) -> [(String, String); 7] {
     let spec = &deployment.spec;
     [
         (label::WORKLOAD_UID, spec.workload_ref.uid.clone()),

@@ -335,7 +335,7 @@ fn labels_that_went_missing_are_put_back_and_restart_nothing() {
     assert_eq!(body["metadata"]["uid"], "i0");
     assert!(body.get("spec").is_none());
     let mut whole = (*instance(0, &hash, "ready")).clone();
-    whole.metadata.labels = Some(identity(&wd, 0).into());
+    whole.metadata.labels = Some(identity_labels(&wd, 0).into());
     let again = writes(&wd, &[whole.into()]);
     assert!(again.iter().all(|w| matches!(w.op, Op::Apply { status: true, .. })), "{again:?}");
 }

@@ -114,11 +114,11 @@ pub fn judge(observed: &Observed, deployment: &WorkloadDeployment, interfaces: &
 }
 
 /// Bindings that nobody uses any more: neither what the deployment is to run nor what still runs of an older template.
-pub fn surplus(
-    observed: &Observed,
+pub fn surplus<'a>(
+    observed: &'a Observed,
     deployment: &WorkloadDeployment,
     instances: &[Shared<Instance>],
-) -> Vec<Write<Cell>> {
+) -> Vec<&'a NetworkBinding> {
     let Ok((here, _)) = locate(observed, deployment) else { return Vec::new() };
     let of_template = (&deployment.spec.template.spec.network_interfaces, &here);
     let of_instances = instances
@@ -140,11 +140,13 @@ pub fn surplus(
         let mut networks = unplaced.flat_map(|instance| &instance.spec.network_interfaces);
         networks.any(|interface| is_same_network(&interface.network, network))
     };
-    let controlled = observed.bindings.iter().filter(|binding| ownership::is_controlled_by(&***binding, deployment));
-    let surplus = controlled
+    let standing = observed.bindings.iter().map(|binding| &**binding);
+    let standing = standing.filter(|binding| binding.metadata.deletion_timestamp.is_none());
+    let controlled = standing.filter(|binding| ownership::is_controlled_by(*binding, deployment));
+    controlled
         .filter(|binding| !used.contains(&binding.name_any()))
-        .filter(|binding| !anywhere(&binding.spec.network));
-    surplus.filter_map(|binding| Write::delete(&**binding)).collect()
+        .filter(|binding| !anywhere(&binding.spec.network))
+        .collect()
 }
 
 /// The binding by which an interface has this network; in this location, when one is given. One on its way out is none: its

@@ -268,7 +268,7 @@ fn a_binding_goes_once_no_instance_uses_it() {
     let mut newer = deployment();
     newer.spec.template.spec.network_interfaces[0].network.name = "newer".into();
     let gone = |wd: &WorkloadDeployment, instances: &[Shared<Instance>]| -> Vec<String> {
-        surplus(&cell.observed(), wd, instances).iter().map(|write| write.object.name.clone()).collect()
+        surplus(&cell.observed(), wd, instances).iter().map(|binding| binding.name_any()).collect()
     };
     let Networks { writes, verdict, .. } =
         judge(&cell.observed(), &newer, &newer.spec.template.spec.network_interfaces);
@@ -282,8 +282,11 @@ fn a_binding_goes_once_no_instance_uses_it() {
     without.spec.template.spec.network_interfaces.clear();
     assert_eq!(gone(&without, &[]), ["wd-net-0", "wd-net-0-abc"], "an interface that is gone again");
     cell.locations.clear();
-    let unknown = surplus(&cell.observed(), &without, &[]);
-    assert!(unknown.is_empty(), "where it is not known where the deployment is, nothing goes");
+    let observed = cell.observed();
+    assert!(
+        surplus(&observed, &without, &[]).is_empty(),
+        "where it is not known where the deployment is, nothing goes"
+    );
 }
 
 /// Found by reading: the Go operator wrote references with a namespace, and each of its bindings was made anew.

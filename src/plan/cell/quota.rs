@@ -18,7 +18,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Next, Object, Plan, Project, Shared, Step, Write,
+        Cell, Next, Object, Plan, Project, Proof, Shared, Step, Write,
         cell::{
             amounts::{amounts, sorted},
             claim::{Address, Identity},
@@ -134,7 +134,7 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             steps.extend(reported(pending(format!(
                 "ResourceClaim {name} is being replaced: it is for other amounts than this Instance has"
             ))));
-            steps.extend(Write::delete(&**claim).map(Step::Remote));
+            steps.extend(removal(instance, claim));
         }
         Claim::Present(claim) => {
             let verdict;
@@ -146,16 +146,23 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             // A grant opens a gate for good. What the cache has may be the claim of an earlier Instance of the name, which is
             // gone with it: the claim itself is looked at, once.
             if granted && is_gated(instance) && !report.is_empty() {
-                let uid = claim.uid().unwrap_or_default();
-                steps.push(Step::Remote(Write::confirm_present(Object::of(&**claim), &uid)));
+                let cause = Write::confirm_present(Object::of(&**claim), &claim.uid().unwrap_or_default());
+                steps.extend(Proof::read(cause, Step::Remote).then(report));
+            } else {
+                steps.extend(report);
             }
-            steps.extend(report);
         }
     }
     if !watched && !granted && next == Next::Await {
         next = Next::After(poll(instance, now));
     }
     Plan::until(steps, next).with(failure.map(Signal::Failed))
+}
+
+/// Deletes the claim of an Instance that does not need it, or not in this size. The claim of a name may be that of a later
+/// Instance, which runs on it: this Instance is confirmed first.
+fn removal(instance: &Instance, claim: &ResourceClaim) -> Proof<Step<Cell, Project>> {
+    Proof::read(Write::confirm_unchanged(instance), Step::Local).delete(claim, Step::Remote)
 }
 
 /// How far the clocks of two API servers may be apart.
@@ -246,22 +253,20 @@ fn release(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>, Sig
         Claim::Present(claim) if is_anothers(cell, claim, instance) => Plan::writes(vec![Step::Local(release)]),
         Claim::Present(claim) => {
             // Terminating already if there is no write: its event enqueues the Instance again, or the next look.
-            let mut steps: Vec<_> = Write::delete(&**claim).map(Step::Remote).into_iter().collect();
-            if *watched {
-                return Plan::until(steps, Next::Await);
+            let removal = removal(instance, claim);
+            if *watched || removal.is_empty() {
+                let next = if *watched { Next::Await } else { Next::After(poll(instance, now)) };
+                return Plan::until(removal.into_steps(), next);
             }
             // No event says that it is gone: the answer does, unless something else holds the claim.
-            if !steps.is_empty() {
-                let uid = claim.uid().unwrap_or_default();
-                steps.push(Step::Remote(Write::confirm_gone(Object::of(&**claim), &uid)));
-                steps.push(Step::Local(release));
-            }
+            let gone = Write::confirm_gone(Object::of(&**claim), &claim.uid().unwrap_or_default());
+            let steps = removal.then([Step::Remote(gone.into()), Step::Local(release)]).into_steps();
             Plan::until(steps, Next::After(poll(instance, now)))
         }
         Claim::Absent => {
             let Some(address) = address else { return Plan::nothing() };
-            let confirm = Write::confirm_absent(Object::named::<ResourceClaim>(&address.namespace, &name));
-            Plan::writes(vec![Step::Remote(confirm), Step::Local(release)])
+            let claim = Object::named::<ResourceClaim>(&address.namespace, &name);
+            Proof::read(Write::confirm_absent(claim), Step::Remote).then([Step::Local(release)]).into_iter().collect()
         }
         // With the namespace, everything in it is gone.
         Claim::Unknown(trouble) if trouble.cause == Cause::NoNamespace => Plan::writes(vec![Step::Local(release)]),

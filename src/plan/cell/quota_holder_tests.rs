@@ -19,7 +19,6 @@ fn labelled(cluster: &str, uid: Option<&str>, namespace: &str) -> Claim {
 fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance() {
     let living = instance(|_| ());
     let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
-    let release = "delete ResourceClaim default/instance-wd-0";
     // What happens to it while its Instance lives here, goes, and is gone.
     for (name, cluster, uid, namespace, held, given_up, reclaimed) in [
         ("ours", CLUSTER, Some(CELL_UID), "ns-1", true, true, true),
@@ -39,8 +38,8 @@ fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance
         assert_eq!((reason.as_str(), &calls), (wanted, &vec![]), "{name}: nothing is touched");
         let polls = decision.next == Next::After(Duration::from_secs(1));
         assert_eq!(!polls, held, "{name}: no watch of ours shows the release of another's");
-        let wanted = if given_up { release } else { "patch Instance" };
-        assert_eq!(reported(&decide(&leaving, of(), 1)).1, [wanted], "{name}");
+        let wanted = if given_up { &REMOVAL[..] } else { &["patch Instance"][..] };
+        assert_eq!(reported(&decide(&leaving, of(), 1)).1, wanted, "{name}");
         let Claim::Present(claim) = of() else { panic!() };
         assert_eq!(!reclaim(claim).is_empty(), reclaimed, "{name}");
     }
@@ -50,7 +49,6 @@ fn a_claim_is_given_up_by_the_cell_whose_uid_it_carries_or_that_has_its_instance
 /// old one ran on as its own, and was left without when that one went.
 #[test]
 fn a_claim_of_gos_that_was_there_before_the_instance_is_that_of_the_former_cell() {
-    let release = "delete ResourceClaim default/instance-wd-0";
     for (older_by, gated, uid, ours) in [
         (0, true, None, true),
         (-5, true, None, true),
@@ -85,8 +83,8 @@ fn a_claim_of_gos_that_was_there_before_the_instance_is_that_of_the_former_cell(
             made(i);
             i["metadata"]["deletionTimestamp"] = json!(at(older_by).to_string());
         });
-        let wanted = if ours { release } else { "patch Instance" };
-        assert_eq!(reported(&decide(&leaving, of(at(0)), older_by + 1)).1, [wanted], "{name}");
+        let wanted = if ours { &REMOVAL[..] } else { &["patch Instance"][..] };
+        assert_eq!(reported(&decide(&leaving, of(at(0)), older_by + 1)).1, wanted, "{name}");
     }
 }
 

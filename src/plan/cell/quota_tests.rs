@@ -129,7 +129,8 @@ fn call(op: &Op) -> &'static str {
         Op::Delete { .. } => "delete",
         Op::ConfirmAbsent | Op::ConfirmGone { .. } => "confirm absent",
         Op::TakeOver { .. } => "take over",
-        Op::ConfirmPresent { .. } | Op::ConfirmUnchanged { .. } => "confirm present",
+        Op::ConfirmPresent { .. } | Op::ConfirmListed { .. } => "confirm present",
+        Op::ConfirmUnchanged { .. } => "confirm unchanged",
     }
 }
 
@@ -237,7 +238,7 @@ fn a_grant_to_another_size_is_none_and_what_runs_keeps_its_own() {
     let waits = bigger(&["Network", "Quota"]);
     assert_eq!(
         reported(&decide(&waits, granted(), 1)),
-        ("Unknown PendingEvaluation".into(), vec!["delete ResourceClaim default/instance-wd-0".into()])
+        ("Unknown PendingEvaluation".into(), REMOVAL.map(str::to_owned).into())
     );
     let same = instance(|i| {
         i["spec"]["controller"] = json!({ "templateHash": "h", "schedulingGates": [{ "name": "Quota" }] });
@@ -246,6 +247,9 @@ fn a_grant_to_another_size_is_none_and_what_runs_keeps_its_own() {
     let leaving = claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(1).to_string()));
     assert_eq!(reported(&decide(&waits, leaving, 1)).1, Vec::<String>::new());
 }
+
+/// A new leader that remembers an earlier Instance of the name would delete the claim that the present one runs on.
+const REMOVAL: [&str; 2] = ["confirm unchanged Instance", "delete ResourceClaim default/instance-wd-0"];
 
 #[test]
 fn without_a_watch_a_claim_is_looked_at_again_until_it_is_granted() {
@@ -261,16 +265,15 @@ fn without_a_watch_a_claim_is_looked_at_again_until_it_is_granted() {
 #[test]
 fn a_deleted_instance_whose_claim_is_not_watched_releases_it_in_one_plan() {
     let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(3600).to_string()));
-    let deleted = "delete ResourceClaim default/instance-wd-0".to_owned();
-    let confirmed = "confirm absent ResourceClaim default/instance-wd-0".to_owned();
+    let gone = ["confirm absent ResourceClaim default/instance-wd-0", "patch Instance"];
     let unwatched = decide_unwatched(&leaving, claim(|_| ()), 3601);
-    assert_eq!(reported(&unwatched).1, [deleted.clone(), confirmed, "patch Instance".to_owned()]);
+    assert_eq!(reported(&unwatched).1, [REMOVAL, gone].concat());
     assert_eq!(unwatched.next, Next::After(Duration::from_secs(1)), "where something else holds the claim");
     let terminating = || claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(3600).to_string()));
     let held = decide_unwatched(&leaving, terminating(), 3601);
     assert_eq!((reported(&held).1, held.next), (vec![], Next::After(Duration::from_secs(1))));
     let watched = decide(&leaving, claim(|_| ()), 3601);
-    assert_eq!((reported(&watched).1, watched.next), (vec![deleted], Next::Await));
+    assert_eq!((reported(&watched).1, watched.next), (REMOVAL.map(str::to_owned).into(), Next::Await));
 }
 
 #[test]
@@ -278,7 +281,7 @@ fn a_deleted_instance_waits_for_its_claims_release_and_no_longer_than_it_must() 
     let leaving = instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()));
     let hours = 3600;
     for (name, claim, second, calls, orphans) in [
-        ("there", claim(|_| ()), 1, &["delete ResourceClaim default/instance-wd-0"][..], false),
+        ("there", claim(|_| ()), 1, &REMOVAL[..], false),
         ("on its way", claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(0).to_string())), 1, &[], false),
         ("gone", Claim::Absent, 1, &["confirm absent ResourceClaim default/instance-wd-0", "patch Instance"], false),
         ("away", unknown(Cause::Unavailable), hours, &[], false),

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::claim::Identity;
 use crate::{
     api::neighbours::ResourceClaim,
-    plan::{Cell, Object, Plan, Project, Shared, Step, Write, ownership::Holder},
+    plan::{Cell, Object, Plan, Project, Proof, Shared, Step, Write, ownership::Holder},
 };
 
 /// What is known of a claim whose Instance no cache has.
@@ -27,6 +27,6 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Cell, Project>> {
     if cell.holder(claim, &instance.namespace) != Holder::ThisCell {
         return Plan::nothing();
     }
-    let Some(delete) = Write::delete(&**claim) else { return Plan::nothing() };
-    Plan::writes(vec![Step::Local(Write::confirm_absent(instance.clone())), Step::Remote(delete)])
+    let proof = Proof::read(Write::confirm_absent(instance.clone()), Step::Local);
+    proof.delete(&**claim, Step::Remote).into_iter().collect()
 }

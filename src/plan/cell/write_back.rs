@@ -18,7 +18,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Hub, Next, Object, Plan, Shared, Step, Write,
+        Cell, Hub, Next, Object, Plan, Proof, Shared, Step, Write,
         condition::{Verdict, find},
         instance_copy::{self, Copy},
         ownership::{self, Holder},
@@ -94,9 +94,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal
     let copy = observed.copy.as_deref();
     let Some(instance) = observed.instance.as_deref() else {
         // Only an Instance that is gone takes its copy along; one that cannot be judged keeps what it has.
-        let Some(delete) = copy.and_then(Write::delete) else { return Plan::nothing() };
-        let confirm = Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name));
-        return Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)]);
+        let Some(copy) = copy else { return Plan::nothing() };
+        let proof = Proof::read(Write::confirm_absent(object.clone()), Step::Local);
+        return proof.delete(copy, Step::Remote).into_iter().collect();
     };
     let desired = match desired(observed, instance) {
         Ok(desired) => desired,
@@ -130,15 +130,11 @@ fn write(observed: &Observed, desired: &Desired<'_>) -> Plan<Step<Cell, Hub>, Si
     }
     // A copy whose owner is gone would be collected and made anew, for ever; and one that is there already is not of
     // our making.
-    Plan::writes(vec![
-        Step::Remote(Write::confirm_present(
-            Object::named::<WorkloadDeployment>(&object.namespace, &desired.deployment),
-            &desired.hub_uid,
-        )),
-        Step::Remote(Write::confirm_absent(Object::named::<Instance>(&object.namespace, &object.name))),
-        Step::Remote(write),
-    ])
-    .with([Signal::Creates])
+    let owner = Object::named::<WorkloadDeployment>(&object.namespace, &desired.deployment);
+    let proof = Proof::read(Write::confirm_present(owner, &desired.hub_uid), Step::Remote)
+        .and(Write::confirm_absent(object.clone()), Step::Remote)
+        .then([Step::Remote(write)]);
+    Plan::writes(proof.into_steps()).with([Signal::Creates])
 }
 
 /// What to do about a copy that this cell has not written: it is taken over when nobody's name is on it (the Go

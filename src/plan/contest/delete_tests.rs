@@ -6,7 +6,7 @@ use super::*;
 fn of_others(uid: u32) -> Write<Cell> {
     let mut live = deployment();
     live.metadata.uid = Some(format!("theirs-{uid}"));
-    Write::delete(&live).unwrap()
+    deletion(&live)
 }
 
 /// Found by reading: of two managers, one that took away what the other made did so at full speed.

@@ -7,7 +7,7 @@ fn of_writes_that_rest_on_each_other_none_is_made_when_one_waits() {
     let mut manager = Manager::new();
     let object = Object::named::<WorkloadDeployment>("ns-1", "web");
     let steps = |now| -> Vec<Step<Cell, Hub>> {
-        vec![Step::Remote(Write::confirm_present(object.clone(), "u")), Step::Local(status("mine", now))]
+        vec![Step::Remote(Write::confirm_present(object.clone(), "u").into()), Step::Local(status("mine", now))]
     };
     for _ in 0..4 {
         let now = manager.now;

@@ -1,9 +1,10 @@
 use super::*;
 use crate::{
     api::compute::{WorkloadDeployment, WorkloadDeploymentSpec},
-    plan::{Hub, Object},
+    plan::{Hub, Object, Proof},
 };
 use serde_json::json;
+use std::convert::identity;
 
 #[path = "delete_tests.rs"]
 mod deletes;
@@ -23,6 +24,10 @@ fn deployment() -> WorkloadDeployment {
 fn status(message: &str, now: Timestamp) -> Write<Cell> {
     let condition = json!({ "type": "Available", "message": message, "lastTransitionTime": now.to_string() });
     Write::status("compute-operator-test", &json!({ "conditions": [condition] }), &deployment()).unwrap()
+}
+
+fn deletion(live: &WorkloadDeployment) -> Write<Cell> {
+    Proof::of_target().delete(live, identity).into_steps().remove(0)
 }
 
 fn stored(standing: Option<Standing>) -> Sent {
@@ -155,8 +160,7 @@ fn what_we_take_away_and_make_anew_ourselves_is_no_contest() {
     let create = || Write::<Cell>::create("compute-operator-test", object.clone(), json!({ "spec": {} }));
     for _ in 0..20 {
         assert_eq!(manager.looks(vec![create()]).0, ["create WorkloadDeployment ns-1/web"]);
-        let delete = Write::<Cell>::delete(&deployment()).unwrap();
-        assert_eq!(manager.looks(vec![delete]).0, ["delete WorkloadDeployment ns-1/web"]);
+        assert_eq!(manager.looks(vec![deletion(&deployment())]).0, ["delete WorkloadDeployment ns-1/web"]);
     }
     // Taken away by somebody else each time, it is one.
     let made = (0..20)

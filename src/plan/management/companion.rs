@@ -24,7 +24,7 @@ use crate::{
         referenced::{DataRef, MANY_USERS, MAX_NAMED_USERS, NO_USERS},
     },
     plan::{
-        Hub, Next, Object, ObjectVersion, Op, Plan, Project, Shared, Step, Write,
+        Confirm, Hub, Next, Object, ObjectVersion, Op, Plan, Project, Proof, Shared, Step, Write,
         payload::Payload,
         references::{Reference, annotated, name_flaw, references},
     },
@@ -201,7 +201,8 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         return Plan::nothing(); // made anew when it is gone; its event enqueues it
     }
     let (users, confirm) = users(observed, companion);
-    let mut steps: Vec<Step<Project, Hub>> = confirm.into_iter().map(Step::Local).collect();
+    // Whoever is struck off the list is confirmed; a list that names nobody says itself that the companion is not needed.
+    let struck_off = confirm.into_iter().fold(Proof::of_target(), |proof, cause| proof.and(cause, Step::Local));
     let version = ObjectVersion::new(&companion.uid, &companion.version);
     // Taken off only once everybody who needs it has it by need, wherever that is (fact 27).
     let released = observed.residue.as_ref().filter(|residue| residue.needed_by.is_empty());
@@ -211,11 +212,11 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
     if users.is_empty() {
         // Nobody has ever said that he uses it, or nobody can be read: not ours to judge.
         if !observed.unknown_users && companion.users.as_ref().is_some_and(|before| !before.is_empty()) {
-            steps.push(Step::Remote(Write::delete_version(object(observed), version)));
-            return Plan::writes(steps).with([Signal::Unused]);
+            let plan: Decided =
+                struck_off.delete_version(object(observed), version, Step::Remote).into_iter().collect();
+            return plan.with([Signal::Unused]);
         }
-        steps.extend(release);
-        return Plan::writes(steps);
+        return struck_off.then(release).into_iter().collect();
     }
     let is_due = wanted && !observed.fresh && !observed.waits;
     if is_due {
@@ -225,23 +226,24 @@ pub fn plan(observed: &Observed, _now: Timestamp) -> Decided {
         }
         // Content first, and alone: it is not to wait while users come and go, or for a list that takes no more of them. What
         // is left of the decision its event brings.
-        let change = content.patch_to(source);
-        if !content.can_become(source) && (!change.is_empty() || content != source) {
+        if !content.holds(source) && !content.can_become(source) {
             // Immutable, or of another type: nothing but a new one can have the new content.
-            return Plan::writes(vec![Step::Remote(Write::delete_version(object(observed), version))]);
+            let proof = Proof::in_snapshot();
+            return proof.delete_version(object(observed), version, Step::Remote).into_iter().collect();
         }
-        if !change.is_empty() {
-            let write = Write::amend_version(manager::COMPANION, object(observed), Value::Object(change), &version);
+        if !content.holds(source) {
+            let change = Value::Object(content.patch_to(source));
+            let write = Write::amend_version(manager::COMPANION, object(observed), change, &version);
             return Plan::writes(vec![Step::Remote(write)]);
         }
     }
     let metadata = metadata(companion, &users, released.is_some_and(|residue| residue.on_companion));
-    if !metadata.is_empty() {
+    let amend = (!metadata.is_empty()).then(|| {
         let patch = json!({ "metadata": metadata });
-        steps.push(Step::Remote(Write::amend_version(manager::COMPANION, object(observed), patch, &version)));
-    }
-    steps.extend(release);
-    Plan::writes(steps).with(is_due.then_some(Signal::Equal))
+        Step::Remote(Write::amend_version(manager::COMPANION, object(observed), patch, &version))
+    });
+    let plan: Decided = struck_off.then(amend).then(release).into_iter().collect();
+    plan.with(is_due.then_some(Signal::Equal))
 }
 
 /// Whether a write brings content, and not only what is said about it: of that alone can a refusal say that the source
@@ -292,7 +294,7 @@ fn listed(users: BTreeSet<String>) -> BTreeSet<String> {
 }
 
 /// What the list of users is from now on, and the live reads that must stand behind each whose name is struck off.
-fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, Vec<Write<Project>>) {
+fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, Vec<Confirm<Project>>) {
     let mut before = companion.users.clone().unwrap_or_default();
     before.remove(NO_USERS);
     // Then anybody who refers to it may have it.
@@ -335,7 +337,7 @@ fn users(observed: &Observed, companion: &CompanionFacts) -> (BTreeSet<String>, 
 
 /// Keeps among the users those of the list who may still be some, and answers with the live reads that must stand behind the
 /// others.
-fn former(observed: &Observed, before: &BTreeSet<String>, users: &mut BTreeSet<String>) -> Vec<Write<Project>> {
+fn former(observed: &Observed, before: &BTreeSet<String>, users: &mut BTreeSet<String>) -> Vec<Confirm<Project>> {
     let mut confirm = Vec::new();
     for entry in before {
         if users.contains(entry) {

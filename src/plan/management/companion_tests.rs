@@ -217,6 +217,8 @@ fn a_changed_source_changes_its_companion_or_makes_it_anew() {
     case.content = seen("Qg==", &json!({ "immutable": true }));
     case.source = Some(payload("Qg==", &json!({ "immutable": true })));
     assert!(case.steps().is_empty(), "immutable, and as it should be");
+    case.source = Some(payload("Qg==", &json!({})));
+    assert!(case.steps().is_empty(), "recreated with equal data: nothing has to change");
 }
 
 #[test]

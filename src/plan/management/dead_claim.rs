@@ -22,7 +22,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Hub, Plan, Project, Shared, Step, Write,
+        Hub, Plan, Project, Proof, Shared, Step, Write,
         condition::find,
         event::{self, Note, Severity},
         ownership,
@@ -70,23 +70,28 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>> {
     let Observed { source, deployment, bound, members, claim } = observed;
     let former = former(source, bound.as_ref(), members.as_deref());
     let (Some(claim), Some(former)) = (claim, former) else { return Plan::nothing() };
-    let Some(delete) = freed(claim, source, former, deployment.as_deref(), now) else { return Plan::nothing() };
+    let freed = freed(claim, source, former, deployment.as_deref(), now);
+    if freed.is_empty() {
+        return Plan::nothing();
+    }
     let forget = json!({ "metadata": { "annotations": { annotation::FORMER_CELL: null } } });
-    Plan::writes(vec![Step::Local(delete), Step::Remote(Write::amend(manager::PROJECTOR, forget, &**source))])
+    freed.then([Step::Remote(Write::amend(manager::PROJECTOR, forget, &**source))]).into_iter().collect()
 }
 
 /// Deletes a claim for the Instance that `source` is the copy of, if it is that of the cell `former`, which is gone, and says
-/// so on the deployment.
+/// so on the deployment. The claim was read live, and names that cell.
 pub(super) fn freed(
     claim: &ResourceClaim,
     source: &Instance,
     former: &str,
     deployment: Option<&WorkloadDeployment>,
     now: Timestamp,
-) -> Option<Write<Project>> {
+) -> Proof<Step<Project, Hub>> {
     let is_for_it = claim.labels().get(label::INSTANCE_NAMESPACE) == source.namespace().as_ref();
-    let delete =
-        Write::delete(claim).filter(|_| is_for_it && ownership::cell_of(claim).is_some_and(|cell| cell == former))?;
+    let proof = Proof::of_target();
+    if !is_for_it || ownership::cell_of(claim).is_none_or(|cell| cell != former) {
+        return proof;
+    }
     let text = format!(
         "ResourceClaim {} was held by the cell with the uid {former}, which is no member any more or was called dead, and \
          was deleted: whoever runs Instance {} from now on makes its own",
@@ -95,9 +100,11 @@ pub(super) fn freed(
     );
     let note = Note { severity: Severity::Normal, reason: Reason::ClaimFreed, action: "FreeingClaim", text: &text };
     let told = deployment.map(|deployment| event::on(deployment, "instance-projector", &note, now));
-    Some(match told {
-        Some(told) => delete.telling(told),
-        None => delete,
+    proof.delete(claim, |delete| {
+        Step::Local(match told {
+            Some(told) => delete.telling(told),
+            None => delete,
+        })
     })
 }
 

@@ -1,6 +1,9 @@
 //! Workload -> one WorkloadDeployment per placement and city.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    convert::identity,
+};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -21,7 +24,7 @@ use crate::{
         names::{self, CityCode},
         reason::Reason,
     },
-    plan::{Next, Plan, Project, Shared, Write, condition::Verdict, diff, ownership, whole_spec},
+    plan::{Next, Plan, Project, Proof, Shared, Write, condition::Verdict, diff, ownership, whole_spec},
     timing::Timing,
 };
 
@@ -50,6 +53,8 @@ pub struct Observed {
 /// Decides the writes for one Workload.
 ///
 /// The status is written only once the deployments are as they should be, so that `observedGeneration` never runs ahead.
+/// Deployments that exist are changed and deleted only for a Workload that a live read finds as it was judged: they may have
+/// been made for a later spec. That read comes once, after what is created.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     let workload = &*observed.workload;
     let ours = ours(observed);
@@ -67,14 +72,20 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     }
     let outcomes = placement::outcomes(workload, &observed.named, &observed.bound);
     let mut next = Next::Await;
+    let mut changes = Proof::read(Write::confirm_unchanged(workload), identity);
     for (placement, outcome) in workload.spec.placements.iter().zip(&outcomes) {
         for (name, city) in &outcome.desired {
             let (ensured, again) = ensure_deployment(observed, placement, name, city, now);
-            writes.extend(ensured);
+            if observed.named.contains_key(name) {
+                changes = changes.then(ensured);
+            } else {
+                writes.extend(ensured);
+            }
             next = next.or_sooner(again);
         }
     }
-    writes.extend(surplus(workload, &ours, &outcomes).filter_map(Write::delete));
+    let surplus = surplus(workload, &ours, &outcomes);
+    writes.extend(surplus.fold(changes, |changes, deployment| changes.delete(deployment, identity)));
     if writes.is_empty() {
         let pause = observed.timing.takeover_pause;
         let taking = whole_spec::take_over_status(manager::WORKLOAD, workload, pause, now);
@@ -114,11 +125,12 @@ fn delete(observed: &Observed, ours: &[&WorkloadDeployment], now: Timestamp) -> 
     if ours.is_empty() && unreadable.is_empty() {
         return Write::release(manager::WORKLOAD, finalizer::WORKLOAD, workload).into_iter().collect();
     }
-    let deletes: Vec<Write<Project>> = ours.iter().copied().filter_map(Write::delete).collect();
+    let proof = Proof::read(Write::confirm_unchanged(workload), identity);
+    let deletes = ours.iter().fold(proof, |proof, deployment| proof.delete(*deployment, identity));
     if deletes.is_empty() || !unreadable.is_empty() {
         return leaving::plan(workload, ours, unreadable, observed.timing.deletion_patience, now);
     }
-    Plan::writes(deletes)
+    deletes.into_iter().collect()
 }
 
 /// The Networks that a Workload's template names. A reference's own namespace does not count.
@@ -199,8 +211,8 @@ fn ensure_deployment(
     }
     let namespace = workload.namespace().unwrap_or_default();
     let write = Write::ensure(manager::WORKLOAD, &namespace, name, fields, live);
-    // One that somebody has made since we looked is theirs: the next look finds it, and says so.
-    let write = if live.is_none() { write.map(Write::yielding) } else { write };
+    // One that somebody has made since we looked is theirs, or of a later Workload: the next look finds it, and says so.
+    let write = if live.is_none() { write.map(|write| write.yielding().creating()) } else { write };
     let Some(live) = live else { return (write.into_iter().collect(), Next::Await) };
     let taking = whole_spec::take_over(manager::WORKLOAD, "workload", live, observed.timing.takeover_pause, now);
     (taking.write.into_iter().chain(write).collect(), taking.next)

@@ -85,6 +85,7 @@ impl World {
                         self.deployments.insert(write.object.name.clone(), Arc::new(wd));
                     }
                     Op::Delete { .. } => drop(self.deployments.remove(&write.object.name)),
+                    Op::ConfirmUnchanged { .. } => assert_eq!(write.object.name, workload.name_any()),
                     other => panic!("{other:?}"),
                 }
             }
@@ -314,7 +315,9 @@ fn deletion_waits_for_the_deployments() {
     world.settle(&object);
     object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
     let writes = world.plan(&object);
-    assert!(matches!(&writes[..], [Write { op: Op::Delete { uid, .. }, .. }] if uid == "uid-web-a-dfw"), "{writes:?}");
+    let [confirm, delete] = &writes[..] else { panic!("{writes:?}") };
+    assert_eq!(confirm.op, Op::ConfirmUnchanged { uid: "w1".into(), generation: 3 });
+    assert!(matches!(&delete.op, Op::Delete { uid, .. } if uid == "uid-web-a-dfw"), "{delete:?}");
     let going = object.metadata.deletion_timestamp.clone();
     world.edit("web-a-dfw", |wd| wd.metadata.deletion_timestamp = going);
     assert!(world.plan(&object).is_empty(), "its event brings us back");

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 pub use super::{
     blocked::Blocked,
-    federated::{Decided, Observed, Outage, Signal, copy_namespace},
+    federated::{Decided, HiddenCopy, Observed, Outage, Signal, copy_namespace},
 };
 use super::{
     blocked::{Case, State},
@@ -29,7 +29,7 @@ use crate::{
         referenced,
     },
     plan::{
-        Hub, NamespaceFacts, Next, Object, ObjectVersion, Plan, Project, Step, Write,
+        Hub, Kind, NamespaceFacts, Next, Object, ObjectVersion, Op, Plan, Project, Proof, Step, Write,
         condition::Verdict,
         diff,
         event::{self, Note, Severity},
@@ -39,6 +39,48 @@ use crate::{
 
 /// Decides the writes for one deployment.
 pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
+    proved(observed, decide(observed, now))
+}
+
+/// Puts the live reads of their cause before writes to the hub that go back to something older, as far as can be known.
+///
+/// The watches of a project and those of the hub fail apart. If the copy is of a later generation than the deployment, or of
+/// another deployment of the name, mostly the deployment is stale; in a project that was restored it is not. The first copy
+/// of a hub namespace may be of a namespace that has gone: one that goes takes all of its deployments along first.
+fn proved(observed: &Observed, plan: Decided) -> Decided {
+    let deployment = &*observed.deployment;
+    let is_remote = |step: &Step<Project, Hub>| matches!(step, Step::Remote(_));
+    if deployment.metadata.deletion_timestamp.is_some() || !plan.steps.iter().any(is_remote) {
+        return plan; // the deletion proves its own
+    }
+    let mut proof = Proof::of_target();
+    if observed.hub_namespace.is_none() || observed.copy.is_none() && observed.is_first_copy {
+        let namespace = Object::named::<Namespace>("", &deployment.namespace().unwrap_or_default());
+        let uid = observed.namespace_uid.as_deref().unwrap_or_default();
+        proof = proof.and(Write::confirm_present(namespace, uid), Step::Local);
+    }
+    let seen = observed.copy.as_deref().map(ResourceExt::annotations);
+    let copy = seen.or(observed.hidden_copy.as_ref().map(|copy| &copy.annotations));
+    if copy.is_some_and(|copy| may_be_newer(copy, deployment)) && plan.steps.iter().any(applies_copy) {
+        proof = proof.and(Write::confirm_unchanged(deployment), Step::Local);
+    }
+    Plan { steps: proof.then(plan.steps).into_steps(), ..plan }
+}
+
+/// True if a step writes what the deployment says into its copy.
+fn applies_copy(step: &Step<Project, Hub>) -> bool {
+    let Step::Remote(write) = step else { return false };
+    write.object.kind == Kind::WorkloadDeployment && matches!(write.op, Op::Apply { .. })
+}
+
+/// True if the annotations of a copy do not say that it is of this very deployment, at this generation or an earlier one.
+fn may_be_newer(annotations: &BTreeMap<String, String>, deployment: &WorkloadDeployment) -> bool {
+    let generation = annotations.get(annotation::SOURCE_GENERATION).and_then(|text| text.parse::<i64>().ok());
+    annotations.get(annotation::SOURCE_UID) != deployment.metadata.uid.as_ref()
+        || generation.is_none_or(|generation| generation > deployment.metadata.generation.unwrap_or(0))
+}
+
+fn decide(observed: &Observed, now: Timestamp) -> Decided {
     if observed.deployment.metadata.deletion_timestamp.is_some() {
         return delete(observed, now);
     }
@@ -75,7 +117,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
         let trouble = hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy));
         return hub_trouble::after(steps, hub_trouble::told(observed, &trouble, now));
     }
-    let (finding, pause) = (look(observed, copy, &city), observed.timing.takeover_pause);
+    let finding = look(observed, copy, &city);
     let data = match (copy, &finding) {
         (Some(copy), Some(Delivery::Delivered { .. })) => data.until_listed_by(copy),
         _ => data,
@@ -94,15 +136,12 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     });
     let hint = hint(&data, finding.as_ref(), copy).filter(|hint| state.is_hinted(copy, hint));
     let annotations = data_annotations(&data, hint.as_deref());
-    let of_copy = copy.map(|copy| whole_spec::take_over(manager::FEDERATOR, status::CONTROLLER, copy, pause, now));
-    let mut next = state.next.or_sooner(data.look_again.map_or(Next::Await, Next::After));
-    if let Some(of_copy) = of_copy {
-        steps.extend(of_copy.write.map(Step::Remote));
-        next = next.or_sooner(of_copy.next);
-    }
-    steps.extend(ensure_copy(deployment, &city, &namespace, copy, annotations).map(Step::Remote));
+    let (of_copy, again) = write_copy(observed, &city, &namespace, annotations, now);
+    steps.extend(of_copy.map(Step::Remote));
+    let mut next = state.next.or_sooner(data.look_again.map_or(Next::Await, Next::After)).or_sooner(again);
     let finding = state.in_full(finding.as_ref());
     let events = observed.blocked.as_ref().map_or(&[][..], |blocked| &blocked.events);
+    let pause = observed.timing.takeover_pause;
     let of_status = whole_spec::take_over_status(manager::FEDERATOR, deployment, pause, now);
     // A mark before it has made another version of the deployment, which the next look brings.
     if !steps.iter().any(|step| matches!(step, Step::Local(_))) {
@@ -178,16 +217,14 @@ fn delete(observed: &Observed, now: Timestamp) -> Decided {
                     now,
                 )
             };
-            return Write::delete(copy).map_or_else(held, |write| Plan::writes(vec![Step::Remote(write)]));
+            let proof = Proof::read(Write::confirm_unchanged(deployment), Step::Local).delete(copy, Step::Remote);
+            return if proof.is_empty() { held() } else { proof.into_iter().collect() };
         }
         return release().map(Step::Local).into_iter().collect();
     }
     let Some(release) = release() else { return Plan::nothing() };
-    let name = deployment.name_any();
-    Plan::writes(vec![
-        Step::Remote(Write::confirm_absent(Object::named::<WorkloadDeployment>(&namespace, &name))),
-        Step::Local(release),
-    ])
+    let copy = Object::named::<WorkloadDeployment>(&namespace, &deployment.name_any());
+    Proof::read(Write::confirm_absent(copy), Step::Remote).then([Step::Local(release)]).into_iter().collect()
 }
 
 /// Writes to what Karmada has lost the binding or Work of, so that it makes them anew; a deletion that is under way is left
@@ -328,6 +365,31 @@ fn ensure_namespace(observed: &Observed, name: &str) -> Result<Option<Write<Hub>
     }
 }
 
+/// The writes that have the copy say what the deployment says, all of exactly the version that was judged: a later spec that
+/// another replica has put into it in between stays.
+fn write_copy(
+    observed: &Observed,
+    city: &CityCode,
+    namespace: &str,
+    annotations: BTreeMap<&'static str, String>,
+    now: Timestamp,
+) -> (impl Iterator<Item = Write<Hub>>, Next) {
+    let (deployment, copy) = (&*observed.deployment, observed.copy.as_deref());
+    let pause = observed.timing.takeover_pause;
+    let taking = copy.map(|copy| whole_spec::take_over(manager::FEDERATOR, status::CONTROLLER, copy, pause, now));
+    let (taken_over, again) = taking.map_or((None, Next::Await), |taking| (taking.write, taking.next));
+    let applied = ensure_copy(deployment, city, namespace, copy, annotations).map(|write| {
+        match (copy, &observed.hidden_copy) {
+            // That one is of the version that was judged, and makes another.
+            (Some(_), _) if taken_over.is_some() => write,
+            (Some(copy), _) => write.at_version(&copy.resource_version().unwrap_or_default()),
+            (None, Some(hidden)) => write.at_version(&hidden.version.resource_version),
+            (None, None) => write.creating(),
+        }
+    });
+    (taken_over.into_iter().chain(applied), again)
+}
+
 fn ensure_copy(
     deployment: &WorkloadDeployment,
     city: &CityCode,
@@ -359,7 +421,14 @@ fn ensure_copy(
     spec.replicas = spec.replicas.or_else(|| replicas::wanted(&spec.scale_settings, live));
     let spec = json!(spec);
     let spec = live.map_or_else(|| spec.clone(), |live| diff::in_standing_form(&json!(live.spec), &spec));
-    let fields = json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": spec });
+    let mut fields = json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": spec });
+    // Copies of an earlier version do not name their original. That alone is not worth a write of each of them.
+    let is_due = live.is_none_or(|live| {
+        live.annotations().contains_key(annotation::SOURCE_UID) || diff::differs(&fields, live, manager::FEDERATOR)
+    });
+    if is_due {
+        fields["metadata"]["annotations"][annotation::SOURCE_UID] = json!(deployment.metadata.uid);
+    }
     Write::ensure(manager::FEDERATOR, namespace, &deployment.name_any(), fields, live).or(stale)
 }
 

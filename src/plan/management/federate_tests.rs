@@ -91,6 +91,8 @@ fn observed(
         hub_namespace: hub.filter(|_| here).map(Shared::from),
         keeper: Keeper::default(),
         copy: copy.filter(|_| here).map(Shared::from),
+        is_first_copy: false,
+        hidden_copy: None,
         data: resolve::View::default(),
         karmada: None,
         blocked: None,
@@ -119,7 +121,9 @@ fn marks_come_before_anything_on_the_hub() {
             Step::Remote(write) => format!("hub {}", write.object),
         })
         .collect();
-    assert_eq!(shown, ["project WorkloadDeployment shop/wd", "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd"]);
+    let marked = ["project WorkloadDeployment shop/wd", "hub Namespace ns-n1", "hub WorkloadDeployment ns-n1/wd"];
+    assert_eq!(shown[0], "project Namespace shop", "a live read of what the hub namespace mirrors");
+    assert_eq!(shown[1..], marked);
 }
 
 #[test]
@@ -245,10 +249,18 @@ fn deletion_takes_the_copy_first_and_believes_only_a_live_read() {
     let wd = deleting();
     let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&marked())));
     assert!(
-        matches!(&all[..], [Step::Remote(Write { op: Op::Delete { uid, resource_version }, .. })] if uid == "c1" && resource_version == "9")
+        matches!(
+            &all[..],
+            [
+                Step::Local(Write { op: Op::ConfirmUnchanged { .. }, .. }),
+                Step::Remote(Write { op: Op::Delete { uid, resource_version }, .. })
+            ] if uid == "c1" && resource_version == "9"
+        ),
+        "{all:?}"
     );
     // Also when the project's namespace is gone: the recorded one leads there.
-    assert!(matches!(&steps(&wd, None, Some(namespace()), Some(copy_of(&marked())))[..], [Step::Remote(_)]));
+    let all = steps(&wd, None, Some(namespace()), Some(copy_of(&marked())));
+    assert!(matches!(&all[..], [Step::Local(_), Step::Remote(_)]), "{all:?}");
     // But not where that is another project's: whoever writes the deployment could have recorded any.
     let mut others = namespace();
     others.labels.insert(label::UPSTREAM_CLUSTER.into(), "cluster-other".into());
@@ -283,7 +295,7 @@ fn a_copy_of_ours_whose_label_was_changed_goes_before_its_deployment() {
         copy.labels_mut().extend(value.map(|value| (label::UPSTREAM_NAMESPACE.to_owned(), value.to_owned())));
         let deletes = |steps: &[Step<Project, Hub>]| matches!(steps.last(), Some(Step::Remote(Write { op: Op::Delete { uid, .. }, .. })) if uid == "c1");
         let all = steps(&deleting(), Some("n1"), Some(namespace()), Some(copy.clone()));
-        assert!(all.len() == 1 && deletes(&all), "{all:?}");
+        assert!(all.len() == 2 && deletes(&all), "{all:?}");
         let observed =
             orphan::Observed { namespace: "shop".into(), namespace_uid: "n1".into(), copy: copy.clone().into() };
         let all = orphan::plan(&observed, NOW).steps;
@@ -384,6 +396,85 @@ fn a_snapshot_is_decided_again_from_its_record() {
     assert_eq!(plan.signals, [blocked, Signal::Reported(Reason::BindingMissing), Signal::Repaired]);
     assert_eq!(plan.next, Next::After(Timing::default().delivery_grace));
     assert_eq!(touches(&plan), 1, "{:?}", plan.steps);
+}
+
+/// A copy for a deployment that was of this generation and uid when it was copied.
+fn copy_of_source(wd: &WorkloadDeployment, generation: i64, uid: &str) -> WorkloadDeployment {
+    let mut wd = wd.clone();
+    wd.metadata.generation = Some(generation);
+    wd.metadata.uid = Some(uid.into());
+    copy_of(&wd)
+}
+
+/// A new leader whose project cache was stale rolled copies back, and wrote over those of newer deployments.
+#[test]
+fn copy_of_a_later_or_another_deployment_is_applied_after_a_live_read_alone() {
+    let wd = marked();
+    let unnamed = || {
+        let mut copy = copy_of(&wd);
+        copy.annotations_mut().remove(annotation::SOURCE_UID);
+        copy.spec.scale_settings.min_replicas = 7;
+        copy
+    };
+    for (what, copy, is_read) in [
+        ("an earlier generation", copy_of_source(&wd, 3, "u1"), false),
+        ("a later one", copy_of_source(&wd, 5, "u1"), true),
+        ("another deployment", copy_of_source(&wd, 1, "u0"), true),
+        ("nobody knows of which", unnamed(), true),
+    ] {
+        let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy));
+        let read = Op::ConfirmUnchanged { uid: "u1".into(), generation: 4 };
+        let reads: Vec<bool> = all.iter().map(|step| matches!(step, Step::Local(write) if write.op == read)).collect();
+        assert_eq!(reads.contains(&true), is_read, "{what}: {all:?}");
+        assert_eq!(reads[0], is_read, "{what}: the read comes first: {all:?}");
+        let applied = all.iter().find_map(|step| match step {
+            Step::Remote(Write { op: Op::Apply { body, .. }, .. }) => Some(body),
+            _ => None,
+        });
+        let metadata = &applied.unwrap()["metadata"];
+        assert_eq!(metadata["resourceVersion"], "9", "{what}: of the version that was judged");
+        assert_eq!(metadata["annotations"][annotation::SOURCE_UID], "u1", "{what}");
+    }
+}
+
+#[test]
+fn copy_without_the_uid_of_its_source_is_not_written_for_that_alone() {
+    let mut copy = copy_of(&marked());
+    copy.annotations_mut().remove(annotation::SOURCE_UID);
+    assert!(steps(&marked(), Some("n1"), Some(namespace()), Some(copy)).is_empty());
+}
+
+#[test]
+fn copy_that_no_cache_has_is_met_as_a_conflict_and_then_applied_at_its_version() {
+    let wd = marked();
+    let version = |observed: &Observed| {
+        let all = plan(observed, NOW).steps;
+        let Some(Step::Remote(Write { op: Op::Apply { body, .. }, .. })) = all.last() else { panic!("{all:?}") };
+        (all.len(), body["metadata"]["resourceVersion"].clone())
+    };
+    let mut observed = observed(&wd, Some("n1"), Some(namespace()), None);
+    assert_eq!(version(&observed), (1, json!("1")), "a version that no object has");
+    let hidden = |copy: WorkloadDeployment| {
+        Some(HiddenCopy { version: ObjectVersion::new("c1", "9"), annotations: copy.annotations().clone() })
+    };
+    observed.hidden_copy = hidden(copy_of(&wd));
+    assert_eq!(version(&observed), (1, json!("9")));
+    observed.hidden_copy = hidden(copy_of_source(&wd, 5, "u1"));
+    assert_eq!(version(&observed), (2, json!("9")), "and a live read before it");
+}
+
+/// Copies went into the hub namespace of a namespace that was gone, whose successor had the same name.
+#[test]
+fn first_copy_of_a_hub_namespace_comes_after_a_live_read_of_the_project_namespace() {
+    for (hub, is_first_copy, is_read) in
+        [(Some(namespace()), false, false), (Some(namespace()), true, true), (None, false, true)]
+    {
+        let observed = Observed { is_first_copy, ..observed(&marked(), Some("n1"), hub, None) };
+        let all = plan(&observed, NOW).steps;
+        let read = matches!(&all[0], Step::Local(write) if write.op == Op::ConfirmPresent { uid: "n1".into() }
+            && write.object == Object::named::<Namespace>("", "shop"));
+        assert_eq!(read, is_read, "{all:?}");
+    }
 }
 
 #[path = "federate_repair_tests.rs"]

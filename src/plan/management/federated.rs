@@ -1,6 +1,6 @@
 //! What is known of one deployment on its way to the hub, and what can be decided on it.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,16 @@ pub struct Outage {
     pub blind: bool,
 }
 
+/// A copy that no cache has, as a live read has just found it: it is newer than the cache, has lost its label, or cannot be
+/// decoded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HiddenCopy {
+    /// Its version.
+    pub version: ObjectVersion,
+    /// Its annotations, which say of what it is a copy.
+    pub annotations: BTreeMap<String, String>,
+}
+
 /// Everything that is known about one deployment of a project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Observed {
@@ -56,6 +66,12 @@ pub struct Observed {
     pub keeper: Keeper,
     /// The copy there.
     pub copy: Option<Shared<WorkloadDeployment>>,
+    /// True if no other copy is there, as far as is known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_first_copy: bool,
+    /// The copy there, if it is known from a live read alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hidden_copy: Option<HiddenCopy>,
     /// What it refers to.
     pub data: resolve::View,
     /// What Karmada made of it; absent while that is not known.

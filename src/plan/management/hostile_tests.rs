@@ -79,6 +79,8 @@ fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
         hub_namespace: facts.map(Shared::from),
         keeper: Keeper::default(),
         deployment: deployment.into(),
+        is_first_copy: false,
+        hidden_copy: None,
         data: resolve::View::default(),
         karmada: None,
         blocked: None,

@@ -17,7 +17,7 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         names,
     },
-    plan::{Hub, Plan, Project, Shared, Step, ownership},
+    plan::{Hub, Plan, Project, Proof, Shared, Step, ownership},
 };
 
 /// Everything that is known of a copy that may be left over.
@@ -130,10 +130,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Project, Hub>, Wri
     }
     let freed = match (former, claim.as_deref()) {
         (Former::Cell(cell), Some(claim)) => dead_claim::freed(claim, source, cell, deployment.as_deref(), now),
-        _ => None,
+        _ => Proof::of_target(),
     };
-    let given = hand_over::give(source, bound);
-    Plan::writes(freed.map(Step::Local).into_iter().chain([Step::Remote(given)]).collect())
+    freed.then([Step::Remote(hand_over::give(source, bound))]).into_iter().collect()
 }
 
 #[cfg(test)]

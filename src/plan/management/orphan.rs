@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     api::{compute::WorkloadDeployment, names},
-    plan::{Hub, Object, Plan, Project, Shared, Step, Write, ownership},
+    plan::{Hub, Object, Plan, Project, Proof, Shared, Step, Write, ownership},
 };
 
 /// What is known of a copy whose original no cache has.
@@ -31,7 +31,6 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Step<Project, Hub>> {
     if !same || !ownership::is_hub_copy_from(copy, namespace) {
         return Plan::nothing();
     }
-    let Some(delete) = Write::<Hub>::delete(&**copy) else { return Plan::nothing() };
-    let confirm = Write::<Project>::confirm_absent(Object::named::<WorkloadDeployment>(namespace, &copy.name_any()));
-    Plan::writes(vec![Step::Local(confirm), Step::Remote(delete)])
+    let original = Object::named::<WorkloadDeployment>(namespace, &copy.name_any());
+    Proof::read(Write::confirm_absent(original), Step::Local).delete(&**copy, Step::Remote).into_iter().collect()
 }

@@ -18,7 +18,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Hub, NamespaceFacts, Object, Plan, Project, Shared, Step, Write,
+        Hub, NamespaceFacts, Object, Plan, Project, Proof, Shared, Step, Write,
         event::{self, Note, Severity},
         instance_copy::{self, Copy},
         ownership,
@@ -208,9 +208,8 @@ pub fn with_unlabelled(observed: &Observed, live: Instance) -> Option<Observed> 
 fn remove(observed: &Observed) -> Vec<Step<Project, Hub>> {
     let projection = observed.projection.as_deref().filter(|projection| ownership::is_projection(projection));
     let (Some(projection), Some(facts)) = (projection, &observed.facts) else { return Vec::new() };
-    let Some(delete) = Write::delete(projection) else { return Vec::new() };
-    let confirm = Write::confirm_absent(Object::named::<Instance>(&names::hub_namespace(&facts.uid), &observed.name));
-    vec![Step::Remote(confirm), Step::Local(delete)]
+    let source = Object::named::<Instance>(&names::hub_namespace(&facts.uid), &observed.name);
+    Proof::read(Write::confirm_absent(source), Step::Remote).delete(projection, Step::Local).into_steps()
 }
 
 /// Reports on the hub, once, why an Instance is in quarantine.

@@ -1,3 +1,5 @@
+use std::convert::identity;
+
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -8,7 +10,7 @@ use crate::{
         names::CityCode,
     },
     plan::{
-        Shared,
+        Proof, Shared,
         management::fan_out::{self, Observed},
         ownership,
     },
@@ -185,7 +187,7 @@ fn what_is_refused_holds_up_no_other_city_but_what_must_come_after_it() {
     let of = |write: Option<Write<Project>>| write.unwrap();
     let live = ready("web-b-lhr", "b");
     let apply = of(Write::ensure::<WorkloadDeployment>("m", "ns", "web-a-ord", json!({ "spec": {} }), None));
-    let delete = of(Write::delete(&live));
+    let delete = Proof::of_target().delete(&live, identity).into_steps().remove(0);
     for (what, refused, made, removed) in [
         ("nothing", vec![], true, true),
         ("a city: what it replaces is not taken away", vec![city.clone()], true, false),

@@ -8,7 +8,7 @@
 //! than its end, and a control plane in the place of another says nothing of what was in that one: there, a grace comes
 //! first. Since when, the hub namespace itself says, so that no restart begins it anew.
 
-use std::{iter, time::Duration};
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
@@ -25,7 +25,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Discovery, Hub, Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Project, Write,
+        Discovery, Hub, Keeper, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Project, Proof, Write,
         event::{self, Note, Severity},
         ownership,
     },
@@ -97,27 +97,27 @@ impl LostBinding {
     }
 
     /// It goes, once a live read has found no copy.
-    fn removal(&self) -> [Write<Hub>; 2] {
-        let delete = Write::delete_version(self.binding.clone(), self.version.clone());
-        [Write::confirm_absent(self.copy.clone()), delete]
+    fn removal(&self, protected: &[(Object, ObjectVersion)]) -> Proof<Action> {
+        let proof = Proof::read(Write::confirm_absent(self.copy.clone()), Action::Hub);
+        removal(proof, &self.binding, &self.version, protected)
     }
 }
 
 impl Content {
     /// Whether nothing is left that anything can be done about: what is on its way out goes by itself or not at all.
     pub fn is_empty(&self) -> bool {
-        self.removals().next().is_none() && self.policies == 0
+        self.removals(Proof::of_target(), &[]).is_empty() && self.policies == 0
     }
 
-    /// What deletes it. Cells take back what they wrote once the copies are gone; of what is there without copies, no cell
-    /// knows any more. Bindings go with their copies, and those that have none come last: a copy that a live read finds
+    /// The writes that delete it, for that cause. Cells take back what they wrote once the copies are gone; of what is there
+    /// without copies, no cell knows any more. Bindings go with their copies, and those that have none come last: a copy that a live read finds
     /// after all ends the rest.
-    fn removals(&self) -> impl Iterator<Item = Write<Hub>> {
+    fn removals(&self, cause: Proof<Action>, protected: &[(Object, ObjectVersion)]) -> Proof<Action> {
         let last = self.copies_left == 0;
         let instances = self.instances.iter().filter(move |_| last);
         let held = self.copies.iter().chain(&self.companions).chain(instances);
-        let bindings = self.bindings.iter().filter(move |_| last).flat_map(LostBinding::removal);
-        held.map(|(object, version)| Write::delete_version(object.clone(), version.clone())).chain(bindings)
+        let bindings = self.bindings.iter().filter(move |_| last).flat_map(|lost| lost.removal(protected));
+        held.fold(cause, |cause, (object, version)| removal(cause, object, version, protected)).then(bindings)
     }
 }
 
@@ -225,20 +225,17 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let ours = facts.keeper.management == observed.keeper.management;
     match observed.mirrored {
         Mirrored::Unknown => Plan::nothing(),
-        Mirrored::Lives => {
-            let proof = Action::Project(Write::confirm_present(of_namespace, uid));
-            lives(observed, proof)
-        }
+        Mirrored::Lives => lives(observed, Proof::read(Write::confirm_present(of_namespace, uid), Action::Project)),
         _ if !ours => Plan::nothing(),
         Mirrored::ProjectGone(kind) => {
             let object = Object { kind, namespace: String::new(), name: project.to_string() };
             let what = format!("project {project}, whose objects this namespace holds, does not exist");
-            let proof = Action::Discovery(Write::confirm_absent(object));
+            let proof = Proof::read(Write::confirm_absent(object), Action::Discovery);
             after_grace(observed, &Case { what, proof, whole: true }, now)
         }
         Mirrored::NamespaceGone if observed.content.is_empty() => Plan::nothing(),
         Mirrored::NamespaceGone => {
-            let proof = Action::Project(Write::confirm_gone(of_namespace, uid));
+            let proof = Proof::read(Write::confirm_gone(of_namespace, uid), Action::Project);
             if facts.keeper.control_plane.is_some() && facts.keeper.control_plane == observed.keeper.control_plane {
                 return with_present(observed, Purpose::Empty, |_| empty(observed, proof)).with([Signal::Stranded]);
             }
@@ -253,13 +250,13 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Decided {
 struct Case {
     what: String,
     /// The live read that must stand behind each write.
-    proof: Action,
+    proof: Proof<Action>,
     /// Whether the namespace goes as a whole, for nobody is left who could look after it.
     whole: bool,
 }
 
 /// One whose original lives says who keeps it, and that nothing is stranded there.
-fn lives(observed: &Observed, proof: Action) -> Decided {
+fn lives(observed: &Observed, proof: Proof<Action>) -> Decided {
     let facts = &observed.facts;
     let keeper = observed.keeper.of(Some(&facts.keeper));
     let ours = keeper.management == observed.keeper.management;
@@ -271,7 +268,8 @@ fn lives(observed: &Observed, proof: Action) -> Decided {
     with_present(observed, Purpose::Note, |present| {
         let mut annotations = json!(keeper.to_annotations());
         annotations[annotation::STRANDED_SINCE] = Value::Null;
-        Plan::writes(vec![proof, Action::Hub(amend(observed, present, &json!({ "annotations": annotations })))])
+        let metadata = json!({ "annotations": annotations });
+        proof.then([Action::Hub(amend(observed, present, &metadata))]).into_iter().collect()
     })
 }
 
@@ -282,7 +280,8 @@ fn after_grace(observed: &Observed, case: &Case, now: Timestamp) -> Decided {
         return stranded(with_present(observed, Purpose::Note, |present| {
             let since = json!({ "annotations": { annotation::STRANDED_SINCE: now.to_string() } });
             let mark = Action::Hub(amend(observed, present, &since));
-            Plan::writes(vec![case.proof.clone(), mark, Action::Hub(report(observed, &case.what, now))])
+            let report = Action::Hub(report(observed, &case.what, now));
+            case.proof.clone().then([mark, report]).into_iter().collect()
         }));
     };
     let grace = observed.grace.and_then(|grace| SignedDuration::try_from(grace).ok());
@@ -342,18 +341,18 @@ fn report(observed: &Observed, what: &str, now: Timestamp) -> Write<Hub> {
 }
 
 /// Removes the namespace with all that it holds.
-fn remove(observed: &Observed, present: &Present, proof: Action) -> Decided {
+fn remove(observed: &Observed, present: &Present, proof: Proof<Action>) -> Decided {
     let is_protected = present.facts.labels.contains_key(label::DELETION_PROTECTED);
     if is_protected || !observed.protected.is_empty() {
         // The protection goes first (fact 53), that of the namespace last; its removal is a new version, which is judged anew.
         let own = is_protected.then(|| amend(observed, present, &unprotected()["metadata"]));
         let lifted = observed.protected.iter().map(lift).chain(own).map(Action::Hub);
-        let writes = iter::once(proof).chain(lifted).collect();
-        return Plan::writes(writes).with([Signal::Read(Purpose::Remove)]);
+        let plan: Decided = proof.then(lifted).into_iter().collect();
+        return plan.with([Signal::Read(Purpose::Remove)]);
     }
     let object = Object::named::<Namespace>("", &observed.namespace);
-    let delete = Action::Hub(Write::delete_version(object, present.version.clone()));
-    Plan::writes(vec![proof, delete]).with([Signal::Removed])
+    let plan: Decided = proof.delete_version(object, present.version.clone(), Action::Hub).into_iter().collect();
+    plan.with([Signal::Removed])
 }
 
 fn unprotected() -> Value {
@@ -364,17 +363,23 @@ fn lift((object, version): &(Object, ObjectVersion)) -> Write<Hub> {
     Write::amend_version(manager::FEDERATOR, object.clone(), unprotected(), version)
 }
 
-/// Removes what the namespace holds. A policy that went before its last copy would leave that on the cell (fact 13). What is
-/// protected loses its protection first, and goes with the next sweep.
-fn empty(observed: &Observed, proof: Action) -> Decided {
-    let protected = |write: &Write<Hub>| observed.protected.iter().find(|(object, _)| *object == write.object);
-    let removals = observed.content.removals().map(|write| match protected(&write).filter(|_| write.deletes()) {
-        Some(protected) => lift(protected),
-        None => write,
-    });
-    let removals: Vec<Action> = removals.map(Action::Hub).collect();
-    let proof = (!removals.is_empty()).then_some(proof);
-    Plan::writes(proof.into_iter().chain(removals).collect()).with([Signal::Emptied])
+/// Deletes one object; one that is protected loses its protection first, and goes with the next sweep.
+fn removal(
+    proof: Proof<Action>,
+    object: &Object,
+    version: &ObjectVersion,
+    protected: &[(Object, ObjectVersion)],
+) -> Proof<Action> {
+    match protected.iter().find(|(of, _)| of == object) {
+        Some(protected) => proof.then([Action::Hub(lift(protected))]),
+        None => proof.delete_version(object.clone(), version.clone(), Action::Hub),
+    }
+}
+
+/// Removes what the namespace holds. A policy that went before its last copy would leave that on the cell (fact 13).
+fn empty(observed: &Observed, proof: Proof<Action>) -> Decided {
+    let plan: Decided = observed.content.removals(proof, &observed.protected).into_iter().collect();
+    plan.with([Signal::Emptied])
 }
 
 #[cfg(test)]

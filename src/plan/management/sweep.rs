@@ -1,6 +1,6 @@
 //! What is left behind on the hub: which bindings may be removed, and which namespaces belong to nobody.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, convert::identity, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -14,7 +14,7 @@ use crate::{
         referenced::DataRef,
     },
     plan::{
-        Hub, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Write,
+        Hub, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Proof, Write,
         event::{self, Note, Severity},
         ownership,
     },
@@ -157,8 +157,9 @@ pub fn plan(observed: &Observed, _: Timestamp) -> Plan<Write<Hub>, Signal> {
     if observed.is_of_deployment() && !observed.suspected {
         return Plan::nothing().with([Signal::Suspected]);
     }
-    let delete = Write::delete_version(observed.binding.clone(), observed.version.clone());
-    Plan::writes(vec![Write::confirm_absent(observed.template.clone()), delete])
+    let cause = Write::<Hub>::confirm_absent(observed.template.clone());
+    let proof = Proof::read(cause, identity);
+    proof.delete_version(observed.binding.clone(), observed.version.clone(), identity).into_iter().collect()
 }
 
 /// What of a hub namespace could not be removed in one sweep.

@@ -52,8 +52,9 @@ fn held_by(managers: &[&str]) -> Vec<ManagedFieldsEntry> {
     managers.iter().map(entry).collect()
 }
 
+/// The writes, without the live read of the Workload that comes before what changes a deployment.
 fn plan(workload: &Workload, live: Option<&WorkloadDeployment>) -> Vec<Write<Project>> {
-    planned(workload, live).steps
+    planned(workload, live).steps.into_iter().filter(|write| !write.op.is_look()).collect()
 }
 
 fn planned(workload: &Workload, live: Option<&WorkloadDeployment>) -> Plan<Write<Project>> {
@@ -99,6 +100,8 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
         hub_namespace: Some(namespace.into()),
         keeper: crate::plan::Keeper::default(),
         copy: copy.map(Shared::from),
+        is_first_copy: false,
+        hidden_copy: None,
         data: resolve::View::default(),
         karmada: None,
         blocked: None,

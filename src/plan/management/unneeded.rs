@@ -5,7 +5,10 @@
 //! given up leaves nothing for ever, since what a claim has left is taken off whoever left it
 //! ([`residue`](super::residue)).
 
-use std::time::{Duration, Instant};
+use std::{
+    convert::identity,
+    time::{Duration, Instant},
+};
 
 use jiff::Timestamp;
 use serde_json::json;
@@ -21,7 +24,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Hub, Next, Plan, Write,
+        Hub, Next, Plan, Proof, Write,
         event::{self, Note, Severity},
         ownership,
     },
@@ -63,13 +66,18 @@ pub(super) fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let is_unneeded = is_unneeded(observed.wanted, observed.copies, observed.complete);
     let ours = observed.policy.as_deref().filter(|policy| is_unneeded && ownership::is_city_policy(policy));
     let Some(policy) = ours else { return Plan::nothing() };
-    let Some(delete) = Write::delete(policy) else { return Plan::nothing() };
+    // Karmada keeps on the cell what a policy has delivered (fact 13), and the policy of a city that is needed after all is
+    // recreated.
+    let removal = Proof::not_needed().delete(policy, identity);
+    if removal.is_empty() {
+        return Plan::nothing();
+    }
     if observed.claimed == 0 {
         // The Go operator writes the policy first: whoever wrote this one may be about to write its first deployment.
         let grace = observed.timing.policy_claim_release;
         let left =
             grace.checked_sub(observed.unneeded_for).filter(|left| !left.is_zero() && !ownership::is_managed(policy));
-        return left.map_or_else(|| Plan::writes(vec![delete]), |left| Plan::until(Vec::new(), Next::After(left)));
+        return left.map_or_else(|| removal.into_iter().collect(), |left| Plan::until(Vec::new(), Next::After(left)));
     }
     if let Some(selects_no_more) = drop_selectors(observed, policy) {
         return Plan::writes(vec![selects_no_more, step(observed, policy, Phase::Dependencies, now)]);
@@ -91,7 +99,7 @@ pub(super) fn plan(observed: &Observed, now: Timestamp) -> Decided {
     let note =
         Note { severity: Severity::Warning, reason: Reason::CompanionsStillClaimed, action: "Deleting", text: &text };
     let event = event::on(policy, "city-policy", &note, now);
-    Plan::until(vec![event, delete], Next::Await).with([Signal::GaveUp])
+    Plan::writes([event].into_iter().chain(removal).collect()).with([Signal::GaveUp])
 }
 
 /// The patch by which a policy that nobody needs selects companions no more, so that what it claims can be released

@@ -4,7 +4,7 @@
 //! on its way out, for as long as that lasts (fact 32): what it holds runs on there, and nobody else would say so. A Work
 //! that is not on its way out was forgotten: its template was deleted while Karmada was about to make it (its issue 7896).
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, convert::identity, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Namespace;
@@ -19,7 +19,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Hub, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Write,
+        Hub, Kind, NamespaceFacts, Object, ObjectVersion, Plan, Proof, Write,
         event::{self, Note, Severity},
     },
     timing::Timing,
@@ -108,23 +108,21 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Hub>, Signal> {
     if facts.is_none() && !gone {
         return Plan::nothing();
     }
-    let proof = |proved: bool| {
-        let read = (!proved).then(|| Write::confirm_absent(work.template.clone()));
-        read.into_iter().collect::<Vec<_>>()
-    };
+    let cause = || Write::<Hub>::confirm_absent(work.template.clone());
+    // Nothing is said to be left without this read, unless an earlier look has made it.
+    let proof = || if *proved { Vec::new() } else { vec![cause().into()] };
     if let Some(since) = work.going_since {
         let long = Duration::try_from(now.duration_since(since)).is_ok_and(|since| since >= timing.work_removal);
-        return if long { Plan::writes(proof(*proved)).with([Signal::Left]) } else { Plan::nothing() };
+        return if long { Plan::writes(proof()).with([Signal::Left]) } else { Plan::nothing() };
     }
     if !suspected {
         return Plan::nothing().with([Signal::Suspected]);
     }
     let stays = *paused || *bound || facts.is_none_or(|facts| facts.paused);
     let writes = if stays {
-        proof(*proved)
+        proof()
     } else {
-        let delete = Write::delete_version(work.work.clone(), work.version.clone());
-        proof(false).into_iter().chain([delete]).collect()
+        Proof::read(cause(), identity).delete_version(work.work.clone(), work.version.clone(), identity).into_steps()
     };
     Plan::writes(writes).with([Signal::Suspected, Signal::Left])
 }

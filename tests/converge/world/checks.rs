@@ -39,6 +39,73 @@ impl World {
         }
     }
 
+    /// What holds of everything that the operator does: a deployment, a copy or an Instance goes only while it is unwanted at
+    /// that moment, and a copy never goes back to an earlier generation of its original.
+    pub fn check_act(&mut self) {
+        let before = self.past.front().expect("it has been as it was before the act");
+        let wanted = |name: &str| -> bool {
+            let workload: Option<Workload> = before.project.get(Kind::Workload, NS, "web");
+            let placements = workload.filter(|workload| workload.metadata.deletion_timestamp.is_none());
+            let placements = placements.map(|workload| workload.spec.placements).unwrap_or_default();
+            placements.iter().flat_map(|p| &p.city_codes).any(|city| format!("web-p-{city}") == name)
+        };
+        let is_of_workload = |name: &str| {
+            let wd: WorkloadDeployment = before.project.get(Kind::WorkloadDeployment, NS, name).unwrap();
+            Some(wd.spec.workload_ref.uid) == before.project.uid(Kind::Workload, NS, "web")
+        };
+        let gone = |model: fn(&Planes) -> &Model, kind: Kind, namespace: &str| -> Vec<String> {
+            let after = model(&self.now).standing(kind, namespace);
+            let before = model(before).standing(kind, namespace);
+            before
+                .into_iter()
+                .filter(|(name, uid)| after.get(name) != Some(uid))
+                .map(|(name, _)| name.to_owned())
+                .collect()
+        };
+        for name in gone(|planes| &planes.project, Kind::WorkloadDeployment, NS) {
+            assert!(!wanted(&name) || !is_of_workload(&name), "{name} is wanted by its Workload, and was deleted");
+        }
+        let originals = before.project.standing(Kind::WorkloadDeployment, NS);
+        for name in gone(|planes| &planes.hub, Kind::WorkloadDeployment, HUB_NS) {
+            assert!(!originals.contains_key(&*name), "the original of {name} lives, and the copy was deleted");
+        }
+        for name in gone(|planes| &planes.cell, Kind::Instance, HUB_NS) {
+            let instance: Instance = before.cell.get(Kind::Instance, HUB_NS, &name).unwrap();
+            let owner = &instance.labels()[label::WORKLOAD_DEPLOYMENT_NAME];
+            let owner: Option<WorkloadDeployment> = before.cell.get(Kind::WorkloadDeployment, HUB_NS, owner);
+            let owner = owner.filter(|wd| wd.metadata.deletion_timestamp.is_none());
+            let is_wanted = owner.is_some_and(|wd| {
+                let hash = instance.spec.controller.as_ref().map(|controller| &controller.template_hash);
+                ownership::is_controlled_by(&instance, &wd)
+                    && names::instance_ordinal(&name).is_some_and(|ordinal| ordinal < wd.spec.desired_replicas())
+                    && hash == Some(&template_hash(&wd.spec.template))
+            });
+            assert!(!is_wanted, "Instance {name} is as its deployment wants it, and was deleted");
+        }
+        self.check_generations();
+    }
+
+    /// The generation that a copy says never falls, for one original.
+    fn check_generations(&mut self) {
+        for copy in self.now.hub.all::<WorkloadDeployment>(Kind::WorkloadDeployment) {
+            let Some(generation) = copy.annotations().get(annotation::SOURCE_GENERATION) else { continue };
+            let generation: i64 = generation.parse().unwrap();
+            let named = copy.annotations().get(annotation::SOURCE_UID).cloned();
+            let Some(original) = named.or_else(|| self.now.project.uid(Kind::WorkloadDeployment, NS, &copy.name_any()))
+            else {
+                continue;
+            };
+            let known = self.generations.entry(copy.uid().unwrap()).or_insert_with(|| (original.clone(), generation));
+            let (before, latest) = &*known;
+            assert!(
+                *before != original || *latest <= generation,
+                "{} went back from generation {latest} to {generation} of {original}",
+                copy.name_any()
+            );
+            *known = (original, generation);
+        }
+    }
+
     /// What holds once nothing more happens.
     pub fn check_end(&self) {
         let Planes { project, hub, cell, .. } = &self.now;
