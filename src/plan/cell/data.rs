@@ -12,7 +12,10 @@ use crate::{
         reason::{Class, Reason},
         referenced::{self, DataRef},
     },
-    plan::{condition::Verdict, references::references},
+    plan::{
+        condition::Verdict,
+        references::{annotated, references},
+    },
 };
 
 /// Why the management side cannot give what is referred to, as the annotation says it.
@@ -58,15 +61,21 @@ pub fn judge(
             None => Verdict::unknown(Reason::Resolving, format!("waiting for {} to be looked up", list(&unresolved))),
         });
     }
-    let needed: Vec<&DataRef> =
-        references.iter().map(|r| &r.data_ref).filter(|data_ref| expected.contains(data_ref)).collect();
-    let missing: Vec<&DataRef> = needed.iter().copied().filter(|data_ref| !present.contains(data_ref)).collect();
+    let needed = needed(deployment, instance);
+    let missing: Vec<&DataRef> = needed.iter().filter(|data_ref| !present.contains(data_ref)).collect();
     Some(if missing.is_empty() {
         Verdict::yes(Reason::Ready, format!("All {} referenced companion(s) are materialised", needed.len()))
     } else {
         let why = hint.map(|hint| format!(" ({}: {})", hint.reason, hint.message)).unwrap_or_default();
         Verdict::no(Reason::AwaitingPropagation, format!("waiting for {} to arrive{why}", list(&missing)))
     })
+}
+
+/// The companions that an Instance needs on its cell.
+pub fn needed(deployment: &WorkloadDeployment, instance: &Instance) -> Vec<DataRef> {
+    let expected = annotated(deployment, annotation::EXPECTED_REFERENCED_DATA);
+    let refers = references(&instance.spec).into_iter().map(|reference| reference.data_ref);
+    refers.filter(|data_ref| expected.contains(data_ref)).collect()
 }
 
 /// Every reason that `ReferencedDataReady` of an Instance may have.

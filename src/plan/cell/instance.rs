@@ -1,6 +1,6 @@
 //! One Instance: which of its gates open, and whether it is ready.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, convert::identity, time::Duration};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -11,13 +11,13 @@ use super::{Features, data, deployment_status::SUSPENDED, instance_events, netwo
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, LocationReference, SchedulingGate, WorkloadDeployment},
-        meta::{annotation, condition, finalizer, gate, manager},
+        meta::{annotation, condition, finalizer, gate, label, manager},
         names,
         reason::Reason,
         referenced::DataRef,
     },
     plan::{
-        Cell, Next, Plan, Shared, Write,
+        Cell, Next, Object, Plan, Proof, Shared, Write,
         condition::{Verdict, find},
         event::{self, Note, Severity},
     },
@@ -66,6 +66,8 @@ struct Judged<'a> {
     location: Option<LocationReference>,
     /// Nothing when it refers to no data, or without that feature.
     data: Option<Verdict>,
+    /// The companions that the verdict rests on.
+    needed: Vec<DataRef>,
     /// Whether its deployment is to stand still.
     suspended: bool,
 }
@@ -89,6 +91,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>, Signal> {
         networks,
         location: location.flatten(),
         data: data.and_then(|(present, owner)| data::judge(owner, instance, present, left.is_none())),
+        needed: data.map(|(_, owner)| data::needed(owner, instance)).unwrap_or_default(),
         suspended: deployment.is_some_and(WorkloadDeployment::is_suspended),
     };
     let plan = decide(&judged, now);
@@ -109,7 +112,8 @@ fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
     if let Some(open) = open_gates(judged, old).filter(|_| !judged.suspended) {
         let open = instance_events::opens(open, instance, now);
-        return Plan::writes(vec![open]).with(waited(instance, now).map(Signal::WaitedForData));
+        let waited = waited(instance, now).map(Signal::WaitedForData);
+        return Plan::writes(present(judged).then([open]).into_steps()).with(waited);
     }
     let generation = instance.metadata.generation;
     let mut conditions = Vec::new();
@@ -185,6 +189,21 @@ fn waited(instance: &Instance, now: Timestamp) -> Option<Duration> {
     gates(instance).iter().find(|gate| gate.name == gate::REFERENCED_DATA)?;
     let start: Timestamp = instance.annotations().get(annotation::REFERENCED_DATA_GATE_START)?.parse().ok()?;
     Duration::try_from(now.duration_since(start)).ok()
+}
+
+/// The live look at the data that an Instance starts with. The copy in the cache may be that of an earlier deployment of the
+/// name, and have gone with it. A gate opens for good, so the cell is asked once.
+fn present(judged: &Judged<'_>) -> Proof<Write<Cell>> {
+    let instance = judged.instance;
+    let object = |data_ref: &DataRef| Object {
+        kind: data_ref.kind.into(),
+        namespace: instance.namespace().unwrap_or_default(),
+        name: data_ref.name.clone(),
+    };
+    let opens = gates(instance).iter().any(|gate| gate.name == gate::REFERENCED_DATA);
+    let needed = judged.needed.iter().filter(|_| opens);
+    let listed = needed.map(|data_ref| Write::confirm_listed(object(data_ref), label::REFERENCED_DATA));
+    listed.fold(Proof::of_target(), |proof, cause| proof.and(cause, identity))
 }
 
 /// Takes every gate away that we judge, in one patch of exactly this version, once all of them may open: each opening

@@ -21,7 +21,7 @@ fn condition(type_: &str, status: &str, reason: &str, generation: i64) -> Value 
 }
 
 fn seen(instance: &Instance) -> Judged<'_> {
-    Judged { instance, features: OFF, networks: None, location: None, data: None, suspended: false }
+    Judged { instance, features: OFF, networks: None, location: None, data: None, needed: Vec::new(), suspended: false }
 }
 
 /// Does to an Instance what a write says.
@@ -383,6 +383,51 @@ fn what_the_go_operator_says_nothing_of_is_waited_for_and_no_longer() {
     ] {
         assert_eq!(opens(&waits, 61), (false, Next::Await), "{:?}", waits.deployment);
     }
+}
+
+/// The copy in the cache was that of an earlier deployment of the name, which had gone with it.
+#[test]
+fn data_gate_opens_after_a_live_look_at_each_companion_alone() {
+    let spec = json!({
+        "resources": { "instanceType": "t" },
+        "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": [
+            { "secretRef": { "name": "db" } }, { "configMapRef": { "name": "settings" } },
+            { "secretRef": { "name": "extra", "optional": true } },
+        ] }] },
+    });
+    let opens = |gates: &[&str]| {
+        let mut object = instance(1, gates, &json!([]));
+        object.spec.runtime = serde_json::from_value(spec.clone()).unwrap();
+        let annotations = json!({
+            annotation::SOURCE_GENERATION: "1",
+            annotation::EXPECTED_REFERENCED_DATA: r#"["ConfigMap/settings","Secret/db"]"#,
+            annotation::SKIPPED_REFERENCED_DATA: r#"["Secret/extra"]"#,
+        });
+        let deployment: WorkloadDeployment = serde_json::from_value(json!({
+            "metadata": { "name": "wd", "annotations": annotations },
+            "spec": {
+                "workloadRef": { "name": "w", "uid": "u" }, "placementName": "p", "cityCode": "DFW",
+                "template": { "spec": object.spec }, "scaleSettings": { "minReplicas": 1 },
+            },
+        }))
+        .unwrap();
+        let observed = Observed {
+            instance: object.into(),
+            deployment: Some(deployment.into()),
+            features: Features { data: true, ..OFF },
+            networks: None,
+            companions: Some([DataRef::config_map("settings"), DataRef::secret("db")].into()),
+            timing: Timing::default(),
+        };
+        let show = |write: &Write<Cell>| match &write.op {
+            Op::ConfirmListed { .. } => format!("list {}", write.object),
+            Op::Merge { .. } => "open".to_owned(),
+            other => panic!("{other:?}"),
+        };
+        plan(&observed, NOW).steps.iter().map(show).collect::<Vec<_>>()
+    };
+    assert_eq!(opens(&["ReferencedData"]), ["list ConfigMap ns/settings", "list Secret ns/db", "open"]);
+    assert_eq!(opens(&["Network"]), ["open"], "one that was made without the gate");
 }
 
 /// Found by reading: a second manager without a way to quota opened the gate of the first one, which has claimed nothing.
