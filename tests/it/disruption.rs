@@ -167,7 +167,7 @@ fn what_start_up_waits_for_is_reported_and_is_no_crash() {
 }
 
 /// A proxy in front of an API server. While `deaf`, connections that were open by then carry nothing more, and nobody is told.
-async fn proxy(to: u16, deaf: Arc<AtomicBool>) -> u16 {
+pub(crate) async fn proxy(to: u16, deaf: Arc<AtomicBool>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {

@@ -36,6 +36,7 @@ mod refusals;
 mod rights;
 mod rows_of_go;
 mod secrets;
+mod stale_leader;
 mod suites;
 mod takeover;
 mod unnamed_cells;
