@@ -44,9 +44,15 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let blocked = |gap: Gap| gap.of_deployment(heard);
     let own_policy = evidence.city.policy_name();
     if let Some(other) = other_policy(evidence, &own_policy) {
+        let claimed = evidence.copy.annotations().get(annotation::POLICY_NAME).filter(|policy| **policy != own_policy);
+        let advice = if claimed.is_some_and(|policy| CityPolicyName::parse(policy).is_some()) {
+            "until this operator has made it again in its city; leave the policy, which others need"
+        } else {
+            "remove that policy, or its selector"
+        };
         let text = format!(
             "WorkloadDeployment {namespace}/{name} is claimed by {other}, not by {own_policy}: it goes where that policy \
-             sends it; remove that policy, or its selector"
+             sends it; {advice}"
         );
         return blocked(Gap::stated(Reason::ClaimedByAnotherPolicy, text));
     }

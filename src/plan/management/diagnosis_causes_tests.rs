@@ -112,6 +112,15 @@ fn what_a_cluster_or_a_policy_keeps_from_arriving_is_named() {
             false,
         ),
         (
+            "claimed by the policy of another city (52)",
+            |w| {
+                w.copy.annotations_mut().insert(annotation::POLICY_NAME.into(), "city-ord".into());
+            },
+            "ClaimedByAnotherPolicy",
+            &["PropagationPolicy city-ord, not by city-dfw", "leave the policy"],
+            false,
+        ),
+        (
             "claimed by a cluster-wide policy (67)",
             |w| {
                 w.copy.annotations_mut().remove(annotation::POLICY_NAME);

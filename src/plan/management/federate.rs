@@ -14,7 +14,7 @@ pub use super::{
 use super::{
     blocked::{Case, State},
     diagnosis::{self, Delivery, Evidence, Repair},
-    federation_status as status,
+    federation_status as status, hub_form,
     hub_trouble::{self, Cause},
     replicas,
     resolve::{self, Data},
@@ -24,7 +24,7 @@ use crate::{
     api::{
         compute::{WorkloadDeployment, WorkloadDeploymentStatus},
         meta::{self, annotation, condition, finalizer, label, manager},
-        names::CityCode,
+        names::{CityCode, CityPolicyName},
         reason::Reason,
         referenced,
     },
@@ -113,9 +113,8 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
         Err(unread) => return Plan::nothing().with([unread]),
     }
     let copy = observed.copy.as_deref();
-    if let Some(copy) = copy.filter(|copy| copy.metadata.deletion_timestamp.is_some()) {
-        let trouble = hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy));
-        return hub_trouble::after(steps, hub_trouble::told(observed, &trouble, now));
+    if let Some(copy) = copy.filter(|copy| goes(copy, &city)) {
+        return until_gone(observed, copy, steps, now);
     }
     let finding = look(observed, copy, &city);
     let data = match (copy, &finding) {
@@ -160,6 +159,34 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
         steps.extend(repair);
     }
     Plan { steps, next, signals }
+}
+
+/// Whether a copy goes, or has to.
+fn goes(copy: &WorkloadDeployment, city: &CityCode) -> bool {
+    copy.metadata.deletion_timestamp.is_some() || is_of_another_city(copy, city)
+}
+
+/// Waits until a copy is gone, which its event says; then it is made again.
+fn until_gone(
+    observed: &Observed,
+    copy: &WorkloadDeployment,
+    mut steps: Vec<Step<Project, Hub>>,
+    now: Timestamp,
+) -> Decided {
+    let delete = Proof::read(Write::confirm_unchanged(&*observed.deployment), Step::Local).delete(copy, Step::Remote);
+    if !delete.is_empty() {
+        steps.extend(delete);
+        return Plan::writes(steps);
+    }
+    let trouble = hub_trouble::lasting(observed, Cause::CopyHeld, hub_trouble::copy_words(copy));
+    hub_trouble::after(steps, hub_trouble::told(observed, &trouble, now))
+}
+
+/// Whether the policy of another city has claimed a copy: its deployment said another city before. Karmada never gives such a
+/// claim back (fact 52), whatever the copy says now, so that it would stay where it is.
+fn is_of_another_city(copy: &WorkloadDeployment, city: &CityCode) -> bool {
+    let claimed = copy.annotations().get(annotation::POLICY_NAME).and_then(|policy| CityPolicyName::parse(policy));
+    claimed.is_some_and(|of| of != *city)
 }
 
 /// What the hub shows of a deployment's delivery, once there is something to look at.
@@ -419,8 +446,9 @@ fn ensure_copy(
     let mut spec = deployment.spec.clone();
     // One that somebody has made by hand may say none; the API server answers its part `scale` with an error then.
     spec.replicas = spec.replicas.or_else(|| replicas::wanted(&spec.scale_settings, live));
-    let spec = json!(spec);
-    let spec = live.map_or_else(|| spec.clone(), |live| diff::in_standing_form(&json!(live.spec), &spec));
+    let (spec, standing) = (json!(spec), live.map(|live| json!(live.spec)));
+    let spec = standing.as_ref().map_or_else(|| spec.clone(), |standing| diff::in_standing_form(standing, &spec));
+    let spec = hub_form::without_empty_lists(spec);
     let mut fields = json!({ "metadata": { "labels": labels, "annotations": annotations }, "spec": spec });
     // Copies of an earlier version do not name their original. That alone is not worth a write of each of them.
     let is_due = live.is_none_or(|live| {
@@ -429,6 +457,12 @@ fn ensure_copy(
     if is_due {
         fields["metadata"]["annotations"][annotation::SOURCE_UID] = json!(deployment.metadata.uid);
     }
+    // A comparison takes an empty list for an absent one; what stands with one is written.
+    let other_form = live.filter(|_| standing.is_some_and(|standing| hub_form::has_empty_lists(&standing)));
+    if let Some(live) = other_form {
+        fields["metadata"]["uid"] = json!(live.uid());
+    }
+    let live = live.filter(|_| other_form.is_none());
     Write::ensure(manager::FEDERATOR, namespace, &deployment.name_any(), fields, live).or(stale)
 }
 

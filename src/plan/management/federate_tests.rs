@@ -150,6 +150,46 @@ fn nothing_is_written_when_nothing_differs() {
     assert!(steps(&wd, Some("n1"), Some(namespace()), Some(copy_of(&wd))).is_empty());
 }
 
+/// Found by reading: a deployment whose city was changed stayed in the old one for ever, and was told to have our own policy
+/// removed.
+#[test]
+fn a_copy_that_the_policy_of_another_city_has_claimed_is_deleted_and_made_again() {
+    let wd = marked();
+    let mut copy = copy_of(&wd);
+    copy.annotations_mut().insert(annotation::POLICY_NAME.into(), "city-dfw".into());
+    assert!(steps(&wd, Some("n1"), Some(namespace()), Some(copy.clone())).is_empty(), "its own");
+    for other in ["city-ord", "theirs"] {
+        copy.annotations_mut().insert(annotation::POLICY_NAME.into(), other.into());
+        let all = steps(&wd, Some("n1"), Some(namespace()), Some(copy.clone()));
+        let deletes = all.iter().any(|step| matches!(step, Step::Remote(Write { op: Op::Delete { .. }, .. })));
+        assert_eq!(deletes, other == "city-ord", "{other}: {all:?}");
+        if deletes {
+            let first = &all[0];
+            assert!(matches!(first, Step::Local(Write { op: Op::ConfirmUnchanged { .. }, .. })), "its cause: {all:?}");
+        }
+    }
+    assert!(!steps(&wd, Some("n1"), Some(namespace()), None).is_empty(), "it is made again");
+}
+
+/// Found on real Karmada: a network that was shut, `ingress: []`, reached the cell as `ingress: {}` and was refused there.
+#[test]
+fn a_copy_holds_no_empty_list_and_one_that_stands_with_one_is_written_once() {
+    let mut wd = marked();
+    let policies = [json!({ "ingress": [{}] }), json!({ "ingress": [] })];
+    let interfaces = policies.map(|policy| json!({ "network": { "name": "n" }, "networkPolicy": policy }));
+    wd.spec.template.spec.network_interfaces = serde_json::from_value(json!(interfaces)).unwrap();
+    let copy = copy_of(&wd);
+    let sent = |copy: &WorkloadDeployment| json!(copy.spec.template.spec.network_interfaces[1].network_policy);
+    assert_eq!(sent(&copy), json!({}));
+    assert!(steps(&wd, Some("n1"), Some(namespace()), Some(copy.clone())).is_empty());
+    // As an earlier version wrote it.
+    let mut old = copy;
+    old.spec = wd.spec.clone();
+    let all = steps(&wd, Some("n1"), Some(namespace()), Some(old));
+    let [Step::Remote(Write { op: Op::Apply { body, .. }, .. })] = &all[..] else { panic!("{all:?}") };
+    assert_eq!(body["spec"]["template"]["spec"]["networkInterfaces"][1]["networkPolicy"], json!({}));
+}
+
 /// Found by reading: a project that was suspended ran on, and what the Go operator had suspended on the hub stayed so for ever.
 #[test]
 fn suspension_is_carried_and_so_is_its_end() {

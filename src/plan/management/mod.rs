@@ -29,6 +29,7 @@ mod hostile_instances_tests;
 mod hostile_tests;
 #[cfg(test)]
 mod hostile_workloads_tests;
+mod hub_form;
 pub mod hub_trouble;
 pub mod karmada_version;
 pub mod labels;

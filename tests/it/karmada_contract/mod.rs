@@ -10,6 +10,7 @@ mod hands;
 mod operator;
 mod propagation;
 mod unreachable;
+mod values;
 
 use crate::common::{
     ABSENT, RUNTIME, apply, bed,

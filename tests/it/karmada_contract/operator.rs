@@ -64,3 +64,105 @@ fn fact_43_the_defaults_of_a_live_policy_cause_no_write_of_ours() {
         gone(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await;
     });
 }
+
+/// A manager on this hub, and a namespace of its project with that on the hub.
+async fn managed(hub: &Hub, log: &str) -> (Operator, Client, String, String) {
+    let project = testbed::control_plane::client(&hub.bed.project.kubeconfig(&User::Admin)).await.unwrap();
+    let name = format!("fact-{:06x}", fastrand::u32(..0x0100_0000));
+    let made = apply(&project, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })).await;
+    let mut operator = Operator::management(&hub.bed, binary(), log, &[]).unwrap();
+    operator.wait_ready().await.unwrap();
+    (operator, project, name, format!("ns-{}", made.uid().unwrap()))
+}
+
+/// Waits until the member has these network policies.
+async fn has_policies(hub: &Hub, ns: &str, policies: &Value) {
+    eventually(&format!("the member has {policies}"), || async {
+        let found = get(&hub.dfw, "WorkloadDeployment", ns, "web-p-dfw").await.ok_or("nothing")?;
+        let interfaces = &found.data["spec"]["template"]["spec"]["networkInterfaces"];
+        let found: Vec<Value> =
+            interfaces.as_array().into_iter().flatten().map(|interface| interface["networkPolicy"].clone()).collect();
+        if json!(found) == *policies { Ok(()) } else { Err(json!(found).to_string()) }
+    })
+    .await;
+}
+
+/// Found on real Karmada: the network that a tenant had shut stayed open on the cell.
+#[test]
+fn fact_74_a_network_that_a_tenant_shuts_is_shut_on_the_member() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let (_operator, project, name, ns) = managed(&hub, "operator-fact-74").await;
+        let send = |policies: &[&Value], image: &str| {
+            let mut object = workload(&name, "web", &["dfw"], 1);
+            object["spec"]["template"] = crate::common::template(image);
+            let interface = |policy: &&Value| json!({ "network": { "name": "default" }, "networkPolicy": policy });
+            object["spec"]["template"]["spec"]["networkInterfaces"] = policies.iter().map(interface).collect();
+            apply(&project, object)
+        };
+        let (open, shut) = (json!({ "ingress": [{}] }), json!({ "ingress": [] }));
+        send(&[&open], "nginx:1").await;
+        has_policies(&hub, &ns, &json!([open])).await;
+        send(&[&shut], "nginx:1").await;
+        has_policies(&hub, &ns, &json!([{}])).await;
+        send(&[&open, &shut], "nginx:1").await;
+        has_policies(&hub, &ns, &json!([open, {}])).await;
+        send(&[&shut, &open], "nginx:2").await;
+        has_policies(&hub, &ns, &json!([{}, open])).await;
+        delete(&project, "Workload", &name, "web").await;
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "web-p-dfw").await;
+    });
+}
+
+/// Found on real Karmada: with `preserveResourcesOnDeletion` in our policy a deleted deployment stayed on the cell for ever.
+#[test]
+fn fact_77_what_somebody_has_a_city_policy_preserve_goes_all_the_same() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let (_operator, project, name, ns) = managed(&hub, "operator-fact-77").await;
+        apply(&project, workload(&name, "web", &["dfw"], 1)).await;
+        there(&hub.dfw, "WorkloadDeployment", &ns, "web-p-dfw").await;
+        let fields = json!({ "preserveResourcesOnDeletion": true, "activationPreference": "Lazy" });
+        merge(&hub.hub, "PropagationPolicy", &ns, "city-dfw", json!({ "spec": fields })).await;
+        eventually("both are removed, and that is told", || async {
+            let policy = get(&hub.hub, "PropagationPolicy", &ns, "city-dfw").await.ok_or("no policy")?;
+            let spec = &policy.data["spec"];
+            let events = list(&hub.hub, "Event", &ns).await;
+            let told = events.iter().any(|event| event.data["reason"] == "PolicyFieldsRemoved");
+            let removed = spec.get("preserveResourcesOnDeletion").is_none_or(|value| *value != true)
+                && spec.get("activationPreference").is_none();
+            if removed && told { Ok(()) } else { Err(format!("told: {told}, {spec}")) }
+        })
+        .await;
+        eventually("no Work preserves anything", || async {
+            let works = list(&hub.hub, "Work", "karmada-es-cell-dfw").await;
+            let preserves = |work: &&DynamicObject| work.data["spec"]["preserveResourcesOnDeletion"] == true;
+            works.iter().find(preserves).map_or(Ok(()), |work| Err(work.name_any()))
+        })
+        .await;
+        delete(&project, "Workload", &name, "web").await;
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "web-p-dfw").await;
+    });
+}
+
+/// Found by reading: a deployment whose city was changed stayed in the old one.
+#[test]
+fn fact_52_a_deployment_whose_city_changes_moves_and_leaves_its_neighbour() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let (_operator, project, name, ns) = managed(&hub, "operator-fact-52").await;
+        for wd in ["moves", "stays"] {
+            apply(&project, deployment(&name, wd, "dfw")).await;
+            there(&hub.dfw, "WorkloadDeployment", &ns, wd).await;
+        }
+        let stays = there(&hub.dfw, "WorkloadDeployment", &ns, "stays").await.uid();
+        merge(&project, "WorkloadDeployment", &name, "moves", json!({ "spec": { "cityCode": "ord" } })).await;
+        there(&hub.ord, "WorkloadDeployment", &ns, "moves").await;
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "moves").await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "stays", stays.as_deref()).await;
+        for wd in ["moves", "stays"] {
+            delete(&project, "WorkloadDeployment", &name, wd).await;
+        }
+        gone(&hub.ord, "WorkloadDeployment", &ns, "moves").await;
+    });
+}

@@ -83,7 +83,12 @@ impl Federation {
                 let binding = self.hub.get("ResourceBinding", &namespace, &binding_name(kind, &template.name_any()));
                 let due = match self.bound.get(&uid) {
                     None => true,
-                    Some(before) => before.template != now.template || before.policy != now.policy && binding.is_some(),
+                    // A lazy policy that changes waits for the template (fact 79).
+                    Some(before) => {
+                        let renews = before.policy != now.policy && binding.is_some();
+                        before.template != now.template
+                            || renews && policy.data["spec"]["activationPreference"] != "Lazy"
+                    }
                 };
                 if due {
                     let done = self.bind(kind, &template, policies.claim(&policy), &policy, binding.as_deref()).await;
@@ -131,6 +136,7 @@ impl Federation {
                 "conflictResolution": spec["conflictResolution"],
                 "schedulerName": spec["schedulerName"],
                 "suspension": suspension(binding, &spec["suspension"]),
+                "preserveResourcesOnDeletion": spec["preserveResourcesOnDeletion"],
             },
         });
         self.hold_binding(kind, template, binding, body).await

@@ -227,6 +227,15 @@ impl Plane {
         tolerate_absence(done.map(|_| ()))
     }
 
+    /// Replaces the status of an object, if it is still as it was read; an object that is gone is no error.
+    pub(super) async fn replace_status(&self, kind: &str, object: &DynamicObject) -> Result<()> {
+        self.turn().await;
+        let api = self.api(kind, &object.namespace().unwrap_or_default());
+        let (name, params) = (object.name_any(), PostParams::default());
+        let done = tokio::time::timeout(CALL, api.replace_status(&name, &params, object)).await?;
+        tolerate_absence(done.map(|_| ()))
+    }
+
     pub(super) async fn delete(&self, kind: &str, namespace: &str, name: &str) -> Result<()> {
         self.turn().await;
         let api = self.api(kind, namespace);

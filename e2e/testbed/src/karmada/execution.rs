@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use super::{
     Failures, Federation,
     cache::{MANAGED, Plane},
-    works::{EXECUTION_SPACE, WORK_FINALIZER, is_held, manifest_of},
+    works::{Dispatch, EXECUTION_SPACE, WORK_FINALIZER, manifest_of},
 };
 
 impl Federation {
@@ -22,7 +22,7 @@ impl Federation {
             let namespace = work.namespace().unwrap_or_default();
             let Some(cluster) = namespace.strip_prefix(EXECUTION_SPACE) else { continue };
             let Some(cell) = self.cells.get(cluster).filter(|_| self.counts_as_ready(cluster)) else { continue };
-            if work.metadata.deletion_timestamp.is_none() && is_held(&work) {
+            if work.metadata.deletion_timestamp.is_none() && Dispatch::of(&work).suspended {
                 continue;
             }
             let outcome = self.execute(cell, cluster, &work).await;
@@ -57,6 +57,9 @@ impl Federation {
         let (kind, name) = (text(&manifest["kind"]), text(&manifest["metadata"]["name"]));
         let namespace = text(&manifest["metadata"]["namespace"]);
         if work.metadata.deletion_timestamp.is_some() {
+            if Dispatch::of(work).preserves {
+                return Ok(()); // Karmada takes its marks off what stays
+            }
             // Asked of the server: what was made a moment ago may not be in the cache yet.
             let found = cell.fetch(&kind, &namespace, &name).await?;
             let ours = found.filter(|o| o.labels().get(MANAGED).is_some() && o.metadata.deletion_timestamp.is_none());
@@ -89,13 +92,26 @@ impl Federation {
         if desired == current {
             return Ok(());
         }
-        let desired = self.retain(&kind, desired, &current)?;
+        let answer = self.retain(&kind, &sent(&desired, manifest), &current)?;
+        let desired = answer.map_or(desired, |answer| retained(&current, &answer));
         if desired != current {
             let object: DynamicObject = serde_json::from_value(desired)?;
             cell.replace(&kind, &object).await.context("failed to update")?;
         }
         Ok(())
     }
+}
+
+/// The object as Karmada would send it, which is what the script gets: the manifest, with what stays of the member's
+/// metadata. The rest is the API server's to keep.
+fn sent(desired: &Value, manifest: &Value) -> Value {
+    let mut object = manifest.clone();
+    for field in ["labels", "annotations", "finalizers", "ownerReferences", "resourceVersion"] {
+        if let Some(kept) = desired["metadata"].get(field) {
+            object["metadata"][field] = kept.clone();
+        }
+    }
+    object
 }
 
 /// An error with all its causes: that the network refused is the last of them.

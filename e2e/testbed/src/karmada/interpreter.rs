@@ -8,7 +8,7 @@ use std::{
 use kube::{ResourceExt, api::DynamicObject};
 use serde_json::{Value, json};
 
-use super::{Federation, cache::hash, lua};
+use super::{Federation, cache::hash, conversion::Shape, lua};
 
 /// What a script is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -69,7 +69,8 @@ impl Federation {
         }
         let object = json!(object);
         let arguments: Vec<&Value> = [&object].into_iter().chain(more).collect();
-        let answer = match lua::call(&script, function, &arguments) {
+        let shape = if operation == Operation::Dependencies { Shape::List } else { Shape::Object };
+        let answer = match lua::call(&script, function, &arguments, shape, &[]) {
             Ok(said) => Answer::Said(said),
             Err(error) => Answer::Raised(format!("{error:#}")),
         };
@@ -77,13 +78,13 @@ impl Federation {
         answer
     }
 
-    /// What a member is to have, once the script has said what stays as it is there.
-    pub(super) fn retain(&self, kind: &str, desired: Value, observed: &Value) -> anyhow::Result<Value> {
+    /// What a member is to have, once the script has said what stays as it is there; nothing without a script. Here
+    /// alone Karmada has references to tell empty lists from empty objects (fact 74).
+    pub(super) fn retain(&self, kind: &str, desired: &Value, observed: &Value) -> anyhow::Result<Option<Value>> {
         let (_, function) = Operation::Retention.names();
-        match self.script(Operation::Retention, kind) {
-            Some(script) => lua::call(&script, function, &[&desired, observed]),
-            None => Ok(desired),
-        }
+        let both = [desired, observed];
+        let script = self.script(Operation::Retention, kind);
+        script.map(|script| lua::call(&script, function, &both, Shape::Object, &both)).transpose()
     }
 
     fn script(&self, operation: Operation, kind: &str) -> Option<String> {

@@ -6,6 +6,7 @@ mod changes;
 mod claims;
 mod clusters;
 mod controls;
+pub mod conversion;
 mod distributor;
 mod execution;
 mod interpreter;
@@ -83,7 +84,11 @@ impl Flavour {
 /// policy); 54 copies are put back; 55, 62 a lost Work stays lost until a touch or 56 a restart; 57 namespaces of members
 /// come back; 58 a late write, when a test asks for it ([`StandIn::write_late`]); 59 the empty result; 63 long names; 66 a
 /// missing API; 67 cluster-wide policies; 68 selectors with expressions; 69 a placement that nobody claims;
-/// 71 what is suspended; 73 each change counts, be it changed back. Fact 72 was read and not measured: where the credentials of members are, which the bed keeps there.
+/// 71 what is suspended; 73 each change counts, be it changed back; 74 what a hook returns has lost which empty value was a
+/// list; 75 without references an empty value is removed, and none below a name with `@ # | * ?`; 77 what a policy
+/// preserves stays on the member; 78 a status update that holds nothing but the status leaves everything else as it is; 79
+/// a lazy policy that changes waits for the template. Fact 72 was read and not measured: where the credentials of members
+/// are, which the bed keeps there.
 ///
 /// Simplified: 2 the distributor's finalizer comes with the binding, where Karmada adds it once the script has answered;
 /// 24 what a policy selects no more keeps the claim each time, where Karmada takes it off unless another policy was
@@ -91,7 +96,8 @@ impl Flavour {
 /// it longer, a cluster that is slow to answer counts as there for 15 s, one whose APIs cannot be read keeps those that it
 /// had, where Karmada lists what it could read, and one that is back is ready at once; 38 a script that comes back is asked by itself, where Karmada
 /// asks it when a template is touched; 39 is tried again after half a second at most; 43 a selector's namespace is filled
-/// in a moment after the policy is written. It does not keep 6, 14, 44 and 45 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for).
+/// in a moment after the policy is written; 74, 75 values are removed in order, where Karmada has none; 77 it is kept for
+/// what the policy claims, not for its dependencies, and Karmada's marks stay with it. It does not keep 6, 14, 44, 45 and 76 (timing), 9 (endless retries), 20 (versions), 60 and 61 (not looked for).
 #[derive(Debug)]
 pub struct StandIn {
     controls: Arc<Controls>,

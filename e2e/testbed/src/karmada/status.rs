@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::Result;
 use kube::{ResourceExt, api::DynamicObject};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     Failures, Federation,
@@ -79,7 +79,7 @@ impl Federation {
         let kind = manifest["kind"].as_str().filter(|kind| *kind == "WorkloadDeployment")?;
         let live = self.cells.get(cluster)?.get(kind, text("namespace"), text("name"))?;
         let Answer::Said(status) = self.interpret(Operation::Reflection, kind, &live, None) else { return None };
-        Some(if status.as_array().is_some_and(Vec::is_empty) { json!({}) } else { status })
+        Some(status)
     }
 
     async fn aggregate(&self, binding: &DynamicObject, items: &[Value]) -> Result<()> {
@@ -97,16 +97,10 @@ impl Federation {
         else {
             return Ok(());
         };
-        let before = &template.data["status"];
-        if answer["status"].is_object() && answer["status"] != *before {
-            let mut status = answer["status"].clone();
-            // A merge patch removes what is no longer there only when told so.
-            for field in before.as_object().into_iter().flat_map(Map::keys) {
-                if status.get(field).is_none() {
-                    status[field] = Value::Null;
-                }
-            }
-            self.hub.merge_status("WorkloadDeployment", &template, &status).await?;
+        // Of the answer the status counts alone: the API server keeps everything else of an update of it (fact 78).
+        if answer["status"] != template.data["status"] {
+            let object: DynamicObject = serde_json::from_value(answer)?;
+            self.hub.replace_status("WorkloadDeployment", &object).await?;
         }
         Ok(())
     }

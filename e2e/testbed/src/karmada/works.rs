@@ -28,7 +28,8 @@ impl Federation {
                 continue;
             }
             for cluster in self.cells.keys() {
-                failures.note(self.hold_work(cluster, "Namespace", &namespace, &format!("/{name}"), false).await);
+                let how = Dispatch::default();
+                failures.note(self.hold_work(cluster, "Namespace", &namespace, &format!("/{name}"), how).await);
             }
         }
         failures.note(self.drop_works_of_gone_namespaces().await);
@@ -71,8 +72,11 @@ impl Federation {
         }
         let mut failures = Failures::default();
         for cluster in &targets {
-            let suspended = is_suspended(&spec["suspension"], cluster);
-            failures.note(self.hold_work(cluster, text("kind"), &template, &of(binding), suspended).await);
+            let how = Dispatch {
+                suspended: is_suspended(&spec["suspension"], cluster),
+                preserves: spec["preserveResourcesOnDeletion"] == true,
+            };
+            failures.note(self.hold_work(cluster, text("kind"), &template, &of(binding), how).await);
         }
         failures.result()
     }
@@ -95,14 +99,14 @@ impl Federation {
         kind: &str,
         template: &DynamicObject,
         binding: &str,
-        suspended: bool,
+        how: Dispatch,
     ) -> Result<()> {
         let namespace = format!("{EXECUTION_SPACE}{cluster}");
         let name = work_name(kind, template);
         let manifest = manifest(kind, template, &name);
         let live = self.hub.get("Work", &namespace, &name);
         let is_same = |live: &DynamicObject| {
-            live.data["spec"]["workload"]["manifests"][0] == manifest && is_held(live) == suspended
+            live.data["spec"]["workload"]["manifests"][0] == manifest && Dispatch::of(live) == how
         };
         let mut same = live.as_deref().is_some_and(is_same);
         // What is changed and changed back at once may not be in the cache yet; of a namespace's Work all passes ask.
@@ -118,10 +122,30 @@ impl Federation {
             "metadata": { "finalizers": [WORK_FINALIZER], "annotations": marks(binding) },
             "spec": { "workload": { "manifests": [manifest] } },
         });
-        if suspended {
+        if how.suspended {
             body["spec"]["suspendDispatching"] = json!(true);
         }
+        if how.preserves {
+            body["spec"]["preserveResourcesOnDeletion"] = json!(true);
+        }
         self.hub.apply("Work", &namespace, &name, body).await.map(|_| ()).with_context(|| format!("the Work {name}"))
+    }
+}
+
+/// What a Work says beside its manifest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Dispatch {
+    /// It is kept from its cluster (fact 71).
+    pub(super) suspended: bool,
+    /// What it brought stays there when it goes (fact 77).
+    pub(super) preserves: bool,
+}
+
+impl Dispatch {
+    /// What a Work says.
+    pub(super) fn of(work: &DynamicObject) -> Self {
+        let says = |field: &str| work.data["spec"][field] == true;
+        Self { suspended: says("suspendDispatching"), preserves: says("preserveResourcesOnDeletion") }
     }
 }
 
@@ -129,11 +153,6 @@ impl Federation {
 fn is_suspended(suspension: &Value, cluster: &str) -> bool {
     let on = suspension["dispatchingOnClusters"]["clusterNames"].as_array();
     suspension["dispatching"] == true || on.is_some_and(|on| on.iter().any(|name| name == cluster))
-}
-
-/// Whether a Work is kept from its cluster.
-pub(super) fn is_held(work: &DynamicObject) -> bool {
-    work.data["spec"]["suspendDispatching"] == true
 }
 
 /// Name of a template's Works: a dash and up to ten digits are appended, so that a template's name of more than 242

@@ -1,0 +1,300 @@
+//! What Karmada's interpreter makes of values: of empty ones, and of names with odd characters.
+
+use super::*;
+
+/// A deployment with an interface of each of these network policies, or without one, and with this beside the name and image
+/// of its container.
+fn with(ns: &str, name: &str, policies: &[&Value], container: &Value) -> Value {
+    let mut object = deployment(ns, name, "dfw");
+    object["metadata"]["labels"] = json!({ CITY: "dfw" });
+    let spec = &mut object["spec"]["template"]["spec"];
+    if !policies.is_empty() {
+        let interface = |policy: &&Value| match policy {
+            Value::Null => json!({ "network": { "name": "default" } }),
+            policy => json!({ "network": { "name": "default" }, "networkPolicy": policy }),
+        };
+        spec["networkInterfaces"] = policies.iter().map(interface).collect();
+    }
+    for (field, value) in container.as_object().into_iter().flatten() {
+        spec["runtime"]["sandbox"]["containers"][0][field] = value.clone();
+    }
+    object
+}
+
+/// Waits until the member has the template's spec, to the letter.
+async fn arrived(hub: &Hub, ns: &str, name: &str, what: &str) {
+    eventually(&format!("{what}: the member has the template's spec"), || async {
+        let wanted = get(&hub.hub, "WorkloadDeployment", ns, name).await.ok_or("no template")?;
+        let found = get(&hub.dfw, "WorkloadDeployment", ns, name).await.ok_or("not on the member")?;
+        let (wanted, found) = (&wanted.data["spec"], &found.data["spec"]);
+        if wanted == found { Ok(()) } else { Err(format!("{found} instead of {wanted}")) }
+    })
+    .await;
+}
+
+#[test]
+fn fact_74_an_empty_list_is_lost_where_an_empty_object_is_or_was_at_its_path() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        let send = |policies: &[&Value]| apply(&hub.hub, with(&ns, "wd", policies, &json!({})));
+        let (open, shut, none) = (json!({ "ingress": [{}] }), json!({ "ingress": [] }), json!({}));
+        send(&[&shut]).await;
+        arrived(&hub, &ns, "wd", "shut from the start").await;
+        send(&[&open]).await;
+        arrived(&hub, &ns, "wd", "opened").await;
+        let refused = |b: &DynamicObject| {
+            let told = b.data["status"]["aggregatedStatus"][0]["appliedMessage"].as_str().unwrap_or_default();
+            condition(b, "FullyApplied")["status"] == "False" && told.contains("ingress") && told.contains("array")
+        };
+        for (what, policies) in [("shut", vec![&shut]), ("shut beside open", vec![&open, &shut])] {
+            send(&policies).await;
+            hub.binding(&ns, "wd-workloaddeployment", &format!("{what}: refused by the member"), refused).await;
+        }
+        // What the operator sends instead says the same, and arrives whatever stood there.
+        for (what, policies) in [
+            ("shut", vec![&none]),
+            ("shut beside open", vec![&open, &none]),
+            ("no policy", vec![&Value::Null]),
+            ("rules of every kind", vec![&open, &json!({ "ingress": [{ "ports": [{}] }] }), &none]),
+        ] {
+            send(&policies).await;
+            arrived(&hub, &ns, "wd", what).await;
+        }
+    });
+}
+
+#[test]
+fn fact_74_every_other_empty_value_arrives_when_a_template_changes() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        let values = [
+            ("a variable", json!({ "env": [{ "name": "A", "value": "" }, { "name": "B" }] })),
+            ("resources", json!({ "resources": {} })),
+            ("limits", json!({ "resources": { "limits": {}, "requests": { "cpu": "1" } } })),
+            ("a security context", json!({ "securityContext": {} })),
+            ("capabilities", json!({ "securityContext": { "capabilities": {} } })),
+            ("strings in a list", json!({ "args": ["", "x"] })),
+        ];
+        for (index, (_, value)) in values.iter().enumerate() {
+            apply(&hub.hub, with(&ns, &format!("wd-{index}"), &[], value)).await;
+        }
+        for (index, (what, value)) in values.iter().enumerate() {
+            let name = format!("wd-{index}");
+            arrived(&hub, &ns, &name, what).await;
+            let mut changed = with(&ns, &name, &[], value);
+            let template = &mut changed["spec"]["template"];
+            template["metadata"] = json!({ "labels": { "empty": "" }, "annotations": {} });
+            template["spec"]["runtime"]["sandbox"]["containers"][0]["image"] = json!("docker.io/library/nginx:2");
+            apply(&hub.hub, changed).await;
+            arrived(&hub, &ns, &name, what).await;
+        }
+    });
+}
+
+const STATUS: &str =
+    r#"{ "replicas": 1, "currentReplicas": 0, "desiredReplicas": 1, "readyReplicas": 0, "conditions": [] }"#;
+
+/// Writes a status on the member, and waits until the template says so.
+async fn reports(hub: &Hub, ns: &str, name: &str, ready: u64) {
+    says(hub, ns, name, ready).await;
+    eventually(&format!("{name}: {ready} ready is on the template"), || async {
+        let template = get(&hub.hub, "WorkloadDeployment", ns, name).await.ok_or("gone")?;
+        let status = &template.data["status"];
+        if status["readyReplicas"] == ready { Ok(()) } else { Err(status.to_string()) }
+    })
+    .await;
+}
+
+async fn says(hub: &Hub, ns: &str, name: &str, ready: u64) {
+    let mut status: Value = serde_json::from_str(STATUS).unwrap();
+    status["readyReplicas"] = json!(ready);
+    let patch = kube::api::Patch::Merge(json!({ "status": status }));
+    let api = crate::common::api(&hub.dfw, "WorkloadDeployment", ns);
+    api.patch_status(name, &kube::api::PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Containers with names that Kubernetes allows and the library of fact 75 takes for something else.
+fn odd() -> Vec<(&'static str, Value)> {
+    let variable = |name: &str| json!({ "env": [{ "name": name, "value": "v" }] });
+    vec![
+        ("at", variable("npm_config_@scope:registry")),
+        ("hash", variable("A#B")),
+        ("bar", variable("A|B")),
+        ("star", variable("A*B")),
+        ("question", variable("A?B")),
+        ("dot", variable("A.B-C")),
+        ("capability", json!({ "securityContext": { "capabilities": { "add": ["*"] } } })),
+    ]
+}
+
+#[test]
+fn fact_75_a_status_comes_back_whatever_a_template_names() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        for (name, container) in odd() {
+            apply(&hub.hub, with(&ns, name, &[], &container)).await;
+        }
+        for (name, _) in odd() {
+            there(&hub.dfw, "WorkloadDeployment", &ns, name).await;
+            reports(&hub, &ns, name, 3).await;
+        }
+    });
+}
+
+#[test]
+fn fact_75_an_aggregation_that_returns_the_template_fails_for_odd_names() {
+    const RIC: &str = "ResourceInterpreterCustomization";
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.namespace().await;
+        hub.policy(&ns, "dfw").await;
+        for (name, container) in odd() {
+            apply(&hub.hub, with(&ns, name, &[], &container)).await;
+            there(&hub.dfw, "WorkloadDeployment", &ns, name).await;
+        }
+        let ours = get(&hub.hub, RIC, "", "workloaddeployment").await.unwrap();
+        let ours = ours.data["spec"]["customizations"]["statusAggregation"]["luaScript"].as_str().unwrap().to_owned();
+        let use_script = |script: String| {
+            let patch = json!({ "spec": { "customizations": { "statusAggregation": { "luaScript": script } } } });
+            merge(&hub.hub, RIC, "", "workloaddeployment", patch)
+        };
+        let whole = "function AggregateStatus(desiredObj, items)
+            if items ~= nil and items[1] ~= nil and items[1].status ~= nil and items[1].status.replicas ~= nil then
+              desiredObj.status = items[1].status
+              desiredObj.status.readyReplicas = desiredObj.status.readyReplicas + 100
+            end
+            return desiredObj
+          end";
+        use_script(whole.to_owned()).await;
+        says(&hub, &ns, "dot", 5).await;
+        eventually("the script is in use, and serves what has no odd name", || async {
+            says(&hub, &ns, "dot", 5 + fastrand::u64(..50)).await;
+            let template = get(&hub.hub, "WorkloadDeployment", &ns, "dot").await.ok_or("gone")?;
+            let ready = template.data["status"]["readyReplicas"].as_u64();
+            if ready.is_some_and(|ready| ready > 100) { Ok(()) } else { Err(format!("{ready:?}")) }
+        })
+        .await;
+        let names = odd().into_iter().map(|(name, _)| name).filter(|name| *name != "dot");
+        let names: Vec<&str> = names.collect();
+        for name in &names {
+            says(&hub, &ns, name, 5).await;
+        }
+        never("a status comes back", || async {
+            for name in &names {
+                let template = get(&hub.hub, "WorkloadDeployment", &ns, name).await.unwrap();
+                if template.data["status"]["readyReplicas"].is_u64() {
+                    return Some(*name);
+                }
+            }
+            None
+        })
+        .await;
+        use_script(ours).await;
+        eventually("ours is in use again", || async {
+            says(&hub, &ns, "dot", 60 + fastrand::u64(..20)).await;
+            let template = get(&hub.hub, "WorkloadDeployment", &ns, "dot").await.ok_or("gone")?;
+            let ready = template.data["status"]["readyReplicas"].as_u64();
+            if ready.is_some_and(|ready| (60..100).contains(&ready)) { Ok(()) } else { Err(format!("{ready:?}")) }
+        })
+        .await;
+        for name in names {
+            reports(&hub, &ns, name, 6).await;
+        }
+    });
+}
+
+#[test]
+fn fact_78_a_status_that_comes_back_leaves_everything_else_of_the_template() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.deployed().await;
+        reports(&hub, &ns, "wd", 1).await;
+        // What others own is theirs, by name and path; when they wrote it last is kept as well.
+        let rest = |object: &DynamicObject| {
+            let mut object = object.clone();
+            object.metadata.resource_version = None;
+            let entries = object.metadata.managed_fields.iter_mut().flatten();
+            let owned: Vec<Value> =
+                entries.filter(|entry| entry.subresource.is_none()).map(|entry| json!(entry)).collect();
+            object.metadata.managed_fields = None;
+            object.data["status"] = Value::Null;
+            (json!(object), owned)
+        };
+        let before = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.unwrap();
+        assert!(rest(&before).1.iter().any(|entry| entry["manager"] == "test"), "{before:?}");
+        reports(&hub, &ns, "wd", 2).await;
+        let after = get(&hub.hub, "WorkloadDeployment", &ns, "wd").await.unwrap();
+        assert_eq!(rest(&after), rest(&before));
+    });
+}
+
+#[test]
+fn fact_77_what_a_policy_preserves_stays_on_the_member() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.deployed().await;
+        hub.template(&ns, "other", "dfw", "").await;
+        there(&hub.dfw, "WorkloadDeployment", &ns, "other").await;
+        let preserve = |value: Value| {
+            let patch = json!({ "spec": { "preserveResourcesOnDeletion": value } });
+            merge(&hub.hub, "PropagationPolicy", &ns, "city-dfw", patch)
+        };
+        let works = |preserved: bool| {
+            eventually("the Works say so", {
+                let (hub, ns) = (&hub, &ns);
+                move || async move {
+                    let works = list(&hub.hub, "Work", "karmada-es-cell-dfw").await;
+                    let ours = works.iter().filter(|work| {
+                        let manifest = &work.data["spec"]["workload"]["manifests"][0];
+                        manifest["kind"] == "WorkloadDeployment" && manifest["metadata"]["namespace"] == json!(ns)
+                    });
+                    let said: Vec<bool> =
+                        ours.map(|work| work.data["spec"]["preserveResourcesOnDeletion"] == true).collect();
+                    if said == [preserved; 2] { Ok(()) } else { Err(format!("{said:?}")) }
+                }
+            })
+        };
+        preserve(json!(true)).await;
+        works(true).await;
+        delete(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
+        gone(&hub.hub, "WorkloadDeployment", &ns, "wd").await;
+        let uid = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", uid.as_deref()).await;
+        preserve(Value::Null).await;
+        eventually("the other's Work says no more", || async {
+            let works = list(&hub.hub, "Work", "karmada-es-cell-dfw").await;
+            let ours = works.iter().find(|work| {
+                let manifest = &work.data["spec"]["workload"]["manifests"][0];
+                manifest["kind"] == "WorkloadDeployment" && manifest["metadata"]["namespace"] == json!(ns)
+            });
+            let said = ours.map(|work| work.data["spec"]["preserveResourcesOnDeletion"] == true);
+            if said == Some(false) { Ok(()) } else { Err(format!("{said:?}")) }
+        })
+        .await;
+        delete(&hub.hub, "WorkloadDeployment", &ns, "other").await;
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "other").await;
+    });
+}
+
+#[test]
+fn fact_79_a_lazy_policy_that_changes_waits_for_its_template() {
+    RUNTIME.block_on(async {
+        let hub = hub().await;
+        let ns = hub.deployed().await;
+        let uid = there(&hub.dfw, "WorkloadDeployment", &ns, "wd").await.uid();
+        let affinity = json!({ "labelSelector": null, "clusterNames": ["cell-ord"] });
+        let lazy = json!({ "spec": { "activationPreference": "Lazy", "placement": { "clusterAffinity": affinity } } });
+        merge(&hub.hub, "PropagationPolicy", &ns, "city-dfw", lazy).await;
+        kept(&hub.dfw, "WorkloadDeployment", &ns, "wd", uid.as_deref()).await;
+        merge(&hub.hub, "WorkloadDeployment", &ns, "wd", json!({ "metadata": { "annotations": { "touched": "1" } } }))
+            .await;
+        there(&hub.ord, "WorkloadDeployment", &ns, "wd").await;
+        gone(&hub.dfw, "WorkloadDeployment", &ns, "wd").await;
+    });
+}
