@@ -31,6 +31,24 @@ pub struct PropagationPolicySpec {
     /// Where it goes.
     #[serde(default)]
     pub placement: PolicyPlacement,
+    /// What else it says that is not Karmada's default, such as that what it brought stays on the clusters. All of it decides
+    /// over what the policy claims. A suspension is left out: it is asked for on purpose, and the deployments report it.
+    #[serde(flatten, deserialize_with = "beyond_defaults")]
+    pub others: BTreeMap<String, Value>,
+}
+
+/// The fields of a policy that say more than Karmada's defaults (fact 43).
+fn beyond_defaults<'de, D: serde::Deserializer<'de>>(fields: D) -> Result<BTreeMap<String, Value>, D::Error> {
+    let mut others = BTreeMap::<String, Value>::deserialize(fields)?;
+    others.retain(|field, value| match field.as_str() {
+        "suspension" => false,
+        "conflictResolution" => value != "Abort",
+        "preemption" => value != "Never",
+        "priority" => *value != 0,
+        "schedulerName" => value != "default-scheduler",
+        _ => !value.is_null() && *value != false,
+    });
+    Ok(others)
 }
 
 impl PropagationPolicySpec {
@@ -69,9 +87,21 @@ pub struct PolicyPlacement {
     /// several, of which the first that fits counts (facts 46 to 48).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinities: Option<Vec<ClusterAffinityTerm>>,
-    /// What else a placement can say. We say nothing of it, so that it is somebody else's wherever it stands.
+    /// What else a placement can say. We say nothing of it, so that it is somebody else's wherever it stands, and goes, but for
+    /// tolerations.
     #[serde(flatten)]
     pub others: BTreeMap<String, Value>,
+}
+
+impl PolicyPlacement {
+    /// The placement without tolerations. Those are left to whoever writes them, the platform or an old Karmada: they
+    /// only let what a taint would take away stay where it is.
+    #[must_use]
+    pub fn without_tolerations(&self) -> Self {
+        let mut placement = self.clone();
+        placement.others.remove("clusterTolerations");
+        placement
+    }
 }
 
 /// A group of clusters. An empty one is all of them.

@@ -311,6 +311,8 @@ reasons! {
     DrainEnded: Event, rank 0, stays;
     /// Event: which of several clusters with a city's label has the city, or that several have it.
     SeveralClusters: Event, rank 0, stays;
+    /// Event: a field that somebody else set in a city's policy is removed again.
+    PolicyFieldsRemoved: Event, rank 0, stays;
     /// Event: a city is spelt in several ways, and each of them counts.
     SeveralSpellings: Event, rank 0, stays;
     /// Event: going back to claims takes data away from a city.

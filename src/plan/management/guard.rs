@@ -33,8 +33,6 @@ const HOLDING_GROUP: &str = "holding";
 /// What the policy of a city that waits for its first Cluster names: Karmada takes only DNS labels as names of Clusters, which have
 /// no dot, so that none is ever called this. The label alone would take each Cluster that gets it, until this operator has looked.
 const NO_CLUSTER_YET: &str = "no-cluster.yet";
-/// Up to how many letters of a code each has both cases in a policy without a guard: sixteen spellings at most.
-const MOST_LETTERS_IN_EVERY_CASE: usize = 4;
 
 /// What is known of where a city is, for its policy in one hub namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -165,27 +163,14 @@ pub fn decide(
     }
 }
 
-/// The plain placement of the contract, without a guard. It selects the city in every case from the start, a long code in upper and
-/// in lower case: where nothing else holds the city, a Cluster that is respelt would lose it before the new spelling could be
-/// selected.
+/// The plain placement of the contract, without a guard: the label in the one spelling that deployments and clusters have, or in
+/// all of theirs where they differ. Nothing holds the city on a Cluster that is respelt.
 pub fn plain(
     city: &CityCode,
     spellings: &BTreeSet<String>,
     clusters: &BTreeMap<String, ClusterFacts>,
 ) -> PolicyPlacement {
-    let cases = cases(city.as_str());
-    by_label(selector(city, &spellings.iter().cloned().chain(cases).collect(), clusters), None)
-}
-
-/// A code in every case that it may have, or, where these are too many, in upper and in lower case.
-fn cases(code: &str) -> Vec<String> {
-    if code.chars().filter(char::is_ascii_alphabetic).count() > MOST_LETTERS_IN_EVERY_CASE {
-        return vec![code.to_ascii_uppercase(), code.to_ascii_lowercase()];
-    }
-    code.chars().fold(vec![String::new()], |all, next| {
-        let cases = BTreeSet::from([next.to_ascii_uppercase(), next.to_ascii_lowercase()]);
-        all.iter().flat_map(|begun| cases.iter().map(move |next| format!("{begun}{next}"))).collect()
-    })
+    by_label(selector(city, spellings, clusters), None)
 }
 
 /// How the clusters that carry a city's label spell it.

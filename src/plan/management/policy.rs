@@ -7,11 +7,11 @@
 //! answer ([`Probe`]). What the claims leave behind, the companions' own plan heals (fact 27). Each step is read off what
 //! stands, so it may be cut anywhere.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub use super::city::{Decided, Observed, OthersWaiting, Propagation, Questions, RollbackWait, Signal, named};
 use super::{
@@ -81,8 +81,9 @@ fn ensure(observed: &Observed, now: Timestamp) -> Decided {
         resource_selectors: [deployments].into_iter().chain(companions(observed, phase)).collect(),
         propagate_deps: phase != Phase::Claims,
         placement: guarded.placement.clone(),
+        ..PropagationPolicySpec::default()
     };
-    let mut steps = write(observed, live, &spec);
+    let mut steps = write(observed, live, &spec, now);
     if !steps.is_empty() {
         steps.extend(notes(observed, live, &spec, guarded.note.as_deref(), now));
     }
@@ -234,7 +235,8 @@ fn warn(observed: &Observed, rollback_impact: &[String], now: Timestamp) -> Deci
 /// Where the policy is to send the city; nothing while it is not known where the city is and nothing stands: a policy
 /// without its guard would be obeyed at once. What is on its way is not crossed by another word.
 fn place(observed: &Observed, live: Option<&PropagationPolicy>) -> Option<Guarded> {
-    let standing = live.map(|policy| &policy.spec.placement);
+    let standing = live.map(|policy| policy.spec.placement.without_tolerations());
+    let standing = standing.as_ref();
     let is_crossed = |place: &guard::Observed, placement| observed.guard && guard::is_revoked(placement, place);
     match (&observed.place, standing) {
         (Some(place), Some(standing)) if place.under_way && !is_crossed(place, standing) => {
@@ -258,38 +260,69 @@ fn spellings(observed: &Observed) -> BTreeSet<String> {
     observed.spellings.clone()
 }
 
-/// The writes that give the policy this spec. The placement is ours as a whole: what stands there and is not wanted goes,
-/// whoever wrote it, which an apply cannot do; with it goes what is said of a drain that failed. The next look applies the
-/// rest; that the policy is ours it says at once, for by then its last deployment may have gone.
-fn write(observed: &Observed, live: Option<&PropagationPolicy>, spec: &PropagationPolicySpec) -> Vec<Write<Hub>> {
+/// The writes that give the policy this spec. The spec is ours as a whole, but for tolerations and a suspension: what else
+/// stands there goes, whoever wrote it, which an apply cannot do, so that a patch comes first; with it goes what is said of a
+/// drain that failed. The apply does not wait for the patch: what somebody else puts back each time holds up nothing of ours.
+fn write(
+    observed: &Observed,
+    live: Option<&PropagationPolicy>,
+    spec: &PropagationPolicySpec,
+    now: Timestamp,
+) -> Vec<Write<Hub>> {
     let labels = json!({ label::MANAGED_BY: meta::MANAGED_BY });
-    if let Some(live) = live {
-        let failed = observed.place.as_ref().map(|place| place.failed.as_ref());
-        let failed = failed.filter(|failed| live.annotations().get(annotation::DRAIN_FAILED) != *failed);
-        let moves = live.spec.placement != spec.placement;
-        if moves || failed.is_some() {
-            let mut patch = json!({ "metadata": { "labels": labels } });
-            if moves {
-                patch["spec"]["placement"] = diff::merge_patch(&json!(live.spec.placement), &json!(spec.placement));
-            }
-            if let Some(failed) = failed {
-                patch["metadata"]["annotations"] = json!({ annotation::DRAIN_FAILED: failed });
-            }
-            return vec![Write::amend(manager::CITY_POLICY, patch, live)];
-        }
-    }
+    let patched = live.and_then(|live| patch(observed, live, spec, &labels, now));
+    let live = patched.as_ref().map(|(_, live)| live).or(live);
     let fields = json!({ "metadata": { "labels": labels }, "spec": spec });
     let name = observed.city.policy_name();
-    Write::ensure(manager::CITY_POLICY, &observed.namespace, &name, fields, live).into_iter().collect()
+    let apply = Write::ensure(manager::CITY_POLICY, &observed.namespace, &name, fields, live);
+    patched.iter().map(|(patch, _)| patch.clone()).chain(apply).collect()
 }
 
-/// Whether the deployments of one policy are spelt otherwise than those of another.
-fn templates_differ(one: &PropagationPolicySpec, other: &PropagationPolicySpec) -> bool {
-    let spelt = |spec: &PropagationPolicySpec| {
-        let selectors = spec.resource_selectors.iter().filter_map(|selector| selector.label_selector.as_ref());
-        selectors.flat_map(|selector| selector.values_of(label::TOPOLOGY_CITY)).collect::<BTreeSet<_>>()
-    };
-    spelt(one) != spelt(other)
+/// The patch that takes away what is somebody else's, and the policy as it stands after it.
+fn patch(
+    observed: &Observed,
+    live: &PropagationPolicy,
+    spec: &PropagationPolicySpec,
+    labels: &Value,
+    now: Timestamp,
+) -> Option<(Write<Hub>, PropagationPolicy)> {
+    let failed = observed.place.as_ref().map(|place| place.failed.as_ref());
+    let failed = failed.filter(|failed| live.annotations().get(annotation::DRAIN_FAILED) != *failed);
+    let standing = live.spec.placement.without_tolerations();
+    let foreign = &live.spec.others;
+    if standing == spec.placement && foreign.is_empty() && failed.is_none() {
+        return None;
+    }
+    let mut patch = json!({ "metadata": { "labels": labels } });
+    if standing != spec.placement {
+        patch["spec"]["placement"] = diff::merge_patch(&json!(standing), &json!(spec.placement));
+    }
+    for field in foreign.keys() {
+        patch["spec"][field] = Value::Null;
+    }
+    if let Some(failed) = failed {
+        patch["metadata"]["annotations"] = json!({ annotation::DRAIN_FAILED: failed });
+    }
+    let mut patched = live.clone();
+    patched.labels_mut().insert(label::MANAGED_BY.into(), meta::MANAGED_BY.into());
+    patched.spec = PropagationPolicySpec { placement: spec.placement.clone(), others: BTreeMap::new(), ..patched.spec };
+    let write = Write::amend(manager::CITY_POLICY, patch, live);
+    let told = (!foreign.is_empty()).then(|| removed(live, now));
+    Some((told.map_or(write.clone(), |told| write.telling(told)), patched))
+}
+
+/// Says that what somebody else wrote into a policy is removed.
+fn removed(live: &PropagationPolicy, now: Timestamp) -> Write<Hub> {
+    let fields: Vec<String> = live.spec.others.keys().map(|field| format!("spec.{field}")).collect();
+    let text = format!(
+        "somebody else set {}, and this operator removed it again: the field decides over what the policy brings to its \
+         city, as whether it is deleted there with its deployment. Change no field of the spec of this policy but \
+         placement.clusterTolerations and suspension",
+        fields.join(", ")
+    );
+    let note =
+        Note { severity: Severity::Warning, reason: Reason::PolicyFieldsRemoved, action: "Removing", text: &text };
+    event::on(live, "city-policy", &note, now)
 }
 
 /// What is said on the policy about a placement or selector that is written now.
@@ -311,8 +344,7 @@ fn notes(
     let mut events: Vec<Write<Hub>> = several.map(|text| event(Reason::SeveralClusters, text)).into_iter().collect();
     let is_new = |live: &PropagationPolicy| {
         let spelt = |spec: &PropagationPolicySpec| spec.spellings_of(label::TOPOLOGY_CITY);
-        // Without a guard the placement has both cases anyway.
-        spelt(&live.spec) != spelt(spec) || !observed.guard && templates_differ(&live.spec, spec)
+        spelt(&live.spec) != spelt(spec)
     };
     let clusters = observed.place.iter().flat_map(|place| guard::labels(&observed.city, &place.clusters));
     let all: BTreeSet<&str> = clusters.chain(&observed.spellings).map(String::as_str).collect();

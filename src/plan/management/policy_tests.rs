@@ -146,22 +146,13 @@ fn of_go() -> PropagationPolicy {
     .unwrap()
 }
 
-/// The same, once it selects Clusters in every case, which is written first.
-fn of_go_respelt() -> PropagationPolicy {
-    let old = of_go();
-    let step = plan(&Observed { wanted: true, ..observed(&dfw(), Some(&old)) }, NOW).steps;
-    let respelt = after(Some(&old), &step[0]);
-    assert_eq!(respelt.spec.resource_selectors, old.spec.resource_selectors);
-    respelt
-}
-
 #[test]
 fn a_policy_of_the_go_operator_is_led_to_dependencies_without_taking_anything_away() {
     let dfw = dfw();
     let look = |policy: &PropagationPolicy, delivered_by_dependency: bool| {
         plan(&Observed { wanted: true, delivered_by_dependency, ..observed(&dfw, Some(policy)) }, NOW).steps
     };
-    let old = of_go_respelt();
+    let old = of_go();
     assert_eq!(Phase::of(&old.spec), Phase::Claims);
     // Even if every consumer seemed to be served already, the selectors stay in the first step (fact 25).
     let first = look(&old, true);
@@ -216,7 +207,7 @@ fn one_policy_asks_whether_dependencies_are_brought_and_the_others_wait() {
         misses_later,
     };
     let asking = |seconds, reported| of(seconds, reported, false);
-    let old = of_go_respelt();
+    let old = of_go();
     let waiting = look(&old, Probe::Elsewhere);
     let adopted = after(Some(&old), &waiting.steps[0]);
     assert_eq!(
@@ -320,6 +311,85 @@ fn the_placement_is_ours_as_a_whole() {
     let mended = after(Some(&edited), &steps[0]);
     assert_eq!(mended.spec, guarded.spec);
     assert!(look(&mended).is_empty());
+}
+
+/// Found on real Karmada: with `preserveResourcesOnDeletion`, set by hand, a deleted Secret stayed on the cell for ever.
+#[test]
+fn a_field_that_decides_over_what_the_policy_claims_is_removed_and_told() {
+    let dfw = dfw();
+    let look = |policy: &PropagationPolicy| {
+        let place = Some(on(&["cell-dfw"]));
+        plan(&Observed { wanted: true, place, guard: true, ..observed(&dfw, Some(policy)) }, NOW).steps
+    };
+    let ours = after(Some(&held(&dfw)), &look(&held(&dfw))[0]);
+    for (field, value, goes) in [
+        ("preserveResourcesOnDeletion", json!(true), true),
+        ("preserveResourcesOnDeletion", json!(false), false),
+        ("activationPreference", json!("Lazy"), true),
+        ("conflictResolution", json!("Overwrite"), true),
+        ("conflictResolution", json!("Abort"), false),
+        ("preemption", json!("Always"), true),
+        ("preemption", json!("Never"), false),
+        ("priority", json!(7), true),
+        ("priority", json!(0), false),
+        ("schedulerName", json!("other"), true),
+        ("schedulerName", json!("default-scheduler"), false),
+        ("association", json!(false), false),
+        ("failover", json!({ "cluster": { "purgeMode": "Directly" } }), true),
+        ("dependentOverrides", json!(["o"]), true),
+        ("schedulePriority", json!({ "priorityClassSource": "KubePriorityClass" }), true),
+        // Asked for on purpose, and reported on each deployment.
+        ("suspension", json!({ "dispatching": true }), false),
+    ] {
+        let mut edited = json!(ours);
+        edited["spec"][field] = value.clone();
+        let steps = look(&serde_json::from_value(edited).unwrap());
+        assert_eq!(steps.len(), usize::from(goes), "{field}: {value}: {steps:?}");
+        let Some(write) = steps.first() else { continue };
+        let Op::Merge { body, .. } = &write.op else { panic!("{steps:?}") };
+        assert_eq!(body["spec"], json!({ field: null }), "{field}");
+        let told = format!("{:?}", write.told());
+        assert!(told.contains("PolicyFieldsRemoved") && told.contains(&format!("spec.{field}")), "{told}");
+    }
+}
+
+#[test]
+fn tolerations_in_a_policy_are_left_to_whoever_writes_them() {
+    let dfw = dfw();
+    let look = |policy: &PropagationPolicy, holder: &str| {
+        plan(&Observed { wanted: true, place: Some(on(&[holder])), guard: true, ..observed(&dfw, Some(policy)) }, NOW)
+            .steps
+    };
+    let ours = after(Some(&held(&dfw)), &look(&held(&dfw), "cell-dfw")[0]);
+    let mut tolerant = json!(ours);
+    let tolerations = json!([{ "key": "maintenance", "operator": "Exists", "effect": "NoExecute" }]);
+    tolerant["spec"]["placement"]["clusterTolerations"] = tolerations.clone();
+    let tolerant: PropagationPolicy = serde_json::from_value(tolerant).unwrap();
+    assert!(look(&tolerant, "cell-dfw").is_empty());
+    let moved = look(&tolerant, "cell-ord");
+    assert!(!moved.is_empty() && !format!("{moved:?}").contains("clusterTolerations"), "{moved:?}");
+    let moved = after(Some(&tolerant), &moved[0]);
+    assert_eq!(moved.spec.placement.others["clusterTolerations"], tolerations);
+}
+
+/// Found by reading: what a mutating policy of the hub put back each time kept a second spelling from ever being selected.
+#[test]
+fn a_field_that_comes_back_each_time_holds_up_no_other_change_of_the_policy() {
+    let dfw = dfw();
+    let look = |policy: &PropagationPolicy, spelt: &[&str]| {
+        let spellings = spelt.iter().map(|one| (*one).to_owned()).collect();
+        let place = Some(on(&["cell-dfw"]));
+        plan(&Observed { wanted: true, place, guard: true, spellings, ..observed(&dfw, Some(policy)) }, NOW).steps
+    };
+    let ours = after(Some(&held(&dfw)), &look(&held(&dfw), &["dfw"])[0]);
+    let mut mutated = json!(ours);
+    mutated["spec"]["placement"]["spreadConstraints"] = json!([{ "spreadByField": "cluster", "maxGroups": 2 }]);
+    let steps = look(&serde_json::from_value(mutated).unwrap(), &["DFW", "dfw"]);
+    let applied = steps.iter().find_map(|step| match &step.op {
+        Op::Apply { body, .. } => Some(body["spec"]["resourceSelectors"][0]["labelSelector"].clone()),
+        _ => None,
+    });
+    assert!(applied.is_some_and(|selector| selector.to_string().contains(r#"["DFW","dfw"]"#)), "{steps:?}");
 }
 
 #[test]
