@@ -92,15 +92,8 @@ fn decide(observed: &Observed, now: Timestamp) -> Decided {
         Ok(city) => city,
         Err(why) => return invalid(deployment, &why, now).map(Step::Local).into_iter().collect(),
     };
-    if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
-        return hub_trouble::told(observed, &hub_trouble::of_outage(outage), now);
-    }
-    if observed.rival.is_some() {
-        return refused_for_a_rival(observed, now);
-    }
-    let exceeded = limits::of_project(&observed.project);
-    if let Some(words) = exceeded.or_else(|| limits::words(&limits::of_template(&deployment.spec.template))) {
-        return hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::LimitExceeded, words), now);
+    if let Some(decided) = withheld(observed, now) {
+        return decided;
     }
     let mut steps: Vec<Step<Project, Hub>> = Vec::new();
     let data = resolve::data(deployment, &observed.data, observed.timing.deletion_patience, now);
@@ -187,6 +180,19 @@ fn until_gone(
 fn is_of_another_city(copy: &WorkloadDeployment, city: &CityCode) -> bool {
     let claimed = copy.annotations().get(annotation::POLICY_NAME).and_then(|policy| CityPolicyName::parse(policy));
     claimed.is_some_and(|of| of != *city)
+}
+
+/// The plan for a deployment of which nothing may be written on the hub at present, if it is one.
+fn withheld(observed: &Observed, now: Timestamp) -> Option<Decided> {
+    if let Some(outage) = observed.outage.as_ref().filter(|outage| outage.blind) {
+        return Some(hub_trouble::told(observed, &hub_trouble::of_outage(outage), now));
+    }
+    if observed.rival.is_some() {
+        return Some(refused_for_a_rival(observed, now));
+    }
+    let exceeded = limits::of_project(&observed.project);
+    let exceeded = exceeded.or_else(|| limits::words(&limits::of_template(&observed.deployment.spec.template)))?;
+    Some(hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::LimitExceeded, exceeded), now))
 }
 
 /// What the hub shows of a deployment's delivery, once there is something to look at.
