@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque},
     fmt::{Debug, Display},
     hash::Hash,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -37,11 +37,13 @@ pub trait Key: Clone + Debug + Display + Ord + Hash + Send + Sync + 'static {
     fn lane(&self) -> Self::Lane;
 }
 
-/// An object, where all work is one lane.
+/// An object of a cell: a namespace there is one of a project's, and a lane of its own.
 impl Key for ObjectKey {
-    type Lane = ();
+    type Lane = Arc<str>;
 
-    fn lane(&self) {}
+    fn lane(&self) -> Arc<str> {
+        self.namespace.clone()
+    }
 }
 
 /// How an attempt at a key ended.
@@ -149,10 +151,12 @@ impl<K: Key> Queue<K> {
 
     /// Every key that is waiting after a failure may try now, as with [`Self::retry_now`].
     pub fn retry_all_now(&self) {
-        let lanes: BTreeSet<K::Lane> = self.lock().failures.keys().map(|key| key.lane()).collect();
-        for lane in lanes {
-            self.retry_now(&lane);
+        let mut state = self.lock();
+        for key in std::mem::take(&mut state.failures).into_keys() {
+            state.add(key);
         }
+        drop(state);
+        self.wake.notify_one();
     }
 
     /// Drops a lane: its project is gone.

@@ -220,3 +220,15 @@ async fn a_key_that_rests_runs_once_for_all_that_happened_meanwhile() {
     assert_eq!((again, start.elapsed().as_secs()), (Restful(1), 4), "an event comes before its time");
     assert!(queue.lock().rests_until.len() <= 1 && queue.lock().rests.len() <= 1);
 }
+
+/// All objects of a cell were one lane: a deployment waited for all that another project's had to do.
+#[tokio::test]
+async fn cell_namespace_with_many_objects_does_not_hold_up_another() {
+    let queue = Queue::default();
+    for n in 0..1000 {
+        queue.add(ObjectKey::new("ns-large", &format!("web-{n}")));
+    }
+    queue.add(ObjectKey::new("ns-small", "web"));
+    let served = [queue.next().await, queue.next().await];
+    assert!(served.iter().any(|key| &*key.namespace == "ns-small"), "{served:?}");
+}

@@ -152,7 +152,7 @@ impl Triggers {
     /// A cache has been filled anew: everything is looked at, and what failed meanwhile is tried now.
     pub(super) fn enqueue_everything(&self) {
         for queue in [&self.deployments, &self.instances] {
-            queue.retry_now(&());
+            queue.retry_all_now();
         }
         for key in self.caches.deployments.keys() {
             self.deployments.add(key);
@@ -164,7 +164,7 @@ impl Triggers {
     /// The hub's cache, or the cell's, has been filled anew: every copy is looked at.
     pub(super) fn enqueue_copies(&self) {
         let Some(copies) = &self.copies else { return };
-        copies.queue.retry_now(&());
+        copies.queue.retry_all_now();
         for key in self.caches.instances.keys().into_iter().chain(copies.store.keys()) {
             copies.queue.add(key);
         }
