@@ -6,6 +6,7 @@ mod watches;
 
 use std::{
     fmt::Display,
+    io::{self, Write as _},
     sync::{Arc, Weak},
     time::Duration,
 };
@@ -152,7 +153,11 @@ async fn send<P: Plane>(plane: &ControlPlane<P>, write: &Write<P>, metrics: &Met
     }
 }
 
-/// Says at debug level what was known of a key and what was decided on it: enough to decide it once more.
+/// Longest snapshot, and longest plan, that are written to the log: to make their text keeps a worker from everything else.
+const MAX_RECORD: usize = 64 << 10;
+
+/// Says at debug level what was known of a key and what was decided on it: enough to decide it once more, as long as it is not
+/// very large.
 fn record<O: Serialize>(
     controller: &'static str,
     key: &impl Display,
@@ -163,8 +168,38 @@ fn record<O: Serialize>(
     if !tracing::enabled!(tracing::Level::DEBUG) {
         return;
     }
-    let snapshot = serde_json::to_string(observed).unwrap_or_else(|error| error.to_string());
-    tracing::debug!(controller, object = %key, now = %now.time, snapshot, plan = ?plan, "decided");
+    let snapshot = Excerpt::of(|text| serde_json::to_writer(text, observed).is_ok());
+    let plan = Excerpt::of(|text| write!(text, "{plan:?}").is_ok());
+    tracing::debug!(controller, object = %key, now = %now.time, snapshot, plan, "decided");
+}
+
+/// The beginning of a text that is made no longer than [`MAX_RECORD`].
+struct Excerpt(Vec<u8>);
+
+impl Excerpt {
+    /// The text that `make` writes, which is to end where it cannot write on, and what has become of the rest.
+    fn of(make: impl FnOnce(&mut Self) -> bool) -> String {
+        let mut excerpt = Self(Vec::new());
+        let whole = make(&mut excerpt);
+        let text = String::from_utf8_lossy(&excerpt.0);
+        if whole { text.into_owned() } else { format!("{text}… (cut: longer than {MAX_RECORD} bytes)") }
+    }
+}
+
+impl io::Write for Excerpt {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let room = MAX_RECORD - self.0.len();
+        if room == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let taken = bytes.len().min(room);
+        self.0.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Sends the writes of a plan over two planes, in order, until one fails.
@@ -312,6 +347,18 @@ mod tests {
             let call = worst.map(|error| if let Error::Api { call, .. } = error { call } else { String::new() });
             assert_eq!(call.as_deref(), expected, "{codes:?}");
         }
+    }
+
+    /// A snapshot of megabytes was made into text between two renewals of the Lease, on each look.
+    #[test]
+    fn record_large_snapshot_is_cut() {
+        let whole = Excerpt::of(|text| serde_json::to_writer(text, &["a"]).is_ok());
+        assert_eq!(whole, r#"["a"]"#);
+        let mut made = 0;
+        let endless = std::iter::repeat_with(|| made += 1).take(1 << 30).map(|()| "entry");
+        let cut = Excerpt::of(|text| endless.into_iter().all(|entry| write!(text, "{entry:?}").is_ok()));
+        assert!(cut.len() < MAX_RECORD + 100 && cut.ends_with("(cut: longer than 65536 bytes)"), "{}", cut.len());
+        assert!(made < 20_000, "it is not made in full: {made}");
     }
 
     struct Broken;
