@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
 use serde_json::{Value, json};
 
-use super::{Known, Object, ObjectVersion, Op, Write};
+use super::{Known, Object, ObjectVersion, Op, Write, hash};
 use crate::api::{meta, reason::Reason};
 
 /// Longest note that the API takes, in bytes.
 const MAX_NOTE: usize = 1024;
-/// Longest name that leaves room for the time.
-const MAX_NAME: usize = 230;
+/// Longest name that leaves room for the time and the digest.
+const MAX_NAME: usize = 220;
 
 /// How an Event ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +51,9 @@ pub fn about<P>(
     // Events of cluster-scoped objects live in `default`, by the custom of Kubernetes.
     let namespace = if object.namespace.is_empty() { "default" } else { &object.namespace };
     let stem: String = object.name.chars().take(MAX_NAME).collect();
-    let name = format!("{stem}.{:x}", now.as_nanosecond());
+    // One plan has one time, and may have several Events on one object.
+    let digest = hash::digest(&json!([note.reason.as_str(), note.text]));
+    let name = format!("{stem}.{:x}.{}", now.as_nanosecond(), &digest[..8]);
     let body = json!({
         "eventTime": format!("{:.6}", now),
         "type": match note.severity { Severity::Normal => "Normal", Severity::Warning => "Warning" },
@@ -100,8 +102,29 @@ mod tests {
         let note = Note { severity: Severity::Warning, reason: Reason::Repaired, action: "Acting", text: &text };
         let write: Write<Hub> = on(&instance, "test", &note, Timestamp::from_second(5).unwrap());
         let Op::Create { body, .. } = &write.op else { panic!("{write:?}") };
-        assert!(write.object.name.len() <= 253 && write.object.name.ends_with(".12a05f200"), "{}", write.object.name);
+        let name = &write.object.name;
+        assert!(name.len() <= 253 && name.contains(".12a05f200."), "{name}");
         assert_eq!(body["note"].as_str().unwrap().len(), MAX_NOTE);
         assert_eq!(body["eventTime"], "1970-01-01T00:00:05.000000Z");
+    }
+
+    /// Two Events of one plan had one name, and the API server stored only the first.
+    #[test]
+    fn events_of_one_plan_have_different_names() {
+        let instance = Instance::new(
+            "web-0",
+            serde_json::from_value(
+                json!({ "runtime": { "resources": { "instanceType": "t" } }, "networkInterfaces": [] }),
+            )
+            .unwrap(),
+        );
+        let name = |reason, text| {
+            let note = Note { severity: Severity::Warning, reason, action: "Acting", text };
+            let write: Write<Hub> = on(&instance, "test", &note, Timestamp::UNIX_EPOCH);
+            write.object.name
+        };
+        let first = name(Reason::BindingMissing, "a");
+        assert_ne!(first, name(Reason::Repaired, "a"), "another reason");
+        assert_ne!(first, name(Reason::BindingMissing, "b"), "another text");
     }
 }
