@@ -1,4 +1,4 @@
-//! An admission rule of somebody else's, which refuses what the operator writes.
+//! Admission rules of others: one that refuses what the operator writes, and a webhook that is away.
 
 use kube::{
     Client,
@@ -66,5 +66,52 @@ impl Refusal<'_> {
     pub async fn end(&self, client: &Client) {
         delete(client, "ValidatingAdmissionPolicyBinding", "", self.name).await;
         delete(client, "ValidatingAdmissionPolicy", "", self.name).await;
+    }
+}
+
+/// A webhook without an endpoint. Every write that it guards fails with HTTP 500.
+pub struct WebhookAway<'a> {
+    /// Its name; a domain is added.
+    pub name: &'a str,
+    /// The group and the plural of the kind.
+    pub kind: (&'a str, &'a str),
+    /// The namespace that it guards.
+    pub namespace: &'a str,
+}
+
+impl WebhookAway<'_> {
+    /// Registers it, and waits until a write of `probe` fails, which is never made: it is a dry run.
+    pub async fn begin(&self, client: &Client, probe: &Value) {
+        let configuration = json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+            "metadata": { "name": self.name },
+            "webhooks": [{
+                "name": format!("{}.example.com", self.name), "failurePolicy": "Fail", "sideEffects": "None",
+                "timeoutSeconds": 1, "admissionReviewVersions": ["v1"],
+                // A port that nothing listens on.
+                "clientConfig": { "url": "https://127.0.0.1:9/" },
+                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": self.namespace } },
+                "rules": [{
+                    "apiGroups": [self.kind.0], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+                    "resources": [self.kind.1],
+                }],
+            }],
+        });
+        apply(client, configuration).await;
+        let text = |at: &str| probe.pointer(at).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let api = api(client, &text("/kind"), self.namespace);
+        let params = PatchParams { dry_run: true, ..PatchParams::apply("test").force() };
+        eventually("the webhook is asked", || async {
+            match api.patch(&text("/metadata/name"), &params, &Patch::Apply(probe)).await {
+                Err(error) if error.to_string().contains("failed calling webhook") => Ok(()),
+                other => Err(format!("{other:?}")),
+            }
+        })
+        .await;
+    }
+
+    /// Removes it.
+    pub async fn end(&self, client: &Client) {
+        delete(client, "ValidatingWebhookConfiguration", "", self.name).await;
     }
 }

@@ -4,12 +4,12 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use crate::common::{
-    RUNTIME, apply,
+    RUNTIME, World, apply,
     beds::{Wish, alone, shared},
     condition, delete, deployment, eventually,
     example_app::SWEEPS,
     get, merge, ready,
-    refusal::Refusal,
+    refusal::{Refusal, WebhookAway},
     template, workload,
 };
 
@@ -136,6 +136,120 @@ fn an_instance_that_a_project_refused_is_shown_once_the_cause_has_ended() {
         rule.end(&world.project).await;
         eventually("it is shown", || async {
             get(&world.project, "Instance", &ns, "web-p-dfw-0").await.map(drop).ok_or("not yet".to_owned())
+        })
+        .await;
+    });
+}
+
+/// A webhook that is away on one plane, what is written meanwhile, and where the error is reported.
+struct Away<'a> {
+    client: &'a kube::Client,
+    kind: (&'a str, &'a str),
+    namespace: &'a str,
+    /// Applied in the project while the webhook is away.
+    change: Value,
+    /// The object in the project that reports the error, by kind and name; the type of the condition.
+    on: [&'a str; 3],
+    /// The reason of the condition, and words of its message.
+    says: [&'a str; 2],
+}
+
+/// The error is reported within the grace, and everything goes on once the webhook is removed.
+async fn reports_a_webhook_that_is_away(world: &World, ns: &str, away: Away<'_>) {
+    let Away { client, kind, namespace, change, on: [of, name, type_], says: [reason, words] } = away;
+    let webhook = WebhookAway { name: ns, kind, namespace };
+    let probe = match kind.1 {
+        "workloaddeployments" => deployment(namespace, "probe", "dfw"),
+        "secrets" => {
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "probe", "namespace": namespace } })
+        }
+        _ => json!({
+            "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance",
+            "metadata": { "name": "probe", "namespace": namespace }, "spec": template("i")["spec"],
+        }),
+    };
+    webhook.begin(client, &probe).await;
+    apply(&world.project, change).await;
+    let said = || async {
+        let object = get(&world.project, of, ns, name).await.ok_or("none")?;
+        Ok::<_, String>(condition(&object, type_))
+    };
+    let started = std::time::Instant::now();
+    eventually(&format!("{of} {name} reports {reason}"), || async {
+        let said = said().await?;
+        let right = said["reason"] == reason && said["message"].as_str().unwrap_or_default().contains(words);
+        if right { Ok(()) } else { Err(said.to_string()) }
+    })
+    .await;
+    eprintln!("{kind:?} in {namespace}: reported after {:.1} s", started.elapsed().as_secs_f64());
+    webhook.end(client).await;
+    eventually(&format!("{of} {name} goes on"), || async {
+        let said = said().await?;
+        let left = said["message"].as_str().unwrap_or_default().contains(words);
+        if said["status"] == "True" && !left { Ok(()) } else { Err(said.to_string()) }
+    })
+    .await;
+}
+
+/// Nothing was reported, however long it lasted: an HTTP 500 counted as an error that passes.
+#[test]
+fn webhook_away_on_any_plane_is_reported_where_the_user_looks() {
+    RUNTIME.block_on(async {
+        let short = "timing:\n  errorGraceSeconds: 2\n  deliveryGraceSeconds: 1\n";
+        let world = alone(Wish { management: short.into(), cell: short.into(), ..Wish::default() }).await;
+        let world = &*world;
+        let (ns, hub) = world.namespace("away").await;
+        let secret = |value: &str| {
+            json!({
+                "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "db", "namespace": ns },
+                "stringData": { "key": value },
+            })
+        };
+        apply(&world.project, secret("old")).await;
+        let mut uses = workload(&ns, "uses", &["dfw"], 1);
+        uses["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["envFrom"] =
+            json!([{ "secretRef": { "name": "db" } }]);
+        apply(&world.project, uses).await;
+        ready(world, &ns, "uses", 1).await;
+        for away in [
+            Away {
+                client: &world.project,
+                kind: (GROUP, "workloaddeployments"),
+                namespace: &ns,
+                change: workload(&ns, "new", &["dfw"], 1),
+                on: ["Workload", "new", "Available"],
+                says: ["ProjectRefused", "HTTP 500: failed calling webhook"],
+            },
+            Away {
+                client: &world.hub,
+                kind: ("", "secrets"),
+                namespace: &hub,
+                change: secret("new"),
+                on: ["WorkloadDeployment", "uses-p-dfw", "ReferencedDataReady"],
+                says: ["Ready", "Secret/db is not copied to the hub"],
+            },
+            Away {
+                client: &world.dfw,
+                kind: (GROUP, "instances"),
+                namespace: &hub,
+                change: workload(&ns, "cell", &["dfw"], 1),
+                on: ["Workload", "cell", "Available"],
+                says: ["InstanceRefused", "HTTP 500"],
+            },
+            Away {
+                client: &world.project,
+                kind: (GROUP, "instances"),
+                namespace: &ns,
+                change: workload(&ns, "shown", &["dfw"], 1),
+                on: ["WorkloadDeployment", "shown-p-dfw", "Federated"],
+                says: ["InstancesNotShown", "HTTP 500: failed calling webhook"],
+            },
+        ] {
+            reports_a_webhook_that_is_away(world, &ns, away).await;
+        }
+        ready(world, &ns, "shown", 1).await;
+        eventually("the Instance is shown", || async {
+            get(&world.project, "Instance", &ns, "shown-p-dfw-0").await.map(drop).ok_or("not yet".to_owned())
         })
         .await;
     });
