@@ -50,6 +50,8 @@ periods! {
     /// How long a deployment must be blocked on its way to the cell before that is reported: bindings, schedules and
     /// copies take their moment. Three times that where it was never there and Karmada says nothing.
     delivery_grace, "deliveryGraceSeconds", Duration::from_secs(5);
+    /// How long work on an object may fail before that is reported on the object that its user looks at, whatever the error is.
+    error_grace, "errorGraceSeconds", Duration::from_secs(20);
     /// How long a deletion may wait for the hub, or for what holds the copy there, before it is told by whom it is held.
     deletion_patience, "deletionPatienceSeconds", Duration::from_mins(2);
     /// How long a cluster must have been away before nobody knows any more whether what is there is ready.
@@ -127,6 +129,12 @@ periods! {
 }
 
 impl Timing {
+    /// True if an error that has lasted so long is to be reported.
+    #[must_use]
+    pub fn outlasts_grace(&self, lasted: Duration) -> bool {
+        lasted >= self.error_grace
+    }
+
     /// The same for management's watches of the hub, which all tenants share.
     #[must_use]
     pub fn of_hub_watches(self) -> Self {
@@ -147,84 +155,50 @@ mod tests {
     /// What production waits for; a change here is a change that people on call will notice.
     #[test]
     fn production_waits_this_long() {
-        let Timing {
-            delivery_grace,
-            deletion_patience,
-            cluster_silence,
-            takeover_pause,
-            repair_backoff_base,
-            never_delivered_repair,
-            source_retry,
-            policy_claim_release,
-            policy_poll,
-            probe_timeout,
-            probe_election_ttl,
-            drain_arrival,
-            drain_retry,
-            rollback_warning,
-            quarantine_grace,
-            quota_no_budget,
-            optional_data,
-            quota_claim_release,
-            quota_project_gone,
-            quota_watch_patience,
-            network_retry,
-            write_back_recreate,
-            write_back_contested,
-            loss_patience,
-            work_removal,
-            watch_lifetime,
-            watch_silence,
-            hub_watch_lifetime,
-            hub_watch_silence,
-            silence_proof,
-            watch_proof,
-            watch_retry_max,
-            tenant_watch_retry_max,
-            lease_duration,
-            lease_renew_deadline,
-            lease_retry,
-        } = Timing::default();
-        for (period, milliseconds) in [
-            (delivery_grace, 5_000),
-            (deletion_patience, 120_000),
-            (cluster_silence, 120_000),
-            (takeover_pause, 60_000),
-            (repair_backoff_base, 5_000),
-            (never_delivered_repair, 600_000),
-            (source_retry, 10_000),
-            (policy_claim_release, 120_000),
-            (policy_poll, 5_000),
-            (probe_timeout, 30_000),
-            (probe_election_ttl, 1_000),
-            (drain_arrival, 600_000),
-            (drain_retry, 60_000),
-            (rollback_warning, 30_000),
-            (quarantine_grace, 5_000),
-            (quota_no_budget, 15_000),
-            (optional_data, 60_000),
-            (quota_claim_release, 7_200_000),
-            (quota_project_gone, 120_000),
-            (quota_watch_patience, 2_000),
-            (network_retry, 5_000),
-            (write_back_recreate, 200),
-            (write_back_contested, 30_000),
-            (loss_patience, 600_000),
-            (work_removal, 60_000),
-            (watch_lifetime, 40_000),
-            (watch_silence, 45_000),
-            (hub_watch_lifetime, 8_000),
-            (hub_watch_silence, 10_000),
-            (silence_proof, 3_000),
-            (watch_proof, 1_000),
-            (watch_retry_max, 5_000),
-            (tenant_watch_retry_max, 15_000),
-            (lease_duration, 15_000),
-            (lease_renew_deadline, 10_000),
-            (lease_retry, 2_000),
-        ] {
+        let timing = Timing::default();
+        let table = [
+            (timing.delivery_grace, 5_000),
+            (timing.error_grace, 20_000),
+            (timing.deletion_patience, 120_000),
+            (timing.cluster_silence, 120_000),
+            (timing.takeover_pause, 60_000),
+            (timing.repair_backoff_base, 5_000),
+            (timing.never_delivered_repair, 600_000),
+            (timing.source_retry, 10_000),
+            (timing.policy_claim_release, 120_000),
+            (timing.policy_poll, 5_000),
+            (timing.probe_timeout, 30_000),
+            (timing.probe_election_ttl, 1_000),
+            (timing.drain_arrival, 600_000),
+            (timing.drain_retry, 60_000),
+            (timing.rollback_warning, 30_000),
+            (timing.quarantine_grace, 5_000),
+            (timing.quota_no_budget, 15_000),
+            (timing.optional_data, 60_000),
+            (timing.quota_claim_release, 7_200_000),
+            (timing.quota_project_gone, 120_000),
+            (timing.quota_watch_patience, 2_000),
+            (timing.network_retry, 5_000),
+            (timing.write_back_recreate, 200),
+            (timing.write_back_contested, 30_000),
+            (timing.loss_patience, 600_000),
+            (timing.work_removal, 60_000),
+            (timing.watch_lifetime, 40_000),
+            (timing.watch_silence, 45_000),
+            (timing.hub_watch_lifetime, 8_000),
+            (timing.hub_watch_silence, 10_000),
+            (timing.silence_proof, 3_000),
+            (timing.watch_proof, 1_000),
+            (timing.watch_retry_max, 5_000),
+            (timing.tenant_watch_retry_max, 15_000),
+            (timing.lease_duration, 15_000),
+            (timing.lease_renew_deadline, 10_000),
+            (timing.lease_retry, 2_000),
+        ];
+        for (period, milliseconds) in table {
             assert_eq!(period, Duration::from_millis(milliseconds));
         }
+        assert_eq!(table.len(), Timing::KEYS.len(), "each period has a row");
     }
 
     #[test]

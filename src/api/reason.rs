@@ -267,6 +267,10 @@ reasons! {
     HubCopyHeld: Delivery, rank 6, stays;
     /// Many known objects are missing, and nothing is deleted until it is clear why.
     DeletionsPaused: Delivery, rank 6, stays;
+    /// The project's API server does not take Instances of the deployment, which run; all is well otherwise.
+    InstancesNotShown: Delivery, rank 0, stays, tenant;
+    /// Workload, placement and WorkloadDeployment: the project's API server does not take what this operator writes there.
+    ProjectRefused: Delivery, rank 6, stays, tenant;
     /// Placement: none of its cities is bound in the project.
     NoMatchingLocations: Placement, rank 6, stays;
     /// Placement and Workload: something in the spec cannot be carried out; the message says what and how to mend it.

@@ -27,7 +27,7 @@ use crate::{
         store::Change,
     },
     metrics::Metrics,
-    plan::{Delta, Kind, NamespaceFacts, Next, Op, Plan, Plane, Step, Write, contest::Sent},
+    plan::{Delta, Failure, Kind, NamespaceFacts, Next, Op, Plan, Plane, Step, Write, contest::Sent},
 };
 
 use self::watches::{IsThere, OnListed, Watches};
@@ -44,19 +44,27 @@ pub trait Reconciler: Send + Sync + 'static {
     type Key: Key;
 
     /// Brings the object behind `key` one step nearer to what is wanted. What it decides is decided at `now`; other
-    /// clocks only measure.
-    fn reconcile(&self, key: &Self::Key, now: Now) -> impl Future<Output = Result<Next, Error>> + Send;
+    /// clocks only measure. `failing`: how long work on `key` has failed without a success in between. An error that
+    /// outlasts [`error_grace`](crate::timing::Timing::error_grace) is reported on the object that its user looks at.
+    fn reconcile(
+        &self,
+        key: &Self::Key,
+        now: Now,
+        failing: Duration,
+    ) -> impl Future<Output = Result<Next, Error>> + Send;
 }
 
-/// Works on `queue` with this many workers until `stop`; what is under way then is finished first.
+/// Works on `queue` with this many workers until `stop`; what is under way then is finished first. A key that fails is
+/// tried again, at the latest, when it has failed for `error_grace`.
 pub async fn run<R: Reconciler>(
     reconciler: Arc<R>,
     queue: Arc<Queue<R::Key>>,
-    workers: usize,
+    (workers, error_grace): (usize, Duration),
     metrics: Metrics,
     stop: CancellationToken,
 ) {
     queue.tell(metrics.queue(R::NAME));
+    queue.report_after(error_grace);
     metrics.workers(R::NAME, workers);
     let mut tasks = JoinSet::new();
     for _ in 0..workers {
@@ -86,7 +94,8 @@ pub async fn run<R: Reconciler>(
 async fn work<R: Reconciler>(reconciler: &R, queue: &Queue<R::Key>, key: R::Key, metrics: &Metrics) {
     let started = Now::read();
     let _at_work = metrics.at_work(R::NAME);
-    let result = tokio::time::timeout(RECONCILE_TIMEOUT, reconciler.reconcile(&key, started)).await;
+    let failing = queue.failing_for(&key);
+    let result = tokio::time::timeout(RECONCILE_TIMEOUT, reconciler.reconcile(&key, started, failing)).await;
     let result =
         result.unwrap_or_else(|_| Err(Error::Deadline { call: format!("reconcile {key}"), after: RECONCILE_TIMEOUT }));
     let (label, outcome) = match &result {
@@ -241,22 +250,26 @@ type Refused<'a, P> = Vec<(&'a Write<P>, Error)>;
 /// Sends writes that do not hang on each other: one that is refused keeps no other back. Only when nobody answers the
 /// rest is left for another time, and so is what follows a live read that does not find what was judged.
 ///
-/// Tells `came` what came of each, and answers with those that were refused.
+/// Tells `came` what came of each, and answers with those that were refused. `lasts`: errors here have outlasted the grace, and a
+/// write without an answer counts as refused: a webhook that hangs looks the same as a server that does.
 async fn send_each<'a, P: Plane>(
     plane: &ControlPlane<P>,
     writes: &'a [Write<P>],
-    metrics: &Metrics,
+    (metrics, lasts): (&Metrics, bool),
     mut came: impl FnMut(Sent),
 ) -> Result<Refused<'a, P>, Error> {
     let mut refused = Refused::new();
     for write in writes {
         match send(plane, write, metrics).await {
             Ok(answer) => came(came_of(answer)),
-            Err(error) if is_silence(&error) => return Err(error),
             Err(error) => {
+                let silence = is_silence(&error);
+                if silence && !lasts {
+                    return Err(error);
+                }
                 came(Sent::Refused);
                 refused.push((write, error));
-                if write.op.is_look() {
+                if silence || write.op.is_look() {
                     break;
                 }
             }
@@ -265,9 +278,46 @@ async fn send_each<'a, P: Plane>(
     Ok(refused)
 }
 
+/// Sends what a plan reports, its statuses and Events on the plane of the controller's own objects, although a write of the
+/// plan has failed. Of what follows the reports nothing is sent: it rests on that write. Errors are those of a report, and are
+/// only logged: the caller returns the one of the write. Returns what came of each step of the plan.
+async fn report<N: Plane, F: Plane, G>(
+    local: &ControlPlane<N>,
+    plan: &Plan<Step<N, F>, G>,
+    metrics: &Metrics,
+) -> Vec<Sent> {
+    let is_report = |step: &&Step<N, F>| matches!(step, Step::Local(write) if write.reports());
+    let first = plan.steps.iter().take_while(|step| !is_report(step)).count();
+    let mut sent = vec![Sent::Refused; first];
+    for step in plan.steps[first..].iter().take_while(is_report) {
+        let Step::Local(write) = step else { break };
+        sent.push(match send(local, write, metrics).await {
+            Ok(answer) => came_of(answer),
+            Err(error) => {
+                tracing::debug!(%error, "a report is not taken");
+                if is_silence(&error) {
+                    break;
+                }
+                Sent::Refused
+            }
+        });
+    }
+    sent
+}
+
 /// Whether nobody answered: whoever asks for the next thing would wait as long once more.
 fn is_silence(error: &Error) -> bool {
     matches!(error, Error::Deadline { .. })
+}
+
+/// An error of hub or cell as plans take it. `lasted`: how long work on the key has failed.
+fn failure_of(error: &Error, lasted: Duration) -> Failure {
+    let is_final = match error.class() {
+        Class::Invalid => true,
+        Class::Forbidden => !error.is_of_terminating_namespace(),
+        Class::Retry | Class::Conflict | Class::Gone | Class::Unauthenticated => false,
+    };
+    Failure { words: error.words_for_tenants(), is_final, lasted }
 }
 
 /// The error that speaks for several: what a person has to mend before what passes by itself. The others are logged.
@@ -368,7 +418,7 @@ mod tests {
 
         type Key = ObjectKey;
 
-        async fn reconcile(&self, _: &ObjectKey, _: Now) -> Result<Next, Error> {
+        async fn reconcile(&self, _: &ObjectKey, _: Now, _: Duration) -> Result<Next, Error> {
             panic!("a bug")
         }
     }
@@ -377,7 +427,14 @@ mod tests {
     async fn a_worker_that_dies_takes_the_process_along() {
         let queue = Arc::new(Queue::default());
         queue.add(ObjectKey::new("ns", "name"));
-        let ended = tokio::spawn(run(Arc::new(Broken), queue, 2, Metrics::default(), CancellationToken::new())).await;
+        let ended = tokio::spawn(run(
+            Arc::new(Broken),
+            queue,
+            (2, Duration::MAX),
+            Metrics::default(),
+            CancellationToken::new(),
+        ))
+        .await;
         assert!(ended.unwrap_err().is_panic());
     }
 }

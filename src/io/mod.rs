@@ -203,6 +203,26 @@ impl Error {
         }
     }
 
+    /// The words of a write that a project's own API server has not taken, for those who own the project. They read its words
+    /// in full, and of a webhook that does not answer its name: its address may be the platform's.
+    pub fn words_in_project(&self) -> String {
+        match (self.class(), self.webhook()) {
+            (Class::Retry, Some(webhook)) => {
+                format!("{}: failed calling webhook {webhook:?}", self.outline())
+            }
+            (Class::Retry, None) if !matches!(self, Self::Held(_)) => self.outline(),
+            _ => self.to_string(),
+        }
+    }
+
+    /// The name of the admission webhook that the API server could not call.
+    fn webhook(&self) -> Option<&str> {
+        let Self::Api { source, .. } = self else { return None };
+        let kube::Error::Api(status) = source.as_ref() else { return None };
+        let (_, named) = status.message.split_once("failed calling webhook \"")?;
+        named.split_once('"').map(|(name, _)| name)
+    }
+
     /// A label for metrics, from a closed set.
     pub fn label(&self) -> &'static str {
         match (self, self.class()) {
@@ -340,6 +360,23 @@ mod tests {
             (api(403, "exceeded quota: small"), "apply WorkloadDeployment ns-1/web in hub: exceeded quota: small"),
         ] {
             assert_eq!(error.words_for_tenants(), words);
+        }
+    }
+
+    #[test]
+    fn project_error_names_a_webhook_that_is_away_and_not_its_address() {
+        let api = |code: u16, message: &str| {
+            let status = kube::core::Status::failure(message, "").with_code(code).boxed();
+            Error::Api { call: "apply x".into(), source: Box::new(kube::Error::Api(status)) }
+        };
+        let away = r#"Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: Post "https://10.0.0.7:443/": dial tcp 10.0.0.7:443: connect: connection refused"#;
+        for (error, words) in [
+            (api(500, away), r#"it answers with HTTP 500: failed calling webhook "guard.example.com""#),
+            (api(500, "etcdserver: leader changed"), "it answers with HTTP 500"),
+            (api(422, "spec.x: too long"), "apply x: spec.x: too long"),
+            (Error::Deadline { call: "apply x".into(), after: REQUEST_TIMEOUT }, "no answer within 10 s"),
+        ] {
+            assert_eq!(error.words_in_project(), words);
         }
     }
 }

@@ -95,6 +95,10 @@ struct State<K: Key> {
     due: BTreeSet<(Instant, K)>,
     due_at: HashMap<K, Instant>,
     failures: HashMap<K, u32>,
+    /// Since when each key fails, without a success in between. Renewed patience does not end it.
+    failing_since: HashMap<K, Instant>,
+    /// A key that fails is tried again when it has failed for this long, however long its back-off is.
+    error_grace: Option<Duration>,
     /// Until when each key rests, and the same in the order in which that ends.
     rests_until: HashMap<K, Instant>,
     rests: VecDeque<(Instant, K)>,
@@ -114,6 +118,8 @@ impl<K: Key> Default for Queue<K> {
             due: BTreeSet::new(),
             due_at: HashMap::new(),
             failures: HashMap::new(),
+            failing_since: HashMap::new(),
+            error_grace: None,
             rests_until: HashMap::new(),
             rests: VecDeque::new(),
             metrics: None,
@@ -129,6 +135,16 @@ impl<K: Key> Queue<K> {
         metrics.added(state.ready.len());
         metrics.depth(state.ready.len());
         state.metrics = Some(metrics);
+    }
+
+    /// Tries each key that fails once more when it has failed for `grace`: only an attempt can report the error.
+    pub fn report_after(&self, grace: Duration) {
+        self.lock().error_grace = Some(grace);
+    }
+
+    /// How long work on `key` has failed without a success in between; zero while it has not.
+    pub fn failing_for(&self, key: &K) -> Duration {
+        self.lock().failing_since.get(key).map_or(Duration::ZERO, Instant::elapsed)
     }
 
     /// Work on `key` now, or right after its present run.
@@ -167,6 +183,7 @@ impl<K: Key> Queue<K> {
         state.ready.retain(|key, _| key.lane() != *lane);
         state.dirty.retain(|key| key.lane() != *lane);
         state.failures.retain(|key, _| key.lane() != *lane);
+        state.failing_since.retain(|key, _| key.lane() != *lane);
         state.due.retain(|(_, key)| key.lane() != *lane);
         state.due_at.retain(|key, _| key.lane() != *lane);
         state.silent.remove(lane);
@@ -206,18 +223,14 @@ impl<K: Key> Queue<K> {
         let failed = matches!(outcome, Outcome::Failed | Outcome::Unanswered);
         let delay = match outcome {
             Outcome::Done => {
-                state.failures.remove(&key);
+                state.succeeded(&key);
                 None
             }
             Outcome::Again(after) => {
-                state.failures.remove(&key);
+                state.succeeded(&key);
                 Some(after)
             }
-            Outcome::Failed | Outcome::Unanswered => {
-                let failures = state.failures.entry(key.clone()).or_default();
-                *failures += 1;
-                Some(backoff(*failures, BACKOFF_FIRST, BACKOFF_MAX))
-            }
+            Outcome::Failed | Outcome::Unanswered => Some(state.failed(&key)),
         };
         if let (Some(metrics), Some(worked)) = (&state.metrics, worked) {
             metrics.finished(worked, delay.is_some());
@@ -293,6 +306,22 @@ impl<K: Key> State<K> {
             self.due.remove(&(before, key.clone()));
         }
         self.due.insert((at, key));
+    }
+
+    /// Nothing of this key fails any more.
+    fn succeeded(&mut self, key: &K) {
+        self.failures.remove(key);
+        self.failing_since.remove(key);
+    }
+
+    /// Counts a failure. Returns the delay until the next attempt.
+    fn failed(&mut self, key: &K) -> Duration {
+        let failures = self.failures.entry(key.clone()).or_default();
+        *failures += 1;
+        let delay = backoff(*failures, BACKOFF_FIRST, BACKOFF_MAX);
+        let lasted = self.failing_since.entry(key.clone()).or_insert_with(Instant::now).elapsed();
+        let left = self.error_grace.and_then(|grace| grace.checked_sub(lasted)).filter(|left| !left.is_zero());
+        left.map_or(delay, |left| delay.min(left))
     }
 
     /// A run of this key has ended well.

@@ -232,3 +232,27 @@ async fn cell_namespace_with_many_objects_does_not_hold_up_another() {
     let served = [queue.next().await, queue.next().await];
     assert!(served.iter().any(|key| &*key.namespace == "ns-small"), "{served:?}");
 }
+
+/// An error is reported by an attempt alone: with the back-off as it is, none came between 13 s and 38 s.
+#[tokio::test(start_paused = true)]
+async fn failing_key_is_tried_again_when_its_grace_ends() {
+    let (queue, grace) = (Queue::default(), Duration::from_secs(20));
+    queue.report_after(grace);
+    for _ in 0..20 {
+        queue.add(key("p", "a"));
+        let started = Instant::now();
+        let mut ages = Vec::new();
+        while ages.last().is_none_or(|age| *age < grace) {
+            let running = queue.next().await;
+            ages.push(queue.failing_for(&running));
+            queue.finish(running, Outcome::Failed);
+        }
+        assert_eq!((ages[0], ages.last()), (Duration::ZERO, Some(&grace)), "{ages:?}");
+        assert_eq!(started.elapsed(), grace);
+        queue.retry_now(&"p");
+        let running = queue.next().await;
+        assert_eq!(queue.failing_for(&running), grace, "renewed patience does not make an error younger");
+        queue.finish(running.clone(), Outcome::Done);
+        assert_eq!(queue.failing_for(&running), Duration::ZERO, "a success ends it");
+    }
+}

@@ -12,10 +12,13 @@ use std::{
 };
 
 use super::store::{Cache, Incoming, Listed, Lost, ObjectKey};
-use crate::plan::{
-    ObjectVersion,
-    condition::differs_in_their_numbers_alone,
-    management::{companion::offer_pause, resolve::Source},
+use crate::{
+    plan::{
+        Failure, ObjectVersion,
+        condition::differs_in_their_numbers_alone,
+        management::{companion::offer_pause, resolve::Source},
+    },
+    timing::Timing,
 };
 
 /// The sources of one kind in one project.
@@ -47,6 +50,8 @@ struct Entry {
     refused: Option<Refused>,
     /// Why the companion's list of users takes no more of them.
     full: Option<String>,
+    /// Why reading it, or copying it, has failed for longer than the grace.
+    late: Option<String>,
 }
 
 /// That the hub took no copy.
@@ -218,6 +223,20 @@ impl Sources {
     /// Why the companion's list of users takes no more of them.
     pub fn full(&self, key: &ObjectKey) -> Option<String> {
         self.entries().get(key)?.full.clone()
+    }
+
+    /// Notes that work on the copy failed; `None` if it succeeded. What is to be said of it stays until a success.
+    pub fn note_late(&self, key: &ObjectKey, failure: Option<Failure>, timing: &Timing) -> News {
+        let mut entries = self.entries();
+        let Some(entry) = entries.get_mut(key) else { return News::Nothing };
+        let before = entry.late.clone();
+        entry.late = failure.and_then(|failure| failure.reported(before.clone(), timing));
+        if before == entry.late { News::Nothing } else { News::Confirmed }
+    }
+
+    /// Why reading it, or copying it, has failed for longer than the grace.
+    pub fn late(&self, key: &ObjectKey) -> Option<String> {
+        self.entries().get(key)?.late.clone()
     }
 
     /// For how long what the hub has refused is not offered again; nothing when it may be offered now.

@@ -10,6 +10,7 @@ pub mod contest;
 mod delta;
 pub mod diff;
 pub mod event;
+mod failure;
 pub mod hash;
 #[cfg(test)]
 mod hostile;
@@ -32,6 +33,7 @@ pub mod whole_spec;
 mod write;
 
 pub use delta::Delta;
+pub use failure::Failure;
 pub use kind::{Kind, Known, Object, ObjectVersion};
 pub use namespace::{Keeper, NamespaceFacts};
 pub use shared::Shared;

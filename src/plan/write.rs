@@ -8,7 +8,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    Known, Object, ObjectVersion, Standing, diff,
+    Kind, Known, Object, ObjectVersion, Standing, diff,
     takeover::{self, Part},
 };
 use crate::api::meta;
@@ -242,6 +242,11 @@ impl<P> Write<P> {
     /// Whether it makes an object of this kind.
     pub fn makes<K: Known>(&self) -> bool {
         matches!(self.op, Op::Create { .. }) && self.object.kind == K::KIND
+    }
+
+    /// True for a status or an Event: it reports what is, and no other write rests on it.
+    pub fn reports(&self) -> bool {
+        self.object.kind == Kind::Event || matches!(self.op, Op::Apply { status: true, .. })
     }
 
     /// Creates `object` as `body` says, and fails when an object of that name exists.

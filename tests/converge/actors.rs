@@ -65,6 +65,7 @@ impl World {
             bound: seen.bound.clone(),
             namespace_uid: Some("n1".into()),
             networks: None,
+            locations_fail: None,
             unreadable: Vec::new(),
             timing: Timing::default(),
         };
@@ -79,7 +80,7 @@ impl World {
                 return;
             }
             if is_refused {
-                refused.push(Refusal::of(&write, Cause::Passing, String::new()));
+                refused.push(Refusal::of(&write, Cause::Passing { lasted: Duration::ZERO }, String::new()));
             }
         }
     }
@@ -130,6 +131,7 @@ impl World {
                 deployment: deployment.into(),
                 karmada: None,
                 blocked: None,
+                unshown: None,
                 outage: None,
                 hub_namespace_version: None,
                 rival: None,
@@ -209,6 +211,7 @@ impl World {
                 deployment: deployment.into(),
                 features: FEATURES,
                 networks: None,
+                failing: false,
                 timing: Timing::default(),
             };
             for write in instances::plan(&observed, NOW).steps {

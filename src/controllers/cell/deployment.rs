@@ -1,15 +1,15 @@
 //! WorkloadDeployment on its cell -> Instances, counters and conditions.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{caches::Caches, contests::Contests};
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
-    controllers::{Reconciler, record, send, send_each, worst},
+    controllers::{Reconciler, failure_of, record, send, send_each, worst},
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Next, Shared,
+        Failure, Next, Object, Shared,
         cell::instances::{self, Observed},
         ownership,
     },
@@ -31,10 +31,10 @@ impl Reconciler for DeploymentController {
     /// 1. Observe: the deployment, its Instances and their networks, from the caches; only once all of them are filled.
     /// 2. Plan: the labels, the status, the networks and at most one step of the roll-out.
     ///    What somebody else takes back again and again waits.
-    /// 3. Write each, whatever becomes of the others; an Instance that the cell refuses is reported on the deployment, since
-    ///    nobody else would tell the tenant. Where the name is taken by one of its own, that has lost the label by which it is
+    /// 3. Write each, whatever becomes of the others. What the cell refuses is reported on the deployment: at once if only a person
+    ///    can end it, else once it has outlasted the grace. Where the name is taken by one of its own, that has lost the label by which it is
     ///    watched, and gets it back.
-    async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &ObjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let caches = &self.caches;
         if !caches.knows_all() {
             return Ok(Next::Await);
@@ -46,19 +46,20 @@ impl Reconciler for DeploymentController {
         if ownership::is_federated_original(&deployment) {
             return Ok(Next::Await);
         }
-        let observed = self.observe(deployment);
+        let observed = Observed { failing: !failing.is_zero(), ..self.observe(deployment) };
         let mut plan = instances::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         let mut round = self.contests.begin(key, &mut plan, &*observed.deployment, now.time);
-        let refused = send_each(&caches.plane, &plan.steps, &self.metrics, |sent| round.came(sent)).await?;
+        let lasts = self.timing.outlasts_grace(failing);
+        let refused = send_each(&caches.plane, &plan.steps, (&self.metrics, lasts), |sent| round.came(sent)).await?;
         drop(round);
-        let is_final = |error: &Error| matches!(error.class(), Class::Invalid | Class::Forbidden);
-        let instance = refused.iter().find(|(write, error)| write.makes::<Instance>() && is_final(error));
-        if let Some((write, error)) = instance {
-            let told = instances::refused(&observed, &write.object.name, &error.words_for_tenants(), now.time);
-            if let Some(status) = &told {
-                send(&caches.plane, status, &self.metrics).await?;
-            }
+        let failures: Vec<(Object, Failure)> = refused
+            .iter()
+            .filter(|(write, _)| !write.reports())
+            .map(|(write, error)| (write.object.clone(), failure_of(error, failing)))
+            .collect();
+        if let Some(status) = instances::failed(&observed, &failures, now.time) {
+            send(&caches.plane, &status, &self.metrics).await?;
         }
         let is_taken = |error: &Error| error.class() == Class::Conflict;
         for (write, _) in refused.iter().filter(|(write, error)| write.makes::<Instance>() && is_taken(error)) {
@@ -86,6 +87,7 @@ impl DeploymentController {
             deployment: deployment.into(),
             instances,
             features: self.caches.features,
+            failing: false,
             timing: self.timing,
         }
     }

@@ -1,11 +1,11 @@
 //! Gates and readiness of an Instance on its cell.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use super::{caches::Caches, contests::Contests};
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
-    controllers::{Reconciler, came_of, record, send},
+    controllers::{Reconciler, came_of, failure_of, record, send},
     io::{Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
@@ -31,8 +31,8 @@ impl Reconciler for InstanceController {
     ///    all of them are filled.
     /// 2. Plan: a gate that opens, or the status.
     ///    What somebody else takes back again and again waits.
-    /// 3. Write, then count what the plan signals.
-    async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
+    /// 3. Write, then count what the plan signals. A gate that the cell does not let open is reported on the Instance.
+    async fn reconcile(&self, key: &ObjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let caches = &self.caches;
         if !caches.knows_all() {
             return Ok(Next::Await);
@@ -51,7 +51,16 @@ impl Reconciler for InstanceController {
         record(Self::NAME, key, &observed, now, &plan);
         let mut round = self.contests.begin(key, &mut plan, &*observed.instance, now.time);
         for write in &plan.steps {
-            round.came(came_of(send(&caches.plane, write, &self.metrics).await?));
+            match send(&caches.plane, write, &self.metrics).await {
+                Ok(answer) => round.came(came_of(answer)),
+                Err(error) => {
+                    let told = instance::refused(&observed, write, &failure_of(&error, failing), now.time);
+                    if let Some(told) = told {
+                        send(&caches.plane, &told, &self.metrics).await?;
+                    }
+                    return Err(error);
+                }
+            }
         }
         for signal in &plan.signals {
             match signal {

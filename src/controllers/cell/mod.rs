@@ -161,20 +161,20 @@ impl CellControllers {
             let (caches, contests, metrics) = of(write_back::WriteBackController::NAME);
             Arc::new(write_back::WriteBackController { caches, contests, copies, timing, metrics })
         });
-        let metrics = &self.metrics;
+        let (metrics, grace) = (&self.metrics, timing.error_grace);
         tokio::join!(
-            super::run(deployments, triggers.deployments.clone(), WORKERS, metrics.clone(), stop.clone()),
-            super::run(instances, triggers.instances.clone(), WORKERS, metrics.clone(), stop.clone()),
+            super::run(deployments, triggers.deployments.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
+            super::run(instances, triggers.instances.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
             async {
                 if let Some(quota) = quota {
                     let queue = quota.backends.queue.clone();
-                    super::run(quota, queue, QUOTA_WORKERS, metrics.clone(), stop.clone()).await;
+                    super::run(quota, queue, (QUOTA_WORKERS, grace), metrics.clone(), stop.clone()).await;
                 }
             },
             async {
                 if let Some(write_back) = write_back {
                     let queue = write_back.copies.queue.clone();
-                    super::run(write_back, queue, WORKERS, metrics.clone(), stop.clone()).await;
+                    super::run(write_back, queue, (WORKERS, grace), metrics.clone(), stop.clone()).await;
                 }
             },
         );

@@ -1,6 +1,6 @@
 //! Instances -> ResourceClaims in their projects' control planes, and what came of them.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::ResourceExt;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     api::{compute::Instance, names, neighbours::ResourceClaim},
-    controllers::{End, Reconciler, Stopped, came_of, carry_out, carry_out_each, record, send},
+    controllers::{End, Reconciler, Stopped, came_of, carry_out, carry_out_each, failure_of, record, send},
     io::{
         Class, Error,
         clock::Now,
@@ -49,7 +49,7 @@ impl Reconciler for QuotaController {
     /// 2. Observe its claim: from the watch of its project, or by a live read while that watch does not work.
     /// 3. Plan: the claim, the finalizer that holds it, or what is reported on the Instance.
     /// 4. Write; when the project's control plane refuses, observe that and plan once more.
-    async fn reconcile(&self, key: &QuotaKey, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &QuotaKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let caches = &self.caches;
         // Whatever is not known yet enqueues every key once it is.
         let Some(cell) = self.backends.identity() else { return Ok(Next::Await) };
@@ -89,17 +89,27 @@ impl Reconciler for QuotaController {
                 return self.report(key, Observed { claim: Claim::Unknown(trouble), ..observed }, now).await;
             }
         };
+        // What runs on a grant asks nobody: the watch has it looked at once it works.
+        if !backend.claims.is_synced() && quota::runs_on_a_grant(&observed.instance) {
+            return Ok(Next::Await);
+        }
         let patience = self.timing.quota_watch_patience;
         if !backend.claims.is_synced() && now.instant.duration_since(backend.since) < patience {
             return Ok(Next::After(patience / 4));
         }
-        self.ensure(key, Observed { address: Some(address), ..observed }, &backend, now).await
+        self.ensure(key, Observed { address: Some(address), ..observed }, (&backend, failing), now).await
     }
 }
 
 impl QuotaController {
     /// Observes the claim, plans and writes; whatever the backend does not answer becomes the Instance's reason.
-    async fn ensure(&self, key: &QuotaKey, mut observed: Observed, backend: &Backend, now: Now) -> Result<Next, Error> {
+    async fn ensure(
+        &self,
+        key: &QuotaKey,
+        mut observed: Observed,
+        (backend, failing): (&Backend, Duration),
+        now: Now,
+    ) -> Result<Next, Error> {
         let namespace = observed.address.as_ref().map(|address| address.namespace.clone()).unwrap_or_default();
         let place = ObjectKey::new(&namespace, &names::resource_claim_name(&observed.instance.name_any()));
         // While the watch works, it knows, but for another's claim, which it does not show. Else each look is a call of its
@@ -141,6 +151,13 @@ impl QuotaController {
                         }
                         error => Err(error),
                     };
+                }
+                (Err(Stopped { at: End::Local, error }), _) => {
+                    let told = quota::refused(&observed, &failure_of(&error, failing), now.time);
+                    if let Some(told) = told {
+                        send(&self.caches.plane, &told, &self.metrics).await?;
+                    }
+                    return Err(error);
                 }
                 (done, _) => return Ok(done?),
             }

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -60,11 +62,19 @@ fn key(project: Option<&ProjectName>) -> QuotaKey {
 async fn a_claim_is_given_up_whose_namespace_on_the_cell_is_gone_after_a_live_look_for_its_instance() {
     let (controller, project) = controller();
     left_behind(&controller, &project, "uid-of-dfw", 9);
-    let error = controller.reconcile(&key(Some(&project)), Now::read()).await.unwrap_err().to_string();
+    let error = controller.reconcile(&key(Some(&project)), Now::read(), Duration::ZERO).await.unwrap_err().to_string();
     assert!(error.contains("get Instance ns-gone/web-0 in cell"), "it asks the cell first: {error}");
-    assert_eq!(controller.reconcile(&key(None), Now::read()).await.unwrap(), Next::Await, "whose it is is not known");
+    assert_eq!(
+        controller.reconcile(&key(None), Now::read(), Duration::ZERO).await.unwrap(),
+        Next::Await,
+        "whose it is is not known"
+    );
     left_behind(&controller, &project, "uid-of-ord", 10);
-    assert_eq!(controller.reconcile(&key(Some(&project)), Now::read()).await.unwrap(), Next::Await, "another cell's");
+    assert_eq!(
+        controller.reconcile(&key(Some(&project)), Now::read(), Duration::ZERO).await.unwrap(),
+        Next::Await,
+        "another cell's"
+    );
 }
 
 #[tokio::test]
@@ -78,7 +88,7 @@ async fn the_key_of_one_whose_namespace_is_there_belongs_in_its_own_lane() {
         value: Some(NamespaceFacts::default().into()),
     };
     controller.caches.namespaces.observe(namespace);
-    assert_eq!(controller.reconcile(&key(Some(&project)), Now::read()).await.unwrap(), Next::Await);
+    assert_eq!(controller.reconcile(&key(Some(&project)), Now::read(), Duration::ZERO).await.unwrap(), Next::Await);
 }
 
 /// Found by reading: what RBAC says of this operator went to the Instance, and from there to the tenant.

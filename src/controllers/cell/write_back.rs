@@ -1,6 +1,6 @@
 //! Instances of this cell -> their copies on the hub.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
@@ -11,7 +11,7 @@ use crate::{
         compute::{Instance, WorkloadDeployment},
         meta::label,
     },
-    controllers::{Reconciler, carry_out_each, record},
+    controllers::{Reconciler, carry_out_each, failure_of, record, send},
     io::{
         Class, Error,
         clients::ControlPlane,
@@ -65,28 +65,15 @@ impl Reconciler for WriteBackController {
     /// 3. Write, behind the live reads that the plan demands.
     ///    Where the cell does not say whose the Instance is, the hub is read, and it is planned once more.
     /// 4. Where a new copy finds another in its place, read that one, and decide who gives way.
-    async fn reconcile(&self, key: &ObjectKey, now: Now) -> Result<Next, Error> {
+    /// 5. What fails for longer than the grace is reported on the Instance.
+    async fn reconcile(&self, key: &ObjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let Some(mut observed) = self.observe(key) else { return Ok(Next::Await) };
-        let hub = &self.copies.hub;
-        let mut plan = decide(key, &observed, now);
-        if plan.signals.contains(&Signal::Asks) {
-            observed.hub = self.ask(&observed).await?;
-            plan = decide(key, &observed, now);
+        let done = self.bring(key, &mut observed, now).await;
+        let failed = done.as_ref().err().map(|error| failure_of(error, failing));
+        if let Some(told) = failed.and_then(|failure| write_back::failed(&observed, &failure, now.time)) {
+            send(&self.caches.plane, &told, &self.metrics).await?;
         }
-        let creates = plan.signals.contains(&Signal::Creates);
-        match self.carry_out(key, &observed, plan, now).await {
-            // Nobody on the hub would own the copy: a deployment on its way out, or a hub that was built anew.
-            // Karmada reports the cell's deployment of a new owner, which enqueues the Instance again.
-            Err(gone) if gone.class() == Class::Gone => Ok(Next::Await),
-            // A copy is there that the watch of our own does not show.
-            Err(Error::StillThere(_)) if creates => {
-                let other = hub.read::<Instance>(&observed.object.namespace, &observed.object.name).await?;
-                observed.rival = other.map_or(Rival::Absent, |other| Rival::Present(other.into()));
-                let plan = decide(key, &observed, now);
-                self.carry_out(key, &observed, plan, now).await
-            }
-            done => done,
-        }
+        done
     }
 }
 
@@ -97,6 +84,30 @@ fn decide(key: &ObjectKey, observed: &Observed, now: Now) -> Plan<Step<Cell, Hub
 }
 
 impl WriteBackController {
+    /// Brings the copy nearer to the Instance.
+    async fn bring(&self, key: &ObjectKey, observed: &mut Observed, now: Now) -> Result<Next, Error> {
+        let hub = &self.copies.hub;
+        let mut plan = decide(key, observed, now);
+        if plan.signals.contains(&Signal::Asks) {
+            observed.hub = self.ask(observed).await?;
+            plan = decide(key, observed, now);
+        }
+        let creates = plan.signals.contains(&Signal::Creates);
+        match self.carry_out(key, observed, plan, now).await {
+            // Nobody on the hub would own the copy: a deployment on its way out, or a hub that was built anew.
+            // Karmada reports the cell's deployment of a new owner, which enqueues the Instance again.
+            Err(gone) if gone.class() == Class::Gone => Ok(Next::Await),
+            // A copy is there that the watch of our own does not show.
+            Err(Error::StillThere(_)) if creates => {
+                let other = hub.read::<Instance>(&observed.object.namespace, &observed.object.name).await?;
+                observed.rival = other.map_or(Rival::Absent, |other| Rival::Present(other.into()));
+                let plan = decide(key, observed, now);
+                self.carry_out(key, observed, plan, now).await
+            }
+            done => done,
+        }
+    }
+
     /// Carries a plan out, but for what somebody else takes back again and again.
     async fn carry_out(
         &self,

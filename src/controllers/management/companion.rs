@@ -2,27 +2,28 @@
 //!
 //! Content is read when a copy is due, compared, and dropped; what is kept is which versions were seen to be equal.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use kube::core::ObjectMeta;
 
 use super::{
-    hub_cache::HubCache, index::source_index, losses::Losses, project_cache::ProjectCache, queues::CompanionKey,
-    registry::ProjectRegistry, triggers::Triggers, watches::ManagementWatches,
+    hub_cache::HubCache, hub_outage::companions_fail, index::source_index, losses::Losses, project_cache::ProjectCache,
+    queues::CompanionKey, registry::ProjectRegistry, triggers::Triggers, watches::ManagementWatches,
 };
 use crate::{
     api::{names, referenced::DataRef},
-    controllers::{Reconciler, record, send},
+    controllers::{Reconciler, failure_of, record, send},
     io::{
         Class, Error,
         clock::Now,
+        health::Health,
         packed::PackedDeployment,
         sources::{self, News},
         store::ObjectKey,
     },
     metrics::Metrics,
     plan::{
-        NamespaceFacts, Next, Object, ObjectVersion, Op, Shared, Step,
+        Failure, NamespaceFacts, Next, Object, ObjectVersion, Op, Shared, Step,
         management::{
             companion::{self, Decided, Observed, Reading, Signal, SourceState, User},
             many_users,
@@ -45,6 +46,7 @@ pub(super) struct Companion {
     pub(super) watches: Arc<ManagementWatches>,
     pub(super) limits: Limits,
     pub(super) timing: Timing,
+    pub(super) health: Health,
     pub(super) metrics: Metrics,
 }
 
@@ -73,18 +75,18 @@ impl Reconciler for Companion {
     const NAME: &'static str = "referenced-data";
     type Key = CompanionKey;
 
-    /// 1. Waits until the caches of project and hub are filled; a cache that has been filled anew enqueues every key, and so
-    ///    does a namespace whose deployments can all be read again.
+    /// 1. Waits until the caches of project and hub are filled, and companions are known as they are at present; a cache that has
+    ///    been filled anew enqueues every key, and so does a namespace whose deployments can all be read again.
     /// 2. Reads the source, when it is in use and not known.
     /// 3. Observes the companion and who uses it, and decides.
     /// 4. Where the decision depends on content, reads source and companion, and decides once more.
     /// 5. Writes, and notes which version of the companion has the content of the source.
-    async fn reconcile(&self, key: &CompanionKey, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &CompanionKey, now: Now, failing: Duration) -> Result<Next, Error> {
         if !key.data_ref.is_valid() {
             return Ok(Next::Await); // no such object can be
         }
         let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
-        if !project.is_synced() || !self.hub.is_synced() {
+        if !project.is_synced() || !self.hub.is_synced() || companions_fail(&self.hub, &self.health, now) {
             return Ok(Next::Await);
         }
         // Also where the namespace has gone before the last that used the source there.
@@ -108,7 +110,9 @@ impl Reconciler for Companion {
             source: key.source(),
             data_ref: &key.data_ref,
         };
-        resolved.run(now).await
+        let done = resolved.run(now).await;
+        resolved.note_late(done.as_ref().err().map(|error| failure_of(error, failing)));
+        done
     }
 }
 
@@ -137,6 +141,13 @@ impl ResolvedKey<'_> {
             self.carry_out(&observed, &plan, now).await?;
         }
         Ok(self.source_state(&users, now).next(self.of.timing.source_retry))
+    }
+
+    /// Notes why the copy that is due does not come about, for whoever refers to the source. What the hub refuses for its content is
+    /// noted where it is refused, and takes nothing from what else may fail.
+    fn note_late(&self, failure: Option<Failure>) {
+        let sources = self.project.sources(self.data_ref.kind);
+        self.notify_users(sources.note_late(&self.source, failure, &self.of.timing));
     }
 
     fn source_state(&self, users: &[PackedUser], now: Now) -> SourceState {

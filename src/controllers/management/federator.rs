@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use super::{
     blocked::{self, BlockedDeployments},
     hub_cache::HubCache,
-    hub_outage::outage,
+    hub_outage::{companions_fail, outage},
     latency::Latency,
     losses::Losses,
     move_memory::Moves,
@@ -21,6 +21,7 @@ use super::{
     queues::{PolicyKey, ProjectKey},
     registry::ProjectRegistry,
     relabel::relabel,
+    unshown::UnshownInstances,
 };
 use crate::{
     api::{
@@ -29,11 +30,12 @@ use crate::{
         names::{self, CityCode},
         referenced::DataRef,
     },
-    controllers::{End, Reconciler, Stopped, carry_out, record},
+    controllers::{End, Reconciler, Stopped, carry_out, carry_out_each, is_silence, record, report},
     io::{Class, Error, clock::Now, health::Health, packed::PackedDeployment, queue::Queue, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        NamespaceFacts, Next, Object, ObjectVersion, Shared,
+        Hub, Kind, NamespaceFacts, Next, Object, ObjectVersion, Project, Shared, Step, Write,
+        contest::Sent,
         management::{
             companion,
             diagnosis::Karmada,
@@ -63,6 +65,7 @@ pub(super) struct Federator {
     pub(super) losses: Arc<Losses>,
     pub(super) moves: Arc<Moves>,
     pub(super) refused_policies: Arc<RefusedPolicies>,
+    pub(super) unshown: Arc<UnshownInstances>,
     pub(super) queue: Arc<Queue<ProjectKey>>,
     pub(super) limits: Limits,
     pub(super) timing: Timing,
@@ -84,9 +87,9 @@ impl Reconciler for Federator {
     ///    of the budget, or when the hub is asked what it waits for.
     /// 5. Writes. Where somebody was quicker to make the hub namespace, reads whose it is, and decides anew; so where a copy is
     ///    in the way that no cache has.
-    /// 6. What the hub does not take is told on the deployment.
+    /// 6. What hub or project do not take is told on the deployment.
     /// 7. Remembers what blocks delivery, and measures what has arrived.
-    async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let (Some(project), hub) = (self.projects.get(&key.project), &self.hub) else {
             // A look that was under way when the project was let go may have noted something of it after all.
             self.note(key, &[], now);
@@ -100,38 +103,50 @@ impl Reconciler for Federator {
         let Some(packed) = project.deployments.get(&key.object) else {
             self.note(key, &[], now);
             self.latency.forget(key);
+            self.unshown.forget(key);
             return if hub.is_synced() { self.remove_orphan(&project, key, now).await } else { Ok(Next::Await) };
         };
         let mut observed = self.observe(&project, key, &packed, now);
         observed.outage = outage;
-        let mut plan = self.decide(key, &mut observed, now).await?;
-        let mut done = carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await;
+        let mut plan = match self.decide(key, &mut observed, now).await {
+            Ok(plan) => plan,
+            Err(error) => {
+                self.report_hub(&project, key, &observed, (&error, failing), Vec::new(), now).await?;
+                return Err(error);
+            }
+        };
+        let (mut done, mut sent) = self.carry_out(&project, &plan).await;
         let is_there = |stopped: &Stopped| stopped.error.is_there_already("namespaces");
         if done.as_ref().is_err_and(is_there) && observed.hub_namespace_version.is_none() {
             self.read_namespace(&mut observed).await?;
             plan = self.decide(key, &mut observed, now).await?;
-            done = carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await;
+            (done, sent) = self.carry_out(&project, &plan).await;
         }
         let is_in_the_way = |stopped: &Stopped| stopped.at == End::Remote && stopped.error.class() == Class::Conflict;
         if done.as_ref().is_err_and(is_in_the_way) && self.read_hidden_copy(&mut observed).await? {
             plan = self.decide(key, &mut observed, now).await?;
-            done = carry_out(&project.plane, &hub.plane, &plan, &self.metrics).await;
+            (done, sent) = self.carry_out(&project, &plan).await;
         }
         match done {
             Ok(next) => {
-                self.note(key, &plan.signals, now);
+                self.note(key, &heard(&plan, &sent), now);
                 self.measure(key, &observed, &plan, now);
                 Ok(next)
             }
-            Err(Stopped { at, error }) => {
+            Err(Stopped { at: End::Local, error }) => {
+                self.report_project(&project, key, &observed, (plan, sent), (&error, failing), now).await;
+                Err(error)
+            }
+            Err(Stopped { at: End::Remote, error }) => {
                 // A repair that is not taken is no trouble of its own: what it was to repair is told, and tried ever more rarely.
-                let is_repair = plan.signals.contains(&Signal::Repaired);
-                match self.trouble_of(&error, &observed).filter(|_| at == End::Remote && !is_repair) {
-                    Some(trouble) => self.tell(&project, key, &observed, trouble, now).await?,
-                    None => self.note(key, &plan.signals, now),
+                if plan.signals.contains(&Signal::Repaired) {
+                    self.note(key, &heard(&plan, &sent), now);
+                } else {
+                    let signals = heard(&plan, &sent);
+                    self.report_hub(&project, key, &observed, (&error, failing), signals, now).await?;
                 }
                 // A copy that has lost its label is in no cache: with it the next look deletes it.
-                if matches!(error, Error::StillThere(_)) && at == End::Remote {
+                if matches!(error, Error::StillThere(_)) {
                     let deployment = &observed.deployment;
                     let namespace = federate::copy_namespace(deployment, observed.namespace_uid.as_deref());
                     let object = Object::named::<WorkloadDeployment>(&namespace.unwrap_or_default(), &key.object.name);
@@ -144,6 +159,14 @@ impl Reconciler for Federator {
 }
 
 impl Federator {
+    /// Carries a plan out. Also returns what came of each step, up to the one that failed.
+    async fn carry_out(&self, project: &ProjectCache, plan: &Decided) -> (Result<Next, Stopped>, Vec<Sent>) {
+        let mut sent = Vec::new();
+        let came = |came| sent.push(came);
+        let done = carry_out_each(&project.plane, &self.hub.plane, plan, &self.metrics, came).await;
+        (done, sent)
+    }
+
     /// Decides about one deployment, once all that this takes has been read or taken.
     async fn decide(&self, key: &ProjectKey, observed: &mut Observed, now: Now) -> Result<Decided, Error> {
         let mut plan = federate::plan(observed, now.time);
@@ -196,10 +219,54 @@ impl Federator {
         Ok(observed.hidden_copy.is_some())
     }
 
-    /// What a write that the hub did not take comes to, in its words, and how long it was waited for; nothing when somebody was
-    /// merely faster.
-    fn trouble_of(&self, error: &Error, observed: &Observed) -> Option<(Cause, String, Duration)> {
+    /// Reports a write that the project has not taken: once it has outlasted the grace as such, before as the plan has it.
+    async fn report_project(
+        &self,
+        project: &ProjectCache,
+        key: &ProjectKey,
+        observed: &Observed,
+        (plan, sent): (Decided, Vec<Sent>),
+        (error, failing): (&Error, Duration),
+        now: Now,
+    ) {
+        // What was judged is another by now, or the report itself is refused.
+        let is_moot = |write: &Write<Project>| write.reports() || write.op.is_look();
+        let is_moot = matches!(plan.steps.get(sent.len()), Some(Step::Local(write)) if is_moot(write));
+        let told = hub_trouble::project_refused(observed, error.words_in_project(), failing, now.time);
+        let is_due = told.is_some();
+        let plan = told.unwrap_or(plan);
+        // A project that does not answer is asked no more, unless that has lasted: a webhook that hangs looks the same.
+        let sent = if is_due || !is_moot && !is_silence(error) {
+            report(&project.plane, &plan, &self.metrics).await
+        } else {
+            sent
+        };
+        self.note(key, &heard(&plan, &sent), now);
+    }
+
+    /// Reports a call that the hub has not answered as it should. `signals`: those of the plan, where it is nothing to report.
+    async fn report_hub(
+        &self,
+        project: &ProjectCache,
+        key: &ProjectKey,
+        observed: &Observed,
+        (error, failing): (&Error, Duration),
+        signals: Vec<Signal>,
+        now: Now,
+    ) -> Result<(), Error> {
+        if let Some(trouble) = self.trouble_of(error, observed, failing) {
+            return self.tell(project, key, observed, trouble, now).await;
+        }
+        self.note(key, &signals, now);
+        Ok(())
+    }
+
+    /// What a write that the hub did not take comes to, in its words, and how long it was waited for; nothing when another client
+    /// was merely faster.
+    fn trouble_of(&self, error: &Error, observed: &Observed, failing: Duration) -> Option<(Cause, String, Duration)> {
+        let lasts = self.timing.outlasts_grace(failing);
         let waited = if let Error::Deadline { after, .. } = error { *after } else { Duration::ZERO };
+        let waited = if lasts { waited.max(failing) } else { waited };
         let cause = match (error, error.class()) {
             (Error::Held(_), _) => Cause::DeletionsPaused,
             // What a live read finds, and no watch shows.
@@ -214,9 +281,9 @@ impl Federator {
                 );
                 return Some((Cause::CopyHeld, words, waited));
             }
-            (_, Class::Conflict) => return None,
+            (_, Class::Conflict) if !lasts => return None,
             (_, Class::Retry | Class::Unauthenticated) => Cause::Unavailable,
-            (_, Class::Forbidden | Class::Invalid | Class::Gone) => Cause::Refused,
+            (_, Class::Forbidden | Class::Invalid | Class::Gone | Class::Conflict) => Cause::Refused,
         };
         // What an API server says of the object itself helps whoever wrote it; what it says of us, and of its own webhooks and
         // addresses, is for the platform's log.
@@ -235,13 +302,14 @@ impl Federator {
     ) -> Result<(), Error> {
         let mut trouble = hub_trouble::lasting(observed, cause, words);
         // One write without an answer is no outage yet; one after another is.
-        if !trouble.lasted.is_zero() {
+        if !trouble.lasted.is_zero() || self.timing.outlasts_grace(waited) {
             trouble.lasted = trouble.lasted.max(waited);
         }
         let told = hub_trouble::told(observed, &trouble, now.time);
         record("hub-trouble", key, observed, now, &told);
-        self.note(key, &told.signals, now);
-        carry_out(&project.plane, &self.hub.plane, &told, &self.metrics).await?;
+        let (done, sent) = self.carry_out(project, &told).await;
+        self.note(key, &heard(&told, &sent), now);
+        done?;
         Ok(())
     }
 
@@ -310,7 +378,9 @@ impl Federator {
         let namespace_uid = project.namespace_uid(&place.namespace);
         let namespace = federate::copy_namespace(&deployment, namespace_uid.as_deref()).unwrap_or_default();
         let copy = hub.copy(&ObjectKey::new(&namespace, &place.name));
-        let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada());
+        // Of data that is not known as it is at present nothing is said but that.
+        let knows_data = packed.references().is_empty() || !companions_fail(hub, &self.health, now);
+        let city = CityCode::parse(&deployment.spec.city_code).ok().filter(|_| hub.knows_karmada() && knows_data);
         let (blocked, timing) = (&self.blocked, self.timing);
         let hub_namespace = hub.namespaces.get(&ObjectKey::new("", &namespace));
         let rival = self.projects.rival(&project.name, &namespace, hub_namespace.as_deref(), hub);
@@ -336,6 +406,7 @@ impl Federator {
             is_first_copy: copy.is_none() && !hub.has_copies(&namespace),
             copy: copy.map(Shared::from),
             hidden_copy: None,
+            unshown: self.unshown.of(key),
             outage: None,
             namespace_words: None,
             blocked: blocked.of(key, now.instant),
@@ -376,7 +447,19 @@ impl Federator {
         let companions = data_refs.into_iter().filter_map(companion).collect();
         let promised = copy.map(|copy| annotated(copy, annotation::EXPECTED_REFERENCED_DATA)).unwrap_or_default();
         let deletions_wait = self.losses.holds_project(&project.name);
-        View { limits: self.limits, sources, companions, promised: promised.into_iter().collect(), deletions_wait }
+        let late = |data_ref: &DataRef| {
+            let source = ObjectKey::new(&place.namespace, &data_ref.name);
+            Some((data_ref.clone(), project.sources(data_ref.kind).late(&source)?))
+        };
+        let late = sources.keys().filter_map(late).collect();
+        View {
+            limits: self.limits,
+            sources,
+            companions,
+            promised: promised.into_iter().collect(),
+            deletions_wait,
+            late,
+        }
     }
 
     /// What Karmada made of a copy, and of the companions that it expects.
@@ -416,4 +499,13 @@ impl Federator {
             binding: binding.map(|binding| (*binding).clone()),
         }
     }
+}
+
+/// The signals of a plan of which this was sent. An Event counts as reported once it is stored.
+fn heard(plan: &Decided, sent: &[Sent]) -> Vec<Signal> {
+    let is_event = |step: &Step<Project, Hub>| matches!(step, Step::Local(write) if write.object.kind == Kind::Event);
+    let event = plan.steps.iter().position(is_event);
+    let is_lost = event.is_some_and(|event| !matches!(sent.get(event), Some(Sent::Stored { .. })));
+    let counts = |signal: &&Signal| !(is_lost && matches!(signal, Signal::Reported(_)));
+    plan.signals.iter().filter(counts).cloned().collect()
 }

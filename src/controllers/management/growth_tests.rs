@@ -307,7 +307,7 @@ async fn drain<K: Key>(queue: &Queue<K>) -> Vec<K> {
 /// Nobody answers, so that each ends with its first write.
 async fn look<R: Reconciler>(controller: &R, keys: &[R::Key], now: Now) {
     for key in keys {
-        let _ = controller.reconcile(key, now).await;
+        let _ = controller.reconcile(key, now, Duration::ZERO).await;
     }
 }
 

@@ -340,6 +340,11 @@ impl HubCache {
     pub(super) fn knows_karmada(&self) -> bool {
         self.bindings.is_live() && self.clusters.is_live() && self.policies.is_live() && self.copies.is_live()
     }
+
+    /// True if the copies of ConfigMaps and Secrets are known as they are at present.
+    pub(super) fn knows_companions(&self) -> bool {
+        SourceKind::ALL.iter().all(|kind| self.companions(*kind).is_live())
+    }
 }
 
 #[cfg(test)]

@@ -24,12 +24,19 @@ const RESTS_ON: [Kind; 5] =
 
 /// What fails of the watches of the hub that federation rests on.
 pub(super) fn outage(hub: &HubCache, health: &Health, now: Now) -> Option<Outage> {
-    if hub.is_synced() && hub.knows_karmada() {
+    if hub.is_synced() && hub.knows_karmada() && !companions_fail(hub, health, now) {
         return None;
     }
     let kinds: Vec<_> = RESTS_ON.into_iter().chain(SourceKind::ALL.map(Kind::from)).map(Kind::plural).collect();
     let Failing { lasted, outline, .. } = health.failing(&kinds, hub.plane.name(), now.instant)?;
     Some(Outage { words: outline, lasted, blind: !hub.is_synced() || !hub.copies.is_live() })
+}
+
+/// True if a watch of ConfigMaps or Secrets on the hub fails: what is known of them may be out of date. The watch has everything
+/// looked at again once it works.
+pub(super) fn companions_fail(hub: &HubCache, health: &Health, now: Now) -> bool {
+    let kinds = SourceKind::ALL.map(|kind| Kind::from(kind).plural());
+    !hub.knows_companions() && health.failing(&kinds, hub.plane.name(), now.instant).is_some()
 }
 
 /// Has every deployment looked at when an outage begins. Its end is told by the watches, which have everything looked at

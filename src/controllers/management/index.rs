@@ -25,6 +25,8 @@ pub(super) enum Index {
     City(String, CityCode),
     /// Objects of a namespace.
     Namespace(String),
+    /// Workloads of a namespace that wait for a deployment's name.
+    WaitsForName(String),
     /// Deployments of a namespace that refer to a ConfigMap or Secret.
     Source(String, DataRef),
     /// What the hub holds of a project.

@@ -34,6 +34,7 @@ mod strangers;
 mod sweep;
 mod triggers;
 mod unreadable;
+mod unshown;
 mod watches;
 mod workload;
 mod works;
@@ -65,6 +66,7 @@ use self::{
     sweep::Sweeper,
     triggers::Triggers,
     unreadable::UnreadableWatch,
+    unshown::UnshownInstances,
     watches::ManagementWatches,
     workload::WorkloadController,
     works::LeftOnClusters,
@@ -151,6 +153,8 @@ struct Parts {
     losses: Arc<Losses>,
     /// Hub Instances that cannot be shown in a project.
     quarantine: Arc<QuarantineRegistry>,
+    /// Instances that run and that their project does not take.
+    unshown: Arc<UnshownInstances>,
     /// Cities that leave a cluster.
     moves: Arc<Moves>,
     /// What puts keys into the queues.
@@ -176,7 +180,7 @@ impl Parts {
         let (projects, queues, moves) = (Arc::<ProjectRegistry>::default(), Arc::default(), Arc::default());
         let blocked = Arc::new(BlockedDeployments::new(options.repair));
         let quarantine = Arc::new(QuarantineRegistry::new(options.timing.quarantine_grace, &metrics));
-        let latency = Arc::<Latency>::default();
+        let (latency, unshown) = (Arc::<Latency>::default(), Arc::<UnshownInstances>::default());
         let triggers = Arc::new(Triggers {
             hub: Arc::clone(&hub),
             projects: Arc::clone(&projects),
@@ -184,6 +188,7 @@ impl Parts {
             blocked: Arc::clone(&blocked),
             latency: Arc::clone(&latency),
             quarantine: Arc::clone(&quarantine),
+            unshown: Arc::clone(&unshown),
             moves: Arc::clone(&moves),
         });
         Self {
@@ -196,6 +201,7 @@ impl Parts {
             latency,
             losses: Arc::default(),
             quarantine,
+            unshown,
             moves,
             triggers,
             policies: Arc::default(),
@@ -224,13 +230,13 @@ impl Parts {
     }
 
     fn workload(&self) -> WorkloadController {
-        let Self { options, projects, metrics, .. } = self.clone();
-        WorkloadController { projects, timing: options.timing, metrics }
+        let Self { options, projects, health, metrics, .. } = self.clone();
+        WorkloadController { projects, timing: options.timing, health, metrics }
     }
 
     fn federator(&self) -> Federator {
         let Self { options, metrics, hub, projects, queues, blocked, latency, .. } = self.clone();
-        let Self { losses, moves, health, policies, .. } = self.clone();
+        let Self { losses, moves, health, policies, unshown, .. } = self.clone();
         let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
         let namespaces_told = Mutex::default();
         Federator {
@@ -241,6 +247,7 @@ impl Parts {
             losses,
             moves,
             refused_policies: policies.refused.clone(),
+            unshown,
             queue,
             limits,
             timing,
@@ -262,14 +269,15 @@ impl Parts {
     }
 
     fn projector(&self) -> Projector {
-        let Self { metrics, hub, projects, quarantine, triggers, .. } = self.clone();
-        Projector { hub, projects, quarantine, triggers, given: Mutex::default(), metrics }
+        let Self { options, metrics, hub, projects, quarantine, unshown, triggers, .. } = self.clone();
+        let (timing, given) = (options.timing, Mutex::default());
+        Projector { hub, projects, quarantine, unshown, triggers, given, timing, metrics }
     }
 
     fn companion(&self, watches: &Arc<ManagementWatches>) -> Companion {
-        let Self { options, metrics, hub, projects, losses, triggers, .. } = self.clone();
+        let Self { options, metrics, hub, projects, losses, triggers, health, .. } = self.clone();
         let Options { limits, timing, .. } = options;
-        Companion { hub, projects, losses, triggers, watches: watches.clone(), limits, timing, metrics }
+        Companion { hub, projects, losses, triggers, watches: watches.clone(), limits, timing, health, metrics }
     }
 
     fn sweeper(&self) -> Sweeper {
@@ -379,13 +387,13 @@ impl ManagementControllers {
         let projector = Arc::new(parts.projector());
         let companion = Arc::new(parts.companion(watches));
         let (sweeper, clusters, losses, outage) = (parts.sweeper(), parts.clusters(), parts.losses(), parts.outage());
-        let unreadable = parts.unreadable();
+        let (unreadable, grace) = (parts.unreadable(), parts.options.timing.error_grace);
         tokio::join!(
-            super::run(workload, queues.workload.clone(), WORKERS, metrics.clone(), stop.clone()),
-            super::run(federator, queues.federator.clone(), WORKERS, metrics.clone(), stop.clone()),
-            super::run(policy, queues.policy.clone(), WORKERS, metrics.clone(), stop.clone()),
-            super::run(projector, queues.projector.clone(), WORKERS, metrics.clone(), stop.clone()),
-            super::run(companion, queues.companion.clone(), COMPANION_WORKERS, metrics.clone(), stop.clone()),
+            super::run(workload, queues.workload.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
+            super::run(federator, queues.federator.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
+            super::run(policy, queues.policy.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
+            super::run(projector, queues.projector.clone(), (WORKERS, grace), metrics.clone(), stop.clone()),
+            super::run(companion, queues.companion.clone(), (COMPANION_WORKERS, grace), metrics.clone(), stop.clone()),
             Box::pin(sweeper.run(stop)),
             clusters.run(stop),
             outage.run(stop),

@@ -1,6 +1,6 @@
 //! The PropagationPolicy of each city in each hub namespace. The key is not an object but a namespace and a city.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use super::{
     hub_cache::HubCache, index::city_index, move_memory::Moves, policy_memory::PolicyMemory, probe::Prober,
@@ -8,16 +8,17 @@ use super::{
 };
 use crate::{
     api::names::CityCode,
-    controllers::{Reconciler, record, send},
+    controllers::{Reconciler, failure_of, record, send},
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Next, Shared,
+        Failure, Next, Shared,
         management::{
             facts::Phase,
             guard, migration,
             policy::{self, Observed, Propagation, Questions, Signal},
             probe::Probe,
+            triggers::HubWork,
             unneeded,
         },
     },
@@ -50,21 +51,20 @@ impl Reconciler for CityPolicy {
     /// 3. Decides.
     /// 4. Writes.
     /// 5. Remembers and counts what has been reported: only now, for it is reported only once it is sent.
-    async fn reconcile(&self, key: &PolicyKey, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &PolicyKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let Some(observed) = self.observe(key, now) else { return Ok(Next::Await) };
         let plan = policy::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         for write in &plan.steps {
             if let Err(error) = send(&self.hub.plane, write, &self.metrics).await {
-                let refused = matches!(error.class(), Class::Forbidden | Class::Invalid);
-                self.memory.refused.note(key, refused.then(|| error.words_for_tenants()));
+                self.note(key, Some(failure_of(&error, failing)));
                 if ends_its_turn(error.class()) {
                     self.prober.could_not_ask(&key.namespace, &key.city);
                 }
                 return Err(error);
             }
         }
-        self.memory.refused.note(key, None);
+        self.note(key, None);
         for signal in &plan.signals {
             match signal {
                 Signal::Waits => self.memory.wait_reported(key),
@@ -86,6 +86,14 @@ impl Reconciler for CityPolicy {
 }
 
 impl CityPolicy {
+    /// Notes what came of the last write, and has those look again that wait for the policy if they have to report something
+    /// else.
+    fn note(&self, key: &PolicyKey, failure: Option<Failure>) {
+        if self.memory.refused.note(key, failure, &self.timing) {
+            self.prober.triggers.enqueue(HubWork::Originals(Some(key.namespace.to_string())));
+        }
+    }
+
     /// Everything that is known about the city in the namespace; nothing while the hub's caches are not filled.
     fn observe(&self, key: &PolicyKey, now: Now) -> Option<Observed> {
         let hub = &self.hub;

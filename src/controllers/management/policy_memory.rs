@@ -7,9 +7,15 @@ use std::{
 };
 
 use super::queues::PolicyKey;
-use crate::plan::management::{
-    policy::{self, OthersWaiting, RollbackWait},
-    unneeded::Unneeded,
+use crate::{
+    plan::{
+        Failure,
+        management::{
+            policy::{self, OthersWaiting, RollbackWait},
+            unneeded::Unneeded,
+        },
+    },
+    timing::Timing,
 };
 
 /// How many other policies a report names that wait as one does.
@@ -138,13 +144,16 @@ fn holds(reported: &[String], impact: &[String]) -> bool {
 pub(super) struct RefusedPolicies(Mutex<BTreeMap<PolicyKey, String>>);
 
 impl RefusedPolicies {
-    /// What the hub said to the last write; nothing when it took all.
-    pub(super) fn note(&self, policy: &PolicyKey, words: Option<String>) {
+    /// Notes that the last write failed; `None` if the hub took all. Returns true if what is reported has changed.
+    pub(super) fn note(&self, policy: &PolicyKey, failure: Option<Failure>, timing: &Timing) -> bool {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match words {
+        let before = all.get(policy).cloned();
+        let words = failure.and_then(|failure| failure.reported(before.clone(), timing));
+        match words.clone() {
             Some(words) => all.insert(policy.clone(), words),
             None => all.remove(policy),
         };
+        before != words
     }
 
     /// Why this policy is not there as it is to be.
@@ -160,6 +169,28 @@ mod tests {
 
     fn policy(namespace: &str, city: &str) -> PolicyKey {
         PolicyKey { namespace: namespace.into(), city: CityCode::parse(city).unwrap() }
+    }
+
+    fn refused(words: &str) -> Failure {
+        Failure { words: words.into(), is_final: true, lasted: Duration::ZERO }
+    }
+
+    /// A 5xx cleared what the hub had refused before, and was itself never reported.
+    #[test]
+    fn refusal_of_a_policy_stays_until_the_hub_takes_the_policy() {
+        let (memory, timing, dfw) = (RefusedPolicies::default(), Timing::default(), policy("ns-a", "dfw"));
+        let passing = |seconds| Failure {
+            words: "it answers with HTTP 500".into(),
+            is_final: false,
+            lasted: Duration::from_secs(seconds),
+        };
+        assert!(!memory.note(&dfw, Some(passing(3)), &timing) && memory.of(&dfw).is_none(), "it may pass");
+        assert!(memory.note(&dfw, Some(passing(20)), &timing), "it lasts");
+        assert_eq!(memory.of(&dfw).as_deref(), Some("it answers with HTTP 500"));
+        assert!(memory.note(&dfw, Some(refused("no")), &timing));
+        assert!(!memory.note(&dfw, Some(passing(3)), &timing), "what is reported stays");
+        assert_eq!(memory.of(&dfw).as_deref(), Some("no"));
+        assert!(memory.note(&dfw, None, &timing) && memory.of(&dfw).is_none());
     }
 
     #[test]
@@ -204,7 +235,7 @@ mod tests {
             memory.note_not_yet(namespace, Some(Vec::new()), start);
             memory.unneeded_for(&policy, true, start);
             memory.rollback_waits(&policy, Some(Vec::new()), start);
-            memory.refused.note(&policy, Some("no".into()));
+            memory.refused.note(&policy, Some(refused("no")), &Timing::default());
         }
         memory.forget_gone(|namespace| namespace == "ns-b");
         let later = start + Duration::from_secs(1);

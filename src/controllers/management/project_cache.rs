@@ -23,7 +23,11 @@ use crate::{
         sources::Sources,
         store::{ObjectKey, Store},
     },
-    plan::{self, NamespaceFacts, management::resolve::Source, references::Reference},
+    plan::{
+        self, NamespaceFacts,
+        management::{placement, resolve::Source},
+        references::Reference,
+    },
 };
 
 /// One project's caches.
@@ -32,7 +36,8 @@ pub(super) struct ProjectCache {
     /// Uid of the project, empty where there is only one.
     pub(super) uid: String,
     pub(super) plane: ControlPlane<plan::Project>,
-    pub(super) workloads: Arc<Store<Workload>>,
+    /// Those that wait for a deployment's name, by [`Index::WaitsForName`].
+    pub(super) workloads: Arc<Store<Workload, Index>>,
     /// By [`workload_index`], by [`city_index`], by [`namespace_index`] and by [`source_index`].
     pub(super) deployments: Arc<Store<PackedDeployment, Index>>,
     /// The city that each LocationBinding opens; by city.
@@ -71,7 +76,10 @@ impl ProjectCache {
             name: name.clone(),
             uid: uid.unwrap_or_default().to_owned(),
             plane,
-            workloads: Arc::new(Store::new(|_, _| Vec::new())),
+            workloads: Arc::new(Store::new(|key, workload| {
+                let waits = placement::waits_for_a_name(workload);
+                waits.then(|| Index::WaitsForName(key.namespace.to_string())).into_iter().collect()
+            })),
             deployments: Arc::new(Store::new(deployment_index)),
             locations: Arc::new(Store::new(|_, city: &Option<CityCode>| {
                 city.iter().map(ToString::to_string).collect()

@@ -16,14 +16,15 @@ use super::{
     queues::{InstanceKey, ProjectKey},
     registry::ProjectRegistry,
     triggers::Triggers,
+    unshown::UnshownInstances,
 };
 use crate::{
     api::{compute::Instance, names, neighbours::ResourceClaim},
-    controllers::{End, Reconciler, carry_out, record, send},
+    controllers::{End, Reconciler, carry_out, is_silence, record, send},
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Hub, Next, Plan, Project, Shared, Step,
+        Failure, Hub, Next, Plan, Project, Shared, Step,
         management::{
             dead_claim,
             leftover::{self, Former, WrittenAgain},
@@ -31,6 +32,7 @@ use crate::{
             quarantine::Report,
         },
     },
+    timing::Timing,
 };
 
 /// How long until it is looked again whether the successor of a cell that is gone has taken over what it needs.
@@ -62,9 +64,11 @@ pub(super) struct Projector {
     pub(super) hub: Arc<HubCache>,
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) quarantine: Arc<QuarantineRegistry>,
+    pub(super) unshown: Arc<UnshownInstances>,
     pub(super) triggers: Arc<Triggers>,
     /// Where copies that the Go operator left were given away, since this manager was started.
     pub(super) given: Mutex<Given>,
+    pub(super) timing: Timing,
     pub(super) metrics: Metrics,
 }
 
@@ -76,10 +80,10 @@ impl Reconciler for Projector {
     /// 2. Observes the place in the project, the hub Instance that belongs there, and others that name it.
     /// 3. Decides.
     /// 4. Remembers who cannot be shown, and reports each once, after its grace.
-    /// 5. Writes; a source whose projection is refused for what it says, or whose place is somebody's, cannot be shown either.
-    ///    What is met there and not known is read, and put back if it is a projection.
+    /// 5. Writes; a source whose projection is refused, or whose place is somebody's, cannot be shown either. That is reported on its
+    ///    deployment. What is met there and not known is read, and put back if it is a projection.
     /// 6. Looks after what a cell that is gone has left: copies that nobody has, and claims that somebody waits for.
-    async fn reconcile(&self, key: &InstanceKey, now: Now) -> Result<Next, Error> {
+    async fn reconcile(&self, key: &InstanceKey, now: Now, failing: Duration) -> Result<Next, Error> {
         if !self.hub.instances.is_synced() {
             return Ok(Next::Await);
         }
@@ -98,7 +102,7 @@ impl Reconciler for Projector {
         for misplaced in &plan.signals {
             next = next.or_sooner(self.quarantine(&misplaced.instance, misplaced.why, now).await?.0);
         }
-        if let Some(refused) = self.write(key, &project, &observed, &plan, now).await? {
+        if let Some(refused) = self.write(key, &project, &observed, &plan, (now, failing)).await? {
             let (again, told) = self.quarantine(&refused.instance, refused.why, now).await?;
             next = next.or_sooner(again);
             if let Some(note) = projection::tell_tenant(&observed, refused.why, now.time).filter(|_| told) {
@@ -254,9 +258,19 @@ impl Projector {
         project: &ProjectCache,
         observed: &Observed,
         plan: &Plan<Step<Project, Hub>, Misplaced>,
-        now: Now,
+        (now, failing): (Now, Duration),
     ) -> Result<Option<Misplaced>, Error> {
         let done = carry_out(&project.plane, &self.hub.plane, plan, &self.metrics).await;
+        let failure = match &done {
+            Err(stopped) if stopped.at == End::Local && !stopped.error.is_of_others_fields() => {
+                let error = &stopped.error;
+                let is_final = error.class() == Class::Invalid || error.is_denied();
+                Some(Failure { words: error.words_in_project(), is_final, lasted: failing })
+            }
+            _ => None,
+        };
+        let is_due = failure.as_ref().is_some_and(|failure| failure.is_due(&self.timing));
+        self.note_unshown(project, observed, failure);
         let Some(source) = &observed.source else { return Ok(done.map(|_| None)?) };
         match done {
             Ok(_) => {
@@ -278,9 +292,24 @@ impl Projector {
                 };
                 let plan = projection::plan(&observed, now.time);
                 record(Self::NAME, key, &observed, now, &plan);
-                Box::pin(self.write(key, project, &observed, &plan, now)).await
+                Box::pin(self.write(key, project, &observed, &plan, (now, failing))).await
             }
-            Err(stopped) => Err(stopped.into()),
+            Err(stopped) => {
+                // A project that does not answer says nothing about one of its Instances.
+                if is_due && !is_silence(&stopped.error) && !stopped.error.is_of_transport() {
+                    self.quarantine(source, Quarantine::Denied, now).await?;
+                }
+                Err(stopped.into())
+            }
+        }
+    }
+
+    /// Notes what the project does not take of an Instance, and has its deployment look again if it has to report something else.
+    fn note_unshown(&self, project: &ProjectCache, observed: &Observed, failure: Option<Failure>) {
+        let Some(deployment) = names::deployment_of_instance(&observed.name) else { return };
+        let deployment = ProjectKey::new(&project.name, &observed.namespace, deployment);
+        if self.unshown.note(&deployment, &observed.name.as_str().into(), failure, &self.timing) {
+            self.triggers.enqueue_federator(project, deployment.object);
         }
     }
 

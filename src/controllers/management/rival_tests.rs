@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use tokio_util::sync::CancellationToken;
 
 use super::*;
@@ -51,10 +53,11 @@ async fn what_is_on_the_hub_is_touched_for_the_project_alone_that_it_names() {
     for (name, touches) in [("shop", true), ("shop-restored", false)] {
         let project = ProjectName::new(name);
         let key = CompanionKey { project: project.clone(), namespace: "web".into(), data_ref: DataRef::secret("db") };
-        let secret = companion.reconcile(&key, Now::read()).await;
+        let secret = companion.reconcile(&key, Now::read(), Duration::ZERO).await;
         assert_eq!(secret.is_err(), touches, "the Secret of {name}: {secret:?}");
         for (deployment, what) in [("api", "deployment"), ("gone", "copy whose deployment is gone")] {
-            let looked = federator.reconcile(&ProjectKey::new(&project, "web", deployment), Now::read()).await;
+            let looked =
+                federator.reconcile(&ProjectKey::new(&project, "web", deployment), Now::read(), Duration::ZERO).await;
             assert_eq!(looked.is_err(), touches, "{what} of {name}: {looked:?}");
         }
         let secret_waits = touches || matches!(secret, Ok(Next::Await));
@@ -76,7 +79,8 @@ async fn what_runs_there_is_nobody_elses_because_a_project_seems_to_be_gone() {
     parts.projects.remove(&shop);
     assert!(matches!(parts.projects.existence(&shop), Existence::Absent(_)), "as far as discovery knows");
     assert_eq!(is_refused(), Some(Rival::Possible));
-    let looked = parts.federator().reconcile(&ProjectKey::new(&other, "web", "gone"), Now::read()).await;
+    let looked =
+        parts.federator().reconcile(&ProjectKey::new(&other, "web", "gone"), Now::read(), Duration::ZERO).await;
     assert!(looked.is_ok(), "nobody is asked to delete the other's copy: {looked:?}");
     // Once nothing of it is left, the namespace is free.
     parts.hub.copies.replace(Vec::new(), 2);

@@ -17,6 +17,7 @@ use super::{
     quarantine::QuarantineRegistry,
     queues::{CompanionKey, InstanceKey, PolicyKey, ProjectKey, Queues},
     registry::ProjectRegistry,
+    unshown::UnshownInstances,
 };
 use crate::{
     api::{
@@ -26,7 +27,7 @@ use crate::{
     },
     io::{clock::Now, store::ObjectKey},
     plan::management::{
-        companion, latency, projection,
+        companion, latency, placement, projection,
         triggers::{self, HubChange, HubWork, ProjectChange, ProjectWork},
     },
 };
@@ -39,6 +40,7 @@ pub(super) struct Triggers {
     pub(super) blocked: Arc<BlockedDeployments>,
     pub(super) latency: Arc<Latency>,
     pub(super) quarantine: Arc<QuarantineRegistry>,
+    pub(super) unshown: Arc<UnshownInstances>,
     pub(super) moves: Arc<Moves>,
 }
 
@@ -76,6 +78,7 @@ impl Triggers {
     /// A project is let go. What the hub still holds of it has nowhere to be shown now, and is reported.
     pub(super) fn project_gone(&self, project: &ProjectName) {
         self.queues.forget_project(project);
+        self.unshown.forget_project(project);
         self.enqueue_hub_instances(&project_index(project));
     }
 
@@ -230,6 +233,12 @@ impl Triggers {
                     if namespace.as_ref().is_none_or(|namespace| **namespace == *key.namespace) {
                         self.queues.workload.add(of_project(&key.namespace, &key.name));
                     }
+                }
+            }
+            ProjectWork::NameFreed(namespace, name) => {
+                let waiting = project.workloads.by_index(&Index::WaitsForName(namespace.clone()));
+                for workload in waiting.iter().filter(|workload| placement::names(workload).contains(&name)) {
+                    self.queues.workload.add(of_project(&namespace, &workload.name_any()));
                 }
             }
             ProjectWork::Deployment(namespace, name) => self.queues.federator.add(of_project(&namespace, &name)),

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -102,7 +104,7 @@ async fn of_a_deployment_whose_project_is_let_go_nothing_stays_noted() {
     let signal = Signal::Blocked { reason: "NotApplied".into(), silent: false, last_delivery: None };
     parts.blocked.note(&key, &[signal], Now::read().instant);
     assert!(parts.blocked.keys().contains(&key));
-    let next = parts.federator().reconcile(&key, Now::read()).await;
+    let next = parts.federator().reconcile(&key, Now::read(), Duration::ZERO).await;
     assert!(matches!(next, Ok(Next::Await)), "{next:?}");
     assert!(parts.blocked.keys().is_empty(), "the next look finds no project, and forgets it");
 }

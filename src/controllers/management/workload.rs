@@ -1,6 +1,6 @@
 //! Workload -> WorkloadDeployments, and their sums back.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use kube::ResourceExt;
 
@@ -11,7 +11,12 @@ use crate::{
         names::CityCode,
     },
     controllers::{Reconciler, Refused, is_silence, record, send, worst},
-    io::{Class, Error, clock::Now, store::ObjectKey},
+    io::{
+        Class, Error,
+        clock::Now,
+        health::{Failing, Health},
+        store::ObjectKey,
+    },
     metrics::Metrics,
     plan::{
         Next, Project, Shared, Write,
@@ -28,6 +33,7 @@ use crate::{
 pub(super) struct WorkloadController {
     pub(super) projects: Arc<ProjectRegistry>,
     pub(super) timing: Timing,
+    pub(super) health: Health,
     pub(super) metrics: Metrics,
 }
 
@@ -35,12 +41,13 @@ impl Reconciler for WorkloadController {
     const NAME: &'static str = "workload";
     type Key = ProjectKey;
 
-    /// 1. Waits until all that the decision reads is known; a cache that has been filled anew enqueues every key.
+    /// 1. Waits until all that the decision reads is known; a cache that has been filled anew enqueues every key. A watch that does
+    ///    not come to work is reported.
     /// 2. Observes the Workload, its deployments, cities and Networks.
     /// 3. Decides.
-    /// 4. Writes, and goes on after what is refused as far as the plan allows; it is reported on the Workload, since nobody
-    ///    else would tell the tenant.
-    async fn reconcile(&self, key: &ProjectKey, now: Now) -> Result<Next, Error> {
+    /// 4. Writes, and goes on after what is refused as far as the plan allows. What is refused is reported on the Workload: at
+    ///    once if only a person can end it, else once it has outlasted the grace.
+    async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let Some(project) = self.projects.get(&key.project) else { return Ok(Next::Await) };
         if !project.is_synced() {
             return Ok(Next::Await);
@@ -52,13 +59,15 @@ impl Reconciler for WorkloadController {
         let networks_known = project.networks.as_ref().is_none_or(|networks| networks.is_synced());
         let known = deleting || project.locations.is_synced() && networks_known;
         if !known {
-            return Ok(Next::Await);
+            return self.report_unread(&project, &workload, now).await;
         }
-        let observed = observe(&project, &key.object, workload, &self.timing);
+        let locations_fail = self.failing(&project, now).filter(|_| !project.locations.is_live());
+        let locations_fail = locations_fail.map(|failing| failing.outline);
+        let observed = Observed { locations_fail, ..observe(&project, &key.object, workload, &self.timing) };
         let plan = fan_out::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        let failed = self.write(&project, &plan.steps).await?;
-        let refused: Vec<Refusal> = failed.iter().map(|(write, error)| refusal_of(write, error)).collect();
+        let failed = self.write(&project, &plan.steps, failing).await?;
+        let refused: Vec<Refusal> = failed.iter().map(|(write, error)| refusal_of(write, error, failing)).collect();
         if let Some(reported) = fan_out::refused(&observed, &refused, now.time) {
             send(&project.plane, &reported, &self.metrics).await?;
         }
@@ -67,11 +76,30 @@ impl Reconciler for WorkloadController {
 }
 
 impl WorkloadController {
-    /// Sends what may be sent; answers with what was refused. Fails when the project does not answer at all.
+    /// The watch that fails of those that only this controller reads.
+    fn failing(&self, project: &ProjectCache, now: Now) -> Option<Failing> {
+        self.health.failing(&["locationbindings", "networks"], project.plane.name(), now.instant)
+    }
+
+    /// Reports a watch that has never worked, once that has outlasted the grace. It has everything looked at once it works.
+    async fn report_unread(&self, project: &ProjectCache, workload: &Workload, now: Now) -> Result<Next, Error> {
+        let grace = self.timing.error_grace;
+        let Some(failing) = self.failing(project, now) else { return Ok(Next::After(grace)) };
+        let told = fan_out::unread(workload, &failing.outline, failing.lasted, &self.timing, now.time);
+        if let Some(told) = told {
+            send(&project.plane, &told, &self.metrics).await?;
+        }
+        let left = grace.checked_sub(failing.lasted).filter(|left| !left.is_zero());
+        Ok(left.map_or(Next::Await, Next::After))
+    }
+
+    /// Sends what may be sent; answers with what was refused. A project that does not answer at all ends it. Once that has
+    /// outlasted the grace, it is a refusal as any other: a webhook that hangs looks the same.
     async fn write<'a>(
         &self,
         project: &ProjectCache,
         writes: &'a [Write<Project>],
+        failing: Duration,
     ) -> Result<Refused<'a, Project>, Error> {
         let (mut failed, mut refused) = (Vec::new(), Vec::new());
         for write in writes {
@@ -80,10 +108,16 @@ impl WorkloadController {
             }
             match send(&project.plane, write, &self.metrics).await {
                 Ok(_) => {}
-                Err(error) if is_silence(&error) => return Err(error),
                 Err(error) => {
-                    refused.push(refusal_of(write, &error));
+                    let silence = is_silence(&error);
+                    if silence && !self.timing.outlasts_grace(failing) {
+                        return Err(error);
+                    }
+                    refused.push(refusal_of(write, &error, failing));
                     failed.push((write, error));
+                    if silence {
+                        break;
+                    }
                 }
             }
         }
@@ -91,16 +125,18 @@ impl WorkloadController {
     }
 }
 
-fn refusal_of(write: &Write<Project>, error: &Error) -> Refusal {
+fn refusal_of(write: &Write<Project>, error: &Error, failing: Duration) -> Refusal {
     let cause = match (error, error.class()) {
         (Error::Held(_), _) => Cause::Paused,
-        (_, Class::Forbidden) if error.is_of_terminating_namespace() => Cause::Passing,
+        (_, Class::Forbidden) if error.is_of_terminating_namespace() => Cause::Passing { lasted: failing },
         (_, Class::Forbidden) if error.is_denied() => Cause::Denied,
         (_, Class::Forbidden) => Cause::Forbidden,
         (_, Class::Invalid) => Cause::Invalid,
-        (_, Class::Retry | Class::Unauthenticated | Class::Conflict | Class::Gone) => Cause::Passing,
+        (_, Class::Retry | Class::Unauthenticated | Class::Conflict | Class::Gone) => {
+            Cause::Passing { lasted: failing }
+        }
     };
-    Refusal::of(write, cause, error.to_string())
+    Refusal::of(write, cause, error.words_in_project())
 }
 
 /// Everything that is known about one Workload, each object read once.
@@ -126,6 +162,7 @@ fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, tim
     let deleting = workload.metadata.deletion_timestamp.is_some();
     let unreadable = if deleting { project.deployments.unreadable_in(&key.namespace) } else { Vec::new() };
     Observed {
+        locations_fail: None,
         unreadable: unreadable.iter().map(ToString::to_string).collect(),
         named: named.collect(),
         deployments,

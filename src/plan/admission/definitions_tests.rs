@@ -75,6 +75,7 @@ fn derived(mut workload: Workload) -> Vec<Value> {
         bound: bound(),
         namespace_uid: Some("0b0f9a3e-6f0e-4b39-9a57-0d8f7f6f3b11".into()),
         networks: None,
+        locations_fail: None,
         unreadable: Vec::new(),
         timing: Timing::default(),
     };
@@ -101,6 +102,7 @@ fn on_cell(deployment: WorkloadDeployment) -> Vec<Value> {
         unreadable: BTreeSet::new(),
         features: Features { networks: false, quota: true, abandon_claims: false, data: true },
         networks: None,
+        failing: false,
         timing: Timing::default(),
     };
     asked(&instances::plan(&observed, NOW).steps).collect()

@@ -1,5 +1,7 @@
 //! Counters and conditions of a deployment, from its Instances.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
@@ -12,11 +14,11 @@ use super::{
 use crate::{
     api::{
         compute::{Condition, ConditionStatus, Instance, WorkloadDeployment, WorkloadDeploymentStatus},
-        meta::{annotation, condition, label, manager},
+        meta::{annotation, condition, finalizer, label, manager},
         reason::Reason,
     },
     plan::{
-        Cell, Shared, Write,
+        Cell, Next, Shared, Write,
         condition::{Verdict, find},
     },
 };
@@ -28,11 +30,17 @@ pub(super) const SUSPENDED: &str =
 /// What stands between the count of ready Instances and why there are no more.
 const MORE_ARE_AWAITED: &str = " replicas available: ";
 
-/// That the cell's API server refused an Instance, as the status says it already.
+/// What stands in `Available` before a refusal, where as many Instances as desired are ready.
+const REFUSED: &str = "; the cell's API server does not take a change: ";
+
+/// That the cell's API server refused a write, as the status says it already.
 pub(super) fn standing_refusal(deployment: &WorkloadDeployment) -> Option<Verdict> {
-    let said = find(&deployment.status.as_ref()?.conditions, condition::REPLICAS_READY)?;
-    let (_, message) = said.message.split_once(MORE_ARE_AWAITED)?;
-    (said.reason() == Reason::InstanceRefused).then(|| Verdict::no(Reason::InstanceRefused, message))
+    let conditions = &deployment.status.as_ref()?.conditions;
+    let awaited = find(conditions, condition::REPLICAS_READY).filter(|said| said.reason() == Reason::InstanceRefused);
+    let awaited = awaited.and_then(|said| said.message.split_once(MORE_ARE_AWAITED));
+    let beside = || find(conditions, condition::AVAILABLE)?.message.split_once(REFUSED);
+    let (_, message) = awaited.or_else(beside)?;
+    Some(Verdict::no(Reason::InstanceRefused, message))
 }
 
 /// The status to write, or nothing when it stands already. `refusal`: that an Instance could not be made, which comes before
@@ -55,10 +63,18 @@ pub(super) fn plan(
     let desired = i32::try_from(deployment.spec.desired_replicas()).unwrap_or(i32::MAX);
     let suspended = deployment.is_suspended();
     let suspension = suspended.then(|| Verdict::no(Reason::Suspended, SUSPENDED));
-    let worst = suspension.clone().or(refusal).or_else(|| worst(observed, networks));
+    let (stuck, _) = stuck(observed, now);
+    let beside = refusal.clone().filter(|_| ready >= desired && !suspended);
+    let worst = suspension.clone().or(refusal).or_else(|| worst(observed, networks, stuck.clone()));
     let mut available = suspension.unwrap_or_else(|| available(observed, worst.clone(), ready, desired));
+    if let Some(stuck) = stuck.filter(|stuck| !available.message.contains(&**stuck)) {
+        available.message = format!("{}; {stuck}", available.message);
+    }
     if let Some(note) = networks.and_then(|networks| networks.note.as_ref()) {
         available.message = format!("{}; {note}", available.message);
+    }
+    if let Some(refusal) = beside {
+        available.message = format!("{}{REFUSED}{}", available.message, refusal.message);
     }
     let status = WorkloadDeploymentStatus {
         conditions: vec![
@@ -123,7 +139,7 @@ fn replicas_ready(observed: &Observed, worst: Option<Verdict>, ready: i32, desir
 }
 
 /// The worst thing that keeps an Instance from serving, beyond ordinary progress; the networks' before an Instance's.
-fn worst(observed: &Observed, networks: Option<&Networks>) -> Option<Verdict> {
+fn worst(observed: &Observed, networks: Option<&Networks>, stuck: Option<String>) -> Option<Verdict> {
     let of_instances = observed
         .instances
         .iter()
@@ -145,10 +161,47 @@ fn worst(observed: &Observed, networks: Option<&Networks>) -> Option<Verdict> {
     });
     of_names
         .into_iter()
+        .chain(stuck.map(|stuck| Verdict::no(Reason::InstancesProvisioning, stuck)))
         .chain(unreadable)
         .chain(of_instances)
         .chain(of_networks)
         .max_by_key(|verdict| verdict.reason.rank())
+}
+
+/// The Instance of the deployment's own that has been terminating for longer than the patience, and its finalizers; and when to
+/// look again for that.
+pub(super) fn stuck(observed: &Observed, now: Timestamp) -> (Option<String>, Next) {
+    let patience = observed.timing.deletion_patience;
+    let (mut stuck, mut next) = (Vec::new(), Next::Await);
+    for instance in &observed.instances {
+        let Some(since) = &instance.metadata.deletion_timestamp else { continue };
+        let waited = Duration::try_from(now.duration_since(since.0)).unwrap_or_default();
+        match patience.checked_sub(waited).filter(|left| !left.is_zero()) {
+            Some(left) => next = next.or_sooner(Next::After(left)),
+            None => stuck.push(instance),
+        }
+    }
+    let first = stuck.iter().min_by_key(|instance| instance.name_any());
+    let told = first.map(|instance| {
+        let held = match instance.finalizers() {
+            [] => "no finalizer: garbage collection has not deleted it".to_owned(),
+            held => format!("its finalizer {}", held.join(", ")),
+        };
+        let quota = find(conditions(instance), condition::QUOTA_GRANTED)
+            .filter(|_| instance.finalizers().iter().any(|held| held == finalizer::QUOTA));
+        let quota = quota.filter(|said| said.status != ConditionStatus::True);
+        let quota = quota.map(|said| format!(" ({})", said.message)).unwrap_or_default();
+        let others = match stuck.len() {
+            1 => String::new(),
+            count => format!(", and {} more", count - 1),
+        };
+        format!(
+            "Instance {} has been terminating for more than {} s{others}: it is held by {held}{quota}",
+            instance.name_any(),
+            patience.as_secs()
+        )
+    });
+    (told, next)
 }
 
 /// What an Instance that stands in another's place waits for, in words.

@@ -81,6 +81,7 @@ fn observed() -> impl Strategy<Value = instances::Observed> {
             unreadable: BTreeSet::new(),
             features: Features { networks: false, quota: true, abandon_claims: false, data: true },
             networks: None,
+            failing: false,
             timing: Timing::default(),
         }
     })

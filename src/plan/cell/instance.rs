@@ -17,8 +17,8 @@ use crate::{
         referenced::DataRef,
     },
     plan::{
-        Cell, Next, Object, Plan, Proof, Shared, Write,
-        condition::{Verdict, find},
+        Cell, Failure, Next, Object, Plan, Proof, Shared, Write,
+        condition::{Verdict, differs_in_their_marks_alone, find},
         event::{self, Note, Severity},
     },
     timing::Timing,
@@ -96,6 +96,29 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>, Signal> {
     };
     let plan = decide(&judged, now);
     Plan { next: plan.next.or_sooner(left.map_or(Next::Await, Next::After)), ..plan }
+}
+
+/// What an Instance reports of a write on it, its status aside, that the cell does not take; `None` while that may pass.
+pub fn refused(observed: &Observed, write: &Write<Cell>, failure: &Failure, now: Timestamp) -> Option<Write<Cell>> {
+    let Observed { instance, timing, features, .. } = observed;
+    if write.reports() || !failure.is_due(timing) {
+        return None;
+    }
+    let old = instance.status.as_ref().map_or(&[][..], |s| &s.conditions);
+    let text =
+        format!("the cell's API server does not take the change that lets this Instance go on: {}", failure.words);
+    let stands = find(old, condition::READY).filter(|old| differs_in_their_marks_alone(&old.message, &text));
+    let verdict = Verdict::no(Reason::InstanceRefused, stands.map_or(text, |old| old.message.clone()));
+    let ready = verdict.into_condition(old, condition::READY, instance.metadata.generation, now);
+    // What else this manager has said stays: an apply takes back what it does not repeat.
+    let of_quota = find(old, condition::QUOTA_GRANTED).filter(|_| !features.quota);
+    let kept = find(old, condition::REFERENCED_DATA_READY).into_iter().chain(of_quota).cloned();
+    let conditions: Vec<Condition> = [ready].into_iter().chain(kept).collect();
+    let mut status = json!({ "conditions": conditions });
+    if let Some(suspended) = instance.status.as_ref().and_then(|status| status.suspended) {
+        status["suspended"] = json!(suspended);
+    }
+    Write::status(manager::INSTANCE, &status, &**instance)
 }
 
 fn decide(judged: &Judged<'_>, now: Timestamp) -> Plan<Write<Cell>, Signal> {

@@ -443,3 +443,26 @@ fn where_there_is_quota_that_there_is_none_opens_no_gate() {
         assert_eq!(matches!(&steps[0].op, Op::Merge { .. }), opens, "{reason} {features:?}");
     }
 }
+
+/// A gate that the cell did not let open was in a log and nowhere else.
+#[test]
+fn gate_that_the_cell_does_not_let_open_is_reported_by_its_age() {
+    let object = instance(1, &["Quota"], &json!([condition("QuotaGranted", "True", "QuotaDisabled", 1)]));
+    let observed = Observed {
+        instance: object.clone().into(),
+        deployment: None,
+        features: OFF,
+        networks: None,
+        companions: None,
+        timing: Timing::default(),
+    };
+    let open = decide(&seen(&object), NOW).steps.remove(0);
+    let failure = |seconds| Failure { words: "no".into(), is_final: false, lasted: Duration::from_secs(seconds) };
+    assert!(refused(&observed, &open, &failure(19), NOW).is_none(), "it may pass");
+    let told = refused(&observed, &open, &failure(20), NOW).unwrap();
+    let mut said = object;
+    carry_out(&mut said, told.clone());
+    assert_eq!((&*ready_of(&said).reason, ready_of(&said).status), ("InstanceRefused", ConditionStatus::False));
+    assert!(find(&said.status.as_ref().unwrap().conditions, "QuotaGranted").is_some());
+    assert!(refused(&observed, &told, &failure(20), NOW).is_none(), "a status that is refused is no report of its own");
+}

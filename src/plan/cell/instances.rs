@@ -22,7 +22,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Object, Plan, Proof, Write,
+        Cell, Failure, Kind, Object, Plan, Proof, Write,
         condition::Verdict,
         diff,
         event::{self, Note, Severity},
@@ -50,8 +50,8 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
     let location = networks.as_ref().and_then(|networks| networks.location.clone());
     let action = next_action(observed, &hash);
     // What was refused is refused until it is not: said anew at each attempt, it would come and go.
-    let refusal =
-        matches!(action, Action::Create(_)).then(|| deployment_status::standing_refusal(deployment)).flatten();
+    let stands = matches!(action, Action::Create(_)) || observed.failing;
+    let refusal = stands.then(|| deployment_status::standing_refusal(deployment)).flatten();
     let mut removals = Proof::read(Write::confirm_unchanged(deployment), identity);
     let mut step = None;
     match action {
@@ -78,22 +78,32 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Cell>> {
         }
     }
     writes.extend(step.into_iter().chain(removals));
-    Plan::until(writes, taking.next)
+    Plan::until(writes, taking.next.or_sooner(deployment_status::stuck(observed, now).1))
 }
 
-/// The status that says that the cell's API server refused to make an Instance, in its words; nothing when it says so. What
-/// varies from one attempt to the next is not followed: the first words stand until the cause or the deployment changes.
-pub fn refused(observed: &Observed, instance: &str, words: &str, now: Timestamp) -> Option<Write<Cell>> {
+/// The writes that the cell's API server does not take, as the deployment reports them: that an Instance is refused before
+/// anything else; nothing while all of it may pass.
+pub fn failed(observed: &Observed, failures: &[(Object, Failure)], now: Timestamp) -> Option<Write<Cell>> {
+    let due = || failures.iter().filter(|(_, failure)| failure.is_due(&observed.timing));
+    let is_instance = |(object, _): &&(Object, Failure)| object.kind == Kind::Instance;
+    let (object, failure) = due().find(is_instance).or_else(|| due().next())?;
+    let what = if object.kind == Kind::Instance { object.name.clone() } else { object.to_string() };
+    refused(observed, &what, &failure.words, now)
+}
+
+/// The status that says that the cell's API server refused a write, in its words; nothing when it says so. What varies from one
+/// attempt to the next is not followed: the first words stand until the cause or the deployment changes.
+fn refused(observed: &Observed, what: &str, words: &str, now: Timestamp) -> Option<Write<Cell>> {
     let deployment = &*observed.deployment;
     let said = deployment_status::standing_refusal(deployment);
     let is_seen = deployment.status.as_ref().is_some_and(|s| s.observed_generation == deployment.metadata.generation);
-    let told = |said: &str| said.strip_prefix(&format!("{instance}: ")).is_some_and(|said| gist(said) == gist(words));
+    let told = |said: &str| said.strip_prefix(&format!("{what}: ")).is_some_and(|said| gist(said) == gist(words));
     if is_seen && said.is_some_and(|said| told(&said.message)) {
         return None;
     }
     let interfaces = &deployment.spec.template.spec.network_interfaces;
     let networks = observed.networks.as_ref().map(|seen| networks::judge(seen, deployment, interfaces));
-    let refusal = Verdict::no(Reason::InstanceRefused, format!("{instance}: {words}"));
+    let refusal = Verdict::no(Reason::InstanceRefused, format!("{what}: {words}"));
     let hash = template_hash(&deployment.spec.template);
     deployment_status::plan(observed, networks.as_ref(), Some(refusal), &hash, now)
 }

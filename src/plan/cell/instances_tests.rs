@@ -49,6 +49,7 @@ fn observed(deployment: &WorkloadDeployment, instances: &[Shared<Instance>]) -> 
         unreadable: [].into(),
         features: Features::default(),
         networks: None,
+        failing: false,
         timing: Timing::default(),
     }
 }
@@ -395,3 +396,77 @@ fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
 
 #[path = "instances_of_go_tests.rs"]
 mod of_go;
+
+/// Errors that could pass, and writes of anything but an Instance, were reported nowhere.
+#[test]
+fn write_that_a_cell_does_not_take_is_reported_by_its_age_until_one_succeeds() {
+    let failure = |is_final, seconds| Failure {
+        words: "it answers with HTTP 500".into(),
+        is_final,
+        lasted: std::time::Duration::from_secs(seconds),
+    };
+    let instance_object = Object::named::<Instance>("ns", "wd-0");
+    let binding = Object { kind: Kind::NetworkBinding, namespace: "ns".into(), name: "wd-net-0".into() };
+    let mut wd = deployment(2, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let one = [instance(0, &hash, "waiting")];
+    let failing =
+        |wd: &WorkloadDeployment, instances: &[Shared<Instance>]| Observed { failing: true, ..observed(wd, instances) };
+    let both = [(binding.clone(), failure(false, 20)), (instance_object.clone(), failure(false, 20))];
+    let told = |wd: &WorkloadDeployment, failures: &[(Object, Failure)]| failed(&failing(wd, &one), failures, NOW);
+    assert!(told(&wd, &[(instance_object.clone(), failure(false, 19))]).is_none(), "it may pass");
+    assert!(told(&wd, &[(instance_object.clone(), failure(true, 0))]).is_some(), "it does not pass");
+    let text = format!("{:?}", told(&wd, &both).unwrap());
+    assert!(text.contains("wd-0: it answers with HTTP 500") && !text.contains("wd-net-0"), "Instances first: {text}");
+    let status = [told(&wd, &both[..1]).unwrap()];
+    assert!(status_in(&status).to_string().contains("NetworkBinding ns/wd-net-0: it answers with HTTP 500"));
+    wd.status = serde_json::from_value(status_in(&status).clone()).unwrap();
+    assert!(told(&wd, &both[..1]).is_none(), "once");
+    let said = |plan: Plan<Write<Cell>>| plan.steps.iter().any(|write| write.reports());
+    assert!(!said(plan(&failing(&wd, &one), NOW)), "it does not come and go with each attempt");
+    assert!(said(plan(&observed(&wd, &one), NOW)), "a success takes it back");
+}
+
+/// The removal of surplus Instances was refused, and all that was desired was ready.
+#[test]
+fn refused_change_is_reported_beside_what_is_available() {
+    let mut wd = deployment(1, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let two = [instance(0, &hash, "ready"), instance(1, &hash, "ready")];
+    let failing = |wd: &WorkloadDeployment| Observed { failing: true, ..observed(wd, &two) };
+    let status = [refused(&failing(&wd), "wd-1", "no", NOW).unwrap()];
+    let available = status_in(&status)["conditions"][0].clone();
+    assert_eq!(available["status"], "True");
+    assert!(available["message"].as_str().unwrap().ends_with("does not take a change: wd-1: no"), "{available}");
+    wd.status = serde_json::from_value(status_in(&status).clone()).unwrap();
+    assert!(refused(&failing(&wd), "wd-1", "no", NOW).is_none(), "once");
+    assert!(plan(&failing(&wd), NOW).steps.iter().all(|write| !write.reports()), "and it stays");
+}
+
+/// A roll-out waited for an Instance that a finalizer held, and the deployment said that it was being provisioned.
+#[test]
+fn own_instance_that_does_not_go_is_reported_with_its_finalizers() {
+    let wd = deployment(2, "i:1");
+    let hash = template_hash(&wd.spec.template);
+    let mut going = (*instance(1, &hash, "going")).clone();
+    going.metadata.finalizers = Some(vec!["example.com/hold".into(), finalizer::QUOTA.into()]);
+    let waits = json!({ "type": "QuotaGranted", "status": "False", "reason": "QuotaBackendUnavailable",
+        "message": "waiting to release ResourceClaim instance-wd-1: no answer", "lastTransitionTime": "2026-01-01T00:00:00Z" });
+    going.status.as_mut().unwrap().conditions.push(serde_json::from_value(waits).unwrap());
+    let instances = [instance(0, &hash, "ready"), going.into()];
+    let at = |replicas, second| {
+        let wd = deployment(replicas, "i:1");
+        let plan = plan(&observed(&wd, &instances), Timestamp::from_second(second).unwrap());
+        let conditions = status_in(&plan.steps)["conditions"].clone();
+        (conditions[0]["message"].to_string(), conditions[1]["message"].to_string(), plan.next)
+    };
+    let (available, ready, next) = at(2, 100);
+    assert!(!available.contains("terminating") && !ready.contains("terminating"), "it may take its time");
+    assert_eq!(next, crate::plan::Next::After(std::time::Duration::from_secs(20)), "no event tells that it is over");
+    let held = "Instance wd-1 has been terminating for more than 120 s: it is held by its finalizer example.com/hold, ";
+    let (available, ready, next) = at(2, 120);
+    assert!(ready.contains(held) && available.contains(held), "{available} {ready}");
+    assert!(ready.contains("(waiting to release ResourceClaim instance-wd-1: no answer)"), "{ready}");
+    assert_eq!(next, crate::plan::Next::Await);
+    assert!(at(1, 120).0.contains(held), "also where all that is desired is ready");
+}

@@ -18,7 +18,7 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Next, Object, Plan, Project, Proof, Shared, Step, Write,
+        Cell, Failure, Next, Object, Plan, Project, Proof, Shared, Step, Write,
         cell::{
             amounts::{amounts, sorted},
             claim::{Address, Identity},
@@ -84,9 +84,15 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
     let Observed { instance, address, claim, watched, cell, timing } = observed;
     let namespace = instance.namespace().unwrap_or_default();
     let reported = |verdict: Verdict| report(instance, verdict, now).into_iter().map(Step::Local).collect::<Vec<_>>();
-    let pending = |message: String| unknown(Reason::PendingEvaluation, message);
+    // What runs on a grant waits for no answer: only a denial is news to it. A claim that is not known is known with the watch.
+    let runs = runs_on_a_grant(instance);
+    if runs && matches!(claim, Claim::Unknown(_)) {
+        return Plan::nothing();
+    }
+    let pending = |message: String| reported(unknown(Reason::PendingEvaluation, message));
+    let awaited = |message: String| if runs { Vec::new() } else { pending(message) };
     // Ordinary progress of a moment: whoever waits already reads that it is being looked at.
-    let under_way = |message: String| if is_pending(instance) { Vec::new() } else { reported(pending(message)) };
+    let under_way = |message: String| if is_pending(instance) { Vec::new() } else { awaited(message) };
     let amounts = match amounts(&instance.spec) {
         Ok(amounts) => amounts,
         Err(why) => return Plan::writes(reported(Verdict::no(Reason::ValidationFailed, why))),
@@ -116,7 +122,7 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
                 let finalizer = finalizer::QUOTA;
                 let text =
                     format!("ResourceClaim {name} is made once the finalizer {finalizer} stands on this Instance");
-                steps.extend(reported(pending(text)));
+                steps.extend(awaited(text));
             }
         }
         Claim::Present(claim) if is_anothers(cell, claim, instance) => {
@@ -126,14 +132,13 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             steps.extend(reported(unknown(Reason::QuotaClaimHeld, held)));
         }
         Claim::Present(claim) if claim.metadata.deletion_timestamp.is_some() => {
-            steps.extend(reported(pending(format!("ResourceClaim {name} is being replaced"))));
+            steps.extend(awaited(format!("ResourceClaim {name} is being replaced")));
         }
         Claim::Present(claim) if is_gated(instance) && sorted(&claim.spec.requests) != sorted(&amounts) => {
-            // What was granted to another size, or to an earlier Instance of the name, says nothing of this one. But what
-            // an Instance runs on stays, however it was counted: it might not get another.
-            steps.extend(reported(pending(format!(
+            // A grant to another size, or to an earlier Instance of the name, is none. What an Instance runs on stays.
+            steps.extend(pending(format!(
                 "ResourceClaim {name} is being replaced: it is for other amounts than this Instance has"
-            ))));
+            )));
             steps.extend(removal(instance, claim));
         }
         Claim::Present(claim) => {
@@ -153,10 +158,8 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             }
         }
     }
-    if !watched && !granted && next == Next::Await {
-        next = Next::After(poll(instance, now));
-    }
-    Plan::until(steps, next).with(failure.map(Signal::Failed))
+    let polls = !watched && !granted && next == Next::Await;
+    Plan::until(steps, if polls { Next::After(poll(instance, now)) } else { next }).with(failure.map(Signal::Failed))
 }
 
 /// Deletes the claim of an Instance that does not need it, or not in this size. The claim of a name may be that of a later
@@ -186,6 +189,27 @@ fn is_anothers(cell: &Identity, claim: &ResourceClaim, instance: &Instance) -> b
 fn ensure_finalizer(instance: &Instance) -> Option<Write<Cell>> {
     let fields = json!({ "metadata": { "finalizers": [finalizer::QUOTA] } });
     Write::ensure_fields(manager::QUOTA, fields, instance)
+}
+
+/// True if an Instance has passed its gate on a grant that it still reports. It needs no answer from quota to go on.
+pub fn runs_on_a_grant(instance: &Instance) -> bool {
+    let conditions = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let granted = find(conditions, condition::QUOTA_GRANTED).is_some_and(|c| c.status == ConditionStatus::True);
+    granted && !is_gated(instance) && instance.metadata.deletion_timestamp.is_none()
+}
+
+/// What an Instance reports of a write on it that the cell does not take; `None` while that may pass, or where it waits for
+/// nothing.
+pub fn refused(observed: &Observed, failure: &Failure, now: Timestamp) -> Option<Write<Cell>> {
+    let instance = &*observed.instance;
+    if !failure.is_due(&observed.timing) || runs_on_a_grant(instance) {
+        return None;
+    }
+    let text = format!(
+        "the cell's API server does not take what is written on this Instance before its quota is claimed, so it waits: {}",
+        failure.words
+    );
+    report(instance, unknown(Reason::InstanceRefused, text), now)
 }
 
 /// Whether the Instance says already that quota is being evaluated.
@@ -321,7 +345,7 @@ fn report(instance: &Instance, verdict: Verdict, now: Timestamp) -> Option<Write
     let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let is_same = |old: &&Condition| {
         (old.status, &old.reason[..]) == (verdict.status, verdict.reason.as_str())
-            && verdict.reason == Reason::QuotaBackendUnavailable
+            && [Reason::QuotaBackendUnavailable, Reason::InstanceRefused].contains(&verdict.reason)
             && differs_in_their_numbers_alone(&old.message, &verdict.message)
     };
     let before = find(old, condition::QUOTA_GRANTED);

@@ -348,5 +348,91 @@ fn another_number_in_the_words_of_a_backend_is_no_write() {
     assert!(writes(Reason::QuotaMisconfigured, broken));
 }
 
+/// An Instance that has passed its gate on a grant that it reports.
+fn running() -> Instance {
+    instance(|i| {
+        i["status"]["conditions"] = json!([{ "type": "QuotaGranted", "status": "True", "reason": "QuotaAvailable",
+            "message": "m", "lastTransitionTime": at(0).to_string(), "observedGeneration": 3 }]);
+    })
+}
+
+/// A manager that started while quota was away wrote QuotaGranted=False on every running Instance, and asked once a minute for
+/// each.
+#[test]
+fn running_instance_reports_no_outage_of_quota_and_does_not_ask_again() {
+    for cause in [Cause::Unavailable, Cause::NoProject, Cause::NoNamespace, Cause::Misconfigured, Cause::Unresolvable] {
+        for watched in [true, false] {
+            let decided = plan(&observed(&running(), unknown(cause), watched), at(9));
+            assert_eq!(reported(&decided), (String::new(), vec![]), "{cause:?}");
+            assert_eq!((decided.next, failure_of(&decided)), (Next::Await, None), "{cause:?}");
+        }
+    }
+    let leaving = Instance {
+        metadata: ObjectMeta {
+            deletion_timestamp: instance(|i| i["metadata"]["deletionTimestamp"] = json!(at(0).to_string()))
+                .metadata
+                .deletion_timestamp,
+            ..running().metadata
+        },
+        ..running()
+    };
+    assert_eq!(reported(&decide(&leaving, unknown(Cause::Unavailable), 9)).0, "False QuotaBackendUnavailable");
+}
+
+/// Another controller deleted granted claims again and again, and the conditions of running Instances came and went with them.
+#[test]
+fn running_instance_whose_claim_is_deleted_gets_another_without_a_report() {
+    let make = "create ResourceClaim default/instance-wd-0".to_owned();
+    assert_eq!(reported(&decide(&running(), Claim::Absent, 9)), (String::new(), vec![make]));
+    for (what, claim) in [
+        ("terminating", claim(|c| c["metadata"]["deletionTimestamp"] = json!(at(1).to_string()))),
+        ("not evaluated", claim(|_| ())),
+        ("granted", claim(|c| c["status"] = granted("True", "QuotaAvailable"))),
+    ] {
+        assert_eq!(reported(&decide(&running(), claim, 9)), (String::new(), vec![]), "{what}");
+    }
+    // A denial is news to what runs as well.
+    let denied = claim(|c| c["status"] = granted("False", "QuotaExceeded"));
+    assert_eq!(reported(&decide(&running(), denied, 9)).0, "False QuotaExceeded");
+}
+
+/// The same, told as a contest: the claim is made anew at once three times, then ever more rarely, with an Event.
+#[test]
+fn claim_that_is_deleted_each_half_minute_is_reported_as_taken_back() {
+    use crate::plan::contest::{Memory, Sent, hold_back};
+    let (mut memory, instance, pause) = (Memory::default(), running(), Duration::from_mins(1));
+    let mut events = Vec::new();
+    for round in 0..10_i64 {
+        let now = at(30 * round);
+        let mut decided = plan(&observed(&instance, Claim::Absent, true), now);
+        let held = hold_back(&mut decided, &memory, &instance, "quota", now, pause);
+        memory = held.made(now, |_| Sent::Stored { uid: format!("c{round}"), standing: None });
+        let of = |step: &Step<Cell, Project>| match step {
+            Step::Local(write) => write.object.kind == crate::plan::Kind::Event,
+            Step::Remote(_) => false,
+        };
+        events.extend(decided.steps.iter().filter(|step| of(step)).map(|step| format!("{step:?}")));
+    }
+    assert!(events.iter().all(|event| event.contains("WritesTakenBack")), "{events:?}");
+    assert_eq!(events.len(), 1, "it is told once");
+}
+
+#[test]
+fn finalizer_that_the_cell_does_not_take_is_reported_on_who_waits_for_quota() {
+    let failure = |seconds| Failure {
+        words: "it answers with HTTP 500".into(),
+        is_final: false,
+        lasted: Duration::from_secs(seconds),
+    };
+    let waits = observed(&instance(|_| ()), Claim::Absent, true);
+    assert!(refused(&waits, &failure(19), at(1)).is_none(), "it may pass");
+    let told = format!("{:?}", refused(&waits, &failure(20), at(1)).unwrap());
+    assert!(told.contains("InstanceRefused") && told.contains("it answers with HTTP 500"), "{told}");
+    assert!(
+        refused(&observed(&running(), Claim::Absent, true), &failure(20), at(1)).is_none(),
+        "what runs waits for none"
+    );
+}
+
 #[path = "quota_holder_tests.rs"]
 mod holder;

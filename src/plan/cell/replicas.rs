@@ -34,6 +34,9 @@ pub struct Observed {
     pub features: Features,
     /// Its networks, and those of its Instances; only with the network feature.
     pub networks: Option<networks::Observed>,
+    /// True if the last attempt at its writes failed: what is reported of that stands until one succeeds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failing: bool,
     /// How long to wait for what.
     pub timing: Timing,
 }

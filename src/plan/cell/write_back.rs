@@ -18,8 +18,8 @@ use crate::{
         reason::Reason,
     },
     plan::{
-        Cell, Hub, Next, Object, Plan, Proof, Shared, Step, Write,
-        condition::{Verdict, find},
+        Cell, Failure, Hub, Next, Object, Plan, Proof, Shared, Step, Write,
+        condition::{Verdict, differs_in_their_marks_alone, find},
         instance_copy::{self, Copy},
         ownership::{self, Holder},
     },
@@ -103,9 +103,9 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Hub>, Signal
         Err(lack) => return waits(observed, instance, lack, now),
     };
     let plan = write(observed, &desired);
-    // It is written back, or about to be: nothing is in its way any more.
+    // Last: only then nothing is in its way any more.
     let quiet = is_said(instance).then(|| Write::status(manager::WRITE_BACK, &json!({ "conditions": [] }), instance));
-    let steps = quiet.flatten().map(Step::Local).into_iter().chain(plan.steps).collect();
+    let steps = plan.steps.into_iter().chain(quiet.flatten().map(Step::Local)).collect();
     Plan { steps, ..plan }
 }
 
@@ -182,14 +182,29 @@ fn waits(observed: &Observed, instance: &Instance, lack: Lack, now: Timestamp) -
         Lack::Nothing => Plan::nothing(),
         Lack::Unread => Plan::nothing().with([Signal::Asks]),
         Lack::Said(why) => {
-            let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
-            let verdict = Verdict::no(Reason::NotWrittenBack, why);
-            let said = verdict.into_condition(old, condition::WRITTEN_BACK, instance.metadata.generation, now);
-            let write = Write::status(manager::WRITE_BACK, &json!({ "conditions": [said] }), instance);
             let next = Next::After(observed.timing.write_back_contested);
-            Plan::until(write.map(Step::Local).into_iter().collect(), next)
+            Plan::until(not_written_back(instance, why, now).map(Step::Local).into_iter().collect(), next)
         }
     }
+}
+
+/// Says on the Instance why it is not on the hub as it is.
+fn not_written_back(instance: &Instance, why: String, now: Timestamp) -> Option<Write<Cell>> {
+    let old = instance.status.as_ref().map_or(&[][..], |status| &status.conditions);
+    let stands = find(old, condition::WRITTEN_BACK).filter(|old| differs_in_their_marks_alone(&old.message, &why));
+    let verdict = Verdict::no(Reason::NotWrittenBack, stands.map_or(why, |old| old.message.clone()));
+    let said = verdict.into_condition(old, condition::WRITTEN_BACK, instance.metadata.generation, now);
+    Write::status(manager::WRITE_BACK, &json!({ "conditions": [said] }), instance)
+}
+
+/// What an Instance reports of a write-back that fails; `None` while that may pass.
+pub fn failed(observed: &Observed, failure: &Failure, now: Timestamp) -> Option<Write<Cell>> {
+    let instance = observed.instance.as_deref().filter(|_| failure.is_due(&observed.timing))?;
+    let text = format!(
+        "the hub does not take what this Instance reports. Its project sees it as it was, and what runs is not affected: {}",
+        failure.words
+    );
+    not_written_back(instance, text, now)
 }
 
 /// The copy to have; else what it lacks. Whose it is, and which deployment owns it, the hub decides. Karmada brings both to

@@ -292,3 +292,27 @@ fn a_copy_that_is_not_ours_is_adopted_taken_over_or_left() {
     let gone = seen.with(|observed| plan(&Observed { rival: Rival::Absent, ..observed.clone() }, NOW));
     assert!(gone.steps.is_empty() && gone.next == Next::After(Timing::default().write_back_recreate), "{gone:?}");
 }
+
+/// A hub that did not take the write-back of an Instance was in a log and nowhere else.
+#[test]
+fn write_back_that_fails_is_reported_by_its_age_until_it_succeeds() {
+    let failure = |words: &str, seconds| Failure {
+        words: words.into(),
+        is_final: false,
+        lasted: std::time::Duration::from_secs(seconds),
+    };
+    let mut seen = Seen::new();
+    let told =
+        |seen: &Seen, words: &str, seconds| seen.with(|observed| failed(observed, &failure(words, seconds), NOW));
+    assert!(told(&seen, "it answers with HTTP 500", 19).is_none(), "it may pass");
+    let Op::Apply { body, status: true, .. } = told(&seen, "it answers with HTTP 500", 20).unwrap().op else {
+        panic!()
+    };
+    let said = &body["status"]["conditions"][0];
+    assert_eq!((&said["type"], &said["reason"]), (&json!("WrittenBack"), &json!("NotWrittenBack")));
+    assert!(said["message"].as_str().unwrap().ends_with("it answers with HTTP 500"), "{said}");
+    seen.instance.as_mut().unwrap().status = serde_json::from_value(body["status"].clone()).unwrap();
+    assert!(told(&seen, "it answers with HTTP 502", 40).is_none(), "numbers in the words are no news");
+    seen.instance = None;
+    assert!(told(&seen, "it answers with HTTP 500", 40).is_none());
+}

@@ -59,7 +59,8 @@ pub fn diagnose(evidence: &Evidence<'_>) -> Delivery {
     let binding_name = names::deployment_binding(&name);
     let karmada = evidence.karmada;
     let Some(binding) = karmada.binding.as_ref().filter(|binding| !binding.terminating) else {
-        if let Some(why) = karmada.policy_trouble.as_ref().filter(|_| !karmada.policy_lives) {
+        // Also of a policy that is there: what it lacks to select this deployment is what the hub does not take.
+        if let Some(why) = &karmada.policy_trouble {
             let text = format!("PropagationPolicy {namespace}/{own_policy}, which is to bring it to its city: {why}");
             return blocked(Gap::stated(Reason::HubRefused, text));
         }

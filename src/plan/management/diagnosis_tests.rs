@@ -179,6 +179,10 @@ fn a_policy_that_the_hub_does_not_take_is_told_at_once_in_its_words() {
     assert_eq!((cause.reason.as_str(), silent), ("HubRefused", false));
     assert!(cause.message.contains("/city-dfw, which"), "{cause:?}");
     assert!(cause.message.ends_with("create PropagationPolicy: denied"), "{cause:?}");
+    // A policy that is there, whose second spelling the hub refuses: it was reported as a binding that Karmada had lost, and
+    // the copy was repaired again and again.
+    let Delivery::Blocked { cause, silent, repair, .. } = look(&World { policy: true, ..refused }) else { panic!() };
+    assert_eq!((cause.reason.as_str(), silent, repair), ("HubRefused", false, None));
     // Where what is there works, a change that is refused keeps nobody.
     assert!(matches!(look(&World { policy_trouble: trouble, ..world() }), Delivery::Delivered { .. }));
 }

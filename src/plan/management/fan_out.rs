@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     convert::identity,
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -43,6 +44,9 @@ pub struct Observed {
     pub namespace_uid: Option<String>,
     /// Those of its template's Networks that are in its namespace; only with the network feature.
     pub networks: Option<BTreeSet<String>>,
+    /// Why LocationBindings cannot be read at present: `bound` is as it was read last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub locations_fail: Option<String>,
     /// Names of deployments of its namespace that cannot be read, and may be its own; only of one that is being deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
@@ -70,7 +74,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
         writes.extend(workload_status::blocked(workload, Verdict::no(Reason::NetworkNotFound, text), now));
         return Plan::writes(writes);
     }
-    let outcomes = placement::outcomes(workload, &observed.named, &observed.bound);
+    let outcomes = outcomes(observed);
     let mut next = Next::Await;
     let mut changes = Proof::read(Write::confirm_unchanged(workload), identity);
     for (placement, outcome) in workload.spec.placements.iter().zip(&outcomes) {
@@ -96,6 +100,34 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     Plan::until(writes, next)
 }
 
+/// What becomes of each placement. A city that is not open may have been opened since LocationBindings were read last.
+fn outcomes(observed: &Observed) -> Vec<PlacementOutcome> {
+    let mut outcomes = placement::outcomes(&observed.workload, &observed.named, &observed.bound);
+    if let Some(why) = &observed.locations_fail {
+        for text in outcomes.iter_mut().flat_map(|outcome| &mut outcome.unavailable) {
+            *text = format!("{text}, as this operator has read them last: {why}");
+        }
+    }
+    outcomes
+}
+
+/// The status of a Workload of which nothing can be decided, as the project's API server does not show what that takes: a watch
+/// fails, for so long.
+pub fn unread(
+    workload: &Workload,
+    why: &str,
+    lasted: Duration,
+    timing: &Timing,
+    now: Timestamp,
+) -> Option<Write<Project>> {
+    let text = format!(
+        "the project's API server does not show what this operator needs to decide on the Workload. What runs is not affected. \
+         Mend what the API server lacks or forbids: {why}"
+    );
+    let due = timing.outlasts_grace(lasted);
+    due.then(|| workload_status::blocked(workload, Verdict::unknown(Reason::ProjectRefused, text), now)).flatten()
+}
+
 /// The status that reports what was refused, or nothing when it stands already. `observedGeneration` stays behind.
 pub fn refused(observed: &Observed, refused: &[Refusal], now: Timestamp) -> Option<Write<Project>> {
     let workload = &*observed.workload;
@@ -103,9 +135,9 @@ pub fn refused(observed: &Observed, refused: &[Refusal], now: Timestamp) -> Opti
         // It is on its way out: where it could run is of no interest any more.
         workload.spec.placements.iter().map(|_| PlacementOutcome::default()).collect()
     } else {
-        placement::outcomes(workload, &observed.named, &observed.bound)
+        outcomes(observed)
     };
-    let refused: Vec<&Refusal> = refused.iter().filter(|refusal| refusal.reason().is_some()).collect();
+    let refused: Vec<&Refusal> = refused.iter().filter(|refusal| refusal.is_due(&observed.timing)).collect();
     if refused.is_empty() {
         return None;
     }

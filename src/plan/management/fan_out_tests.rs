@@ -56,6 +56,7 @@ impl World {
             .into_iter()
             .filter_map(|name| Some((name.clone(), self.deployments.get(&name)?.clone().into())));
         let observed = Observed {
+            locations_fail: None,
             unreadable: Vec::new(),
             workload: workload.clone().into(),
             deployments: deployments.into_iter().map(Shared::from).collect(),

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 pub use super::{
     blocked::Blocked,
-    federated::{Decided, HiddenCopy, Observed, Outage, Signal, copy_namespace},
+    federated::{Decided, HiddenCopy, Observed, Outage, Signal, Unshown, copy_namespace},
 };
 use super::{
     blocked::{Case, State},
@@ -202,7 +202,13 @@ fn look(observed: &Observed, copy: Option<&WorkloadDeployment>, city: &CityCode)
     let companions = &observed.data.companions;
     let before = observed.blocked.as_ref().and_then(|blocked| blocked.last_delivery.as_ref());
     let delivered = before.map_or(&[][..], |delivery| &delivery.data);
-    Some(diagnosis::diagnose(&Evidence { copy, city, karmada, companions, delivered, behind }))
+    let found = diagnosis::diagnose(&Evidence { copy, city, karmada, companions, delivered, behind });
+    Some(match (found, &observed.unshown) {
+        (Delivery::Delivered { on, note: None }, Some(unshown)) => {
+            Delivery::Delivered { on, note: Some(unshown.note()) }
+        }
+        (found, _) => found,
+    })
 }
 
 /// What is to be remembered of a deployment that is blocked.

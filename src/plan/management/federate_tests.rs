@@ -81,6 +81,7 @@ fn observed(
     let namespace = copy_namespace(wd, uid);
     let here = namespace.as_deref() == Some("ns-n1");
     Observed {
+        unshown: None,
         outage: None,
         hub_namespace_version: None,
         rival: None,

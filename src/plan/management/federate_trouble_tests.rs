@@ -148,3 +148,41 @@ fn a_hub_namespace_is_his_who_makes_it_and_no_other_is_written_unread() {
         assert_eq!(body["metadata"]["labels"][label::UPSTREAM_CLUSTER], "cluster-single");
     }
 }
+
+/// The project refused this operator's mark on a deployment: status and Event of the same plan were never sent, and nothing said
+/// why a change did not reach the hub.
+#[test]
+fn mark_that_the_project_refuses_is_reported_beside_what_is_known_of_the_data() {
+    let mut wd = marked();
+    wd.spec.template.spec.runtime = serde_json::from_value(json!({
+        "resources": { "instanceType": "t" },
+        "sandbox": { "containers": [{ "name": "c", "image": "i", "envFrom": [{ "secretRef": { "name": "db" } }] }] },
+    }))
+    .unwrap();
+    let data = resolve::View {
+        sources: [(referenced::DataRef::secret("db"), resolve::Source::Absent)].into(),
+        ..resolve::View::default()
+    };
+    let observed = Observed { data, ..observed(&wd, Some("n1"), Some(namespace()), Some(copy_of(&marked()))) };
+    assert!(matches!(&plan(&observed, NOW).steps[0], Step::Local(write) if !write.reports()), "the mark is due");
+    let told = |seconds| {
+        hub_trouble::project_refused(&observed, "it answers with HTTP 500".into(), Duration::from_secs(seconds), NOW)
+    };
+    assert!(told(19).is_none(), "within the grace the report of the plan is sent as it is");
+    let told = told(20).unwrap();
+    assert_eq!(federated(&told), (Some("ProjectRefused".into()), false));
+    let text = format!("{:?}", told.steps);
+    assert!(text.contains("SourceNotFound") && text.contains("it answers with HTTP 500"), "{text}");
+    assert!(told.signals.contains(&Signal::Reported(Reason::ProjectRefused)), "{:?}", told.signals);
+}
+
+#[test]
+fn instance_that_the_project_does_not_show_is_a_note_beside_the_delivery() {
+    let words = "it answers with HTTP 500".to_owned();
+    let note = Unshown { first: "web-p-dfw-0".into(), count: 3, words }.note();
+    assert_eq!(note.reason, Reason::InstancesNotShown);
+    assert!(
+        note.message.contains("Instance web-p-dfw-0, nor 2 more") && note.message.ends_with("HTTP 500"),
+        "{note:?}"
+    );
+}

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     blocked::Blocked,
-    delivery::Karmada,
+    delivery::{Karmada, Note},
     repair::{LastDelivery, Repairs},
     resolve,
     rival::Rival,
@@ -42,6 +42,30 @@ pub struct HiddenCopy {
     pub version: ObjectVersion,
     /// Its annotations, which say of what it is a copy.
     pub annotations: BTreeMap<String, String>,
+}
+
+/// Instances of a deployment that run, and that the project's API server does not take.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unshown {
+    /// The first of them.
+    pub first: String,
+    /// How many there are.
+    pub count: usize,
+    /// What is said of the first.
+    pub words: String,
+}
+
+impl Unshown {
+    /// What `Federated` says of it beside the delivery.
+    pub(super) fn note(&self) -> Note {
+        let more = if self.count > 1 { format!(", nor {} more", self.count - 1) } else { String::new() };
+        let message = format!(
+            "the project's API server does not take Instance {}{more}. The Instances run, and the project does not show them. \
+             The owner of the project must mend what its API server says: {}",
+            self.first, self.words
+        );
+        Note::new(Reason::InstancesNotShown, message)
+    }
 }
 
 /// Everything that is known about one deployment of a project.
@@ -80,6 +104,9 @@ pub struct Observed {
     pub blocked: Option<Blocked>,
     /// What is known of repairs, here and elsewhere.
     pub repairs: Repairs,
+    /// Its Instances that the project does not take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unshown: Option<Unshown>,
     /// What fails of the watches of the hub that this rests on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outage: Option<Outage>,

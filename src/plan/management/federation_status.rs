@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{
     diagnosis::{Delivery, is_withheld, is_wordless},
     repair,
-    resolve::Data,
+    resolve::{self, Data},
     unheard,
 };
 use crate::{
@@ -160,19 +160,24 @@ pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String
     standing.filter(same).cloned().unwrap_or_else(new)
 }
 
-/// Says one thing of how a deployment stands with the hub, and leaves everything else as it is.
+/// Says one thing of how a deployment stands with the hub, and leaves everything else as it is. Of its data, it says what
+/// cannot be copied: that is certain whatever becomes of the hub.
 pub(super) fn say(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
-    verdict: Verdict,
+    (verdict, data): (Verdict, Option<&Data>),
     events: &[String],
     now: Timestamp,
 ) -> StatusUpdate {
     let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
-    let federated = verdict.into_condition(conditions, condition::FEDERATED, deployment.metadata.generation, now);
+    let generation = deployment.metadata.generation;
+    let federated = verdict.into_condition(conditions, condition::FEDERATED, generation, now);
+    let type_ = condition::REFERENCED_DATA_READY;
+    let refused = data.filter(|data| data.refusal.is_some()).and_then(|data| data.trouble.clone());
+    let refused = refused.map(|verdict| verdict.into_condition(conditions, type_, generation, now));
     let own = Own {
         federated: Some(federated),
-        of_data: find(conditions, condition::REFERENCED_DATA_READY).cloned(),
+        of_data: refused.or_else(|| find(conditions, type_).cloned()),
         unheard: unheard::verdict(deployment, None, false),
         silent: false,
         quiet: false,
@@ -278,7 +283,8 @@ fn data_ready(data: &Data, finding: Option<&Delivery>, reported: bool) -> Option
     match finding? {
         Delivery::Delivered { .. } => {
             let count = data.expected.as_ref().map_or(0, Vec::len);
-            Some(repair::materialised(count))
+            let verdict = repair::materialised(count);
+            Some(Verdict { message: resolve::with_note(&verdict.message, data.late.as_deref()), ..verdict })
         }
         Delivery::Blocked { cause, .. } => {
             reported.then(|| Verdict::no(Reason::AwaitingPropagation, format!("{}: {}", cause.reason, cause.message)))

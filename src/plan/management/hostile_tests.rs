@@ -69,6 +69,7 @@ fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
     }))
     .unwrap();
     Observed {
+        unshown: None,
         outage: None,
         hub_namespace_version: None,
         rival: None,

@@ -96,6 +96,7 @@ fn observed(workload: Workload, there: &BTreeMap<String, WorkloadDeployment>) ->
         bound: ["dfw", "ord"].map(|city| CityCode::parse(city).unwrap()).into(),
         namespace_uid: Some("own".into()),
         networks: None,
+        locations_fail: None,
         unreadable: Vec::new(),
         timing: Timing::default(),
     }

@@ -16,6 +16,7 @@ use super::{
     federated::{Decided, Observed, Outage, Signal},
     federation_status as status,
     repair::{self, LAST_KNOWN_TEXT, LastDelivery},
+    resolve::{self, Data},
 };
 use crate::{
     api::{
@@ -48,6 +49,8 @@ pub enum Cause {
     DeletionsPaused,
     /// It asks for more than it may, and is not brought to the hub.
     LimitExceeded,
+    /// The project does not take what is written on the deployment.
+    ProjectRefused,
 }
 
 impl Cause {
@@ -60,6 +63,7 @@ impl Cause {
             Self::CopyHeld => Reason::HubCopyHeld,
             Self::DeletionsPaused => Reason::DeletionsPaused,
             Self::LimitExceeded => Reason::LimitExceeded,
+            Self::ProjectRefused => Reason::ProjectRefused,
         }
     }
 }
@@ -81,11 +85,11 @@ pub(super) fn of_outage(outage: &Outage) -> Trouble {
 }
 
 /// Decides what is said of one deployment, and when. `copy`: the status that it has reported is shown while it can be seen.
-/// `blocked`: what has kept it until now.
-pub(super) fn tell(
+/// `data`: a source that cannot be copied is reported beside the trouble. `blocked`: what has kept it until now.
+fn tell(
     deployment: &WorkloadDeployment,
     copy: Option<&WorkloadDeployment>,
-    trouble: &Trouble,
+    (trouble, data): (&Trouble, Option<&Data>),
     blocked: Option<&Blocked>,
     timing: &Timing,
     now: Timestamp,
@@ -105,7 +109,7 @@ pub(super) fn tell(
         return Plan { steps: Vec::new(), next: Next::After(patience.saturating_sub(waited)), signals: vec![signal] };
     }
     let verdict = verdict(deployment, before, trouble);
-    let said = status::say(deployment, copy, verdict, events, now);
+    let said = status::say(deployment, copy, (verdict, data), events, now);
     let steps = said.writes.into_iter().map(Step::Local).collect();
     let signals = [signal].into_iter().chain(said.event.map(Signal::Reported)).collect();
     let spread = repair::spread(&deployment.uid().unwrap_or_default());
@@ -119,8 +123,17 @@ pub(super) fn tell(
 
 /// What is said of a deployment because of what keeps the hub from it; also of what the hub has just refused.
 pub fn told(observed: &Observed, trouble: &Trouble, now: Timestamp) -> Decided {
-    let blocked = observed.blocked.as_ref();
-    tell(&observed.deployment, observed.copy.as_deref(), trouble, blocked, &observed.timing, now)
+    let (deployment, blocked, timing) = (&*observed.deployment, observed.blocked.as_ref(), &observed.timing);
+    let deleting = deployment.metadata.deletion_timestamp.is_some();
+    let data = (!deleting).then(|| resolve::data(deployment, &observed.data, timing.deletion_patience, now));
+    tell(deployment, observed.copy.as_deref(), (trouble, data.as_ref()), blocked, timing, now)
+}
+
+/// What is said of a deployment because the project has not taken what this operator writes on it, for so long. `None` within
+/// the grace: the report is that of the plan that was not carried out.
+pub fn project_refused(observed: &Observed, words: String, lasted: Duration, now: Timestamp) -> Option<Decided> {
+    let trouble = Trouble { cause: Cause::ProjectRefused, words, lasted };
+    observed.timing.outlasts_grace(lasted).then(|| told(observed, &trouble, now))
 }
 
 /// Something that is in the way, for as long as it is remembered to be.
@@ -158,6 +171,7 @@ fn patience(deployment: &WorkloadDeployment, cause: Cause, timing: &Timing) -> D
         Cause::CopyHeld if deployment.metadata.deletion_timestamp.is_some() => timing.deletion_patience,
         // It is known from the deployment alone, and lasts until that is changed.
         Cause::LimitExceeded => Duration::ZERO,
+        Cause::ProjectRefused => timing.error_grace,
         Cause::Refused | Cause::NamespaceTerminating | Cause::CopyHeld | Cause::DeletionsPaused => grace,
     }
 }
@@ -192,11 +206,20 @@ fn verdict(deployment: &WorkloadDeployment, before: Option<&Condition>, trouble:
         Cause::LimitExceeded => {
             format!("{words}. Its copy on the hub is neither created nor changed; what runs keeps running")
         }
+        Cause::ProjectRefused if deleting => {
+            format!(
+                "the project's API server does not take the removal of this operator's finalizer, so it stays: {words}"
+            )
+        }
+        Cause::ProjectRefused => format!(
+            "the project's API server does not take what this operator writes on this deployment. Its changes do not reach the \
+             hub, and what runs is not affected. Mend what the API server names: {words}{last}"
+        ),
     };
     let same = |before: &&Condition| {
         let goes_on = matches!(cause, Cause::Unavailable | Cause::DeletionsPaused);
         let same_words = match cause {
-            Cause::Refused => differs_in_their_marks_alone(&before.message, &text),
+            Cause::Refused | Cause::ProjectRefused => differs_in_their_marks_alone(&before.message, &text),
             _ => differs_in_their_numbers_alone(&before.message, &text),
         };
         before.reason == cause.reason() && (goes_on || same_words)
@@ -226,6 +249,7 @@ pub(super) fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
         Cause::CopyHeld,
         Cause::DeletionsPaused,
         Cause::LimitExceeded,
+        Cause::ProjectRefused,
     ];
     let said = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;
     let is_one = causes.iter().any(|cause| said.reason == cause.reason());

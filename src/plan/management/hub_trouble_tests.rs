@@ -38,7 +38,7 @@ fn decide(wd: &WorkloadDeployment, trouble: &Trouble, events: &[String], seconds
         events: events.to_vec(),
         repairs: 0,
     };
-    tell(wd, None, trouble, Some(&before), &Timing::default(), now)
+    tell(wd, None, (trouble, None), Some(&before), &Timing::default(), now)
 }
 
 /// The condition that is written, and the reason of the Event.
@@ -65,7 +65,7 @@ const DELIVERED: (&str, &str, &str) = ("True", "Propagated", "cell-dfw has what 
 
 #[test]
 fn each_cause_is_told_with_its_words_after_its_time() {
-    use Cause::{CopyHeld, DeletionsPaused, NamespaceTerminating, Refused, Unavailable};
+    use Cause::{CopyHeld, DeletionsPaused, NamespaceTerminating, ProjectRefused, Refused, Unavailable};
     for (cause, deleting, early, late, status, text) in [
         (
             Unavailable,
@@ -96,6 +96,24 @@ fn each_cause_is_told_with_its_words_after_its_time() {
         (CopyHeld, false, 4, 5, "False", "its copy on the hub is being deleted, and made anew after that: words"),
         (CopyHeld, true, 119, 120, "False", "it stays until its copy on the hub is gone: words"),
         (DeletionsPaused, true, 4, 5, "False", "nothing is deleted at present: words"),
+        (
+            ProjectRefused,
+            false,
+            19,
+            20,
+            "False",
+            "the project's API server does not take what this operator writes on this deployment. Its changes do not reach the \
+             hub, and what runs is not affected. Mend what the API server names: words; last known: cell-dfw has what the hub was \
+             given",
+        ),
+        (
+            ProjectRefused,
+            true,
+            19,
+            20,
+            "False",
+            "the project's API server does not take the removal of this operator's finalizer, so it stays: words",
+        ),
     ] {
         let wd = deployment(Some(DELIVERED), deleting);
         let held = cause == CopyHeld && deleting;

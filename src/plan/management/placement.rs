@@ -11,6 +11,7 @@ use crate::{
     api::{
         compute::{Placement, Workload, WorkloadDeployment},
         names::{self, CityCode},
+        reason::Reason,
     },
     plan::{Shared, limits, ownership},
 };
@@ -62,6 +63,12 @@ pub fn names(workload: &Workload) -> BTreeSet<String> {
         cities.filter_map(|city| names::deployment_name(&workload.name_any(), &placement.name, &city).ok()).collect()
     };
     workload.spec.placements.iter().flat_map(of).collect()
+}
+
+/// True if a placement of the Workload says that another object has the name of its deployment.
+pub fn waits_for_a_name(workload: &Workload) -> bool {
+    let placements = workload.status.iter().flat_map(|status| &status.placements);
+    placements.flat_map(|placement| &placement.conditions).any(|said| said.reason == Reason::DeploymentNameTaken)
 }
 
 /// Judges each placement, in the order of the spec.

@@ -41,13 +41,16 @@ pub enum Quarantine {
     DeploymentAbsent,
     /// Somebody has an Instance of his own in the project where it is to be shown.
     PlaceTaken,
-    /// The project's API server refuses it.
+    /// The project's API server finds it invalid.
     Refused,
+    /// The project's admission denies it, or its API server has answered with another error for longer than the grace. Its
+    /// deployment reports it.
+    Denied,
 }
 
 impl Quarantine {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Unidentifiable,
         Self::MissingNamespaceLabel,
         Self::MissingDeploymentName,
@@ -55,6 +58,7 @@ impl Quarantine {
         Self::DeploymentAbsent,
         Self::PlaceTaken,
         Self::Refused,
+        Self::Denied,
     ];
 
     /// Label of the gauge.
@@ -67,6 +71,7 @@ impl Quarantine {
             Self::DeploymentAbsent => "deployment_absent",
             Self::PlaceTaken => "place_taken",
             Self::Refused => "refused",
+            Self::Denied => "denied",
         }
     }
 
@@ -83,6 +88,10 @@ impl Quarantine {
             Self::DeploymentAbsent => "its project has no WorkloadDeployment of the name that it gives",
             Self::PlaceTaken => "its project has an Instance of that name that somebody has made there",
             Self::Refused => "the project's API server refuses the copy",
+            Self::Denied => {
+                "a quota, a webhook or a policy of the project does not let the copy be written, or the project's API \
+                 server answers with an error"
+            }
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Writes that a project's API server refused: which others may still be sent, and what is said of them.
 
+use std::time::Duration;
+
 use super::placement::PlacementOutcome;
 use crate::{
     api::reason::Reason,
     plan::{Kind, Object, Op, Project, Write},
+    timing::Timing,
 };
 
 /// Why a write did not succeed.
@@ -17,8 +20,11 @@ pub enum Cause {
     Invalid,
     /// Nothing is deleted at present, for many known objects are missing.
     Paused,
-    /// It may succeed when it is tried again: somebody was faster, or the server was in trouble.
-    Passing,
+    /// It may succeed when it is tried again: another client was faster, or the server is in trouble.
+    Passing {
+        /// How long work on the Workload has failed.
+        lasted: Duration,
+    },
 }
 
 /// A write that did not succeed.
@@ -40,14 +46,22 @@ impl Refusal {
         Self { object: write.object.clone(), deletion: matches!(write.op, Op::Delete { .. }), cause, message }
     }
 
-    /// What a condition says of it; nothing when it may pass by itself.
-    pub(super) fn reason(&self) -> Option<Reason> {
+    /// True if a condition reports it: only a person can end it, or it has outlasted the grace.
+    pub(super) fn is_due(&self, timing: &Timing) -> bool {
         match self.cause {
-            Cause::Forbidden => Some(Reason::DeploymentForbidden),
-            Cause::Denied => Some(Reason::DeploymentDenied),
-            Cause::Invalid => Some(Reason::InvalidPlacement),
-            Cause::Paused => Some(Reason::DeletionsPaused),
-            Cause::Passing => None,
+            Cause::Passing { lasted } => timing.outlasts_grace(lasted),
+            Cause::Forbidden | Cause::Denied | Cause::Invalid | Cause::Paused => true,
+        }
+    }
+
+    /// The reason of the condition that reports it.
+    pub(super) fn reason(&self) -> Reason {
+        match self.cause {
+            Cause::Forbidden => Reason::DeploymentForbidden,
+            Cause::Denied => Reason::DeploymentDenied,
+            Cause::Invalid => Reason::InvalidPlacement,
+            Cause::Paused => Reason::DeletionsPaused,
+            Cause::Passing { .. } => Reason::ProjectRefused,
         }
     }
 
@@ -57,7 +71,12 @@ impl Refusal {
             Cause::Forbidden => format!("the operator may not do what is needed: {}", self.message),
             Cause::Denied => format!("a quota, a webhook or a policy of the project does not let it: {}", self.message),
             Cause::Paused => format!("nothing is deleted at present: {}", self.message),
-            Cause::Invalid | Cause::Passing => format!("a deployment was refused: {}", self.message),
+            Cause::Invalid => format!("a deployment was refused: {}", self.message),
+            Cause::Passing { .. } => format!(
+                "the project's API server does not take {}: {}. What runs is not affected. Mend what the API server names; \
+                 the operator tries again",
+                self.object, self.message
+            ),
         }
     }
 

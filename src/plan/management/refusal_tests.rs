@@ -64,6 +64,7 @@ fn ready(name: &str, placement: &str) -> WorkloadDeployment {
 fn observed(deployments: &[WorkloadDeployment]) -> Observed {
     let shared = |wd: &WorkloadDeployment| Shared::from(wd.clone());
     Observed {
+        locations_fail: None,
         unreadable: Vec::new(),
         workload: workload().into(),
         deployments: deployments.iter().map(shared).collect(),
@@ -173,9 +174,30 @@ fn what_is_refused_is_reported_where_it_belongs_and_takes_nothing_from_what_runs
     }
 }
 
+/// An error that could pass by itself was never reported: a Workload whose deployments a webhook without endpoints kept from
+/// being written had no status at all.
 #[test]
-fn what_may_pass_by_itself_is_not_reported() {
-    assert!(fan_out::refused(&observed(&[]), &[refused("web-a-dfw", Cause::Passing)], NOW).is_none());
+fn passing_error_is_reported_once_it_outlasts_the_grace() {
+    let failing = |seconds| refused("web-b-lhr", Cause::Passing { lasted: Duration::from_secs(seconds) });
+    for seconds in [0, 19] {
+        assert!(fan_out::refused(&observed(&[]), &[failing(seconds)], NOW).is_none(), "{seconds} s");
+    }
+    for seconds in [20, 3600] {
+        let status = status(&observed(&[]), &[failing(seconds)]);
+        let placement = &status["placements"][1]["conditions"][0];
+        assert_eq!(
+            (placement["status"].as_str(), placement["reason"].as_str()),
+            (Some("False"), Some("ProjectRefused"))
+        );
+        let message = status["conditions"][0]["message"].as_str().unwrap();
+        assert!(message.contains("because") && message.contains("What runs is not affected"), "{message}");
+    }
+    let runs = status(&observed(&[ready("web-b-lhr", "b")]), &[failing(20)]);
+    assert_eq!(runs["conditions"][0]["status"], "True", "what runs is available all the same: {runs}");
+    assert!(
+        runs["conditions"][0]["message"].to_string().contains("because")
+            || runs["placements"].to_string().contains("because")
+    );
     assert!(fan_out::refused(&observed(&[]), &[], NOW).is_none());
 }
 

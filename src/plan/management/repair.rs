@@ -262,7 +262,8 @@ fn delivered_data(deployment: &WorkloadDeployment, copy: &WorkloadDeployment) ->
     let listed = annotated(copy, annotation::EXPECTED_REFERENCED_DATA);
     let conditions = deployment.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let is_known = find(conditions, condition::REFERENCED_DATA_READY).is_some_and(|said| match said.reason() {
-        Reason::Ready => said.message == materialised(listed.len()).message,
+        // A note may follow.
+        Reason::Ready => said.message.split("; ").next() == Some(&*materialised(listed.len()).message),
         Reason::Resolving | Reason::AwaitingPropagation => false,
         // A source that cannot be copied keeps back what is new, and the copy names what there was.
         _ => true,

@@ -217,6 +217,9 @@ pub struct View {
     /// Whether deletions wait in the project: what is missing there may be back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub deletions_wait: bool,
+    /// What it refers to that has not been read, or copied, for longer than the grace, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub late: BTreeMap<DataRef, String>,
 }
 
 /// What is to be said of a deployment's data, on the project and on the hub.
@@ -234,6 +237,8 @@ pub struct Data {
     pub refers: bool,
     /// When to look again, where what is waited for is told once it lasts.
     pub look_again: Option<Duration>,
+    /// That the copy of some source is not renewed, and why. What runs keeps the content that was copied before.
+    pub late: Option<String>,
 }
 
 impl Data {
@@ -273,7 +278,8 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
         })
         .cloned()
         .collect();
-    let mut data = Data { refers: !references.is_empty(), ..Data::default() };
+    let late = view.late.iter().find(|(data_ref, _)| refers(data_ref));
+    let mut data = Data { refers: !references.is_empty(), late: late.map(not_renewed), ..Data::default() };
     let held = |kept: Vec<DataRef>| (!kept.is_empty()).then_some(kept);
     if references.is_empty() {
         data.expected = held(kept);
@@ -281,7 +287,8 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
     }
     match resolve(&references, &namespace, view.limits, &view.sources) {
         Resolution::Pending(data_refs) => {
-            data.trouble = Some(Verdict::unknown(Reason::Resolving, format!("reading {}", list(&data_refs))));
+            let text = with_note(&format!("reading {}", list(&data_refs)), data.late.as_deref());
+            data.trouble = Some(Verdict::unknown(Reason::Resolving, text));
             data.skipped = annotated(deployment, annotation::SKIPPED_REFERENCED_DATA);
             data.expected = held(kept);
         }
@@ -304,7 +311,10 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
                 data.look_again = going.told_in;
                 data.refusal = going.told.map(|message| SourceRefusal { reason: Reason::SourceCopyHeld, message });
                 data.trouble = Some(data.refusal.as_ref().map_or_else(
-                    || Verdict::unknown(Reason::Resolving, on_its_way(&missing, view)),
+                    || {
+                        let text = with_note(&on_its_way(&missing, view), data.late.as_deref());
+                        Verdict::unknown(Reason::Resolving, text)
+                    },
                     |refusal| Verdict::no(refusal.reason.clone(), refusal.message.clone()),
                 ));
                 data.expected = held(kept);
@@ -312,6 +322,19 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
         }
     }
     data
+}
+
+/// What is said of a source that has not been read, or copied, for longer than the grace.
+fn not_renewed((data_ref, why): (&DataRef, &String)) -> String {
+    format!(
+        "{data_ref} is not copied to the hub. Running instances keep the content that they have. The platform, or the owner \
+         of the project, must mend what this says: {why}"
+    )
+}
+
+/// A message, and a note after it.
+pub(super) fn with_note(message: &str, note: Option<&str>) -> String {
+    note.map_or_else(|| message.to_owned(), |note| format!("{message}; {note}"))
 }
 
 /// What is said of copies that are not in place yet.

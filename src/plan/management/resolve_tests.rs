@@ -331,3 +331,32 @@ fn behind_a_list_that_names_nobody_only_the_copy_on_the_hub_says_what_was_promis
         assert_eq!(data.expected, expected.map(|all| all.into_iter().cloned().collect()), "{what}");
     }
 }
+
+/// A rotated Secret whose copy the hub answered with HTTP 500 was reported nowhere; a new one waited without a cause.
+#[test]
+fn copy_that_fails_for_long_is_reported_beside_what_is_in_place() {
+    let wd = deployment(&json!([{ "secretRef": { "name": "db" } }]), &json!({}));
+    let db = DataRef::secret("db");
+    let users = Some([user_entry("shop", "wd")].into());
+    let facts = CompanionFacts { uid: "c".into(), users, ..CompanionFacts::default() };
+    let fresh = SharedCompanion::of(&facts, "shop/wd", Need::default(), Some("c"));
+    let late = BTreeMap::from([(db.clone(), "it answers with HTTP 500".to_owned())]);
+    let of = |source: Option<Source>, companion: Option<&SharedCompanion>| {
+        let view = View {
+            sources: source.map(|source| (db.clone(), source)).into_iter().collect(),
+            companions: companion.map(|companion| (db.clone(), companion.clone())).into_iter().collect(),
+            late: late.clone(),
+            ..View::default()
+        };
+        data(&wd, &view, Duration::from_mins(2), Timestamp::UNIX_EPOCH)
+    };
+    let in_place = of(Some(present(1)), Some(&fresh));
+    assert_eq!((in_place.trouble, texts(in_place.expected.as_ref())), (None, vec!["Secret/db".to_owned()]));
+    let note = in_place.late.unwrap();
+    assert!(note.contains("Secret/db is not copied") && note.ends_with("it answers with HTTP 500"), "{note}");
+    for (what, data) in [("copied", of(Some(present(1)), None)), ("read", of(None, None))] {
+        let trouble = data.trouble.unwrap();
+        assert_eq!(trouble.reason, Reason::Resolving, "it is not {what} yet");
+        assert!(trouble.message.ends_with("it answers with HTTP 500"), "{trouble:?}");
+    }
+}

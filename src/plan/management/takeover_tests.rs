@@ -60,6 +60,7 @@ fn plan(workload: &Workload, live: Option<&WorkloadDeployment>) -> Vec<Write<Pro
 fn planned(workload: &Workload, live: Option<&WorkloadDeployment>) -> Plan<Write<Project>> {
     let named = placement::names(workload).into_iter().filter_map(|name| Some((name, live?.clone().into())));
     let observed = fan_out::Observed {
+        locations_fail: None,
         unreadable: Vec::new(),
         workload: workload.clone().into(),
         deployments: live.cloned().into_iter().map(Shared::from).collect(),
@@ -90,6 +91,7 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
         ..NamespaceFacts::default()
     };
     federate::Observed {
+        unshown: None,
         outage: None,
         hub_namespace_version: None,
         rival: None,
@@ -165,7 +167,7 @@ fn what_could_not_be_taken_over_is_not_changed_either() {
     live.metadata.managed_fields = Some(held_by(&["manager"]));
     let writes = plan(&workload(&json!({ "minReplicas": 4 })), Some(&live));
     assert!(matches!(writes[1].op, Op::Apply { status: false, .. }), "{writes:?}");
-    let refused = [Refusal::of(&writes[0], Cause::Passing, String::new())];
+    let refused = [Refusal::of(&writes[0], Cause::Passing { lasted: Duration::ZERO }, String::new())];
     assert!(!refusal::may_follow(&writes[1], &refused), "the same object");
     let mut other = writes[1].clone();
     other.object.name = "web-p-ord".into();

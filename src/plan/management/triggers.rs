@@ -283,6 +283,8 @@ pub enum ProjectWork {
     Workload(String, String),
     /// Every Workload of a namespace; everywhere when none is given.
     Workloads(Option<String>),
+    /// The Workloads of a namespace that wait for a deployment's name, which its owner has given up.
+    NameFreed(String, String),
     /// The federator, on a deployment.
     Deployment(String, String),
     /// The policy of a city.
@@ -349,6 +351,13 @@ fn after_deployment(delta: &Delta<'_, WorkloadDeployment>) -> BTreeSet<ProjectWo
         work.extend(policy_of(deployment).into_iter().chain(companions_of(deployment)));
     }
     let uid = |deployment: Option<&WorkloadDeployment>| deployment.and_then(|wd| wd.meta().uid.clone());
+    // Who waits for its name is not who had it.
+    let owner = |deployment: Option<&WorkloadDeployment>| {
+        deployment.and_then(ownership::controller_of).map(|owner| owner.uid.clone())
+    };
+    if delta.old.is_some() && (delta.new.is_none() || owner(delta.old) != owner(delta.new)) {
+        work.insert(ProjectWork::NameFreed(namespace(), delta.name.to_owned()));
+    }
     // Projections show of readiness what is known of their deployment.
     let unheard = |deployment: Option<&WorkloadDeployment>| deployment.and_then(unheard::standing).cloned();
     if uid(delta.old) != uid(delta.new) || unheard(delta.old) != unheard(delta.new) {

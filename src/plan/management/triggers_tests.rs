@@ -306,6 +306,11 @@ fn what_a_change_in_a_project_concerns() {
     let companion = |data_ref| vec![ProjectWork::Companion(shop(), data_ref)];
     let db = || companion(DataRef::secret("db"));
     let unheard = deployment(unheard);
+    let owned = deployment(|object| {
+        object["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": "a/v1", "kind": "Workload", "name": "o", "uid": "o", "controller": true }]);
+    });
+    let freed = || vec![ProjectWork::NameFreed(shop(), "web-p-dfw".into())];
     let hub_instances = || vec![ProjectWork::HubInstances(shop(), "web-p-dfw".into())];
     let (open, opens) = (Some(city("dfw")), None);
     let facts = NamespaceFacts::default();
@@ -335,7 +340,12 @@ fn what_a_change_in_a_project_concerns() {
         (
             "it is gone: what it was promised, and where it had been, count",
             ProjectChange::Deployment(within(Some(&recorded), None)),
-            [always(Some("ns-9")), db(), companion(DataRef::config_map("settings")), hub_instances()].concat(),
+            [always(Some("ns-9")), db(), companion(DataRef::config_map("settings")), hub_instances(), freed()].concat(),
+        ),
+        (
+            "it has another owner: its name may be another Workload's now",
+            ProjectChange::Deployment(within(Some(&wd), Some(&owned))),
+            [status(), freed()].concat(),
         ),
         (
             "a location opens a city",

@@ -163,8 +163,8 @@ fn placement_verdict<'a>(
         text.extend(silent.map(|(name, unheard)| format!("; {name}: {}", unheard.message)));
         return Verdict::yes(Reason::AvailableDeploymentFound, notes(text));
     }
-    if let Some(reason) = refused.iter().find_map(|refusal| refusal.reason()) {
-        return Verdict::no(reason, notes(String::new()));
+    if let Some(refusal) = refused.first() {
+        return Verdict::no(refusal.reason(), notes(String::new()));
     }
     if outcome.desired.is_empty() && !outcome.unavailable.is_empty() {
         return Verdict::no(Reason::NoMatchingLocations, notes(String::new()));
@@ -192,11 +192,11 @@ fn placement_verdict<'a>(
 fn with_refusals<'a>(verdict: Verdict, refused: impl Iterator<Item = &'a Refusal>) -> Verdict {
     refused.fold(verdict, |verdict, refusal| {
         let message = format!("{}; {}", verdict.message, refusal.text());
-        match refusal.reason() {
-            Some(reason) if verdict.status != ConditionStatus::True && reason.rank() > verdict.reason.rank() => {
-                Verdict::no(reason, message)
-            }
-            _ => Verdict { message, ..verdict },
+        let reason = refusal.reason();
+        if verdict.status != ConditionStatus::True && reason.rank() > verdict.reason.rank() {
+            Verdict::no(reason, message)
+        } else {
+            Verdict { message, ..verdict }
         }
     })
 }

@@ -277,6 +277,9 @@ fn bad_input_is_reported_on_the_object_and_disturbs_nothing() {
         .await;
         let theirs = get(&world.project, "WorkloadDeployment", &ns, "taken-p-dfw").await.unwrap();
         assert!(theirs.owner_references().is_empty());
+        // The condition stood until the Workload was edited: only the deployment's own Workload was looked at again.
+        delete(&world.project, "WorkloadDeployment", &ns, "taken-p-dfw").await;
+        ready(world, &ns, "taken", 1).await;
     });
 }
 
