@@ -26,6 +26,19 @@ use crate::{api::meta::LEASE, timing::Timing};
 
 /// Longest wait for an answer: a dead connection must leave time for a second attempt within [`Timing::lease_renew_deadline`].
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long after a conflict the Lease is read again while it is ours.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
+
+/// What came of an attempt to take or renew the Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// It is ours.
+    Held,
+    /// It names another holder, whose time is not over.
+    OfAnother,
+    /// Somebody wrote to it between our read and our write. Who holds it only another read can tell.
+    Conflict,
+}
 
 /// Longest time that taking, renewing or giving up the Lease takes: a read and a write.
 pub const LONGEST_ATTEMPT: Duration = Duration::from_secs(2 * ATTEMPT_TIMEOUT.as_secs());
@@ -56,8 +69,8 @@ impl Candidate {
         let mut reported = String::new();
         loop {
             match self.attempt().await {
-                Ok(true) => return,
-                Ok(false) => {
+                Ok(Attempt::Held) => return,
+                Ok(Attempt::OfAnother | Attempt::Conflict) => {
                     let holder =
                         self.seen.as_ref().and_then(|(spec, _)| spec.holder_identity.clone()).unwrap_or_default();
                     if reported != holder {
@@ -89,17 +102,28 @@ impl Candidate {
             let began = Instant::now();
             // An attempt ends before the Lease does, for then somebody else may lead.
             let end = renewed + self.timing.lease_renew_deadline;
-            match tokio::time::timeout_at(end, self.attempt()).await {
-                Ok(Ok(true)) => renewed = began,
-                Ok(Ok(false)) => return tracing::error!(lease = self.place, "another process leads"),
+            match tokio::time::timeout_at(end, self.renew()).await {
+                Ok(Ok(Attempt::Held)) => renewed = began,
+                Ok(Ok(_)) => return tracing::error!(lease = self.place, "another process leads"),
                 Ok(Err(error)) => tracing::warn!(lease = self.place, %error, "cannot renew"),
                 Err(_) => return tracing::error!(lease = self.place, "not renewed in time"),
             }
         }
     }
 
-    /// Takes or renews the Lease. `false` when somebody else holds it.
-    async fn attempt(&mut self) -> Result<bool, Error> {
+    /// Renews the Lease while it is ours. A conflict says that somebody wrote to it, a label perhaps, and not that it is theirs:
+    /// it is read again for as long as the caller waits.
+    async fn renew(&mut self) -> Result<Attempt, Error> {
+        loop {
+            match self.attempt().await? {
+                Attempt::Conflict => tokio::time::sleep(CONFLICT_PAUSE).await,
+                done => return Ok(done),
+            }
+        }
+    }
+
+    /// Takes or renews the Lease.
+    async fn attempt(&mut self) -> Result<Attempt, Error> {
         self.health.trying();
         let outcome = self.take_or_renew().await;
         match &outcome {
@@ -118,19 +142,19 @@ impl Candidate {
         Api::namespaced(self.connection.client(), &self.namespace)
     }
 
-    async fn take_or_renew(&mut self) -> Result<bool, Error> {
+    async fn take_or_renew(&mut self) -> Result<Attempt, Error> {
         let place = self.place.clone();
         let call = |verb: &str| format!("{verb} {place}");
         let Some(mut lease) = deadline(ATTEMPT_TIMEOUT, || call("get"), self.api().get_opt(LEASE)).await? else {
             let lease = Lease { metadata: named(), spec: Some(self.record(0)) };
             let created =
                 deadline(ATTEMPT_TIMEOUT, || call("create"), self.api().create(&PostParams::default(), &lease)).await;
-            return lost_race(created);
+            return attempted(created);
         };
         let spec = lease.spec.clone().unwrap_or_default();
         let ours = spec.holder_identity.as_deref() == Some(&self.identity);
         if !ours && self.is_held(&spec) {
-            return Ok(false);
+            return Ok(Attempt::OfAnother);
         }
         let transitions = spec.lease_transitions.unwrap_or(0);
         let mut record = self.record(if ours { transitions } else { transitions + 1 });
@@ -142,7 +166,7 @@ impl Candidate {
         let replaced =
             deadline(ATTEMPT_TIMEOUT, || call("update"), self.api().replace(LEASE, &PostParams::default(), &lease))
                 .await;
-        lost_race(replaced)
+        attempted(replaced)
     }
 
     fn is_held(&mut self, spec: &LeaseSpec) -> bool {
@@ -193,19 +217,94 @@ fn named() -> ObjectMeta {
     ObjectMeta { name: Some(LEASE.into()), ..ObjectMeta::default() }
 }
 
-fn lost_race(outcome: Result<Lease, Error>) -> Result<bool, Error> {
-    match outcome {
-        Ok(_) => Ok(true),
-        Err(error) if error.class() == Class::Conflict => Ok(false),
+fn attempted(written: Result<Lease, Error>) -> Result<Attempt, Error> {
+    match written {
+        Ok(_) => Ok(Attempt::Held),
+        Err(error) if error.class() == Class::Conflict => Ok(Attempt::Conflict),
         Err(error) => Err(error),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::net::TcpListener;
+    use std::sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
 
     use super::*;
+
+    /// An API server with one Lease, which names this holder and gives a conflict to so many updates of it; what it names, and how
+    /// many updates it took.
+    async fn server(holder: &'static str, conflicts: usize) -> (String, Arc<Mutex<String>>, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (named, updates) = (Arc::new(Mutex::new(holder.to_owned())), Arc::new(AtomicUsize::new(0)));
+        let (names, updated) = (named.clone(), updates.clone());
+        tokio::spawn(async move {
+            let left = AtomicUsize::new(conflicts);
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = vec![0; 8192];
+                let n = stream.read(&mut request).await.unwrap_or(0);
+                let holder = names.lock().unwrap().clone();
+                let conflict = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"modified","reason":"Conflict","code":409}"#;
+                let lease = format!(
+                    r#"{{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{{"name":"l","resourceVersion":"1"}},"spec":{{"holderIdentity":"{holder}","leaseDurationSeconds":15}}}}"#
+                );
+                let is_update = request[..n].starts_with(b"PUT");
+                let fails =
+                    is_update && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
+                updated.fetch_add(usize::from(is_update && !fails), Ordering::SeqCst);
+                let (status, body) = if fails { ("409 Conflict", conflict) } else { ("200 OK", &*lease) };
+                let answer = format!(
+                    "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+                    body.len()
+                );
+                let _ = stream.write_all(answer.as_bytes()).await;
+            }
+        });
+        (url, named, updates)
+    }
+
+    fn candidate(url: &str, deadline: Duration) -> Candidate {
+        let timing =
+            Timing { lease_retry: Duration::from_millis(50), lease_renew_deadline: deadline, ..Timing::default() };
+        let connection = Connection::new(kube::Config::new(url.parse().unwrap())).unwrap();
+        Candidate::new(connection, "ns", "me".into(), &Health::default(), timing)
+    }
+
+    /// A label or annotation that somebody wrote to the Lease ended the leader: the conflict counted as another leader.
+    #[tokio::test]
+    async fn leader_lease_is_written_by_others_keeps_leading() {
+        let (url, named, updates) = server("me", 3).await;
+        let mut candidate = candidate(&url, Duration::from_secs(5));
+        let holds = tokio::spawn(async move { candidate.hold(&CancellationToken::new()).await });
+        for _ in 0..100 {
+            if updates.load(Ordering::SeqCst) > 1 {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert!(updates.load(Ordering::SeqCst) > 1 && !holds.is_finished(), "it leads on");
+        *named.lock().unwrap() = "another".to_owned();
+        tokio::time::timeout(Duration::from_secs(3), holds).await.expect("another leads").unwrap();
+    }
+
+    #[tokio::test]
+    async fn leader_conflicts_without_end_stop_at_the_deadline() {
+        let (url, _, updates) = server("me", usize::MAX).await;
+        let deadline = Duration::from_millis(600);
+        let began = Instant::now();
+        candidate(&url, deadline).hold(&CancellationToken::new()).await;
+        assert!((deadline..ATTEMPT_TIMEOUT).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert_eq!(updates.load(Ordering::SeqCst), 0);
+    }
 
     /// Found by reading: an attempt that began within the deadline went on for twice three seconds, and was given up a
     /// second after somebody else could have taken the Lease.
@@ -213,12 +312,8 @@ mod tests {
     async fn an_attempt_to_renew_ends_with_the_deadline() {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", silent.local_addr().unwrap());
-        let config = kube::Config::new(url.parse().unwrap());
         let deadline = Duration::from_millis(300);
-        let timing =
-            Timing { lease_retry: Duration::from_millis(50), lease_renew_deadline: deadline, ..Timing::default() };
-        let connection = Connection::new(config).unwrap();
-        let mut candidate = Candidate::new(connection, "ns", "me".into(), &Health::default(), timing);
+        let mut candidate = candidate(&url, deadline);
         let began = Instant::now();
         candidate.hold(&CancellationToken::new()).await;
         let held = began.elapsed();
