@@ -194,7 +194,7 @@ impl<P: Plane> ControlPlane<P> {
             return Stored { version, standing: None };
         }
         let Ok(value) = serde_json::to_value(answer) else { return Stored { version, standing: None } };
-        let standing = asked.map(|asked| Standing::of(asked, &value));
+        let standing = asked.map(|asked| Standing::of(object.kind, asked, &value));
         if let Some(sink) = sink {
             sink.wrote(value);
         }

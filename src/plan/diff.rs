@@ -4,27 +4,42 @@
 //! It changes something when the live object does not have a field that we want, or when it still has one that we applied
 //! before and want no longer; the latter is read from our own entry in `managedFields`.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
-use kube::Resource;
-use serde::Serialize;
+use std::{borrow::Cow, collections::HashMap};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{FieldsV1, ManagedFieldsEntry};
 use serde_json::{Map, Value};
 
-use super::quantity;
+use super::{
+    Kind, Known, quantity,
+    schema::{ListType, Place},
+};
 use crate::api::compute::Quantity;
 
 /// Whether applying `fields` as `manager` would change `live`, its status aside.
-pub fn differs<K: Resource + Serialize>(fields: &Value, live: &K, manager: &str) -> bool {
+pub fn differs<K: Known>(fields: &Value, live: &K, manager: &str) -> bool {
     differs_in(None, fields, live, manager)
 }
 
 /// Whether applying `fields` as `manager` to the status subresource would change `live`.
-pub fn status_differs<K: Resource + Serialize>(fields: &Value, live: &K, manager: &str) -> bool {
+pub fn status_differs<K: Known>(fields: &Value, live: &K, manager: &str) -> bool {
     differs_in(Some("status"), fields, live, manager)
 }
 
+fn differs_in<K: Known>(subresource: Option<&str>, fields: &Value, live: &K, manager: &str) -> bool {
+    let Ok(object) = serde_json::to_value(live) else { return true };
+    let books = live.meta().managed_fields.as_deref().unwrap_or_default();
+    differs_at(place(K::KIND), subresource, fields, object, books, manager)
+}
+
 /// What `manager` applied through one subresource says nothing of what it applied through another.
-fn differs_in<K: Resource + Serialize>(subresource: Option<&str>, fields: &Value, live: &K, manager: &str) -> bool {
-    let Ok(mut object) = serde_json::to_value(live) else { return true };
+fn differs_at(
+    place: Place<'_>,
+    subresource: Option<&str>,
+    fields: &Value,
+    mut object: Value,
+    books: &[ManagedFieldsEntry],
+    manager: &str,
+) -> bool {
     if !contains_finalizers(&object, fields) {
         return true;
     }
@@ -32,22 +47,29 @@ fn differs_in<K: Resource + Serialize>(subresource: Option<&str>, fields: &Value
     if let Some(finalizers) = fields.pointer("/metadata/finalizers") {
         object["metadata"]["finalizers"] = finalizers.clone();
     }
-    if !contains(&object, fields) {
+    if !contains(place, &object, fields) {
         return true;
     }
-    let owned = live.meta().managed_fields.iter().flatten().find(|entry| {
+    let own = books.iter().find(|entry| {
         entry.manager.as_deref() == Some(manager)
             && entry.operation.as_deref() == Some("Apply")
             && entry.subresource.as_deref() == subresource
     });
-    owned.and_then(|entry| entry.fields_v1.as_ref()).is_some_and(|owned| match &owned.0 {
-        Value::String(packed) => serde_json::from_str(packed).is_ok_and(|owned: Value| !covers(fields, &owned)),
-        owned => !covers(fields, owned),
+    // A book without entries says that nothing was applied, and not that the object is one value.
+    let leaves_out = |owned: &Value| !is_empty(owned) && !covers(place, Some(&object), fields, owned);
+    own.and_then(|entry| entry.fields_v1.as_ref()).is_some_and(|owned| match &owned.0 {
+        Value::String(packed) => serde_json::from_str(packed).is_ok_and(|owned: Value| leaves_out(&owned)),
+        owned => leaves_out(owned),
     })
 }
 
-/// The path of the first field that `wanted` has and `live` has not, or has otherwise.
-pub fn lacking(live: &Value, wanted: &Value) -> Option<String> {
+/// The whole object of a kind, as its definition has it.
+fn place(kind: Kind) -> Place<'static> {
+    Place::of(kind.gvk().1)
+}
+
+/// The path of the first field that `wanted` has and `live` has not, or has otherwise; both are objects of this kind.
+pub fn lacking(kind: Kind, live: &Value, wanted: &Value) -> Option<String> {
     if !contains_finalizers(live, wanted) {
         return Some(".metadata.finalizers".to_owned());
     }
@@ -56,38 +78,56 @@ pub fn lacking(live: &Value, wanted: &Value) -> Option<String> {
         // They have been compared, and are no list like the others.
         metadata.remove("finalizers");
     }
-    first_lacking(live, &wanted)
+    first_lacking(place(kind), live, &wanted)
 }
 
-fn first_lacking(live: &Value, wanted: &Value) -> Option<String> {
+fn first_lacking(place: Place<'_>, live: &Value, wanted: &Value) -> Option<String> {
     let (Value::Object(live), Value::Object(wanted)) = (live, wanted) else {
-        return (!contains(live, wanted)).then(String::new);
+        return (!contains(place, live, wanted)).then(|| lacking_entry(place, live, wanted).unwrap_or_default());
     };
     wanted.iter().find_map(|(field, wanted)| {
+        let place = place.field(field);
         let below = match live.get(field) {
-            Some(live) if wanted.is_object() => first_lacking(live, wanted),
-            None if wanted.is_object() => first_lacking(&Value::Object(Map::new()), wanted),
-            None => (!is_empty(wanted)).then(String::new),
-            Some(live) => (!contains_field(field, live, wanted)).then(String::new),
+            Some(live) => first_lacking(place, live, wanted),
+            None if wanted.as_object().is_some_and(|wanted| !wanted.is_empty()) => {
+                first_lacking(place, &Value::Object(Map::new()), wanted)
+            }
+            None => (!is_absent(place, wanted)).then(String::new),
         };
         below.map(|below| format!(".{field}{below}"))
     })
 }
 
-/// What `live` has in the places that `wanted` speaks of.
-pub fn part(live: &Value, wanted: &Value) -> Value {
-    let (Value::Object(live), Value::Object(wanted)) = (live, wanted) else { return live.clone() };
-    let parts = wanted.iter().filter_map(|(field, wanted)| {
-        let live = live.get(field)?;
-        let of_list = || {
-            let (key, live, wanted) = (key(field)?, live.as_array()?, wanted.as_array()?);
-            let ours = |entry: &&Value| wanted.iter().any(|ours| ours.get(key) == entry.get(key));
-            let peer = |entry: &Value| wanted.iter().find(|ours| ours.get(key) == entry.get(key));
-            Some(live.iter().filter(ours).filter_map(|entry| Some(part(entry, peer(entry)?))).collect::<Vec<_>>())
-        };
-        Some((field.clone(), of_list().map_or_else(|| part(live, wanted), Value::from)))
-    });
-    Value::Object(parts.collect())
+/// The path of the first field that an entry of a list lacks, where the entry itself is there.
+fn lacking_entry(place: Place<'_>, live: &Value, wanted: &Value) -> Option<String> {
+    let (keys, live, wanted) = (place.list_type(), live.as_array()?, wanted.as_array()?);
+    wanted.iter().find_map(|wanted| {
+        let key = entry_key(keys, wanted)?;
+        let live = live.iter().find(|live| entry_key(keys, live).as_ref() == Some(&key))?;
+        Some(format!("[{key}]{}", first_lacking(place.items(), live, wanted)?))
+    })
+}
+
+/// What `live` has in the places that `wanted` speaks of; both are objects of this kind.
+pub fn part(kind: Kind, live: &Value, wanted: &Value) -> Value {
+    part_at(place(kind), live, wanted)
+}
+
+fn part_at(place: Place<'_>, live: &Value, wanted: &Value) -> Value {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            let parts = wanted.iter().filter_map(|(field, wanted)| {
+                Some((field.clone(), part_at(place.field(field), live.get(field)?, wanted)))
+            });
+            Value::Object(parts.collect())
+        }
+        (Value::Array(live), Value::Array(wanted)) if place.list_type() != ListType::Atomic => {
+            let keys = place.list_type();
+            let peer = |entry: &Value| wanted.iter().find(|wanted| entry_key(keys, wanted) == entry_key(keys, entry));
+            live.iter().filter_map(|entry| Some(part_at(place.items(), entry, peer(entry)?))).collect()
+        }
+        _ => live.clone(),
+    }
 }
 
 /// The JSON merge patch that makes `wanted` of `live`.
@@ -107,11 +147,15 @@ pub fn merge_patch(live: &Value, wanted: &Value) -> Value {
     Value::Object(patch)
 }
 
-/// `wanted` in the form that stands where both mean the same: what is empty counts as absent, and a quantity by its value.
-/// Another form of the same is worth no write, and none may look like a change to whoever hashes what stands.
+/// `wanted` in the form that stands where both mean the same: what is empty counts as absent, unless it says something, and a
+/// quantity by its value. Another form of the same is worth no write, and none may look like a change to whoever hashes what stands.
 pub fn in_standing_form(live: &Value, wanted: &Value) -> Value {
     formed(live, wanted, Members::Fields)
 }
+
+/// Members of a template of which also an empty object says something: a policy without rules lets nobody in where none lets in
+/// everybody, and a source is chosen by being there. A test holds all other members that can be empty.
+const SAYS_SOMETHING: [&str; 4] = ["networkPolicy", "configMap", "secret", "valueFrom"];
 
 /// What the members of an object are.
 #[derive(Clone, Copy, PartialEq)]
@@ -148,6 +192,7 @@ impl Members {
         };
         match self {
             Self::Strings | Self::Quantities => false,
+            _ if value.is_object() && SAYS_SOMETHING.contains(&name) => false,
             Self::Fields => is_nothing(value),
             Self::Interface => is_nothing(value) || is_default(),
         }
@@ -213,42 +258,63 @@ pub fn unpack(packed: &mut FieldsV1) {
 }
 
 /// Whether `live` has everything that `wanted` has. What others added beside it does not count.
-fn contains(live: &Value, wanted: &Value) -> bool {
+fn contains(place: Place<'_>, live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(field, wanted)| match live.get(field) {
-            Some(live) => contains_field(field, live, wanted),
-            // Empty and absent mean the same once the object has been through a typed reader.
-            None => is_empty(wanted),
+        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(field, wanted)| {
+            let place = place.field(field);
+            live.get(field).map_or_else(|| is_absent(place, wanted), |live| contains(place, live, wanted))
         }),
-        // One value, which has one owner: nothing in it is anybody else's.
-        (Value::Array(live), Value::Array(wanted)) => {
-            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| contains(l, w) && contains(w, l))
-        }
+        (Value::Array(live), Value::Array(wanted)) => contains_entries(place, live, wanted),
         (live, wanted) => live == wanted,
     }
 }
 
-/// Whether the value `live` of a field has everything that `wanted` has. Lists that our schemas and Kubernetes' own declare
-/// associative may hold others' entries beside ours; every other list is one value.
-fn contains_field(field: &str, live: &Value, wanted: &Value) -> bool {
-    let (Some(key), Some(live_list), Some(wanted_list)) = (key(field), live.as_array(), wanted.as_array()) else {
-        return contains(live, wanted);
+/// Whether a list has every entry of `wanted`, in their order. Lists that a definition declares associative may hold the
+/// entries of others between ours; every other list is one value, in which nothing is anybody else's.
+///
+/// A server that applies a list keeps the order of what is applied, and weaves the entries of others into it: so nothing is
+/// changed exactly where ours stand in their order already. Of conditions the order says nothing.
+fn contains_entries(place: Place<'_>, live: &[Value], wanted: &[Value]) -> bool {
+    let (keys, items) = (place.list_type(), place.items());
+    let (Some(live_entries), Some(wanted_entries)) = (keyed(keys, live), keyed(keys, wanted)) else {
+        let same = |(live, wanted)| contains(items, live, wanted) && contains(items, wanted, live);
+        return live.len() == wanted.len() && live.iter().zip(wanted).all(same);
     };
-    // An ingress rule's ports have no name: those lists are atomic.
-    if wanted_list.iter().any(|wanted| wanted.get(key).is_none()) {
-        return contains(live, wanted);
+    let ours: HashMap<&str, &Value> = wanted_entries.iter().map(|(key, entry)| (&**key, *entry)).collect();
+    let mut standing = live_entries.iter().filter(|(key, _)| ours.contains_key(&**key));
+    if place.is_status() {
+        let live: HashMap<&str, &Value> = standing.map(|(key, entry)| (&**key, *entry)).collect();
+        return ours.iter().all(|(key, wanted)| live.get(key).is_some_and(|live| contains(items, live, wanted)));
     }
-    wanted_list.iter().all(|w| live_list.iter().any(|l| l.get(key) == w.get(key) && contains(l, w)))
+    let in_order = wanted_entries.iter().all(|(key, wanted)| {
+        standing.next().is_some_and(|(standing, live)| standing == key && contains(items, live, wanted))
+    });
+    in_order && standing.next().is_none()
 }
 
-/// The field by which the entries of an associative list are told apart.
-fn key(list: &str) -> Option<&'static str> {
-    match list {
-        "ownerReferences" => Some("uid"),
-        "conditions" => Some("type"),
-        "containers" | "env" | "ports" | "volumes" | "schedulingGates" => Some("name"),
-        _ => None,
+/// The entries of a list by what tells them apart; nothing where that is not known of all of them.
+fn keyed<'a>(keys: ListType<'_>, entries: &'a [Value]) -> Option<Vec<(Cow<'a, str>, &'a Value)>> {
+    entries.iter().map(|entry| Some((entry_key(keys, entry)?, entry))).collect()
+}
+
+/// What tells an entry of such a list from the others; nothing in a list that is one value, and of an entry without its key.
+fn entry_key<'a>(keys: ListType<'_>, entry: &'a Value) -> Option<Cow<'a, str>> {
+    let text = |value: &'a Value| value.as_str().map_or_else(|| value.to_string().into(), Cow::from);
+    match keys {
+        ListType::Atomic => None,
+        ListType::Set => Some(text(entry)),
+        ListType::Map([key]) => entry.get(key.as_str()?).map(text),
+        ListType::Map(keys) => {
+            let fields: Option<Vec<&Value>> = keys.iter().map(|key| entry.get(key.as_str()?)).collect();
+            fields.map(|fields| fields.iter().map(ToString::to_string).collect::<Vec<_>>().join(",").into())
+        }
     }
+}
+
+/// Whether a value that is wanted says no more than its absence. Elsewhere than in a spec, empty and absent mean the same once
+/// the object has been through a typed reader.
+fn is_absent(place: Place<'_>, wanted: &Value) -> bool {
+    if place.is_spec() { wanted.is_null() } else { is_empty(wanted) }
 }
 
 /// Whether `live` has every finalizer that `wanted` has. Those of an object are a set, which others add to; those of a
@@ -268,12 +334,21 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether every path of a `fieldsV1` set is still among the wanted fields.
-fn covers(wanted: &Value, owned: &Value) -> bool {
+/// Whether every path of a `fieldsV1` set is still among the wanted fields, and what the server books as one value stands as it
+/// is wanted. A definition that another operator installed may have such values where ours has fields with owners of their own.
+fn covers(place: Place<'_>, live: Option<&Value>, wanted: &Value, owned: &Value) -> bool {
     let Some(owned) = owned.as_object() else { return true };
+    if owned.is_empty() {
+        let is_one_value = !is_empty(wanted) && (wanted.is_object() || wanted.is_array() && !place.is_status());
+        let is_wanted = |live| contains(place, live, wanted) && contains(place, wanted, live);
+        return !is_one_value || live.is_some_and(is_wanted);
+    }
     owned.iter().all(|(path, below)| match path.split_once(':') {
-        Some(("f", field)) => wanted.get(field).is_some_and(|wanted| covers(wanted, below)),
-        Some(("k", key)) => entry(wanted, key).is_some_and(|wanted| covers(wanted, below)),
+        Some(("f", field)) => wanted
+            .get(field)
+            .is_some_and(|wanted| covers(place.field(field), live.and_then(|live| live.get(field)), wanted, below)),
+        Some(("k", key)) => entry(wanted, key)
+            .is_some_and(|wanted| covers(place.items(), live.and_then(|live| entry(live, key)), wanted, below)),
         Some(("v", value)) => wanted
             .as_array()
             .is_some_and(|list| serde_json::from_str::<Value>(value).is_ok_and(|value| list.contains(&value))),

@@ -3,6 +3,11 @@ use crate::api::compute::{Instance, PlacementStatus, Workload, WorkloadDeploymen
 use kube::{CustomResourceExt, core::DynamicObject};
 use serde_json::json;
 
+#[path = "diff_generated_tests.rs"]
+mod generated;
+#[path = "diff_model.rs"]
+mod model;
+
 const ME: &str = "compute-operator-x";
 
 fn live(mut object: Value, owned: &Value) -> DynamicObject {
@@ -14,6 +19,30 @@ fn live(mut object: Value, owned: &Value) -> DynamicObject {
         { "manager": ME, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": owned },
     ]);
     serde_json::from_value(object).unwrap()
+}
+
+/// The definition of those things, as far as lists are concerned.
+fn thing() -> Value {
+    let map = |key: &str, items: Value| json!({ "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key], "items": items });
+    let container = json!({ "properties": { "env": map("name", json!({})) } });
+    let spec = json!({ "properties": {
+        "containers": map("name", container), "list": map("type", json!({})),
+        "set": { "type": "array", "x-kubernetes-list-type": "set" },
+    } });
+    json!({ "properties": { "spec": spec, "status": { "properties": { "conditions": map("type", json!({})) } } } })
+}
+
+fn differs(wanted: &Value, live: &DynamicObject, manager: &str) -> bool {
+    differs_from(None, wanted, live, manager)
+}
+
+fn status_differs(wanted: &Value, live: &DynamicObject, manager: &str) -> bool {
+    differs_from(Some("status"), wanted, live, manager)
+}
+
+fn differs_from(subresource: Option<&str>, wanted: &Value, live: &DynamicObject, manager: &str) -> bool {
+    let books = live.metadata.managed_fields.as_deref().unwrap();
+    differs_at(Place::in_schema(&thing()), subresource, wanted, json!(live), books, manager)
 }
 
 #[test]
@@ -54,10 +83,14 @@ fn what_no_schema_declares_associative_is_equal_as_a_whole() {
         assert!(differs(&wanted, &self::live(live.clone(), &owned), ME), "{what}");
         assert!(!differs(&wanted, &self::live(wanted.clone(), &owned), ME), "{what}: applied");
     }
-    // Empty and absent mean the same inside them as well.
+    let schema = thing();
+    // A spec is carried as it is written; elsewhere empty and absent mean the same inside them as well.
     let mut empty = range();
     empty["spec"]["networkInterfaces"][0]["networkPolicy"]["ingress"][0]["ports"][0]["more"] = json!([]);
-    assert!(!differs(&range(), &self::live(empty, &owned), ME));
+    assert!(differs(&range(), &self::live(empty, &owned), ME));
+    let status = |entry: Value| json!({ "status": { "list": [entry] } });
+    let (bare, more) = (status(json!({ "a": "1" })), status(json!({ "a": "1", "more": [] })));
+    assert!(!differs_at(Place::in_schema(&schema), Some("status"), &bare, more, &[], ME));
     // Those of an object are a set, and those that its template has are one value.
     let finalizers = |list: Value| json!({ "spec": { "template": { "metadata": { "finalizers": list } } } });
     assert!(differs(&finalizers(json!(["a"])), &self::live(finalizers(json!(["a", "b"])), &json!({})), ME));
@@ -65,7 +98,7 @@ fn what_no_schema_declares_associative_is_equal_as_a_whole() {
 
 /// A default that the server puts into an element of an atomic list would make each apply differ from what stands.
 #[test]
-fn lists_are_compared_as_the_schemas_declare_them() {
+fn no_element_of_a_list_that_is_one_value_has_a_default() {
     fn walk(schema: &Value, path: &str, lists: &mut Vec<(String, Value)>) {
         for (field, below) in schema["properties"].as_object().into_iter().flatten() {
             let path = format!("{path}.{field}");
@@ -87,23 +120,84 @@ fn lists_are_compared_as_the_schemas_declare_them() {
         let mut lists = Vec::new();
         walk(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"], "", &mut lists);
         assert!(lists.len() > 20, "{}", lists.len());
-        for (path, list) in lists {
-            let field = path.rsplit('.').next().unwrap();
-            if list["x-kubernetes-list-type"] == "map" {
-                assert_eq!(list["x-kubernetes-list-map-keys"], json!([key(field)]), "{path}");
-                continue;
-            }
+        for (path, list) in lists.iter().filter(|(_, list)| list["x-kubernetes-list-type"] != "map") {
             // Nobody applies the placements of a spec; those of a status are written with all counters.
-            let written_whole = [".spec.placements", ".status.placements"].contains(&&*path);
+            let written_whole = [".spec.placements", ".status.placements"].contains(&&**path);
             assert!(written_whole || !has_default(&list["items"]), "{path}");
-            let required = list["items"]["required"].as_array();
-            let named = required.is_some_and(|fields| fields.iter().any(|field| field == "name"));
-            assert!(key(field).is_none() || !named, "{path}");
         }
     }
     let placement = json!(PlacementStatus::default());
     let counters = ["replicas", "currentReplicas", "desiredReplicas", "readyReplicas", "updatedReplicas"];
     assert!(counters.iter().all(|counter| placement[counter] == 0), "{placement}");
+}
+
+/// Two variables that refer to each other were swapped, and the change never left the project.
+#[test]
+fn entries_of_a_spec_in_another_order_are_a_difference_and_conditions_are_not() {
+    let env = |names: &[&str]| -> Value { names.iter().map(|name| json!({ "name": name })).collect() };
+    let of = |names: &[&str]| json!({ "spec": { "containers": [{ "name": "c", "env": env(names) }] } });
+    let book = json!({ "f:spec": { "f:containers": { "k:{\"name\":\"c\"}": { ".": {}, "f:name": {}, "f:env": {
+        "k:{\"name\":\"HOST\"}": { ".": {}, "f:name": {} }, "k:{\"name\":\"URL\"}": { ".": {}, "f:name": {} },
+    } } } } });
+    for (standing, wanted, expected) in [
+        (&["URL", "HOST"][..], &["HOST", "URL"][..], true),
+        (&["HOST", "URL"], &["HOST", "URL"], false),
+        (&["theirs", "HOST", "more", "URL"], &["HOST", "URL"], false),
+        (&["URL", "theirs", "HOST"], &["HOST", "URL"], true),
+        (&["HOST", "URL", "HOST"], &["HOST", "URL"], true),
+        (&["HOST", "URL"], &["HOST"], true),
+    ] {
+        assert_eq!(differs(&of(wanted), &live(of(standing), &book), ME), expected, "{standing:?} {wanted:?}");
+    }
+    let set = |values: Value| json!({ "spec": { "set": values } });
+    let book = json!({ "f:spec": { "f:set": { "v:\"A\"": {}, "v:\"B\"": {} } } });
+    for (standing, expected) in [(json!(["A", "x", "B"]), false), (json!(["B", "A"]), true), (json!(["A"]), true)] {
+        assert_eq!(differs(&set(json!(["A", "B"])), &live(set(standing.clone()), &book), ME), expected, "{standing}");
+    }
+    let conditions =
+        |types: [&str; 2]| json!({ "status": { "conditions": types.map(|type_| json!({ "type": type_ })) } });
+    let standing = live(conditions(["B", "A"]), &json!({}));
+    let mut standing = standing;
+    standing.metadata.managed_fields = None;
+    let object = json!(standing);
+    let differ = differs_at(Place::in_schema(&thing()), Some("status"), &conditions(["A", "B"]), object, &[], ME);
+    assert!(!differ, "of conditions the order says nothing");
+}
+
+/// The Go operator's definitions have references that are one value, so that the server books no field of theirs.
+#[test]
+fn what_a_server_books_as_one_value_is_compared_as_one() {
+    let of =
+        |key: Value| json!({ "spec": { "containers": [{ "name": "c", "env": [{ "name": "A", "valueFrom": key }] }] } });
+    let key = |optional: Value| {
+        let mut key = json!({ "name": "s", "key": "k" });
+        key.as_object_mut().unwrap().extend(optional.as_object().unwrap().clone());
+        json!({ "secretKeyRef": key })
+    };
+    let booked = |below: Value| {
+        json!({ "f:spec": { "f:containers": { "k:{\"name\":\"c\"}": { "f:env": { "k:{\"name\":\"A\"}": {
+            ".": {}, "f:name": {}, "f:valueFrom": { "f:secretKeyRef": below },
+        } } } } } })
+    };
+    let (with, without) = (of(key(json!({ "optional": true }))), of(key(json!({}))));
+    assert!(differs(&without, &live(with.clone(), &booked(json!({}))), ME));
+    assert!(!differs(&with, &live(with.clone(), &booked(json!({}))), ME));
+    let granular = booked(json!({ "f:name": {}, "f:key": {} }));
+    assert!(!differs(&without, &live(with, &granular), ME), "where fields have owners, that one is another's");
+}
+
+#[test]
+fn an_empty_value_of_a_spec_is_carried_and_one_of_metadata_or_a_status_is_nothing() {
+    let of = |part: &str, more: Value| json!({ part: { "a": "1", "more": more } });
+    for (part, expected) in [("spec", true), ("metadata", false), ("status", false)] {
+        for empty in [json!({}), json!([])] {
+            let mut standing = of(part, json!({}));
+            standing[part].as_object_mut().unwrap().remove("more");
+            let standing = serde_json::from_value::<Value>(standing).unwrap();
+            let differ = differs_at(Place::in_schema(&thing()), None, &of(part, empty.clone()), standing, &[], ME);
+            assert_eq!(differ, expected, "{part} {empty}");
+        }
+    }
 }
 
 #[test]
@@ -158,6 +252,10 @@ fn what_means_the_same_stays_in_the_form_that_stands() {
             json!({ "env": [{ "name": "A" }, { "name": "B", "value": "2" }] }),
             json!({ "env": [{ "name": "A", "value": "" }, { "name": "B", "value": "2" }] }),
         ),
+        (
+            json!({ "networkInterfaces": [{ "networkPolicy": {} }] }),
+            json!({ "networkInterfaces": [{ "networkPolicy": { "ingress": [] } }] }),
+        ),
     ] {
         let (live, wanted) = (container(live), container(wanted));
         assert_eq!(in_standing_form(&live, &wanted), live, "{wanted}");
@@ -169,6 +267,11 @@ fn what_means_the_same_stays_in_the_form_that_stands() {
         (json!({ "args": ["1"] }), json!({ "args": ["1000m"] })),
         (json!({ "resources": { "limits": { "cpu": "1" } } }), json!({ "resources": { "limits": { "cpu": "2" } } })),
         (json!({ "command": ["a", "b"] }), json!({ "command": ["b", "a"] })),
+        // A policy without rules lets nobody in, and a source is chosen by being there.
+        (json!({}), json!({ "networkInterfaces": [{ "networkPolicy": {} }] })),
+        (json!({ "networkInterfaces": [{ "networkPolicy": {} }] }), json!({ "networkInterfaces": [{}] })),
+        (json!({ "networkInterfaces": [{}] }), json!({ "networkInterfaces": [{ "networkPolicy": {} }] })),
+        (json!({ "volumes": [{ "name": "v" }] }), json!({ "volumes": [{ "name": "v", "secret": {} }] })),
         // That a label is there is what it says, whatever its value.
         (json!({ "labels": { "a": "" } }), json!({ "labels": {} })),
         (json!({ "labels": { "b": "1" } }), json!({ "labels": { "a": "", "b": "1" } })),
@@ -178,6 +281,64 @@ fn what_means_the_same_stays_in_the_form_that_stands() {
         let (live, wanted) = (container(live), container(wanted));
         assert_eq!(in_standing_form(&live, &wanted), wanted, "{live}");
     }
+}
+
+/// Whatever of a template can be empty: the members of which that says something, and all others.
+#[test]
+fn members_that_can_be_empty_are_known() {
+    fn walk(schema: &Value, found: &mut std::collections::BTreeSet<String>) {
+        let required = |schema: &Value| schema["required"].as_array().is_some_and(|names| !names.is_empty());
+        for (field, below) in schema["properties"].as_object().into_iter().flatten() {
+            let can_be_empty = match below["type"].as_str() {
+                Some("object") => !required(below),
+                Some("array") => below["minItems"].is_null(),
+                _ => false,
+            };
+            if can_be_empty {
+                found.insert(field.clone());
+            }
+            walk(below, found);
+            walk(&below["items"], found);
+        }
+    }
+    let crd = json!(WorkloadDeployment::crd());
+    let mut found = std::collections::BTreeSet::new();
+    walk(&crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"], &mut found);
+    let nothing = [
+        "add",
+        "annotations",
+        "args",
+        "capabilities",
+        "command",
+        "drop",
+        "env",
+        "envFrom",
+        "except",
+        "finalizers",
+        "from",
+        "imagePullSecrets",
+        "ingress",
+        "items",
+        "labels",
+        "limits",
+        "metadata",
+        "metrics",
+        "populator",
+        "ports",
+        "requests",
+        "resources",
+        "schedulingGates",
+        "securityContext",
+        "spec",
+        "target",
+        "volumeAttachments",
+        "volumes",
+    ];
+    let unknown: Vec<&String> =
+        found.iter().filter(|name| !nothing.contains(&&***name) && !SAYS_SOMETHING.contains(&&***name)).collect();
+    assert!(unknown.is_empty(), "does it say something when it is empty? {unknown:?}");
+    let gone: Vec<&&str> = nothing.iter().filter(|name| !found.contains(**name)).collect();
+    assert!(gone.is_empty(), "{gone:?}");
 }
 
 #[test]

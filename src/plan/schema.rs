@@ -1,9 +1,10 @@
-//! Which fields our own definitions know: what stands beside them in an object is of a newer version, and not ours.
+//! Our own definitions: which fields they know (what stands beside them in an object is of a newer version, and not ours), and
+//! how a server that applies a list tells its entries apart.
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
 use kube::CustomResourceExt;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::api::compute::{Instance, Workload, WorkloadDeployment};
 
@@ -20,6 +21,95 @@ static SCHEMAS: LazyLock<BTreeMap<String, Value>> = LazyLock::new(|| {
         })
         .collect()
 });
+
+/// The definition of every object's metadata, as far as lists are concerned.
+static METADATA: LazyLock<Value> = LazyLock::new(|| {
+    json!({ "properties": {
+        "finalizers": { "type": "array", "x-kubernetes-list-type": "set" },
+        "ownerReferences": {
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["uid"],
+        },
+    } })
+});
+
+/// How a server that applies a list tells its entries apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum ListType<'a> {
+    /// Not at all: the list is one value, which has one owner.
+    Atomic,
+    /// By their values.
+    Set,
+    /// By these fields of theirs.
+    Map(&'a [Value]),
+}
+
+/// The part of an object that a place is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Root,
+    Spec,
+    Status,
+    Other,
+}
+
+/// A place in the objects of a kind, as the definition of the kind has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    schema: Option<&'a Value>,
+    part: Part,
+}
+
+impl Place<'static> {
+    /// The whole object of this kind. Of a kind that is not ours the metadata alone is known, and every other list is one value.
+    pub fn of(kind: &str) -> Self {
+        Self { schema: SCHEMAS.get(kind), part: Part::Root }
+    }
+}
+
+impl<'a> Place<'a> {
+    /// The whole object of a kind with this schema.
+    #[cfg(test)]
+    pub fn in_schema(schema: &'a Value) -> Self {
+        Self { schema: Some(schema), part: Part::Root }
+    }
+
+    /// The member `name` of the object that stands here.
+    pub fn field(self, name: &str) -> Self {
+        let part = match (self.part, name) {
+            (Part::Root, "metadata") => return Self { schema: Some(&METADATA), part: Part::Other },
+            (Part::Root, "spec") if self.schema.is_some() => Part::Spec,
+            (Part::Root, "status") => Part::Status,
+            (Part::Root, _) => Part::Other,
+            (part, _) => part,
+        };
+        Self { schema: self.schema.and_then(|schema| member(schema, name)), part }
+    }
+
+    /// The entries of the list that stands here.
+    pub fn items(self) -> Self {
+        Self { schema: self.schema.and_then(|schema| schema.get("items")), part: self.part }
+    }
+
+    /// How the entries of the list that stands here are told apart.
+    pub fn list_type(self) -> ListType<'a> {
+        let says = |key: &str| self.schema.and_then(|schema| schema.get(key));
+        match (says("x-kubernetes-list-type").and_then(Value::as_str), says("x-kubernetes-list-map-keys")) {
+            (Some("set"), _) => ListType::Set,
+            (Some("map"), Some(Value::Array(keys))) => ListType::Map(keys),
+            _ => ListType::Atomic,
+        }
+    }
+
+    /// True in the spec of one of our kinds, which is carried as it is written: an empty list is not an absent one.
+    pub fn is_spec(self) -> bool {
+        self.part == Part::Spec
+    }
+
+    /// True in a status, where the order of conditions says nothing.
+    pub fn is_status(self) -> bool {
+        self.part == Part::Status
+    }
+}
 
 /// Those of the paths below `field` of an object of this kind that its definition knows, in the form of `fieldsV1`. Of a
 /// kind that is not ours all are known.
@@ -54,7 +144,14 @@ fn known_below(schema: &Value, paths: &Map<String, Value>) -> Map<String, Value>
 
 /// The schema of what `path` leads to; nothing when this one does not know it.
 fn child<'a>(schema: &'a Value, path: &str) -> Option<&'a Value> {
-    let Some(name) = path.strip_prefix("f:") else { return schema.get("items") };
+    match path.strip_prefix("f:") {
+        Some(name) => member(schema, name),
+        None => schema.get("items"),
+    }
+}
+
+/// The schema of the member `name` of an object; nothing when this one does not know it.
+fn member<'a>(schema: &'a Value, name: &str) -> Option<&'a Value> {
     let property = schema.get("properties").and_then(|properties| properties.get(name));
     property.or_else(|| schema.get("additionalProperties").filter(|values| **values != Value::Bool(false)))
 }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{diff, hash};
+use super::{Kind, diff, hash};
 
 /// What stands in an object in the places that a write speaks of.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,8 +14,8 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// How much of what is `asked` for stands in `object`. Its type, its address and its version are not asked for.
-    pub fn of(asked: &Value, object: &Value) -> Self {
+    /// How much of what is `asked` for stands in `object`, which is of this kind. Its type, its address and its version are not asked for.
+    pub fn of(kind: Kind, asked: &Value, object: &Value) -> Self {
         let mut asked = asked.clone();
         if let Some(members) = asked.as_object_mut() {
             members.remove("apiVersion");
@@ -26,7 +26,10 @@ impl Standing {
                 metadata.remove(address);
             }
         }
-        Self { fields: hash::digest(&as_read(diff::part(object, &asked))), lacking: diff::lacking(object, &asked) }
+        Self {
+            fields: hash::digest(&as_read(diff::part(kind, object, &asked))),
+            lacking: diff::lacking(kind, object, &asked),
+        }
     }
 
     /// Path of the first field that stands otherwise than the write asks.
@@ -63,24 +66,42 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    /// A Workload whose only container has these fields beside its name.
+    fn with(containers: Value) -> Value {
+        json!({ "template": { "spec": { "runtime": { "sandbox": { "containers": containers } } } } })
+    }
+
     #[test]
     fn what_the_server_prunes_or_says_otherwise_is_lacking_in_its_answer() {
-        let asked = json!({
+        const CONTAINERS: &str = ".spec.template.spec.runtime.sandbox.containers";
+        let mut asked = json!({
             "apiVersion": "v1", "kind": "Thing", "metadata": { "name": "a", "uid": "u", "labels": { "l": "1" } },
-            "spec": { "kept": 1, "later": { "field": true }, "containers": [{ "name": "c", "image": "i" }], "empty": [] },
+            "spec": with(json!([{ "name": "c", "image": "i", "args": [] }])),
         });
-        let answer = |spec: Value| json!({ "metadata": { "resourceVersion": "7", "labels": { "l": "1", "theirs": "2" } }, "spec": spec, "status": {} });
-        let container = json!([{ "name": "other" }, { "name": "c", "image": "i", "pull": "Always" }]);
-        for (spec, lacking) in [
-            (json!({ "kept": 1, "later": { "field": true }, "containers": container, "default": 2 }), None),
-            (json!({ "kept": 1, "later": {}, "containers": container }), Some(".spec.later.field")),
-            (json!({ "kept": 1, "containers": container }), Some(".spec.later.field")),
-            (json!({ "kept": 2, "later": { "field": true }, "containers": container }), Some(".spec.kept")),
-            (json!({ "kept": 1, "later": { "field": true }, "containers": [] }), Some(".spec.containers")),
+        asked["spec"]["later"] = json!({ "field": true });
+        let answer = |later: Value, containers: Value| {
+            let mut spec = with(containers);
+            spec["later"] = later;
+            json!({ "metadata": { "resourceVersion": "7", "labels": { "l": "1", "theirs": "2" } }, "spec": spec, "status": {} })
+        };
+        let later = || json!({ "field": true });
+        let container = json!([{ "name": "other" }, { "name": "c", "image": "i", "args": [], "pull": "Always" }]);
+        for (later, containers, lacking) in [
+            (later(), container.clone(), None),
+            (json!({}), container.clone(), Some(".spec.later.field".to_owned())),
+            (Value::Null, container, Some(".spec.later".to_owned())),
+            (later(), json!([]), Some(CONTAINERS.to_owned())),
+            (
+                later(),
+                json!([{ "name": "c", "image": "mirror/i", "args": [] }]),
+                Some(format!("{CONTAINERS}[c].image")),
+            ),
+            (later(), json!([{ "name": "c", "image": "i" }]), Some(format!("{CONTAINERS}[c].args"))),
         ] {
-            let standing = Standing::of(&asked, &answer(spec.clone()));
-            assert_eq!(standing.lacking(), lacking, "{spec}");
-            assert!(standing.is_same_as(&Standing::of(&asked, &answer(spec))));
+            let answer = answer(later, containers);
+            let standing = Standing::of(Kind::Workload, &asked, &answer);
+            assert_eq!(standing.lacking().map(str::to_owned), lacking, "{answer}");
+            assert!(standing.is_same_as(&Standing::of(Kind::Workload, &asked, &answer)));
         }
     }
 
@@ -88,7 +109,8 @@ mod tests {
     fn what_others_write_beside_it_changes_nothing_of_what_stands() {
         let condition = |time: &str| json!([{ "type": "Ready", "status": "True" }, { "type": "Theirs", "time": time }]);
         let asked = json!({ "status": { "later": 1, "conditions": [{ "type": "Ready", "status": "True" }] } });
-        let of = |status: Value| Standing::of(&asked, &json!({ "metadata": { "name": "a" }, "status": status }));
+        let stands = |asked: &Value, object: Value| Standing::of(Kind::Workload, asked, &object);
+        let of = |status: Value| stands(&asked, json!({ "metadata": { "name": "a" }, "status": status }));
         let pruned = of(json!({ "conditions": condition("1") }));
         assert_eq!(pruned.lacking(), Some(".status.later"));
         assert!(pruned.is_same_as(&of(json!({ "conditions": condition("2"), "theirs": 3 }))));
@@ -98,8 +120,8 @@ mod tests {
         assert!(pruned.is_same_as(&of(json!({ "conditions": condition("1"), "later": 0 }))));
         // A merge patch that takes something away.
         let gone = json!({ "metadata": { "annotations": { "a": null } } });
-        let left = Standing::of(&gone, &json!({ "metadata": { "annotations": { "a": "1" } } }));
+        let left = stands(&gone, json!({ "metadata": { "annotations": { "a": "1" } } }));
         assert_eq!(left.lacking(), Some(".metadata.annotations.a"));
-        assert_eq!(Standing::of(&gone, &json!({ "metadata": {} })).lacking(), None);
+        assert_eq!(stands(&gone, json!({ "metadata": {} })).lacking(), None);
     }
 }

@@ -230,7 +230,9 @@ impl<P> Write<P> {
     /// The same write, of which that much stands in `live`.
     fn on<K: Known>(mut self, live: Option<&K>) -> Self {
         let object = live.and_then(|live| serde_json::to_value(live).ok());
-        self.standing = object.and_then(|object| self.op.asked().map(|asked| Standing::of(asked, &object).into()));
+        let kind = self.object.kind;
+        self.standing =
+            object.and_then(|object| self.op.asked().map(|asked| Standing::of(kind, asked, &object).into()));
         self
     }
 
