@@ -1,4 +1,5 @@
-//! Writes that somebody else takes back: a second manager of the same plane, of the Go operator or of this one.
+//! Writes that somebody else takes back, or that a server does not keep: a second manager of the same plane, of the Go operator or
+//! of this one; an admission webhook or policy that changes what is written.
 //!
 //! A hand's edit is put right at once. What is taken back again and again, soon after it was written, waits longer and longer
 //! instead, so that two who do not agree do not write without end. As soon as what was written stands, all goes on at once.
@@ -17,7 +18,7 @@ pub use memory::{Asked, Mark, Memory, Subject};
 use memory::{CREATE, Contest, TRIED_AGAIN, Trouble};
 
 use super::{
-    Cell, Kind, Known, Next, Op, Plan, Plane, Standing, Step, Write,
+    Cell, Hub, Kind, Known, Next, Object, ObjectVersion, Op, Plan, Plane, Project, Standing, Step, Write,
     event::{self, Note, Severity},
     hash,
     takeover::{Part, holders},
@@ -45,21 +46,32 @@ pub enum Sent {
 
 /// What a plan asks to be sent.
 pub trait Contestable: Sized {
-    /// Whether each rests on those before it.
-    const ORDERED: bool;
+    /// Where the objects are that its controller serves, and where it sends Events.
+    type Home: Plane;
+
+    /// Whether the signals of its plan speak of its writes, and are nothing once one of these waits.
+    const SIGNALS_SPEAK_OF_WRITES: bool = true;
+
+    /// Whether it rests on those before it in its plan.
+    fn rests_on_others(&self) -> bool;
 
     /// What it changes.
     fn mark(&self) -> Mark;
 
-    /// The same for an Event on the cell.
-    fn event(event: Write<Cell>) -> Self;
+    /// The same for an Event.
+    fn event(event: Write<Self::Home>) -> Self;
 }
 
-impl Contestable for Write<Cell> {
-    const ORDERED: bool = false;
+impl<P: Plane> Contestable for Write<P> {
+    type Home = P;
+
+    fn rests_on_others(&self) -> bool {
+        false
+    }
 
     fn mark(&self) -> Mark {
-        mark(self)
+        // What is written where the controller's own objects are has times of our own making.
+        mark(self, P::NAME != Hub::NAME)
     }
 
     fn event(event: Self) -> Self {
@@ -68,12 +80,16 @@ impl Contestable for Write<Cell> {
 }
 
 impl<F: Plane> Contestable for Step<Cell, F> {
-    const ORDERED: bool = true;
+    type Home = Cell;
+
+    fn rests_on_others(&self) -> bool {
+        true
+    }
 
     fn mark(&self) -> Mark {
         match self {
-            Self::Local(write) => mark(write),
-            Self::Remote(write) => mark(write),
+            Self::Local(write) => mark(write, true),
+            Self::Remote(write) => mark(write, false),
         }
     }
 
@@ -82,13 +98,37 @@ impl<F: Plane> Contestable for Step<Cell, F> {
     }
 }
 
-fn mark<P: Plane>(write: &Write<P>) -> Mark {
+impl Contestable for Step<Project, Hub> {
+    type Home = Project;
+
+    /// They say what blocks delivery.
+    const SIGNALS_SPEAK_OF_WRITES: bool = false;
+
+    /// A status says what is, whatever becomes of the rest.
+    fn rests_on_others(&self) -> bool {
+        !matches!(self, Self::Local(Write { op: Op::Apply { status: true, .. }, .. }))
+    }
+
+    fn mark(&self) -> Mark {
+        match self {
+            // A deployment's status is a copy as well.
+            Self::Local(write) => mark(write, false),
+            Self::Remote(write) => mark(write, false),
+        }
+    }
+
+    fn event(event: Write<Project>) -> Self {
+        Self::Local(event)
+    }
+}
+
+/// `is_stamped`: its times are of our own making. Of a copy, another time in it is its source's news.
+fn mark<P: Plane>(write: &Write<P>, is_stamped: bool) -> Mark {
     let object = &write.object;
     let subject = |manager, op| Subject { plane: P::NAME, object: object.clone(), manager, op };
     let puts =
         |manager, op, digest| Mark::Puts(subject(manager, op), Asked { digest, standing: write.standing().cloned() });
-    // On a cell the times are of our own making. What goes elsewhere is a copy, and another time in it is its source's news.
-    let digest = |body| digest(body, P::NAME == Cell::NAME);
+    let digest = |body| digest(body, is_stamped);
     if object.kind == Kind::Event {
         return Mark::Looks;
     }
@@ -171,22 +211,34 @@ impl Held {
             };
             let before = memory.of(&subject);
             let (times, told) = before.map_or((0, None), |before| (before.times, before.told.clone()));
+            let varies = before.is_some_and(|before| before.varies_with(&digest, answered.as_ref()));
             memory.0.retain(|(of, contest)| {
                 *of != subject && removed.as_ref().is_none_or(|uid| contest.outlives(of, &subject, uid))
             });
-            let contest = Contest { digest, uid, answered, written: now, times, since: None, tried: None, told };
+            let contest =
+                Contest { digest, uid, answered, varies, written: now, times, since: None, tried: None, told };
             memory.0.push((subject, contest));
         }
         memory
     }
 }
 
+/// Whether all that these steps would change waits, so that nothing is left to write but what a status says.
+pub fn all_wait<S: Contestable>(steps: &[S], memory: &Memory, now: Timestamp, pause: Duration) -> bool {
+    let mut changes = steps.iter().map(Contestable::mark).filter(|mark| *mark != Mark::Looks).peekable();
+    let waits = |mark: Mark| {
+        let contest = mark.subject().and_then(|subject| memory.due(subject, &mark, now, pause));
+        contest.is_some_and(|contest| contest.wait(&mark, now, pause).is_some())
+    };
+    changes.peek().is_some() && changes.all(waits)
+}
+
 /// Takes out of a plan what is to wait, since somebody else takes it back again and again or the server does not keep it, and
-/// has that told on `live`, once. `pause`: the longest wait of what is taken back.
-pub fn hold_back<S: Contestable, G, K: Known>(
+/// has that told on `regarding`, once. `pause`: the longest wait of what is taken back.
+pub fn hold_back<S: Contestable, G>(
     plan: &mut Plan<S, G>,
     memory: &Memory,
-    live: &K,
+    regarding: &Regarding,
     controller: &str,
     now: Timestamp,
     pause: Duration,
@@ -211,24 +263,27 @@ pub fn hold_back<S: Contestable, G, K: Known>(
         }
         after.0.push((subject.clone(), contest));
     }
-    let is_kept = left_of(&marks, &waits, S::ORDERED);
+    let rests: Vec<bool> = plan.steps.iter().map(Contestable::rests_on_others).collect();
+    let is_kept = left_of(&marks, &waits, &rests);
     let mut place = 0..;
     plan.steps.retain(|_| place.next().is_some_and(|place: usize| is_kept[place]));
     let left = marks.into_iter().zip(&is_kept).filter(|(_, is_kept)| **is_kept).map(|(mark, _)| mark).collect();
-    if waits.iter().any(Option::is_some) {
+    if S::SIGNALS_SPEAK_OF_WRITES && waits.iter().any(Option::is_some) {
         // They speak of writes that are not made now.
         plan.signals.clear();
     }
     plan.next = plan.next.or_sooner(next);
-    plan.steps.extend(news.iter().map(|(subject, why)| S::event(tell(live, controller, subject, why, now, pause))));
+    let tell = |(subject, why): &(Subject, Trouble)| S::event(tell(regarding, controller, subject, why, now, pause));
+    plan.steps.extend(news.as_ref().map(tell));
     Held { memory: after, left, told: news }
 }
 
-/// Which of a plan's steps are left. Of those that rest on each other none is, while one is taken back; what the server does not
+/// Which of a plan's steps are left. Of those that rest on others none is, while one is taken back; what the server does not
 /// keep is done as far as it can be, and the others go on. Nothing is looked at for what is not left.
-fn left_of(marks: &[Mark], waits: &[Option<Trouble>], is_ordered: bool) -> Vec<bool> {
-    let stopped = is_ordered && waits.contains(&Some(Trouble::TakenBack));
-    let left: Vec<bool> = waits.iter().map(|wait| wait.is_none() && !stopped).collect();
+fn left_of(marks: &[Mark], waits: &[Option<Trouble>], rests: &[bool]) -> Vec<bool> {
+    let is_taken_back = waits.contains(&Some(Trouble::TakenBack));
+    let left: Vec<bool> =
+        waits.iter().zip(rests).map(|(wait, rests)| wait.is_none() && !(*rests && is_taken_back)).collect();
     if waits.iter().all(Option::is_none) {
         return left;
     }
@@ -238,41 +293,65 @@ fn left_of(marks: &[Mark], waits: &[Option<Trouble>], is_ordered: bool) -> Vec<b
     (0..marks.len()).map(is_kept).collect()
 }
 
+/// The object on which an Event tells of a contest.
+#[derive(Clone, Debug)]
+pub struct Regarding {
+    object: Object,
+    version: ObjectVersion,
+    /// Who else writes its status.
+    writers: Vec<String>,
+}
+
+impl Regarding {
+    /// This object.
+    pub fn of<K: Known>(live: &K) -> Self {
+        Self { object: Object::of(live), version: ObjectVersion::of(live.meta()), writers: holders(live, Part::Status) }
+    }
+
+    /// An object of this name, which is to be made.
+    pub fn absent(object: Object) -> Self {
+        Self { object, version: ObjectVersion::default(), writers: Vec::new() }
+    }
+}
+
 /// The Event that says it.
-fn tell<K: Known>(
-    live: &K,
+fn tell<P: Plane>(
+    regarding: &Regarding,
     controller: &str,
     subject: &Subject,
     why: &Trouble,
     now: Timestamp,
     pause: Duration,
-) -> Write<Cell> {
+) -> Write<P> {
     let what = format!("{} {} as {}", subject.op, subject.object, subject.manager);
     let (reason, text) = match why {
         Trouble::TakenBack => {
-            let others = match &holders(live, Part::Status)[..] {
+            let others = match &regarding.writers[..] {
                 [] => String::new(),
                 names => format!(" (its status is also written by {})", names.join(", ")),
             };
             let text = format!(
                 "somebody else takes back again and again what this operator writes ({what}){others}, so that it is \
-                 written ever more rarely, down to once in {} s; two managers must not work on one cell: stop the other one",
-                pause.as_secs()
+                 written ever more rarely, down to once in {} s; two managers must not work on one {}: stop the other one",
+                pause.as_secs(),
+                P::NAME
             );
             (Reason::WritesTakenBack, text)
         }
         Trouble::NotKept(field) => {
             let text = format!(
                 "the API server of the {} does not keep what this operator writes ({what}): its answer has no {field}, or \
-                 another one, so that it is written only once in {} s; the definition of the kind is of another version, or \
-                 an admission webhook changes it",
+                 another one, so that it is written only once in {} s, and what stands there is what runs; the definition of \
+                 the kind is of another version, or an admission webhook or policy changes it: apply the definition, or have \
+                 the policy leave it alone",
                 subject.plane,
                 (pause * TRIED_AGAIN).as_secs()
             );
             (Reason::WritesNotKept, text)
         }
     };
-    event::on(live, controller, &Note { severity: Severity::Warning, reason, action: "Writing", text: &text }, now)
+    let note = Note { severity: Severity::Warning, reason, action: "Writing", text: &text };
+    event::about(&regarding.object, &regarding.version, controller, &note, now)
 }
 
 #[cfg(test)]

@@ -163,7 +163,7 @@ impl Object {
 }
 
 /// One version of one object: what a write that must not touch anything else names.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectVersion {
     /// Its uid.
     pub uid: String,

@@ -67,6 +67,7 @@ impl World {
             networks: None,
             locations_fail: None,
             unreadable: Vec::new(),
+            contested: false,
             timing: Timing::default(),
         };
         let mut refused = Vec::new();

@@ -2,15 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{caches::Caches, contests::Contests};
+use super::caches::Caches;
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
-    controllers::{Reconciler, failure_of, record, send, send_each, worst},
+    controllers::{Reconciler, contests::Contests, failure_of, record, send, send_each, worst},
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Failure, Next, Object, Shared,
         cell::instances::{self, Observed},
+        contest::Regarding,
         ownership,
     },
     timing::Timing,
@@ -49,7 +50,8 @@ impl Reconciler for DeploymentController {
         let observed = Observed { failing: !failing.is_zero(), ..self.observe(deployment) };
         let mut plan = instances::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        let mut round = self.contests.begin(key, &mut plan, &*observed.deployment, now.time);
+        let regarding = Regarding::of(&*observed.deployment);
+        let mut round = self.contests.begin(key, &mut plan, &regarding, now.time);
         let lasts = self.timing.outlasts_grace(failing);
         let refused = send_each(&caches.plane, &plan.steps, (&self.metrics, lasts), |sent| round.came(sent)).await?;
         drop(round);

@@ -2,15 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use super::{caches::Caches, contests::Contests};
+use super::caches::Caches;
 use crate::{
     api::compute::{Instance, WorkloadDeployment},
-    controllers::{Reconciler, came_of, failure_of, record, send},
+    controllers::{Reconciler, came_of, contests::Contests, failure_of, record, send},
     io::{Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Next,
         cell::instance::{self, Observed, Signal},
+        contest::Regarding,
     },
     timing::Timing,
 };
@@ -49,7 +50,8 @@ impl Reconciler for InstanceController {
         let observed = self.observe(instance, owner);
         let mut plan = instance::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
-        let mut round = self.contests.begin(key, &mut plan, &*observed.instance, now.time);
+        let regarding = Regarding::of(&*observed.instance);
+        let mut round = self.contests.begin(key, &mut plan, &regarding, now.time);
         for write in &plan.steps {
             match send(&caches.plane, write, &self.metrics).await {
                 Ok(answer) => round.came(came_of(answer)),

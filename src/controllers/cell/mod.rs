@@ -2,7 +2,6 @@
 
 mod caches;
 mod companions;
-mod contests;
 mod deployment;
 mod identity;
 mod index;
@@ -22,11 +21,8 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use tokio_util::sync::CancellationToken;
 
-use self::{
-    caches::Caches, contests::Contests, quota_backends::QuotaBackends, scope::Scope, triggers::Triggers,
-    write_back::Copies,
-};
-use super::{Reconciler, namespace_facts};
+use self::{caches::Caches, quota_backends::QuotaBackends, scope::Scope, triggers::Triggers, write_back::Copies};
+use super::{Reconciler, contests::Contests, namespace_facts};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},

@@ -6,12 +6,13 @@ use kube::ResourceExt;
 
 use super::{
     caches::Caches,
-    contests::Contests,
     quota_backends::{Backend, QuotaBackends, QuotaKey},
 };
 use crate::{
     api::{compute::Instance, names, neighbours::ResourceClaim},
-    controllers::{End, Reconciler, Stopped, came_of, carry_out, carry_out_each, failure_of, record, send},
+    controllers::{
+        End, Reconciler, Stopped, came_of, carry_out, carry_out_each, contests::Contests, failure_of, record, send,
+    },
     io::{
         Class, Error,
         clock::Now,
@@ -25,7 +26,7 @@ use crate::{
             quota::{self, Cause, Claim, Observed, Signal, Trouble},
             reclaim,
         },
-        contest::Sent,
+        contest::{Regarding, Sent},
         ownership::Holder,
     },
     timing::Timing,
@@ -133,7 +134,8 @@ impl QuotaController {
             if is_gone && plan.signals.contains(&Signal::Orphaned) {
                 backend.give_up();
             }
-            let mut round = self.contests.begin(&key.instance, &mut plan, &*observed.instance, now.time);
+            let regarding = Regarding::of(&*observed.instance);
+            let mut round = self.contests.begin(&key.instance, &mut plan, &regarding, now.time);
             let came = |sent| round.came(sent);
             let done = carry_out_each(&self.caches.plane, &backend.plane, &plan, &self.metrics, came).await;
             match (done, failed) {
@@ -200,7 +202,8 @@ impl QuotaController {
     /// of the wait.
     async fn report(&self, key: &QuotaKey, observed: Observed, now: Now) -> Result<Next, Error> {
         let mut plan = self.plan(key, &observed, now);
-        let mut round = self.contests.begin(&key.instance, &mut plan, &*observed.instance, now.time);
+        let regarding = Regarding::of(&*observed.instance);
+        let mut round = self.contests.begin(&key.instance, &mut plan, &regarding, now.time);
         for step in &plan.steps {
             round.came(match step {
                 Step::Local(write) => came_of(send(&self.caches.plane, write, &self.metrics).await?),

@@ -5,13 +5,13 @@ use std::{sync::Arc, time::Duration};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 
-use super::{caches::Caches, contests::Contests, scope::Scope};
+use super::{caches::Caches, scope::Scope};
 use crate::{
     api::{
         compute::{Instance, WorkloadDeployment},
         meta::label,
     },
-    controllers::{Reconciler, carry_out_each, failure_of, record, send},
+    controllers::{Reconciler, carry_out_each, contests::Contests, failure_of, record, send},
     io::{
         Class, Error,
         clients::ControlPlane,
@@ -23,6 +23,7 @@ use crate::{
     plan::{
         Cell, Hub, Next, Object, Plan, Shared, Step,
         cell::write_back::{self, Observed, OnHub, Rival, Signal},
+        contest::Regarding,
     },
     timing::Timing,
 };
@@ -120,7 +121,8 @@ impl WriteBackController {
         if instance.is_none() {
             self.contests.forget(key);
         }
-        let mut round = instance.map(|instance| self.contests.begin(key, &mut plan, instance, now.time));
+        let regarding = instance.map(Regarding::of);
+        let mut round = regarding.map(|regarding| self.contests.begin(key, &mut plan, &regarding, now.time));
         let came = |sent| {
             if let Some(round) = &mut round {
                 round.came(sent);

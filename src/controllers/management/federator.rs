@@ -30,12 +30,14 @@ use crate::{
         names::{self, CityCode},
         referenced::DataRef,
     },
-    controllers::{End, Reconciler, Stopped, carry_out, carry_out_each, is_silence, record, report},
+    controllers::{
+        End, Reconciler, Stopped, carry_out, carry_out_each, contests::Contests, is_silence, record, report,
+    },
     io::{Class, Error, clock::Now, health::Health, packed::PackedDeployment, queue::Queue, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Hub, Kind, NamespaceFacts, Next, Object, ObjectVersion, Project, Shared, Step, Write,
-        contest::Sent,
+        contest::{Regarding, Sent},
         management::{
             companion,
             diagnosis::Karmada,
@@ -67,6 +69,7 @@ pub(super) struct Federator {
     pub(super) refused_policies: Arc<RefusedPolicies>,
     pub(super) unshown: Arc<UnshownInstances>,
     pub(super) queue: Arc<Queue<ProjectKey>>,
+    pub(super) contests: Contests<ProjectKey>,
     pub(super) limits: Limits,
     pub(super) timing: Timing,
     pub(super) health: Health,
@@ -85,8 +88,9 @@ impl Reconciler for Federator {
     /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
     /// 4. Decides: once more when somebody else's hub namespace has to be read, when others were quicker to take a repair's share
     ///    of the budget, or when the hub is asked what it waits for.
-    /// 5. Writes. Where somebody was quicker to make the hub namespace, reads whose it is, and decides anew; so where a copy is
-    ///    in the way that no cache has.
+    /// 5. Writes, but for what another client takes back again and again, or the hub does not keep. Where another client was
+    ///    quicker to make the hub namespace, reads whose it is, and decides again; so where a copy is in the way that no cache
+    ///    has.
     /// 6. What hub or project do not take is told on the deployment.
     /// 7. Remembers what blocks delivery, and measures what has arrived.
     async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
@@ -94,6 +98,7 @@ impl Reconciler for Federator {
             // A look that was under way when the project was let go may have noted something of it after all.
             self.note(key, &[], now);
             self.latency.forget(key);
+            self.contests.forget(key);
             return Ok(Next::Await);
         };
         let outage = outage(hub, &self.health, now);
@@ -104,6 +109,7 @@ impl Reconciler for Federator {
             self.note(key, &[], now);
             self.latency.forget(key);
             self.unshown.forget(key);
+            self.contests.forget(key);
             return if hub.is_synced() { self.remove_orphan(&project, key, now).await } else { Ok(Next::Await) };
         };
         let mut observed = self.observe(&project, key, &packed, now);
@@ -115,17 +121,17 @@ impl Reconciler for Federator {
                 return Err(error);
             }
         };
-        let (mut done, mut sent) = self.carry_out(&project, &plan).await;
+        let (mut done, mut sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
         let is_there = |stopped: &Stopped| stopped.error.is_there_already("namespaces");
         if done.as_ref().is_err_and(is_there) && observed.hub_namespace_version.is_none() {
             self.read_namespace(&mut observed).await?;
             plan = self.decide(key, &mut observed, now).await?;
-            (done, sent) = self.carry_out(&project, &plan).await;
+            (done, sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
         }
         let is_in_the_way = |stopped: &Stopped| stopped.at == End::Remote && stopped.error.class() == Class::Conflict;
         if done.as_ref().is_err_and(is_in_the_way) && self.read_hidden_copy(&mut observed).await? {
             plan = self.decide(key, &mut observed, now).await?;
-            (done, sent) = self.carry_out(&project, &plan).await;
+            (done, sent) = self.carry_out(&project, key, &observed, &mut plan, now).await;
         }
         match done {
             Ok(next) => {
@@ -158,15 +164,6 @@ impl Reconciler for Federator {
     }
 }
 
-impl Federator {
-    /// Carries a plan out. Also returns what came of each step, up to the one that failed.
-    async fn carry_out(&self, project: &ProjectCache, plan: &Decided) -> (Result<Next, Stopped>, Vec<Sent>) {
-        let mut sent = Vec::new();
-        let came = |came| sent.push(came);
-        let done = carry_out_each(&project.plane, &self.hub.plane, plan, &self.metrics, came).await;
-        (done, sent)
-    }
-
     /// Decides about one deployment, once all that this takes has been read or taken.
     async fn decide(&self, key: &ProjectKey, observed: &mut Observed, now: Now) -> Result<Decided, Error> {
         let mut plan = federate::plan(observed, now.time);
@@ -190,6 +187,27 @@ impl Federator {
         }
         record(Self::NAME, key, observed, now, &plan);
         Ok(plan)
+    }
+
+    /// Carries a plan out, but for what another client takes back again and again, or the server does not keep. Returns what
+    /// came of each step that was left, too.
+    async fn carry_out(
+        &self,
+        project: &ProjectCache,
+        key: &ProjectKey,
+        observed: &Observed,
+        plan: &mut Decided,
+        now: Now,
+    ) -> (Result<Next, Stopped>, Vec<Sent>) {
+        let regarding = Regarding::of(&*observed.deployment);
+        let mut round = self.contests.begin(key, plan, &regarding, now.time);
+        let mut sent = Vec::new();
+        let came = |came: Sent| {
+            round.came(came.clone());
+            sent.push(came);
+        };
+        let done = carry_out_each(&project.plane, &self.hub.plane, plan, &self.metrics, came).await;
+        (done, sent)
     }
 
     /// Reads what the hub namespace says now, and whose it is by that.

@@ -73,6 +73,7 @@ use self::{
 };
 use crate::{
     api::names::{self, ProjectName},
+    controllers::{Reconciler, contests::Contests},
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
@@ -231,7 +232,9 @@ impl Parts {
 
     fn workload(&self) -> WorkloadController {
         let Self { options, projects, health, metrics, .. } = self.clone();
-        WorkloadController { projects, timing: options.timing, health, metrics }
+        let timing = options.timing;
+        let contests = Contests::new(WorkloadController::NAME, timing.takeover_pause, &metrics);
+        WorkloadController { projects, contests, timing, health, metrics }
     }
 
     fn federator(&self) -> Federator {
@@ -239,6 +242,7 @@ impl Parts {
         let Self { losses, moves, health, policies, unshown, .. } = self.clone();
         let (Options { limits, timing, .. }, queue) = (options, queues.federator.clone());
         let namespaces_told = Mutex::default();
+        let contests = Contests::new(Federator::NAME, timing.takeover_pause, &metrics);
         Federator {
             hub,
             projects,
@@ -249,6 +253,7 @@ impl Parts {
             refused_policies: policies.refused.clone(),
             unshown,
             queue,
+            contests,
             limits,
             timing,
             health,
@@ -265,7 +270,19 @@ impl Parts {
         if propagation == Propagation::Dependencies {
             prober.tell_assumed();
         }
-        CityPolicy { hub, projects, moves, prober, memory: policies, propagation, city_guard, timing, metrics }
+        let contests = Contests::new(CityPolicy::NAME, timing.takeover_pause, &metrics);
+        CityPolicy {
+            hub,
+            projects,
+            moves,
+            prober,
+            memory: policies,
+            contests,
+            propagation,
+            city_guard,
+            timing,
+            metrics,
+        }
     }
 
     fn projector(&self) -> Projector {

@@ -7,12 +7,13 @@ use super::{
     project_cache::ProjectCache, queues::PolicyKey, registry::ProjectRegistry,
 };
 use crate::{
-    api::names::CityCode,
-    controllers::{Reconciler, failure_of, record, send},
+    api::{karmada::PropagationPolicy, names::CityCode},
+    controllers::{Reconciler, came_of, contests::Contests, failure_of, record, send},
     io::{Class, Error, clock::Now, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Failure, Next, Shared,
+        Failure, Next, Object, Shared,
+        contest::Regarding,
         management::{
             facts::Phase,
             guard, migration,
@@ -35,6 +36,7 @@ pub(super) struct CityPolicy {
     pub(super) moves: Arc<Moves>,
     pub(super) prober: Prober,
     pub(super) memory: Arc<PolicyMemory>,
+    pub(super) contests: Contests<PolicyKey>,
     pub(super) propagation: Propagation,
     /// Whether what runs in a city stays where it is when its cluster loses the city's label.
     pub(super) city_guard: bool,
@@ -48,15 +50,19 @@ impl Reconciler for CityPolicy {
 
     /// 1. Waits until the hub's caches are filled; a cache that has been filled anew enqueues every key.
     /// 2. Observes the policy, who needs it, where the city is, and how far companions are from needing no claims.
-    /// 3. Decides.
+    /// 3. Decides. What somebody takes back again and again, or the hub does not keep, waits.
     /// 4. Writes.
     /// 5. Remembers and counts what has been reported: only now, for it is reported only once it is sent.
     async fn reconcile(&self, key: &PolicyKey, now: Now, failing: Duration) -> Result<Next, Error> {
         let Some(observed) = self.observe(key, now) else { return Ok(Next::Await) };
-        let plan = policy::plan(&observed, now.time);
+        let mut plan = policy::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
+        let at = || Object::named::<PropagationPolicy>(&key.namespace, &key.city.policy_name());
+        let regarding = observed.policy.as_deref().map_or_else(|| Regarding::absent(at()), Regarding::of);
+        let mut round = self.contests.begin(key, &mut plan, &regarding, now.time);
         for write in &plan.steps {
-            if let Err(error) = send(&self.hub.plane, write, &self.metrics).await {
+            let sent = send(&self.hub.plane, write, &self.metrics).await.map(|answer| round.came(came_of(answer)));
+            if let Err(error) = sent {
                 self.note(key, Some(failure_of(&error, failing)));
                 if ends_its_turn(error.class()) {
                     self.prober.could_not_ask(&key.namespace, &key.city);
@@ -64,6 +70,7 @@ impl Reconciler for CityPolicy {
                 return Err(error);
             }
         }
+        drop(round);
         self.note(key, None);
         for signal in &plan.signals {
             match signal {

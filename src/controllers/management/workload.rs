@@ -10,7 +10,7 @@ use crate::{
         compute::{Workload, WorkloadDeployment},
         names::CityCode,
     },
-    controllers::{Reconciler, Refused, is_silence, record, send, worst},
+    controllers::{Reconciler, Refused, came_of, contests::Contests, is_silence, record, send, worst},
     io::{
         Class, Error,
         clock::Now,
@@ -20,6 +20,7 @@ use crate::{
     metrics::Metrics,
     plan::{
         Next, Project, Shared, Write,
+        contest::{Regarding, Sent},
         management::{
             fan_out::{self, Observed},
             placement,
@@ -32,6 +33,7 @@ use crate::{
 /// Keeps the deployments of each Workload, and sums up in its status what they report.
 pub(super) struct WorkloadController {
     pub(super) projects: Arc<ProjectRegistry>,
+    pub(super) contests: Contests<ProjectKey>,
     pub(super) timing: Timing,
     pub(super) health: Health,
     pub(super) metrics: Metrics,
@@ -44,7 +46,8 @@ impl Reconciler for WorkloadController {
     /// 1. Waits until all that the decision reads is known; a cache that has been filled anew enqueues every key. A watch that does
     ///    not come to work is reported.
     /// 2. Observes the Workload, its deployments, cities and Networks.
-    /// 3. Decides.
+    /// 3. Decides. What another client takes back again and again, or the API server does not keep, waits. If nothing else is
+    ///    left to write, the status goes on without it.
     /// 4. Writes, and goes on after what is refused as far as the plan allows. What is refused is reported on the Workload: at
     ///    once if only a person can end it, else once it has outlasted the grace.
     async fn reconcile(&self, key: &ProjectKey, now: Now, failing: Duration) -> Result<Next, Error> {
@@ -53,6 +56,7 @@ impl Reconciler for WorkloadController {
             return Ok(Next::Await);
         }
         let Some(workload) = project.workloads.get(&key.object) else {
+            self.contests.forget(key);
             return Ok(Next::Await);
         };
         let deleting = workload.metadata.deletion_timestamp.is_some();
@@ -63,10 +67,17 @@ impl Reconciler for WorkloadController {
         }
         let locations_fail = self.failing(&project, now).filter(|_| !project.locations.is_live());
         let locations_fail = locations_fail.map(|failing| failing.outline);
-        let observed = Observed { locations_fail, ..observe(&project, &key.object, workload, &self.timing) };
-        let plan = fan_out::plan(&observed, now.time);
+        let mut observed = Observed { locations_fail, ..observe(&project, &key.object, workload, &self.timing) };
+        let mut plan = fan_out::plan(&observed, now.time);
+        if self.contests.all_wait(key, &plan, now.time) {
+            observed.contested = true;
+            plan = fan_out::plan(&observed, now.time);
+        }
         record(Self::NAME, key, &observed, now, &plan);
-        let failed = self.write(&project, &plan.steps, failing).await?;
+        let regarding = Regarding::of(&*observed.workload);
+        let mut round = self.contests.begin(key, &mut plan, &regarding, now.time);
+        let failed = self.write(&project, &plan.steps, failing, |sent| round.came(sent)).await?;
+        drop(round);
         let refused: Vec<Refusal> = failed.iter().map(|(write, error)| refusal_of(write, error, failing)).collect();
         if let Some(reported) = fan_out::refused(&observed, &refused, now.time) {
             send(&project.plane, &reported, &self.metrics).await?;
@@ -100,19 +111,22 @@ impl WorkloadController {
         project: &ProjectCache,
         writes: &'a [Write<Project>],
         failing: Duration,
+        mut came: impl FnMut(Sent),
     ) -> Result<Refused<'a, Project>, Error> {
         let (mut failed, mut refused) = (Vec::new(), Vec::new());
         for write in writes {
             if !refusal::may_follow(write, &refused) {
+                came(Sent::Refused);
                 continue;
             }
             match send(&project.plane, write, &self.metrics).await {
-                Ok(_) => {}
+                Ok(answer) => came(came_of(answer)),
                 Err(error) => {
                     let silence = is_silence(&error);
                     if silence && !self.timing.outlasts_grace(failing) {
                         return Err(error);
                     }
+                    came(Sent::Refused);
                     refused.push(refusal_of(write, &error, failing));
                     failed.push((write, error));
                     if silence {
@@ -170,6 +184,7 @@ fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, tim
         namespace_uid: project.namespace_uid(&key.namespace),
         networks,
         workload: workload.into(),
+        contested: false,
         timing: *timing,
     }
 }

@@ -77,6 +77,7 @@ fn derived(mut workload: Workload) -> Vec<Value> {
         networks: None,
         locations_fail: None,
         unreadable: Vec::new(),
+        contested: false,
         timing: Timing::default(),
     };
     let mut bodies: Vec<Value> = asked(&fan_out::plan(&observed, NOW).steps).collect();

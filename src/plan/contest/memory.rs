@@ -83,6 +83,9 @@ pub(super) struct Contest {
     pub(super) uid: Option<String>,
     /// What stood of it in the server's answer.
     pub(super) answered: Option<Standing>,
+    /// Whether the server made something else of it each time, as where a policy puts a random name in. To write it again would
+    /// roll out another version each time.
+    pub(super) varies: bool,
     /// When it was made last.
     pub(super) written: Timestamp,
     /// How often in a row it was taken back soon after.
@@ -98,6 +101,15 @@ pub(super) struct Contest {
 impl Contest {
     pub(super) fn is_on(&self) -> bool {
         self.times > AT_ONCE
+    }
+
+    /// Whether the server makes something else of what is written each time, now that it `answered` this to it.
+    pub(super) fn varies_with(&self, digest: &str, answered: Option<&Standing>) -> bool {
+        let (Some(before), Some(answered)) = (&self.answered, answered) else { return false };
+        if before.lacking().is_none() || answered.lacking().is_none() {
+            return false;
+        }
+        self.varies || self.digest == digest && !before.is_same_as(answered)
     }
 
     /// The field that the server did not keep, where what stands now is what it answered.
@@ -116,7 +128,7 @@ impl Contest {
             Mark::Looks => return None,
         };
         match self.digest == asked.digest {
-            false => self.is_on().then(|| self.clone()),
+            false => (self.is_on() || self.varies).then(|| self.clone()),
             true if self.not_kept(asked).is_none() => Some(self.clone().taken_back(now, pause)),
             // Whoever took it back has given up.
             true if elapsed(self.written, now) >= stands_after(pause) => Some(Self { times: 0, ..self.clone() }),
@@ -144,7 +156,8 @@ impl Contest {
         let not_kept = if let Mark::Puts(_, asked) = mark { self.not_kept(asked) } else { None };
         let (left, trouble) = match (not_kept, self.since) {
             (Some(field), _) => {
-                let left = (pause * TRIED_AGAIN).checked_sub(elapsed(self.written, now))?;
+                let passed = if self.varies { Duration::ZERO } else { elapsed(self.written, now) };
+                let left = (pause * TRIED_AGAIN).checked_sub(passed)?;
                 (left, Trouble::NotKept(field.to_owned()))
             }
             (None, Some(since)) => (patience(self.times, pause).checked_sub(elapsed(since, now))?, Trouble::TakenBack),
@@ -169,6 +182,12 @@ impl Memory {
     /// Whether anything of it is taken back again and again.
     pub fn is_contested(&self) -> bool {
         self.0.iter().any(|(_, contest)| contest.is_on())
+    }
+
+    /// Whether something of it is not as it was written, by anybody's doing.
+    pub fn is_at_odds(&self) -> bool {
+        let lacks = |contest: &Contest| contest.answered.as_ref().is_some_and(|answered| answered.lacking().is_some());
+        self.0.iter().any(|(_, contest)| contest.times > 0 || lacks(contest))
     }
 
     /// Whether nothing of it matters any more. `pause`: the longest wait.

@@ -22,14 +22,25 @@ fn of_writes_that_rest_on_each_other_none_is_made_when_one_waits() {
 fn what_rests_on_a_write_waits_where_that_is_taken_back_and_not_where_the_server_does_not_keep_it() {
     let steps = [Step::Local(status("mine", Timestamp::UNIX_EPOCH)), Step::<Cell, Hub>::Local(claim())];
     let marks = steps.map(|step| step.mark());
-    for (what, trouble, is_ordered, left) in [
+    for (what, trouble, rests, left) in [
         ("nothing waits", None, true, [true, true]),
         ("taken back", Some(Trouble::TakenBack), true, [false, false]),
         ("taken back beside what does not rest on it", Some(Trouble::TakenBack), false, [false, true]),
         ("a field is not kept", Some(Trouble::NotKept(".spec.later".to_owned())), true, [false, true]),
     ] {
-        assert_eq!(left_of(&marks, &[trouble, None], is_ordered), left, "{what}");
+        assert_eq!(left_of(&marks, &[trouble, None], &[true, rests]), left, "{what}");
     }
+}
+
+#[test]
+fn federation_copy_is_taken_back_status_goes_on() {
+    let status = || Write::status("compute-operator-test", &json!({ "replicas": 1 }), &deployment()).unwrap();
+    fn labels<P>() -> Write<P> {
+        let fields = json!({ "metadata": { "labels": { "a": "1" } } });
+        Write::ensure_fields("compute-operator-test", fields, &deployment()).unwrap()
+    }
+    let steps: [Step<Project, Hub>; 3] = [Step::Local(labels()), Step::Remote(labels()), Step::Local(status())];
+    assert_eq!(steps.map(|step| step.rests_on_others()), [true, true, false]);
 }
 
 fn claim() -> Write<Cell> {

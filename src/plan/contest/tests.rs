@@ -53,7 +53,7 @@ impl Manager {
     /// Looks once: what it writes, in words, and when it looks again.
     fn looks<S: Contestable>(&mut self, steps: Vec<S>) -> (Vec<String>, Next) {
         let mut plan: Plan<S> = Plan::writes(steps);
-        let held = hold_back(&mut plan, &self.memory, &deployment(), "test", self.now, PAUSE);
+        let held = hold_back(&mut plan, &self.memory, &Regarding::of(&deployment()), "test", self.now, PAUSE);
         self.memory = held.made(self.now, |_| stored(None));
         let words = |step: &S| match step.mark() {
             Mark::Puts(subject, _) => format!("{} {}", subject.op, subject.object),
@@ -189,7 +189,7 @@ fn a_write_that_failed_was_not_taken_back() {
     let mut manager = Manager::new();
     for _ in 0..20 {
         let mut plan: Plan<Write<Cell>> = Plan::writes(vec![status("mine", manager.now)]);
-        let held = hold_back(&mut plan, &manager.memory, &deployment(), "test", manager.now, PAUSE);
+        let held = hold_back(&mut plan, &manager.memory, &Regarding::of(&deployment()), "test", manager.now, PAUSE);
         assert_eq!(plan.steps.len(), 1);
         manager.memory = held.made(manager.now, |_| Sent::Refused);
     }
@@ -266,7 +266,7 @@ impl Server {
     fn looked_at(&mut self, manager: &mut Manager, status: &Value, event_arrives: bool) -> (bool, Option<String>) {
         let due = Write::<Cell>::status("compute-operator-test", status, &self.live);
         let mut plan: Plan<Write<Cell>> = due.into_iter().collect();
-        let held = hold_back(&mut plan, &manager.memory, &self.live, "test", manager.now, PAUSE);
+        let held = hold_back(&mut plan, &manager.memory, &Regarding::of(&self.live), "test", manager.now, PAUSE);
         let (mut written, mut told, mut sent) = (false, None, Vec::new());
         for step in &plan.steps {
             let body = step.op.asked().unwrap();
@@ -276,7 +276,7 @@ impl Server {
             } else {
                 self.write(&body["status"]);
                 written = true;
-                sent.push(stored(Some(Standing::of(body, &self.stored))));
+                sent.push(stored(Some(Standing::of(step.object.kind, body, &self.stored))));
             }
         }
         manager.memory = held.made(manager.now, |place| sent[place].clone());
@@ -333,7 +333,7 @@ fn what_the_server_did_not_keep_is_tried_again_after_long_and_at_once_when_it_is
     );
     let mut waits: Plan<Write<Cell>> =
         Write::status("compute-operator-test", &wanted(2), &server.live).into_iter().collect();
-    hold_back(&mut waits, &manager.memory, &server.live, "test", manager.now, PAUSE);
+    hold_back(&mut waits, &manager.memory, &Regarding::of(&server.live), "test", manager.now, PAUSE);
     assert_eq!((waits.steps.len(), waits.next), (0, Next::After(PAUSE * TRIED_AGAIN)));
     let mut news = wanted(2);
     news["conditions"][0]["message"] = json!("news");
@@ -359,6 +359,43 @@ fn who_takes_back_what_the_server_keeps_of_it_is_told_all_the_same() {
     }
     assert_eq!(all, ["WritesTakenBack"]);
     assert!(manager.memory.is_contested());
+}
+
+/// A policy that puts a random name into what is written has each write roll out another version.
+#[test]
+fn server_makes_something_else_of_each_write_is_not_written_to_again() {
+    fn counts(status: &mut Value) {
+        static WRITTEN: std::sync::atomic::AtomicI32 = std::sync::atomic::AtomicI32::new(100);
+        status["replicas"] = json!(WRITTEN.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+    }
+    let (mut manager, mut server) = (Manager::new(), Server::new(counts));
+    let (mut written, mut told) = (0, Vec::new());
+    for minute in 0..3000 {
+        // A new version that is wanted is written, whatever becomes of it.
+        let news = if minute < 1500 { 2 } else { 3 };
+        let look = server.looked_at(manager.after(Duration::from_mins(1)), &wanted(news), true);
+        written += u32::from(look.0);
+        told.extend(look.1);
+    }
+    assert_eq!((written, told), (3, vec!["WritesNotKept".to_owned()]), "once more after an hour, and then no more");
+}
+
+/// A status that sums up what others report waits for no write that is of no use.
+#[test]
+fn plan_of_writes_that_wait_is_told_from_one_with_others() {
+    let (mut manager, mut server) = (Manager::new(), Server::new(prunes));
+    let waits = |manager: &Manager, server: &Server, status: &Value| {
+        let due = Write::<Cell>::status("compute-operator-test", status, &server.live);
+        let steps: Vec<Write<Cell>> = due.into_iter().collect();
+        all_wait(&steps, &manager.memory, manager.now, PAUSE)
+    };
+    assert!(!waits(&manager, &server, &wanted(2)), "nothing is known of it");
+    server.looked_at(&mut manager, &wanted(2), true);
+    assert!(waits(&manager, &server, &wanted(2)));
+    assert!(!waits(&manager, &server, &json!({ "replicas": 3 })), "that is news");
+    manager.after(PAUSE * TRIED_AGAIN);
+    assert!(!waits(&manager, &server, &wanted(2)), "it is tried again");
+    assert!(!all_wait::<Write<Cell>>(&[], &manager.memory, manager.now, PAUSE), "nothing is due");
 }
 
 /// Found by reading: an Event that got lost was taken for told, and nobody heard of it.

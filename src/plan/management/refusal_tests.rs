@@ -72,6 +72,7 @@ fn observed(deployments: &[WorkloadDeployment]) -> Observed {
         bound: ["dfw", "ord", "lhr"].map(|city| CityCode::parse(city).unwrap()).into(),
         namespace_uid: Some("n1".into()),
         networks: None,
+        contested: false,
         timing: Timing::default(),
     }
 }

@@ -68,6 +68,7 @@ fn planned(workload: &Workload, live: Option<&WorkloadDeployment>) -> Plan<Write
         bound: [CityCode::parse("dfw").unwrap()].into(),
         namespace_uid: Some("n1".into()),
         networks: None,
+        contested: false,
         timing: Timing::default(),
     };
     fan_out::plan(&observed, NOW)

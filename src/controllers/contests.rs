@@ -9,60 +9,73 @@ use std::{
 use jiff::Timestamp;
 
 use crate::{
-    io::store::ObjectKey,
+    io::{queue::Key, store::ObjectKey},
     metrics::Metrics,
     plan::{
-        Known, Plan,
-        contest::{self, Contestable, Held, Memory, Sent},
+        Plan,
+        contest::{self, Contestable, Held, Memory, Regarding, Sent},
     },
 };
 
 /// So many keys are remembered before those are looked for that need not be.
 const ROOM: usize = 1024;
+/// So many are remembered at most of which nothing is at odds: a contest among them is found a write later.
+const MOST: usize = 8 * ROOM;
 
 /// The writes of one controller, by its keys.
-pub(super) struct Contests {
+pub(super) struct Contests<K: Key = ObjectKey> {
     controller: &'static str,
     /// Longest wait before what was taken back is written once more.
     pause: Duration,
     metrics: Metrics,
-    keys: Mutex<Keys>,
+    keys: Mutex<Keys<K>>,
 }
 
-#[derive(Default)]
-struct Keys {
-    all: HashMap<ObjectKey, Memory>,
+struct Keys<K> {
+    all: HashMap<K, Memory>,
     /// How many there may be before it is looked which of them matter.
     room: usize,
     /// How many of them are contested.
     contested: usize,
 }
 
+impl<K> Default for Keys<K> {
+    fn default() -> Self {
+        Self { all: HashMap::new(), room: 0, contested: 0 }
+    }
+}
+
 /// A plan that is being carried out. What was made by its end is remembered, however it ends.
-pub(super) struct Round<'a> {
-    contests: &'a Contests,
-    key: ObjectKey,
+pub(super) struct Round<'a, K: Key = ObjectKey> {
+    contests: &'a Contests<K>,
+    key: K,
     held: Held,
     /// What came of the writes, in their order.
     sent: Vec<Sent>,
     now: Timestamp,
 }
 
-impl Contests {
+impl<K: Key> Contests<K> {
     pub(super) fn new(controller: &'static str, pause: Duration, metrics: &Metrics) -> Self {
         Self { controller, pause, metrics: metrics.clone(), keys: Mutex::default() }
     }
 
-    /// Takes out of a plan what is to wait. `live`: the object that the key is about.
-    pub(super) fn begin<S: Contestable, G, K: Known>(
+    /// Whether all that a plan would change waits.
+    pub(super) fn all_wait<S: Contestable, G>(&self, key: &K, plan: &Plan<S, G>, now: Timestamp) -> bool {
+        let memory = self.lock().all.get(key).cloned();
+        memory.is_some_and(|memory| contest::all_wait(&plan.steps, &memory, now, self.pause))
+    }
+
+    /// Takes out of a plan what is to wait. `regarding`: the object that the key is about.
+    pub(super) fn begin<S: Contestable, G>(
         &self,
-        key: &ObjectKey,
+        key: &K,
         plan: &mut Plan<S, G>,
-        live: &K,
+        regarding: &Regarding,
         now: Timestamp,
-    ) -> Round<'_> {
+    ) -> Round<'_, K> {
         let memory = self.lock().all.get(key).cloned().unwrap_or_default();
-        let held = contest::hold_back(plan, &memory, live, self.controller, now, self.pause);
+        let held = contest::hold_back(plan, &memory, regarding, self.controller, now, self.pause);
         if held.memory != memory {
             self.remember(key, held.memory.clone(), now);
         }
@@ -70,13 +83,13 @@ impl Contests {
     }
 
     /// The object is gone, and so is what was written into it.
-    pub(super) fn forget(&self, key: &ObjectKey) {
+    pub(super) fn forget(&self, key: &K) {
         if self.lock().all.contains_key(key) {
             self.remember(key, Memory::default(), Timestamp::UNIX_EPOCH);
         }
     }
 
-    fn remember(&self, key: &ObjectKey, memory: Memory, now: Timestamp) {
+    fn remember(&self, key: &K, memory: Memory, now: Timestamp) {
         let mut keys = self.lock();
         let is_contested = memory.is_contested();
         let before =
@@ -88,23 +101,26 @@ impl Contests {
         }
         if keys.all.len() > keys.room.max(ROOM) {
             keys.all.retain(|_, memory| memory.is_contested() || !memory.is_spent(now, self.pause));
+            if keys.all.len() > MOST {
+                keys.all.retain(|_, memory| memory.is_at_odds());
+            }
             keys.room = keys.all.len() * 2;
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Keys> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Keys<K>> {
         self.keys.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Round<'_> {
+impl<K: Key> Round<'_, K> {
     /// This came of the next of the writes that were left.
     pub(super) fn came(&mut self, sent: Sent) {
         self.sent.push(sent);
     }
 }
 
-impl Drop for Round<'_> {
+impl<K: Key> Drop for Round<'_, K> {
     fn drop(&mut self) {
         let memory = self.held.made(self.now, |place| self.sent.get(place).cloned().unwrap_or(Sent::Refused));
         if memory != self.held.memory {
@@ -133,7 +149,8 @@ mod tests {
             let first = Write::<Cell>::status("test", &json!({ "replicas": 1 }), &live);
             let second = Write::create("test", Object::named::<Instance>("ns-1", "web-1"), json!({}));
             let mut plan: Plan<Write<Cell>> = first.into_iter().chain([second]).collect();
-            let mut round = contests.begin(&key, &mut plan, &live, Timestamp::from_second(seconds).unwrap());
+            let regarding = Regarding::of(&live);
+            let mut round = contests.begin(&key, &mut plan, &regarding, Timestamp::from_second(seconds).unwrap());
             let is_made = plan.steps[0].object == Object::of(&live);
             if is_made {
                 round.came(Sent::Stored { uid: "u".into(), standing: None });
