@@ -145,6 +145,9 @@ pub mod finalizer {
     pub const INSTANCE: &str = "compute.datumapis.com/instance-controller";
     /// On a project's WorkloadDeployment, only as a leftover of the Go operator.
     pub const REFERENCED_DATA: &str = "compute.datumapis.com/referenced-data-controller";
+    /// Kubernetes' own, on an object that is deleted with `--cascade=orphan`, until garbage collection has taken its owner
+    /// references off what it owns.
+    pub const ORPHAN: &str = "orphan";
     /// On a binding that propagates dependencies; it is Karmada's own (fact 37).
     pub const KARMADA_DEPENDENCIES: &str = "karmada.io/binding-dependencies-distributor";
     /// On a cell's Instance, until its ResourceClaim is gone.

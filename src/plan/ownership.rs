@@ -5,7 +5,7 @@ use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::api::{
-    compute::{Instance, WorkloadDeployment},
+    compute::{Instance, Workload, WorkloadDeployment},
     karmada::{PropagationPolicy, ResourceSelector},
     meta::{self, annotation, label, manager},
     names::{CityCode, CityPolicyName, HubNamespace, Template},
@@ -31,6 +31,14 @@ pub fn controller_of<K: Resource>(object: &K) -> Option<&OwnerReference> {
 /// Whether `owner` controls `object`: by uid, so that a namesake of a deleted owner does not.
 pub fn is_controlled_by<K: Resource, O: Resource>(object: &K, owner: &O) -> bool {
     owner.meta().uid.is_some() && controller_of(object).map(|o| &o.uid) == owner.meta().uid.as_ref()
+}
+
+/// Whether a Workload may take up a deployment that it does not control: one that says that it is a part of a Workload of that
+/// name, and that nobody controls. Such a one was left by `--cascade=orphan`, or restored without its owner references.
+pub fn may_adopt(workload: &Workload, deployment: &WorkloadDeployment) -> bool {
+    controller_of(deployment).is_none()
+        && deployment.metadata.deletion_timestamp.is_none()
+        && deployment.spec.workload_ref.name == workload.name_any()
 }
 
 /// A controller reference to `owner`, as JSON for an apply.

@@ -224,9 +224,11 @@ pub fn api(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
         "ProjectControlPlane" => ("infrastructure.miloapis.com", "v1alpha1"),
         "Event" => ("events.k8s.io", "v1"),
         "CustomResourceDefinition" => ("apiextensions.k8s.io", "v1"),
-        "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" | "ValidatingWebhookConfiguration" => {
-            ("admissionregistration.k8s.io", "v1")
-        }
+        "ValidatingAdmissionPolicy"
+        | "ValidatingAdmissionPolicyBinding"
+        | "ValidatingWebhookConfiguration"
+        | "MutatingAdmissionPolicy"
+        | "MutatingAdmissionPolicyBinding" => ("admissionregistration.k8s.io", "v1"),
         "Lease" => ("coordination.k8s.io", "v1"),
         "Deployment" => ("apps", "v1"),
         "ClusterRole" | "ClusterRoleBinding" => ("rbac.authorization.k8s.io", "v1"),

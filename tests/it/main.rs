@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod as_written;
 mod cells;
 mod cities;
 mod claim_timeout;

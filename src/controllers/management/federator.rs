@@ -164,6 +164,7 @@ impl Reconciler for Federator {
     }
 }
 
+impl Federator {
     /// Decides about one deployment, once all that this takes has been read or taken.
     async fn decide(&self, key: &ProjectKey, observed: &mut Observed, now: Now) -> Result<Decided, Error> {
         let mut plan = federate::plan(observed, now.time);

@@ -50,13 +50,18 @@ pub struct Observed {
     /// Names of deployments of its namespace that cannot be read, and may be its own; only of one that is being deleted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<String>,
+    /// Whether all that is to be written to the deployments waits, since the API server does not keep it or somebody takes it
+    /// back: they are as near to what is wanted as they can be.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub contested: bool,
     /// How long to wait for what.
     pub timing: Timing,
 }
 
 /// Decides the writes for one Workload.
 ///
-/// The status is written only once the deployments are as they should be, so that `observedGeneration` never runs ahead.
+/// The status is written only once the deployments are as they should be, or as they can be, so that `observedGeneration` never
+/// runs ahead.
 /// Deployments that exist are changed and deleted only for a Workload that a live read finds as it was judged: they may have
 /// been made for a later spec. That read comes once, after what is created.
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
@@ -90,7 +95,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     }
     let surplus = surplus(workload, &ours, &outcomes);
     writes.extend(surplus.fold(changes, |changes, deployment| changes.delete(deployment, identity)));
-    if writes.is_empty() {
+    if writes.is_empty() || observed.contested {
         let pause = observed.timing.takeover_pause;
         let taking = whole_spec::take_over_status(manager::WORKLOAD, workload, pause, now);
         next = next.or_sooner(taking.next);
@@ -152,8 +157,14 @@ fn ours(observed: &Observed) -> Vec<&WorkloadDeployment> {
 
 /// Deployments first, the Workload's own finalizer when none is left. Their events enqueue it again. While one cannot be read
 /// nobody knows whether it is the Workload's.
+///
+/// Where the deletion is to orphan them they stay: garbage collection takes their owner references off, and only then its own
+/// finalizer. A look after that, at deployments of before, deletes none either: their versions are others by then.
 fn delete(observed: &Observed, ours: &[&WorkloadDeployment], now: Timestamp) -> Plan<Write<Project>> {
     let (workload, unreadable) = (&*observed.workload, &observed.unreadable[..]);
+    if workload.finalizers().iter().any(|held| held == finalizer::ORPHAN) {
+        return Write::release(manager::WORKLOAD, finalizer::WORKLOAD, workload).into_iter().collect();
+    }
     if ours.is_empty() && unreadable.is_empty() {
         return Write::release(manager::WORKLOAD, finalizer::WORKLOAD, workload).into_iter().collect();
     }
@@ -202,7 +213,7 @@ fn surplus<'a>(
 }
 
 /// The writes that give a city its deployment. Its spec is made from the Workload alone: what others wrote into it is taken
-/// over first, so that the apply is all there is to a change.
+/// over first, so that the apply is all there is to a change. One that nobody controls becomes the Workload's by the same apply.
 fn ensure_deployment(
     observed: &Observed,
     placement: &Placement,

@@ -41,6 +41,8 @@ struct World {
     bound: BTreeSet<CityCode>,
     /// Networks of the namespace; nothing without the network feature.
     networks: Option<Vec<String>>,
+    /// Whether all that is due is of no use.
+    contested: bool,
 }
 
 impl World {
@@ -64,6 +66,7 @@ impl World {
             bound: self.bound.clone(),
             namespace_uid: Some("n1".into()),
             networks: self.networks.as_ref().map(|networks| networks.iter().cloned().collect()),
+            contested: self.contested,
             timing: Timing::default(),
         };
         let steps = plan(&observed, NOW).steps;
@@ -216,13 +219,115 @@ fn a_deployment_of_somebody_else_is_left_alone_and_reported() {
     let object = workload(&json!([placement("a", &["dfw"])]));
     world.settle(&object);
     world.edit("web-a-dfw", |wd| {
-        wd.metadata.owner_references = None;
+        wd.metadata.owner_references.as_mut().unwrap()[0].uid = "other".into();
         wd.spec.workload_ref.uid = "other".into();
     });
     let before = world.deployments["web-a-dfw"].clone();
     let status = world.settle(&object);
     assert_eq!(status["conditions"][0]["reason"], Reason::DeploymentNameTaken.as_str());
     assert_eq!(world.deployments["web-a-dfw"], before);
+}
+
+/// A deployment of before the Workload was made again: left by `--cascade=orphan`, or restored without its owner references.
+fn left_behind(world: &mut World, edit: impl FnOnce(&mut WorkloadDeployment)) {
+    world.edit("web-a-dfw", |wd| {
+        wd.metadata.owner_references = None;
+        wd.metadata.labels = Some([(label::WORKLOAD_UID.to_owned(), "before".to_owned())].into());
+        wd.metadata.annotations = Some([(annotation::FEDERATION_NAMESPACE.to_owned(), "ns-before".to_owned())].into());
+        wd.spec.workload_ref.uid = "before".into();
+        edit(wd);
+    });
+}
+
+/// A namespace that was restored object by object waited for ever: its Workload called its own deployments another's.
+#[test]
+fn deployment_without_controller_of_the_same_name_is_adopted() {
+    let mut world = World::with(&["dfw"]);
+    let object = workload(&json!([placement("a", &["dfw"])]));
+    world.settle(&object);
+    left_behind(&mut world, |_| ());
+    let uid = world.deployments["web-a-dfw"].metadata.uid.clone();
+    let writes = world.plan(&object);
+    let adopts = writes.iter().find(|write| write.object.kind == Kind::WorkloadDeployment).unwrap();
+    assert_eq!(adopts.op.asked().unwrap()["metadata"]["uid"], json!(uid), "exactly the one that was judged");
+    let status = world.settle(&object);
+    assert_eq!(status["deployments"], 1);
+    let adopted = &world.deployments["web-a-dfw"];
+    assert!(ownership::is_controlled_by(&**adopted, &object));
+    assert_eq!(adopted.spec.workload_ref.uid, "w1");
+    assert_eq!(adopted.labels()[label::WORKLOAD_UID], "w1");
+    assert_eq!(adopted.annotations()[annotation::FEDERATION_NAMESPACE], "ns-n1");
+    // Where the city is not open any more, what runs there runs on under the Workload, as it would have.
+    left_behind(&mut world, |_| ());
+    world.bound.clear();
+    world.settle(&object);
+    assert!(ownership::is_controlled_by(&*world.deployments["web-a-dfw"], &object));
+}
+
+#[test]
+fn deployment_of_another_or_another_place_or_terminating_is_not_adopted() {
+    type Edit = fn(&mut WorkloadDeployment);
+    let edits: [(&str, Edit); 5] = [
+        ("another controller", |wd| {
+            wd.metadata.owner_references = serde_json::from_value(json!([
+                { "apiVersion": "v", "kind": "Other", "name": "o", "uid": "o", "controller": true },
+            ]))
+            .unwrap();
+        }),
+        ("a part of another Workload", |wd| wd.spec.workload_ref.name = "other".into()),
+        ("of another placement", |wd| wd.spec.placement_name = "b".into()),
+        ("in another city", |wd| wd.spec.city_code = "ord".into()),
+        ("terminating", |wd| {
+            wd.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+        }),
+    ];
+    for (what, edit) in edits {
+        let mut world = World::with(&["dfw"]);
+        let object = workload(&json!([placement("a", &["dfw"])]));
+        world.settle(&object);
+        left_behind(&mut world, edit);
+        let before = world.deployments["web-a-dfw"].clone();
+        let status = world.settle(&object);
+        assert_eq!(status["conditions"][0]["reason"], Reason::DeploymentNameTaken.as_str(), "{what}");
+        assert_eq!(world.deployments["web-a-dfw"], before, "{what}");
+    }
+}
+
+/// `kubectl delete workload --cascade=orphan` deleted every deployment.
+#[test]
+fn workload_deleted_with_orphan_leaves_its_deployments() {
+    let mut world = World::with(&["dfw"]);
+    let mut object = workload(&json!([placement("a", &["dfw"])]));
+    world.settle(&object);
+    object.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(NOW));
+    object.metadata.finalizers = Some(vec![finalizer::WORKLOAD.into(), finalizer::ORPHAN.into()]);
+    let writes = world.plan(&object);
+    let [Write { op: Op::Merge { body, .. }, .. }] = &writes[..] else { panic!("{writes:?}") };
+    assert_eq!(body["metadata"]["finalizers"], json!([finalizer::ORPHAN]), "garbage collection has work to do");
+    // It has done it, and our finalizer was not released meanwhile.
+    left_behind(&mut world, |_| ());
+    object.metadata.finalizers = Some(vec![finalizer::WORKLOAD.into()]);
+    let writes = world.plan(&object);
+    let [Write { op: Op::Merge { body, .. }, .. }] = &writes[..] else { panic!("{writes:?}") };
+    assert_eq!(body["metadata"]["finalizers"], json!([]));
+}
+
+/// A policy of the platform rewrote the image of each deployment, and the Workload never got a status.
+#[test]
+fn deployment_is_rewritten_by_a_policy_status_goes_on() {
+    let mut world = World::with(&["dfw"]);
+    let object = workload(&json!([placement("a", &["dfw"])]));
+    world.settle(&object);
+    world.edit("web-a-dfw", |wd| {
+        wd.spec.template.spec.runtime.sandbox.as_mut().unwrap().containers[0].image = "mirror/i".into();
+    });
+    let is_status = |write: &&Write<Project>| matches!(write.op, Op::Apply { status: true, .. });
+    assert_eq!(world.plan(&object).iter().filter(is_status).count(), 0, "until it is known that this is of no use");
+    world.contested = true;
+    let writes = world.plan(&object);
+    let status = writes.iter().find(is_status).unwrap().op.asked().unwrap();
+    assert_eq!((&status["status"]["observedGeneration"], &status["status"]["deployments"]), (&json!(3), &json!(1)));
+    assert!(writes.iter().any(|write| write.object.kind == Kind::WorkloadDeployment), "it is for the contest to hold");
 }
 
 #[test]

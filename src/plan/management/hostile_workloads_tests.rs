@@ -98,6 +98,7 @@ fn observed(workload: Workload, there: &BTreeMap<String, WorkloadDeployment>) ->
         networks: None,
         locations_fail: None,
         unreadable: Vec::new(),
+        contested: false,
         timing: Timing::default(),
     }
 }
@@ -120,14 +121,18 @@ proptest! {
         workload in workload(), by_hand in prop::collection::vec(deployment(), 0..4),
     ) {
         let there: BTreeMap<String, _> = by_hand.into_iter().map(|wd| (wd.name_any(), wd)).collect();
-        let own = |name: &str| there.get(name).is_none_or(|wd| ownership::is_controlled_by(wd, &workload));
+        let own = |write: &Write<Project>| there.get(&write.object.name).is_none_or(|wd| {
+            // What nobody controls may be taken up, and is not deleted.
+            let adopts = matches!(write.op, Op::Apply { .. }) && ownership::may_adopt(&workload, wd);
+            adopts || ownership::is_controlled_by(wd, &workload)
+        });
         let writes: Vec<Write<Project>> = fan_out::plan(&observed(workload.clone(), &there), Timestamp::UNIX_EPOCH).steps;
         for write in writes {
             prop_assert_eq!(&*write.object.namespace, "shop", "{:?}", write);
             if write.object.name == "web" {
                 continue; // its own status and finalizer
             }
-            prop_assert!(own(&write.object.name), "{:?}", write);
+            prop_assert!(own(&write), "{:?}", write);
             match &write.op {
                 Op::Apply { body, force, status: false, .. } => {
                     prop_assert!(write.object.name.starts_with("web-p-") && says_only_ours(body), "{:?}", write);

@@ -134,7 +134,7 @@ fn outcome(situation: &Situation<'_>, placement: &Placement) -> PlacementOutcome
     let invalid = flaws.into_iter().map(|flaw| flaw.to_string()).collect();
     let mut outcome = PlacementOutcome { invalid, ..PlacementOutcome::default() };
     for (name, city) in named {
-        judge_city(situation, &mut outcome, name, city);
+        judge_city(situation, &mut outcome, placement, name, city);
     }
     outcome
 }
@@ -203,9 +203,21 @@ pub fn clash(one: &str, other: &str, name: &str) -> String {
     format!("placements {one:?} and {other:?} both make the deployment {name:?}: rename one")
 }
 
-fn judge_city(situation: &Situation<'_>, outcome: &mut PlacementOutcome, name: String, city: City) {
+fn judge_city(
+    situation: &Situation<'_>,
+    outcome: &mut PlacementOutcome,
+    placement: &Placement,
+    name: String,
+    city: City,
+) {
     let live = situation.named.get(&name);
-    let ours = live.map(|deployment| ownership::is_controlled_by(&**deployment, situation.workload));
+    let ours = live.map(|deployment| {
+        let spec = &deployment.spec;
+        let is_of_the_place =
+            spec.placement_name == placement.name && CityCode::parse(&spec.city_code).is_ok_and(|of| of == city.code);
+        ownership::is_controlled_by(&**deployment, situation.workload)
+            || is_of_the_place && ownership::may_adopt(situation.workload, deployment)
+    });
     match (ours, situation.bound.contains(&city.code)) {
         (Some(false), _) => {
             outcome
