@@ -245,14 +245,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let (named, updates) = (Arc::new(Mutex::new(holder.to_owned())), Arc::new(AtomicUsize::new(0)));
-        let (names, updated) = (named.clone(), updates.clone());
+        let (served, counted) = (named.clone(), updates.clone());
         tokio::spawn(async move {
             let left = AtomicUsize::new(conflicts);
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 let mut request = vec![0; 8192];
                 let n = stream.read(&mut request).await.unwrap_or(0);
-                let holder = names.lock().unwrap().clone();
+                let holder = served.lock().unwrap().clone();
                 let conflict = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"modified","reason":"Conflict","code":409}"#;
                 let lease = format!(
                     r#"{{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{{"name":"l","resourceVersion":"1"}},"spec":{{"holderIdentity":"{holder}","leaseDurationSeconds":15}}}}"#
@@ -260,7 +260,7 @@ mod tests {
                 let is_update = request[..n].starts_with(b"PUT");
                 let fails =
                     is_update && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)).is_ok();
-                updated.fetch_add(usize::from(is_update && !fails), Ordering::SeqCst);
+                counted.fetch_add(usize::from(is_update && !fails), Ordering::SeqCst);
                 let (status, body) = if fails { ("409 Conflict", conflict) } else { ("200 OK", &*lease) };
                 let answer = format!(
                     "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",

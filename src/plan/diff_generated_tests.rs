@@ -83,7 +83,7 @@ fn holds<K: Known + DeserializeOwned>(server: &mut Server, part: &str, seed: u64
     let theirs = generator.edited(below, &first);
     let (first, second) = (written::<K>(server, part, &first)?, written::<K>(server, part, &second)?);
     server.apply(ME, &json!({ part: first }));
-    if others && seed % 2 == 0 {
+    if others && seed.is_multiple_of(2) {
         server.apply("other", &json!({ part: theirs }));
     }
     let mut differed = None;

@@ -67,7 +67,7 @@ mod tests {
     use serde_json::json;
 
     /// A Workload whose only container has these fields beside its name.
-    fn with(containers: Value) -> Value {
+    fn with(containers: &Value) -> Value {
         json!({ "template": { "spec": { "runtime": { "sandbox": { "containers": containers } } } } })
     }
 
@@ -76,11 +76,11 @@ mod tests {
         const CONTAINERS: &str = ".spec.template.spec.runtime.sandbox.containers";
         let mut asked = json!({
             "apiVersion": "v1", "kind": "Thing", "metadata": { "name": "a", "uid": "u", "labels": { "l": "1" } },
-            "spec": with(json!([{ "name": "c", "image": "i", "args": [] }])),
+            "spec": with(&json!([{ "name": "c", "image": "i", "args": [] }])),
         });
         asked["spec"]["later"] = json!({ "field": true });
         let answer = |later: Value, containers: Value| {
-            let mut spec = with(containers);
+            let mut spec = with(&containers);
             spec["later"] = later;
             json!({ "metadata": { "resourceVersion": "7", "labels": { "l": "1", "theirs": "2" } }, "spec": spec, "status": {} })
         };

@@ -34,7 +34,10 @@ impl Generator {
         match schema["type"].as_str() {
             Some("object") => self.object(schema),
             Some("array") => {
-                let count = self.0.usize(0..4).max(schema["minItems"].as_u64().unwrap_or(0) as usize);
+                let count = self
+                    .0
+                    .usize(0..4)
+                    .max(schema["minItems"].as_u64().and_then(|least| usize::try_from(least).ok()).unwrap_or(0));
                 let mut list = Vec::new();
                 (0..count).for_each(|_| self.add(schema, &mut list));
                 Value::Array(list)

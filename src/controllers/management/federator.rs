@@ -324,9 +324,9 @@ impl Federator {
         if !trouble.lasted.is_zero() || self.timing.outlasts_grace(waited) {
             trouble.lasted = trouble.lasted.max(waited);
         }
-        let told = hub_trouble::told(observed, &trouble, now.time);
+        let mut told = hub_trouble::told(observed, &trouble, now.time);
         record("hub-trouble", key, observed, now, &told);
-        let (done, sent) = self.carry_out(project, &told).await;
+        let (done, sent) = self.carry_out(project, key, observed, &mut told, now).await;
         self.note(key, &heard(&told, &sent), now);
         done?;
         Ok(())

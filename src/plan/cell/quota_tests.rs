@@ -399,13 +399,14 @@ fn running_instance_whose_claim_is_deleted_gets_another_without_a_report() {
 /// The same, told as a contest: the claim is made anew at once three times, then ever more rarely, with an Event.
 #[test]
 fn claim_that_is_deleted_each_half_minute_is_reported_as_taken_back() {
-    use crate::plan::contest::{Memory, Sent, hold_back};
+    use crate::plan::contest::{Memory, Regarding, Sent, hold_back};
     let (mut memory, instance, pause) = (Memory::default(), running(), Duration::from_mins(1));
+    let regarding = Regarding::of(&instance);
     let mut events = Vec::new();
     for round in 0..10_i64 {
         let now = at(30 * round);
         let mut decided = plan(&observed(&instance, Claim::Absent, true), now);
-        let held = hold_back(&mut decided, &memory, &instance, "quota", now, pause);
+        let held = hold_back(&mut decided, &memory, &regarding, "quota", now, pause);
         memory = held.made(now, |_| Sent::Stored { uid: format!("c{round}"), standing: None });
         let of = |step: &Step<Cell, Project>| match step {
             Step::Local(write) => write.object.kind == crate::plan::Kind::Event,

@@ -35,12 +35,13 @@ fn what_rests_on_a_write_waits_where_that_is_taken_back_and_not_where_the_server
 #[test]
 fn federation_copy_is_taken_back_status_goes_on() {
     let status = || Write::status("compute-operator-test", &json!({ "replicas": 1 }), &deployment()).unwrap();
-    fn labels<P>() -> Write<P> {
-        let fields = json!({ "metadata": { "labels": { "a": "1" } } });
-        Write::ensure_fields("compute-operator-test", fields, &deployment()).unwrap()
-    }
     let steps: [Step<Project, Hub>; 3] = [Step::Local(labels()), Step::Remote(labels()), Step::Local(status())];
     assert_eq!(steps.map(|step| step.rests_on_others()), [true, true, false]);
+}
+
+fn labels<P>() -> Write<P> {
+    let fields = json!({ "metadata": { "labels": { "a": "1" } } });
+    Write::ensure_fields("compute-operator-test", fields, &deployment()).unwrap()
 }
 
 fn claim() -> Write<Cell> {
