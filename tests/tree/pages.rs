@@ -177,8 +177,11 @@ const UNRUN: [&str; 11] = [
 ];
 
 /// What pages speak of, and have nobody type.
-const MENTIONED: [&str; 2] =
-    ["kubectl delete namespace", "kubectl get events -A --field-selector reason=StrayInstance"];
+const MENTIONED: [&str; 3] = [
+    "kubectl delete namespace",
+    "kubectl get events -A --field-selector reason=StrayInstance",
+    "kubectl --kubeconfig MILO -n compute-system create token",
+];
 
 /// Where each of these stands, by its beginning; none where none of them is it.
 fn of<'a>(command: &str, mut all: impl Iterator<Item = &'a str>) -> Option<&'a str> {

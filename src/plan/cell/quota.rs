@@ -102,9 +102,7 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
         Claim::Unknown(_) => Vec::new(),
         _ => ensure_finalizer(instance).into_iter().map(Step::Local).collect(),
     };
-    let mut next = Next::Await;
-    let mut failure = None;
-    let mut granted = false;
+    let (mut next, mut failure, mut granted) = (Next::Await, None, false);
     match claim {
         Claim::Unknown(trouble) => {
             failure = Some(trouble.cause);
@@ -145,9 +143,9 @@ fn ensure_claim(observed: &Observed, now: Timestamp) -> Plan<Step<Cell, Project>
             let verdict;
             (verdict, next) = judge(claim, timing.quota_no_budget, now);
             failure = (verdict.reason == Reason::QuotaNoBudget).then_some(Cause::NoBudget);
-            let ordinary = verdict.reason == Reason::PendingEvaluation;
             granted = verdict.status == ConditionStatus::True;
-            let report = if ordinary { under_way(verdict.message) } else { reported(verdict) };
+            let is_ordinary = verdict.reason == Reason::PendingEvaluation;
+            let report = if is_ordinary { under_way(verdict.message) } else { reported(verdict) };
             // A grant opens a gate for good. What the cache has may be the claim of an earlier Instance of the name, which is
             // gone with it: the claim itself is looked at, once.
             if granted && is_gated(instance) && !report.is_empty() {

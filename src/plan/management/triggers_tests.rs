@@ -282,11 +282,12 @@ fn whoever_waited_for_what_could_not_be_read_is_called() {
     ]);
 }
 
+fn within<'a, V>(old: Option<&'a V>, new: Option<&'a V>) -> Delta<'a, V> {
+    Delta { namespace: "shop", name: "web-p-dfw", old, new }
+}
+
 #[test]
 fn what_a_change_in_a_project_concerns() {
-    fn within<'a, V>(old: Option<&'a V>, new: Option<&'a V>) -> Delta<'a, V> {
-        Delta { namespace: "shop", name: "web-p-dfw", old, new }
-    }
     let wd = deployment(|_| ());
     let newer = deployment(|object| object["metadata"]["generation"] = json!(2));
     let reborn = deployment(|object| object["metadata"]["uid"] = json!("v"));
@@ -312,10 +313,6 @@ fn what_a_change_in_a_project_concerns() {
     });
     let freed = || vec![ProjectWork::NameFreed(shop(), "web-p-dfw".into())];
     let hub_instances = || vec![ProjectWork::HubInstances(shop(), "web-p-dfw".into())];
-    let (open, opens) = (Some(city("dfw")), None);
-    let facts = NamespaceFacts::default();
-    let paused = NamespaceFacts { paused: true, ..NamespaceFacts::default() };
-    let of_namespace = |old, new| ProjectChange::Namespace(Delta { namespace: "", name: "shop", old, new });
     for (what, change, expected) in [
         ("a Workload", ProjectChange::Workload("shop", "web"), vec![ProjectWork::Workload(shop(), "web".into())]),
         ("a projection", ProjectChange::Projection("shop", "x"), vec![ProjectWork::Projection(shop(), "x".into())]),
@@ -347,6 +344,19 @@ fn what_a_change_in_a_project_concerns() {
             ProjectChange::Deployment(within(Some(&wd), Some(&owned))),
             [status(), freed()].concat(),
         ),
+    ] {
+        assert_eq!(after_project(&change), expected.into_iter().collect(), "{what}");
+    }
+}
+
+#[test]
+fn change_of_a_location_a_namespace_or_a_network_concerns_its_workloads() {
+    let shop = || "shop".to_owned();
+    let (open, opens) = (Some(city("dfw")), None);
+    let facts = NamespaceFacts::default();
+    let paused = NamespaceFacts { paused: true, ..NamespaceFacts::default() };
+    let of_namespace = |old, new| ProjectChange::Namespace(Delta { namespace: "", name: "shop", old, new });
+    for (what, change, expected) in [
         (
             "a location opens a city",
             ProjectChange::Location(within(Some(&opens), Some(&open))),

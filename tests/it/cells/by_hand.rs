@@ -50,7 +50,7 @@ fn an_instance_made_by_hand_is_shown_once_the_hub_says_whose_it_is() {
             .await;
         };
         why("the Instance has no label compute.datumapis.com/workload-uid").await;
-        merge(&world.dfw, "Instance", &hub, "by-hand", json!({ "metadata": { "labels": labels } })).await;
+        merge(&world.dfw, "Instance", &hub, "wd-0", json!({ "metadata": { "labels": labels } })).await;
         why("has no label meta.datumapis.com/upstream-cluster-name").await;
         let labels = json!({ "metadata": { "labels": {
             "meta.datumapis.com/upstream-cluster-name": "cluster-single", "meta.datumapis.com/upstream-namespace": ns,
