@@ -325,13 +325,13 @@ async fn a_project_that_does_not_answer_takes_nobody_elses_room() {
         request["object"]["metadata"]["annotations"] = json!({ "note": " ".repeat(kib << 10) });
         request
     };
-    // Two that fill all the room for bodies, and wait for their project: each for the network and the Secret.
+    // Two that fill all the room for large bodies, and wait for their project: each for the network and the Secret.
     for _ in 0..2 {
-        let (bed, request) = (bed.clone(), padded(3900));
+        let (bed, request) = (bed.clone(), padded(1100));
         tokio::spawn(async move { bed.ask(VALIDATE_WORKLOAD, &request).await });
     }
     until("four questions wait", || bed.project.waiting.load(Ordering::Relaxed) >= 4).await;
-    let (code, answer) = bed.ask(MUTATE_WORKLOAD, &padded(1000)).await;
+    let (code, answer) = bed.ask(MUTATE_WORKLOAD, &padded(1100)).await;
     assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
 }
 

@@ -244,14 +244,7 @@ fn workload_deleted_with_orphan_leaves_what_runs_and_takes_it_up_again() {
         let (owner, uid, _) = ties(&get(&world.project, "WorkloadDeployment", &ns, WD).await.unwrap());
         assert_eq!(owner, first.uid());
         let instance = get(&world.dfw, "Instance", &hub, &format!("{WD}-0")).await.unwrap().uid();
-        let orphaning = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
-        let _ = api(&world.project, "Workload", &ns).delete("web", &orphaning).await.unwrap();
-        eventually("the Workload is gone", || async {
-            get(&world.project, "Workload", &ns, "web")
-                .await
-                .map_or(Ok(()), |left| Err(json!(left.metadata).to_string()))
-        })
-        .await;
+        orphaned(&world, &ns).await;
         let left = get(&world.project, "WorkloadDeployment", &ns, WD).await.expect("it is left");
         assert_eq!((ties(&left).0, left.uid()), (None, uid.clone()));
 
@@ -261,8 +254,29 @@ fn workload_deleted_with_orphan_leaves_what_runs_and_takes_it_up_again() {
         let runs = get(&world.dfw, "Instance", &hub, &format!("{WD}-0")).await.unwrap().uid();
         assert_eq!(runs, instance, "nothing was restarted");
 
+        orphaned(&world, &ns).await;
+        delete(&world.project, "WorkloadDeployment", &ns, WD).await;
+        gone(&world.project, "WorkloadDeployment", &ns, WD).await;
+        gone(&world.dfw, "Instance", &hub, &format!("{WD}-0")).await;
+        apply(&world.project, workload(&ns, "web", &["dfw"], 1)).await;
+        ready(&world, &ns, "web", 1).await;
+
         restored_object_by_object(&world, &ns).await;
     });
+}
+
+/// Deletes the Workload as `kubectl delete --cascade=orphan` does.
+async fn orphaned(world: &World, ns: &str) {
+    let orphaning = DeleteParams { propagation_policy: Some(PropagationPolicy::Orphan), ..DeleteParams::default() };
+    let _ = api(&world.project, "Workload", ns).delete("web", &orphaning).await.unwrap();
+    gone(&world.project, "Workload", ns, "web").await;
+}
+
+async fn gone(plane: &Client, kind: &str, ns: &str, name: &str) {
+    eventually("it is gone", || async {
+        get(plane, kind, ns, name).await.map_or(Ok(()), |left| Err(format!("{kind} {}", json!(left.metadata))))
+    })
+    .await;
 }
 
 /// What a backup has of an object.
@@ -283,10 +297,7 @@ async fn restored_object_by_object(world: &World, ns: &str) {
             backed_up(&get(&world.project, "Workload", ns, "web").await.unwrap()),
         ];
         delete(&world.project, "Namespace", "", ns).await;
-        eventually("the namespace is gone", || async {
-            get(&world.project, "Namespace", "", ns).await.map_or(Ok(()), |left| Err(json!(left).to_string()))
-        })
-        .await;
+        gone(&world.project, "Namespace", "", ns).await;
         let hub = world.namespace_in(&world.project, ns).await;
         let order = if deployments_first { [0, 1] } else { [1, 0] };
         for object in order.map(|place| backup[place].clone()) {

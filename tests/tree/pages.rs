@@ -112,7 +112,7 @@ use By::{File, Hand};
 const TESTBED: &str = "e2e/testbed/src/bin/testbed.rs";
 
 /// What a reader of a page, a runbook or a comment of `config/` is told to type, by its beginning, and where it is run.
-const RUN: [(&str, By); 27] = [
+const RUN: [(&str, By); 31] = [
     ("cargo bench --bench admission", Hand("Cargo.toml", "name = \"admission\"")),
     ("cargo bench --bench cleanup", Hand("Cargo.toml", "name = \"cleanup\"")),
     ("cargo bench --bench memory", Hand("Cargo.toml", "name = \"memory\"")),
@@ -145,10 +145,20 @@ const RUN: [(&str, By); 27] = [
         "kubectl delete validatingwebhookconfiguration compute-validating",
         File(SERVED, "\"delete\", \"validatingwebhookconfiguration\""),
     ),
+    ("kubectl delete workload --cascade=orphan", File("tests/it/as_written.rs", "PropagationPolicy::Orphan")),
+    (
+        "kubectl -n shop delete workload web --cascade=orphan",
+        File("tests/it/as_written.rs", "PropagationPolicy::Orphan"),
+    ),
+    (
+        "kubectl -n shop delete workloaddeployment web-edge-dfw",
+        File("tests/it/as_written.rs", "WorkloadDeployment\", &ns, WD)"),
+    ),
     ("kubectl kustomize config/components/alerts", File("tests/tree/monitoring.rs", "config/components")),
     ("kubectl kustomize config/overlays/cell", File("tests/tree/manifests.rs", "config/overlays")),
     ("kubectl kustomize config/overlays/hub", File(OVERLAYS, "self.hub(\"hub\")")),
     ("kubectl kustomize config/overlays/hub-cell", File(OVERLAYS, "uid-of-cell")),
+    ("kubectl kustomize config/overlays/project-access", File(OVERLAYS, "project-access")),
     ("kubectl kustomize config/samples/platform/cell", File("tests/tree/platform.rs", "(\"cell\", true)")),
     ("kubectl kustomize config/samples/platform/management", File("tests/tree/platform.rs", "(\"management\", true)")),
     ("kubectl kustomize config/samples/platform/project", File("tests/tree/platform.rs", "(\"project\", false)")),
@@ -162,7 +172,7 @@ const SERVED: &str = "tests/tree/served.rs";
 
 /// What runbooks and comments of `config/` have a reader type that wants pods, Karmada's chart or a federation of the Go
 /// operator, and that nobody has run: `docs/runbooks/README.md` says so.
-const UNRUN: [&str; 11] = [
+const UNRUN: [&str; 10] = [
     "curl -s localhost:8081/readyz",
     "kubectl -n compute-system create secret generic compute-hub-credentials",
     "kubectl -n compute-system get leases",
@@ -170,7 +180,6 @@ const UNRUN: [&str; 11] = [
     "kubectl -n compute-system get secret compute-webhook-cert",
     "kubectl -n compute-system logs",
     "kubectl -n compute-system port-forward",
-    "kubectl -n compute-system rollout restart",
     "kubectl -n karmada-system get secret karmada-cert",
     "kubectl delete clusterrole,clusterrolebinding compute-go-operator",
     "openssl s_client -connect ADDRESS:9443",
