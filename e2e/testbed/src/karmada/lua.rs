@@ -105,6 +105,7 @@ mod tests {
             "apiVersion": "compute.datumapis.com/v1alpha", "kind": "WorkloadDeployment", "metadata": who,
             "spec": { "replicas": 1 },
         });
+        template["metadata"]["managedFields"] = json!([{ "manager": "compute" }]);
         for name in ["A@B", "A#B", "A|B", "A*B", "A?B", "A.B"] {
             template["metadata"]["managedFields"][0]["fieldsV1"][format!("k:{{\"name\":\"{name}\"}}")] =
                 json!({ ".": {} });
