@@ -22,6 +22,7 @@ use crate::{
         certificate::Certificate,
         clients::{self, Connection, Credentials, Projects, Source},
         health::Health,
+        leadership::Leadership,
         lease::{self, Candidate},
         requests::Meter,
         serve,
@@ -92,25 +93,27 @@ pub async fn run(config: Config, stop: CancellationToken) -> Result<(), Failure>
     let cell = if config.cell { Some(start_cell(&config, local.clone(), hub, kept)?) } else { None };
 
     let working = stop.child_token();
-    let candidate = match &config.leader_election {
+    let leadership = match config.leader_election.clone() {
         None => None,
         Some(namespace) => {
-            let mut candidate = Candidate::new(local, namespace, identity(), &health, config.timing);
+            let (health, timing) = (health.clone(), config.timing);
+            let make = move || Ok(Candidate::new(local.apart()?, &namespace, identity(), &health, timing));
+            let mut leadership = Leadership::seek(make, working.clone()).await.map_err(Failure::Config)?;
             tokio::select! {
                 () = stop.cancelled() => {
                     end_of(admission).await;
                     return Ok(());
                 }
-                () = candidate.acquire() => {}
+                () = leadership.acquired() => {}
             }
-            Some(candidate)
+            Some(leadership)
         }
     };
     metrics.leads(true);
     tracing::info!(management = config.management, cell = config.cell, "working");
     let (released, let_go) = tokio::sync::oneshot::channel::<()>();
     // The Lease outlives the work by a moment: it is given up only when nothing of ours is under way any more.
-    let leading = tokio::spawn(lead(candidate, working.clone(), let_go));
+    let leading = tokio::spawn(lead(leadership, working.clone(), let_go));
     tokio::select! {
         () = work(management.as_ref(), cell.as_ref(), &working) => {}
         () = late(&working, &stop) => tracing::warn!("some work did not end in time"),
@@ -242,22 +245,15 @@ async fn work(management: Option<&ManagementControllers>, cell: Option<&CellCont
 
 /// Holds the Lease until the work has ended. Stops the work and answers false when it is lost before.
 async fn lead(
-    candidate: Option<Candidate>,
+    leadership: Option<Leadership>,
     working: CancellationToken,
     let_go: tokio::sync::oneshot::Receiver<()>,
 ) -> bool {
-    let done = CancellationToken::new();
-    let Some(mut candidate) = candidate else {
+    let Some(leadership) = leadership else {
         let _ = let_go.await;
         return true;
     };
-    let finished = done.clone();
-    tokio::spawn(async move {
-        let _ = let_go.await;
-        finished.cancel();
-    });
-    candidate.hold(&done).await;
-    let kept = done.is_cancelled();
+    let kept = leadership.hold(let_go).await;
     working.cancel();
     kept
 }

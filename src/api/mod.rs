@@ -10,4 +10,5 @@ pub mod names;
 pub mod neighbours;
 pub mod reason;
 pub mod referenced;
+pub mod shared;
 mod workload_schema;

@@ -115,7 +115,7 @@ impl<P: Plane> ControlPlane<P> {
             }
         };
         // What stands of it is only compared where that is known of before as well.
-        Ok(Some(self.feed_back(object, answer, write.standing().and(op.asked()))))
+        Ok(Some(self.feed_back(object, answer, write.standing().and_then(|_| op.asked()).as_deref())))
     }
 
     /// Answers with nothing when the object is gone, or nobody else holds anything of these parts any more.

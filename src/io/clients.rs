@@ -250,6 +250,14 @@ impl Connection {
         &self.clock
     }
 
+    /// The same way with connections of its own, at home on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn apart(&self) -> Result<Self, String> {
+        Self::at(self.credentials.clone(), self.address.clone(), self.meter.clone())
+    }
+
     /// Somebody has found that the server was given another history (an etcd restored from a backup). Every watch lists
     /// again: of those whose kind was written to since, none could find it by itself.
     pub fn another_history(&self) {

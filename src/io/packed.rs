@@ -9,7 +9,8 @@
 use std::{
     collections::BTreeMap,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::{Arc, LazyLock},
+    ops::Deref,
+    sync::{Arc, LazyLock, Mutex, PoisonError, Weak},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::FieldsV1;
@@ -18,12 +19,14 @@ use serde_json::Value;
 
 use super::{
     cache::{self, Before},
+    packed_instance,
     pool::Pool,
+    shared_parts,
     uid::Uid,
 };
 use crate::{
     api::{
-        compute::WorkloadDeployment,
+        compute::{InstanceTemplateSpec, Workload, WorkloadDeployment},
         karmada::{ResourceBinding, Suspension},
         meta::{annotation, label},
         referenced::DataRef,
@@ -92,10 +95,43 @@ pub struct PackedDeployment {
 }
 
 /// What deployments run, once for all that run the same.
-#[derive(PartialEq, Eq, Hash)]
 struct Template {
     json: Box<str>,
     references: Box<[Reference]>,
+    /// The same as it is read, while somebody reads it: of a Workload's deployments many are looked at together.
+    open: Mutex<Weak<InstanceTemplateSpec>>,
+}
+
+impl PartialEq for Template {
+    fn eq(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+}
+
+impl Eq for Template {}
+
+impl Hash for Template {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.json.hash(state);
+    }
+}
+
+impl Template {
+    /// What `template` is kept as, once for all that are equal.
+    fn of(template: &InstanceTemplateSpec) -> Arc<Self> {
+        let references = references(&template.spec).into();
+        TEMPLATES.share(Arc::new(Self { json: json(template).into(), references, open: Mutex::default() }))
+    }
+
+    fn open(&self) -> Option<Shared<InstanceTemplateSpec>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(template) = open.upgrade() {
+            return Some(template.into());
+        }
+        let template: Shared<InstanceTemplateSpec> = serde_json::from_str(&self.json).ok()?;
+        *open = template.downgrade();
+        Some(template)
+    }
 }
 
 impl PackedDeployment {
@@ -110,8 +146,7 @@ impl PackedDeployment {
 
     fn pack(mut deployment: WorkloadDeployment) -> Self {
         let template = std::mem::take(&mut deployment.spec.template);
-        let references = references(&template.spec).into();
-        let template = TEMPLATES.share(Arc::new(Template { json: json(&template).into(), references }));
+        let template = Template::of(&template);
         let fields = deployment.metadata.managed_fields.iter_mut().flatten().map(|entry| {
             let packed = entry.fields_v1.take_if(|fields| fields.0.is_string())?;
             packed.0.as_str().map(|fields| APPLIED_FIELDS.share(fields.into()))
@@ -152,7 +187,7 @@ impl PackedDeployment {
     fn unpack(&self) -> Option<WorkloadDeployment> {
         let text = lz4_flex::block::decompress_with_dict(&self.text, self.length, COMMON).ok()?;
         let mut deployment: WorkloadDeployment = serde_json::from_slice(&text).ok()?;
-        deployment.spec.template = serde_json::from_str(&self.template.json).ok()?;
+        deployment.spec.template = self.template.open()?;
         let entries = deployment.metadata.managed_fields.iter_mut().flatten();
         for (entry, fields) in entries.zip(&*self.fields) {
             if let Some(fields) = fields {
@@ -219,9 +254,42 @@ impl PackedDeployment {
     }
 }
 
+/// A Workload as the caches of the management side keep it: its template once for it and all deployments that have the same.
+pub struct PackedWorkload {
+    /// The Workload without its template.
+    rest: Workload,
+    template: Arc<Template>,
+}
+
+impl PackedWorkload {
+    /// Packs a Workload.
+    pub fn of(mut workload: Workload) -> Self {
+        let template = Template::of(&std::mem::take(&mut workload.spec.template));
+        Self { rest: workload, template }
+    }
+
+    /// The Workload; nothing where its template is no text, which no API server can have sent.
+    pub fn open(&self) -> Option<Workload> {
+        let mut workload = self.rest.clone();
+        workload.spec.template = self.template.open()?;
+        Some(workload)
+    }
+}
+
+/// All but its template.
+impl Deref for PackedWorkload {
+    type Target = Workload;
+
+    fn deref(&self) -> &Workload {
+        &self.rest
+    }
+}
+
 /// Drops what no deployment, no binding and no key has any more.
 pub fn clean() {
     cache::clean();
+    packed_instance::clean();
+    shared_parts::clean();
     TEMPLATES.clean();
     // A book has sets of fields, so it goes first.
     BOOKS.clean();

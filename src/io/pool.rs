@@ -43,6 +43,11 @@ impl<T: Hash + Eq + ?Sized> Pool<T> {
         value
     }
 
+    /// The value that is equal to this one, if somebody has it.
+    pub fn get(&self, value: &T) -> Option<Arc<T>> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner).known.get(value).cloned()
+    }
+
     /// Drops what nobody has any more: where nothing is asked for, nothing else does.
     pub fn clean(&self) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).clean();

@@ -11,6 +11,7 @@ use crate::{
     api::{
         compute::{Instance, InstanceSpec, InstanceTemplateSpec, Workload, WorkloadDeployment},
         meta::label,
+        shared::Shared,
     },
     io::{Class, Error, clients::Connection, list},
     plan::hash::{digest, is_own_hash},
@@ -40,9 +41,9 @@ pub(super) async fn status(hub: &Connection) -> Result<String, Error> {
         done => done?,
     }
     let mut hashed: BTreeSet<String> = BTreeSet::new();
-    let mut templates: BTreeMap<String, InstanceTemplateSpec> = BTreeMap::new();
+    let mut templates: BTreeMap<String, Shared<InstanceTemplateSpec>> = BTreeMap::new();
     let keep = |deployment: WorkloadDeployment| {
-        if deployment.spec.template != deployment.spec.template.without_later_fields() {
+        if *deployment.spec.template != deployment.spec.template.without_later_fields() {
             let key = format!("{}/{}", deployment.namespace().unwrap_or_default(), deployment.name_any());
             templates.insert(key, deployment.spec.template);
         }

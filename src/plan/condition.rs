@@ -3,13 +3,11 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::text::BoundedText;
 use crate::api::{
     compute::{Condition, ConditionStatus},
     reason::Reason,
 };
-
-/// Longest message we write, in characters: enough for a sentence per city, far below the schema's 32768.
-const MAX_MESSAGE: usize = 2048;
 
 /// What a condition says, without the time it says it since.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +45,7 @@ impl Verdict {
             observed_generation: generation,
             last_transition_time: before.map_or_else(|| whole_seconds(now), |c| c.last_transition_time.clone()),
             reason: self.reason.as_str().to_owned(),
-            message: truncate(self.message),
+            message: BoundedText::from(self.message).into_string(),
         }
     }
 }
@@ -98,14 +96,6 @@ fn whole_seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-fn truncate(message: String) -> String {
-    if message.chars().count() <= MAX_MESSAGE {
-        return message;
-    }
-    let kept: String = message.chars().take(MAX_MESSAGE - 1).collect();
-    kept + "…"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,6 +143,6 @@ mod tests {
     fn messages_have_a_limit() {
         let long =
             Verdict::no(Reason::from("X"), "ü".repeat(5000)).into_condition(&[], "Ready", None, Timestamp::UNIX_EPOCH);
-        assert_eq!(long.message.chars().count(), MAX_MESSAGE);
+        assert_eq!(long.message, BoundedText::from("ü".repeat(5000)).into_string());
     }
 }

@@ -135,10 +135,10 @@ fn mark<P: Plane>(write: &Write<P>, is_stamped: bool) -> Mark {
     match &write.op {
         Op::Create { body, manager } => puts(*manager, CREATE, digest(body)),
         Op::Apply { body, manager, status: false, .. } if body["metadata"].get("uid").is_none() => {
-            puts(*manager, CREATE, digest(body))
+            puts(*manager, CREATE, digest(&body.to_value()))
         }
-        Op::Apply { body, manager, status: false, .. } => puts(*manager, "apply", digest(body)),
-        Op::Apply { body, manager, status: true, .. } => puts(*manager, "apply status of", digest(body)),
+        Op::Apply { body, manager, status: false, .. } => puts(*manager, "apply", digest(&body.to_value())),
+        Op::Apply { body, manager, status: true, .. } => puts(*manager, "apply status of", digest(&body.to_value())),
         Op::Merge { body, manager } => puts(*manager, "patch", digest(body)),
         Op::TakeOver { manager, .. } => puts(*manager, "take over", String::new()),
         Op::Delete { uid, .. } => Mark::Removes(subject(meta::MANAGED_BY, "delete"), uid.clone()),

@@ -63,6 +63,18 @@ fn differs_at(
     })
 }
 
+/// Leaves the spec out of what our own managers have applied: for an object whose spec is compared as a whole
+/// ([`instance_copy`](super::instance_copy)), where the book of a large spec is longer than that itself.
+pub fn forget_applied_spec<K: Known>(live: &mut K) {
+    for fields in live.meta_mut().managed_fields.iter_mut().flatten().filter_map(|entry| entry.fields_v1.as_mut()) {
+        let Value::String(packed) = &fields.0 else { continue };
+        let Ok(mut applied) = serde_json::from_str::<Map<String, Value>>(packed) else { continue };
+        if applied.remove("f:spec").is_some() {
+            fields.0 = Value::Object(applied).to_string().into();
+        }
+    }
+}
+
 /// The whole object of a kind, as its definition has it.
 fn place(kind: Kind) -> Place<'static> {
     Place::of(kind.gvk().1)

@@ -160,6 +160,7 @@ fn entries(spec: &InstanceSpec) -> usize {
     fn len<T>(list: Option<&Vec<T>>) -> usize {
         list.map_or(0, Vec::len)
     }
+    let volumes = spec.volumes.as_ref().map_or(0, |volumes| volumes.len());
     let containers = spec.runtime.sandbox.iter().flat_map(|sandbox| &sandbox.containers);
     let in_containers: usize = containers
         .map(|container| {
@@ -171,7 +172,7 @@ fn entries(spec: &InstanceSpec) -> usize {
         .sum();
     let machine = spec.runtime.virtual_machine.as_ref();
     let in_machine = machine.map_or(0, |machine| machine.volume_attachments.len() + len(machine.ports.as_ref()));
-    len(spec.volumes.as_ref()) + in_containers + in_machine
+    volumes + in_containers + in_machine
 }
 
 /// Ports whose number no 32 bits hold: no provider could read an Instance that has one, nor any list with it.

@@ -26,19 +26,19 @@ pub mod quantity;
 mod recorded;
 pub mod references;
 mod schema;
-mod shared;
 mod standing;
 pub mod takeover;
+pub mod text;
 pub mod whole_spec;
 mod write;
 
+pub use crate::api::shared::Shared;
 pub use delta::Delta;
 pub use failure::Failure;
 pub use kind::{Kind, Known, Object, ObjectVersion};
 pub use namespace::{Keeper, NamespaceFacts};
-pub use shared::Shared;
 pub use standing::Standing;
-pub use write::{Cell, Confirm, Discovery, Hub, Op, Plane, Project, Proof, Step, Write};
+pub use write::{Body, Cell, Confirm, Discovery, Hub, Op, Plane, Project, Proof, Step, Write};
 
 use std::{convert::Infallible, time::Duration};
 

@@ -4,10 +4,14 @@ use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 
+use super::text;
 use crate::api::{
     compute::{InstanceSpec, SandboxContainer, WorkloadDeployment},
     referenced::{self, DataRef, MAX_SOURCE_NAME, SourceKind},
 };
+
+/// Fields that are named of those that ask for one object; thousands may.
+const MAX_ASKING: usize = 3;
 
 /// One ConfigMap or Secret that an Instance uses.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -16,8 +20,18 @@ pub struct Reference {
     pub data_ref: DataRef,
     /// Whether every field that asks for it can do without.
     pub optional: bool,
-    /// The fields that ask, for people: `container web: env DB_PASSWORD`.
+    /// The first fields that ask, for people: `container web: env DB_PASSWORD`.
     pub asked_by: Vec<String>,
+    /// How many more ask.
+    pub asked_by_more: usize,
+}
+
+impl Reference {
+    /// The fields that ask, in words.
+    pub fn asking(&self) -> String {
+        let named = self.asked_by.join(", ");
+        if self.asked_by_more == 0 { named } else { format!("{named} and {} more fields", self.asked_by_more) }
+    }
 }
 
 /// One field that asks for a ConfigMap or Secret.
@@ -140,9 +154,14 @@ pub fn references(spec: &InstanceSpec) -> Vec<Reference> {
     let mut found: BTreeMap<DataRef, Reference> = BTreeMap::new();
     for Use { data_ref, optional, asked_by, .. } in uses(spec) {
         let known = found.entry(data_ref.clone());
-        let known = known.or_insert_with(|| Reference { data_ref, optional: true, asked_by: Vec::new() });
+        let known =
+            known.or_insert_with(|| Reference { data_ref, optional: true, asked_by: Vec::new(), asked_by_more: 0 });
         known.optional &= optional;
-        known.asked_by.push(asked_by);
+        if known.asked_by.len() < MAX_ASKING {
+            known.asked_by.push(text::name(&asked_by));
+        } else {
+            known.asked_by_more += 1;
+        }
     }
     found.into_values().collect()
 }
@@ -182,10 +201,8 @@ mod tests {
             ],
         }))
         .unwrap();
-        let shown: Vec<(String, bool, String)> = references(&spec)
-            .into_iter()
-            .map(|r| (r.data_ref.to_string(), r.optional, r.asked_by.join(", ")))
-            .collect();
+        let shown: Vec<(String, bool, String)> =
+            references(&spec).into_iter().map(|r| (r.data_ref.to_string(), r.optional, r.asking())).collect();
         let expected = [
             ("ConfigMap/db", false, "volume files"),
             ("ConfigMap/more", true, "container web: envFrom"),
@@ -198,6 +215,8 @@ mod tests {
         ];
         let expected: Vec<_> = expected.iter().map(|(t, o, f)| ((*t).to_owned(), *o, (*f).to_owned())).collect();
         assert_eq!(shown, expected);
+        let more: Vec<usize> = references(&spec).into_iter().map(|r| r.asked_by_more).collect();
+        assert_eq!(more, [0; 7]);
         let fields: Vec<String> = uses(&spec).into_iter().map(|used| used.field).collect();
         let expected = [
             "runtime.sandbox.containers[0].env[1].valueFrom.configMapKeyRef.name",

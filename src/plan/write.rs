@@ -1,18 +1,20 @@
 //! The writes that a plan may ask for, typed by the control plane they go to.
 
+mod body;
 mod proof;
 
-use std::{fmt, marker::PhantomData};
+use std::{borrow::Cow, fmt, marker::PhantomData};
 
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::{
-    Kind, Known, Object, ObjectVersion, Standing, diff,
+    Kind, Known, Object, ObjectVersion, Shared, Standing, diff,
     takeover::{self, Part},
 };
 use crate::api::meta;
 
+pub use body::Body;
 pub use proof::{Confirm, Proof};
 
 /// A kind of control plane. A write to one does not type-check on another.
@@ -60,7 +62,7 @@ pub enum Op {
     /// Server-side apply of our fields alone; creates the object when it is absent and no uid is given.
     Apply {
         /// Our fields.
-        body: Value,
+        body: Body,
         /// Field manager.
         manager: &'static str,
         /// Whether the fields are those of the status subresource.
@@ -136,9 +138,10 @@ impl Op {
     }
 
     /// What it asks the object to carry.
-    pub fn asked(&self) -> Option<&Value> {
+    pub fn asked(&self) -> Option<Cow<'_, Value>> {
         match self {
-            Self::Create { body, .. } | Self::Apply { body, .. } | Self::Merge { body, .. } => Some(body),
+            Self::Create { body, .. } | Self::Merge { body, .. } => Some(Cow::Borrowed(body)),
+            Self::Apply { body, .. } => Some(body.to_value()),
             _ => None,
         }
     }
@@ -162,7 +165,7 @@ impl fmt::Debug for Op {
             }
             Self::Apply { body, manager, status, force } => f
                 .debug_struct("Apply")
-                .field("body", &shown(body))
+                .field("body", &shown(&body.to_value()))
                 .field("manager", manager)
                 .field("status", status)
                 .field("force", force)
@@ -232,7 +235,7 @@ impl<P> Write<P> {
         let object = live.and_then(|live| serde_json::to_value(live).ok());
         let kind = self.object.kind;
         self.standing =
-            object.and_then(|object| self.op.asked().map(|asked| Standing::of(kind, asked, &object).into()));
+            object.and_then(|object| self.op.asked().map(|asked| Standing::of(kind, &asked, &object).into()));
         self
     }
 
@@ -273,7 +276,7 @@ impl<P> Write<P> {
         let uid = live.and_then(|live| live.uid());
         let object = Object::named::<K>(namespace, name);
         let body = addressed(&object, uid, fields);
-        Some(Self::new(object, Op::Apply { body, manager, status: false, force: true }).on(live))
+        Some(Self::new(object, Op::Apply { body: body.into(), manager, status: false, force: true }).on(live))
     }
 
     /// The same apply, but it takes nothing from anybody: where somebody else has meanwhile made an object of that name
@@ -306,6 +309,15 @@ impl<P> Write<P> {
         self
     }
 
+    /// The same apply. If its template is this one, it holds no copy of it.
+    #[must_use]
+    pub fn sharing(mut self, template: &Shared<Value>) -> Self {
+        if let Op::Apply { body, .. } = &mut self.op {
+            body.share(template);
+        }
+        self
+    }
+
     /// Has `live` carry `fields`, by a server-side apply. `None` when it does, as with [`Self::ensure`].
     pub fn ensure_fields<K: Known>(manager: &'static str, fields: Value, live: &K) -> Option<Self> {
         Self::ensure(manager, &live.namespace().unwrap_or_default(), &live.name_any(), fields, Some(live))
@@ -320,7 +332,7 @@ impl<P> Write<P> {
         }
         let object = Object::of(live);
         let body = addressed(&object, live.uid(), fields);
-        Some(Self::new(object, Op::Apply { body, manager, status: true, force: true }).on(Some(live)))
+        Some(Self::new(object, Op::Apply { body: body.into(), manager, status: true, force: true }).on(Some(live)))
     }
 
     /// Takes our finalizer off `live`, leaving every other. `None` when it is not there.

@@ -350,6 +350,7 @@ impl World {
                 claimed.and_then(|claimed| seen.project.get(Kind::WorkloadDeployment, NS, &claimed.deployment));
             let projection: Option<Instance> = seen.project.get(Kind::Instance, NS, &name);
             let observed = projection::Observed {
+                too_large: false,
                 bound: None,
                 unbound: None,
                 members: None,

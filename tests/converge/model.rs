@@ -105,7 +105,7 @@ impl Model {
                 Ok(true)
             }
             Op::Apply { force: false, .. } if self.objects.contains_key(&key) => Err(Refused::Conflict),
-            Op::Apply { body, manager, status, .. } => self.apply(key, body, manager, *status),
+            Op::Apply { body, manager, status, .. } => self.apply(key, &body.to_value(), manager, *status),
             Op::Merge { body, .. } => {
                 let Some(object) = self.objects.get(&key) else { return Ok(false) };
                 let meta = &body["metadata"];

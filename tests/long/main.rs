@@ -21,6 +21,7 @@ mod hub_refusals;
 mod karmada_upgrade;
 mod left_on_clusters;
 mod many_users;
+mod memory_limit;
 mod outages;
 mod projects;
 mod prometheus;

@@ -4,7 +4,10 @@ use kube::{CustomResource, KubeSchema, ResourceExt};
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, InstanceTemplateSpec, LocationReference, ScaleSettings};
-use crate::api::meta::{SUSPENDED, annotation};
+use crate::api::{
+    meta::{SUSPENDED, annotation},
+    shared::Shared,
+};
 
 /// A Workload in one city.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
@@ -45,7 +48,7 @@ pub struct WorkloadDeploymentSpec {
     /// The city, as the user wrote it.
     pub city_code: String,
     /// What to run.
-    pub template: InstanceTemplateSpec,
+    pub template: Shared<InstanceTemplateSpec>,
     /// How many.
     pub scale_settings: ScaleSettings,
     /// The number of instances the cell runs; `scaleSettings.minReplicas` when absent. It follows `minReplicas`, except

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use super::{
     Condition, InstanceController, InstanceRuntime, LocalReference, LocationReference, NetworkInterface, Volume,
 };
+use crate::api::shared::Shared;
 
 /// What one Instance is: its runtime, networks and volumes.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
@@ -49,14 +50,14 @@ use super::{
 #[serde(rename_all = "camelCase")]
 pub struct InstanceSpec {
     /// Container sandbox or virtual machine, with its resources.
-    pub runtime: InstanceRuntime,
+    pub runtime: Shared<InstanceRuntime>,
     /// Networks to attach to; at least one.
     #[schemars(length(min = 1))]
     pub network_interfaces: Vec<NetworkInterface>,
     /// Volumes that the runtime attaches by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
-    pub volumes: Option<Vec<Volume>>,
+    pub volumes: Option<Shared<Vec<Volume>>>,
     /// Location the Instance was placed in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub location: Option<LocationReference>,

@@ -5,6 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Condition, InstanceTemplateSpec, Quantity};
+use crate::api::shared::Shared;
 
 /// A container or virtual machine, how many of it, and the cities it runs in.
 #[derive(CustomResource, Clone, Debug, Default, Deserialize, Serialize, KubeSchema, PartialEq)]
@@ -32,7 +33,7 @@ use super::{Condition, InstanceTemplateSpec, Quantity};
 )]
 pub struct WorkloadSpec {
     /// What to run.
-    pub template: InstanceTemplateSpec,
+    pub template: Shared<InstanceTemplateSpec>,
     /// Where, and how many; at least one.
     #[schemars(length(min = 1))]
     pub placements: Vec<Placement>,

@@ -31,6 +31,7 @@ use crate::{
     io::{
         clients::{Connection, ControlPlane, Projects},
         health::Health,
+        shared_parts,
     },
     metrics::Metrics,
     plan::cell::{Features, claim::Names},
@@ -99,9 +100,13 @@ impl CellControllers {
         let caches = &self.caches;
         let watches = scope.watches(&caches.plane);
         // Where one cluster is project and cell at once, the project's originals are not the cell's to run.
-        watches.written::<WorkloadDeployment, _>(label::UPSTREAM_NAMESPACE, |wd| wd, &caches.deployments);
+        watches.written::<WorkloadDeployment, _>(
+            label::UPSTREAM_NAMESPACE,
+            shared_parts::deployment,
+            &caches.deployments,
+        );
         // Also those that do not say whose they are: the write-back tells which label they lack.
-        watches.written::<Instance, _>("", |i| i, &caches.instances);
+        watches.written::<Instance, _>("", shared_parts::instance, &caches.instances);
         let mirrors = label::UPSTREAM_CLUSTER;
         watches.start::<PartialObjectMeta<Namespace>, _>(mirrors, namespace_facts, &caches.namespaces);
         if let Some(companions) = &caches.companions {

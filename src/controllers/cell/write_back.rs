@@ -17,6 +17,7 @@ use crate::{
         clients::ControlPlane,
         clock::Now,
         queue::Queue,
+        shared_parts,
         store::{ObjectKey, Store},
     },
     metrics::Metrics,
@@ -43,7 +44,7 @@ impl Copies {
     /// Starts the watch of the hub: of the copies that carry the uid of this cell.
     pub(super) fn start(&self, cell: &str, scope: &Scope) {
         let selector = format!("{}={cell}", label::CELL_UID);
-        scope.watches(&self.hub).written::<Instance, _>(&selector, |i| i, &self.store);
+        scope.watches(&self.hub).written::<Instance, _>(&selector, shared_parts::instance_copy, &self.store);
     }
 }
 

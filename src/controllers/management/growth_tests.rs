@@ -26,6 +26,7 @@ use crate::{
         clients::ControlPlane,
         clock::Now,
         packed::PackedDeployment,
+        packed_instance::PackedInstance,
         queue::{Key, Outcome, Queue},
         reads, sources,
         store::Incoming,
@@ -230,7 +231,7 @@ impl World {
     }
 
     /// What a cell wrote back for a project that nobody knows.
-    fn lost(&self, n: usize, change: usize) -> Incoming<Instance> {
+    fn lost(&self, n: usize, change: usize) -> Incoming<PackedInstance> {
         let mut instance = Instance::new(&name(n), InstanceSpec::default());
         let labels = [
             (label::UPSTREAM_CLUSTER, "cluster-nobody"),
@@ -241,7 +242,7 @@ impl World {
         let of_test = ("change".to_owned(), change.to_string());
         instance.metadata.labels = Some(labels.into_iter().chain([of_test]).collect());
         (instance.metadata.namespace, instance.metadata.uid) = (Some("ns-u".into()), Some(name(n)));
-        incoming("ns-u", &name(n), self.next(), instance)
+        incoming("ns-u", &name(n), self.next(), PackedInstance::of_hub(instance))
     }
 
     /// Has `event` happen, and works on all that it brings.

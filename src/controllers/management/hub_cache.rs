@@ -22,6 +22,7 @@ use crate::{
     io::{
         clients::ControlPlane,
         packed::PackedDeployment,
+        packed_instance::PackedInstance,
         store::{ObjectKey, Store},
     },
     metrics::Metrics,
@@ -60,7 +61,7 @@ pub(super) struct HubCache {
     /// What the cells wrote back: by the project that it says it belongs to ([`project_index`]), by the namespace there
     /// ([`origin_namespace_index`]), by the deployment there ([`origin_deployment_index`]), and by the place that its
     /// projection would have ([`origin_place_index`]).
-    pub(super) instances: Arc<Store<Instance, Index>>,
+    pub(super) instances: Arc<Store<PackedInstance, Index>>,
     /// Companions, by [`namespace_index`] and [`others_index`].
     companions: PerKind<Arc<Store<CompanionFacts, Index>>>,
     /// What Karmada made of deployments and companions, by [`namespace_index`], [`held_indices`], [`on_indices`] and
@@ -103,7 +104,8 @@ impl HubCache {
                 let phase = Index::InPhase(Phase::of(&policy.spec));
                 city.into_iter().chain([namespace_index(&key.namespace), phase]).collect()
             })),
-            instances: Arc::new(Store::new(|key, instance: &Instance| {
+            instances: Arc::new(Store::new(|key, instance: &PackedInstance| {
+                let instance: &Instance = instance;
                 // What waits until a Cluster or a binding says more.
                 let asked = ownership::asking_cell(instance).is_some() || dead_claim::is_waiting(instance);
                 let owner = ownership::controller_of(instance).filter(|_| asked);
@@ -209,10 +211,11 @@ impl HubCache {
     }
 
     /// Instances that were written back by nobody who is a member; none while the members are not known.
-    pub(super) fn instances_of_no_member(&self) -> Vec<Arc<Instance>> {
+    pub(super) fn instances_of_no_member(&self) -> Vec<Arc<PackedInstance>> {
         let Some(members) = self.members() else { return Vec::new() };
-        let is_of_none =
-            |instance: &Arc<Instance>| ownership::cell_of(instance.as_ref()).is_none_or(|cell| !members.contains(cell));
+        let is_of_none = |instance: &Arc<PackedInstance>| {
+            ownership::cell_of(&***instance).is_none_or(|cell| !members.contains(cell))
+        };
         self.instances.values().into_iter().filter(is_of_none).collect()
     }
 

@@ -30,7 +30,7 @@ fn instance(name: &str, asking: Option<&str>) -> Instance {
 async fn what_a_cell_asks_for_is_found_by_its_deployment_and_with_all_others() {
     let hub = hub();
     for of in [instance("web-0", Some("cell")), instance("web-1", None)] {
-        hub.instances.observe(Incoming::new(&of, Some(of.clone())));
+        hub.instances.observe(Incoming::new(&of, Some(PackedInstance::of_hub(of.clone()))));
     }
     let names = |index: &Index| -> Vec<String> {
         hub.instances.by_index(index).iter().map(|instance| instance.name_any()).collect()

@@ -26,7 +26,11 @@ impl Triggers {
         let weak = Arc::downgrade(self);
         self.hub.namespaces.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Namespace(delta(c)))));
         let weak = Arc::downgrade(self);
-        self.hub.instances.listen(move |c| with(&weak, |this| this.after_hub(&HubChange::Instance(delta(c)))));
+        self.hub.instances.listen(move |c| {
+            let Delta { namespace, name, old, new } = delta(c);
+            let (old, new) = (old.map(|old| &**old), new.map(|new| &**new));
+            with(&weak, |this| this.after_hub(&HubChange::Instance(Delta { namespace, name, old, new })));
+        });
         for kind in SourceKind::ALL {
             let weak = Arc::downgrade(self);
             let after = move |c: &Change<'_, _>| {

@@ -13,13 +13,14 @@ use tokio_util::sync::CancellationToken;
 use super::index::{Index, city_index, namespace_index, original_city, source_index, workload_index};
 use crate::{
     api::{
-        compute::{Instance, Workload, WorkloadDeployment},
+        compute::WorkloadDeployment,
         names::{self, CityCode, ProjectName},
         referenced::{DataRef, PerKind, SourceKind},
     },
     io::{
         clients::ControlPlane,
-        packed::PackedDeployment,
+        packed::{PackedDeployment, PackedWorkload},
+        packed_instance::PackedInstance,
         sources::Sources,
         store::{ObjectKey, Store},
     },
@@ -37,7 +38,7 @@ pub(super) struct ProjectCache {
     pub(super) uid: String,
     pub(super) plane: ControlPlane<plan::Project>,
     /// Those that wait for a deployment's name, by [`Index::WaitsForName`].
-    pub(super) workloads: Arc<Store<Workload, Index>>,
+    pub(super) workloads: Arc<Store<PackedWorkload, Index>>,
     /// By [`workload_index`], by [`city_index`], by [`namespace_index`] and by [`source_index`].
     pub(super) deployments: Arc<Store<PackedDeployment, Index>>,
     /// The city that each LocationBinding opens; by city.
@@ -45,7 +46,7 @@ pub(super) struct ProjectCache {
     /// Every namespace, with its uid.
     pub(super) namespaces: Arc<Store<NamespaceFacts>>,
     /// Projections, by [`namespace_index`].
-    pub(super) instances: Arc<Store<Instance, Index>>,
+    pub(super) instances: Arc<Store<PackedInstance, Index>>,
     /// The Networks that there are; only with the network feature.
     pub(super) networks: Option<Arc<Store<()>>>,
     sources: PerKind<Arc<Sources>>,

@@ -21,7 +21,7 @@ use super::{
 use crate::{
     api::{compute::Instance, names, neighbours::ResourceClaim},
     controllers::{End, Reconciler, carry_out, is_silence, record, send},
-    io::{Class, Error, clock::Now, store::ObjectKey},
+    io::{Class, Error, clock::Now, packed_instance::PackedInstance, store::ObjectKey},
     metrics::Metrics,
     plan::{
         Failure, Hub, Next, Plan, Project, Shared, Step,
@@ -157,7 +157,8 @@ impl Projector {
             return Ok(again);
         }
         let index = origin_deployment_index(&project.name, namespace, &of.name_any());
-        let siblings = self.hub.instances.by_index(&index).into_iter().map(Shared::from).collect();
+        let siblings = self.hub.instances.by_index(&index);
+        let siblings = siblings.iter().map(|sibling| Shared::from(Instance::clone(sibling))).collect();
         let (deployment, bound, members) = (deployment.clone(), bound.clone(), members.clone());
         let left = dead_claim::Observed { source: source.clone(), deployment, bound, members, claim: None };
         let mut observed = leftover::Observed { left, siblings, given_before: self.given().keys.contains(key) };
@@ -224,7 +225,10 @@ impl Projector {
             return None;
         }
         let source = hub_namespace.and_then(|namespace| hub.instances.get(&ObjectKey::new(&namespace, &key.name)));
-        let origin = source.as_deref().map(projection::identify);
+        let projection = project.instances.get(key);
+        let too_large = source.iter().chain(&projection).any(|instance| instance.is_too_large());
+        let source = source.map(|source| source.open());
+        let origin = source.as_ref().map(projection::identify);
         let belongs = |origin: &Origin| origin.project == project.name && *origin.namespace == *key.namespace;
         let origin = match origin {
             None => None,
@@ -233,17 +237,21 @@ impl Projector {
         };
         let deployment =
             origin.and_then(|origin| project.deployment(&ObjectKey::new(&key.namespace, &origin.deployment)));
-        let bound = source.as_deref().map(|source| hub.cell_of(source)).transpose();
+        let bound = source.as_ref().map(|source| hub.cell_of(source)).transpose();
         let claimants = hub.instances.by_index(&origin_place_index(&project.name, &key.namespace, &key.name));
-        let is_foreign = |claimant: &Arc<Instance>| source.as_ref().map(|source| source.uid()) != Some(claimant.uid());
+        let is_foreign =
+            |claimant: &Arc<PackedInstance>| source.as_ref().map(|source| source.uid()) != Some(claimant.uid());
+        // Nothing but whose they are is said of them.
+        let foreign = claimants.iter().filter(|claimant| is_foreign(claimant));
         Some(Observed {
             namespace: key.namespace.to_string(),
             name: key.name.to_string(),
-            foreign: claimants.into_iter().filter(is_foreign).map(Shared::from).collect(),
+            foreign: foreign.map(|claimant| Shared::from(Instance::clone(claimant))).collect(),
             facts: facts.as_deref().cloned(),
             source: source.map(Shared::from),
             deployment: deployment.map(Shared::from),
-            projection: project.instances.get(key).map(Shared::from),
+            projection: projection.map(|projection| projection.open().into()),
+            too_large,
             unbound: bound.as_ref().err().cloned(),
             bound: bound.ok().flatten(),
             members: hub.members(),

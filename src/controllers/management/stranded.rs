@@ -163,7 +163,8 @@ impl StrandedNamespaces {
         let copies = copies.iter().map(|copy| copy.open()).filter(stranded::is_protected);
         let instances = self.hub.instances.by_index(&origin_namespace_index(project, own));
         let here = instances.iter().filter(|instance| instance.namespace().as_deref() == Some(namespace));
-        let here = here.filter(|instance| stranded::is_protected(&***instance)).filter_map(|of| standing(&**of));
+        let here =
+            here.map(|instance| &***instance).filter(|instance| stranded::is_protected(*instance)).filter_map(standing);
         copies.filter_map(|copy| standing(&copy)).chain(here).collect()
     }
 
@@ -196,7 +197,7 @@ impl StrandedNamespaces {
             copies: ours.iter().filter_map(|copy| standing(*copy)).collect(),
             copies_left: ours.len(),
             companions,
-            instances: here.filter_map(|instance| standing(&**instance)).collect(),
+            instances: here.filter_map(|instance| standing(&***instance)).collect(),
             policies: policies.iter().filter(|policy| stranded::is_left(policy)).count(),
         }
     }

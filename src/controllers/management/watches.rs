@@ -31,7 +31,8 @@ use crate::{
         clock::Now,
         feed::Feed,
         health::Health,
-        packed::{self, PackedDeployment},
+        packed::{self, PackedDeployment, PackedWorkload},
+        packed_instance::PackedInstance,
         watch::{Metadata, PAGE_SIZE},
     },
     metrics::Metrics,
@@ -94,7 +95,7 @@ impl ManagementWatches {
         watches.objects::<ResourceBinding, _>("", packed::binding, &hub.bindings);
         watches.objects::<Cluster, _>("", ClusterFacts::of, &hub.clusters);
         // Without a selector: one without its labels is to be reported, not overlooked.
-        watches.written::<Instance, _>("", |i| i, &hub.instances);
+        watches.written::<Instance, _>("", PackedInstance::of_hub, &hub.instances);
     }
 
     /// Takes a project in: its objects are worked on from now on. `uid`: which project of this name it is, where it is one
@@ -112,7 +113,7 @@ impl ManagementWatches {
             (Arc::downgrade(&self.triggers), Arc::downgrade(&project));
         let on_fresh = move || with(&triggers, |triggers| with(&of, |project| triggers.project_again(project)));
         let watches = self.watches(&project.plane, &project.stop, Scope::Project(name.clone()), on_fresh);
-        watches.written::<Workload, _>("", |w| w, &project.workloads);
+        watches.written::<Workload, _>("", PackedWorkload::of, &project.workloads);
         // What Karmada brought for the cell of the same cluster is not the project's to federate once more; and whatever the
         // cell does not run is.
         let is_original: fn(&PackedDeployment) -> bool =
@@ -121,7 +122,7 @@ impl ManagementWatches {
         watches.objects::<LocationBinding, _>("", |binding| binding.spec.city(), &project.locations);
         watches.start::<PartialObjectMeta<Namespace>, _>("", namespace_facts, &project.namespaces);
         let projections = label::UPSTREAM_CLUSTER;
-        watches.written::<Instance, _>(projections, |i| i, &project.instances);
+        watches.written::<Instance, _>(projections, PackedInstance::of_project, &project.instances);
         if let Some(networks) = &project.networks {
             watches.start::<PartialObjectMeta<Network>, _>("", |_| (), networks);
         }

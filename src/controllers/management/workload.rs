@@ -55,7 +55,7 @@ impl Reconciler for WorkloadController {
         if !project.is_synced() {
             return Ok(Next::Await);
         }
-        let Some(workload) = project.workloads.get(&key.object) else {
+        let Some(workload) = project.workloads.get(&key.object).and_then(|packed| packed.open()) else {
             self.contests.forget(key);
             return Ok(Next::Await);
         };
@@ -154,7 +154,7 @@ fn refusal_of(write: &Write<Project>, error: &Error, failing: Duration) -> Refus
 }
 
 /// Everything that is known about one Workload, each object read once.
-fn observe(project: &ProjectCache, key: &ObjectKey, workload: Arc<Workload>, timing: &Timing) -> Observed {
+fn observe(project: &ProjectCache, key: &ObjectKey, workload: Workload, timing: &Timing) -> Observed {
     let is_open = |city: &CityCode| !project.locations.keys_by_index(city.as_str()).is_empty();
     let networks = project.networks.as_ref().map(|networks| {
         let is_there = |name: &&String| networks.get(&ObjectKey::new(&key.namespace, name)).is_some();

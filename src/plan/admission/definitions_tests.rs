@@ -60,7 +60,7 @@ fn refused(object: &Value) -> Vec<(String, String)> {
 
 /// What these writes ask objects to carry.
 fn asked<P>(writes: &[Write<P>]) -> impl Iterator<Item = Value> {
-    writes.iter().filter_map(|write| write.op.asked().cloned())
+    writes.iter().filter_map(|write| Some(write.op.asked()?.into_owned()))
 }
 
 /// What is written of a Workload before anything runs: its deployments, its status, and of each deployment the first Instance

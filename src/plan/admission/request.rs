@@ -198,10 +198,10 @@ impl Subject {
         };
         match self {
             Self::Workload(new, old) => {
-                asked(&new.spec.template, old.as_ref().map(|old| &old.spec.template), new.namespace())
+                asked(&new.spec.template, old.as_ref().map(|old| &*old.spec.template), new.namespace())
             }
             Self::Deployment(new, old) => {
-                asked(&new.spec.template, old.as_ref().map(|old| &old.spec.template), new.namespace())
+                asked(&new.spec.template, old.as_ref().map(|old| &*old.spec.template), new.namespace())
             }
             Self::Scale(..) => Ok(Asked::default()),
         }

@@ -155,8 +155,8 @@ proptest! {
                     prop_assert!(is_as_made(body), "{:#}", body);
                 }
                 Op::Delete { uid, .. } => prop_assert!(own(uid), "{:?}", write),
-                Op::Merge { body, .. } | Op::Apply { body, .. } => {
-                    prop_assert!(own(body["metadata"]["uid"].as_str().unwrap()), "{:?}", write);
+                op @ (Op::Merge { .. } | Op::Apply { .. }) => {
+                    prop_assert!(own(op.asked().unwrap()["metadata"]["uid"].as_str().unwrap()), "{:?}", write);
                 }
                 other => prop_assert!(false, "{:?}", other),
             }
@@ -184,7 +184,7 @@ proptest! {
                     prop_assert_eq!(&labels[label::UPSTREAM_NAMESPACE], "shop");
                     prop_assert_eq!(&labels[label::CELL_UID], CELL);
                     prop_assert!(!steers_karmada(labels), "{}", labels);
-                    prop_assert!(body["metadata"]["annotations"].is_null(), "{}", body);
+                    prop_assert!(body["metadata"]["annotations"].is_null(), "{:?}", body);
                 }
                 // What another cell shows is asked for, and not written.
                 Op::Merge { body, .. } if held => {

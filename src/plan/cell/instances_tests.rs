@@ -334,7 +334,7 @@ fn labels_that_went_missing_are_put_back_and_restart_nothing() {
     let Op::Apply { body, status: false, .. } = &all[0].op else { panic!("{all:?}") };
     assert_eq!(body["metadata"]["labels"].as_object().unwrap().len(), 7);
     assert_eq!(body["metadata"]["uid"], "i0");
-    assert!(body.get("spec").is_none());
+    assert!(body["spec"].is_null());
     let mut whole = (*instance(0, &hash, "ready")).clone();
     whole.metadata.labels = Some(identity_labels(&wd, 0).into());
     let again = writes(&wd, &[whole.into()]);
@@ -389,7 +389,7 @@ fn an_instance_that_refers_to_data_is_made_behind_one_more_gate() {
     };
     assert_eq!(made(&wd, true), (2, None));
     let volume = json!({ "name": "v", "secret": { "secretName": "db" } });
-    wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
+    wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()].into());
     assert_eq!(made(&wd, false), (2, None));
     assert_eq!(made(&wd, true), (3, Some(json!("1970-01-01T00:00:00Z"))));
 }

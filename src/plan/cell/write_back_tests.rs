@@ -84,7 +84,7 @@ impl Seen {
     fn written(&self) -> Instance {
         let Some(Step::Remote(write)) = self.steps().pop() else { panic!() };
         let Op::Apply { body, .. } = write.op else { panic!() };
-        let mut copy: Instance = serde_json::from_value(body).unwrap();
+        let mut copy: Instance = serde_json::from_value(json!(body)).unwrap();
         copy.metadata.uid = Some("c".into());
         copy.metadata.resource_version = Some("9".into());
         copy

@@ -276,7 +276,7 @@ impl Server {
             } else {
                 self.write(&body["status"]);
                 written = true;
-                sent.push(stored(Some(Standing::of(step.object.kind, body, &self.stored))));
+                sent.push(stored(Some(Standing::of(step.object.kind, &body, &self.stored))));
             }
         }
         manager.memory = held.made(manager.now, |place| sent[place].clone());

@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     federate, leaving,
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     api::{
-        compute::{Placement, Workload, WorkloadDeployment, WorkloadDeploymentSpec, WorkloadRef},
+        compute::{InstanceTemplateSpec, Placement, Workload, WorkloadDeployment, WorkloadDeploymentSpec, WorkloadRef},
         meta::{finalizer, label, manager},
         names::{self, CityCode},
         reason::Reason,
@@ -81,10 +81,11 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan<Write<Project>> {
     }
     let outcomes = outcomes(observed);
     let mut next = Next::Await;
+    let template = Template::of(workload);
     let mut changes = Proof::read(Write::confirm_unchanged(workload), identity);
     for (placement, outcome) in workload.spec.placements.iter().zip(&outcomes) {
         for (name, city) in &outcome.desired {
-            let (ensured, again) = ensure_deployment(observed, placement, name, city, now);
+            let (ensured, again) = ensure_deployment(observed, (placement, &template), name, city, now);
             if observed.named.contains_key(name) {
                 changes = changes.then(ensured);
             } else {
@@ -212,11 +213,27 @@ fn surplus<'a>(
         .filter(move |wd| !desired.contains(&wd.name_any()))
 }
 
+/// What all deployments of a Workload are to run, held once for all writes of a plan.
+struct Template {
+    typed: Shared<InstanceTemplateSpec>,
+    json: Shared<Value>,
+}
+
+impl Template {
+    fn of(workload: &Workload) -> Self {
+        let mut typed = workload.spec.template.clone();
+        if typed.spec.controller.is_some() {
+            typed.spec.controller = None; // the cell's to write, never the tenant's
+        }
+        Self { json: json!(typed).into(), typed }
+    }
+}
+
 /// The writes that give a city its deployment. Its spec is made from the Workload alone: what others wrote into it is taken
 /// over first, so that the apply is all there is to a change. One that nobody controls becomes the Workload's by the same apply.
 fn ensure_deployment(
     observed: &Observed,
-    placement: &Placement,
+    (placement, template): (&Placement, &Template),
     name: &str,
     city: &City,
     now: Timestamp,
@@ -226,13 +243,11 @@ fn ensure_deployment(
     if live.is_some_and(|wd| wd.metadata.deletion_timestamp.is_some()) {
         return (Vec::new(), Next::Await); // it is made anew when it is gone; its event enqueues the Workload
     }
-    let mut template = workload.spec.template.clone();
-    template.spec.controller = None; // the cell's to write, never the tenant's
     let spec = WorkloadDeploymentSpec {
         workload_ref: WorkloadRef { name: workload.name_any(), uid: workload.uid().unwrap_or_default() },
         placement_name: placement.name.clone(),
         city_code: city.written.clone(),
-        template,
+        template: template.typed.clone(),
         replicas: replicas::wanted(&placement.scale_settings, live),
         scale_settings: placement.scale_settings.clone(),
     };
@@ -254,6 +269,7 @@ fn ensure_deployment(
     }
     let namespace = workload.namespace().unwrap_or_default();
     let write = Write::ensure(manager::WORKLOAD, &namespace, name, fields, live);
+    let write = write.map(|write| write.sharing(&template.json));
     // One that somebody has made since we looked is theirs, or of a later Workload: the next look finds it, and says so.
     let write = if live.is_none() { write.map(|write| write.yielding().creating()) } else { write };
     let Some(live) = live else { return (write.into_iter().collect(), Next::Await) };

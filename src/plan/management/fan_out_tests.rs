@@ -83,7 +83,7 @@ impl World {
                 match &write.op {
                     Op::Apply { body, status: true, .. } => return body["status"].clone(),
                     Op::Apply { body, .. } => {
-                        let mut wd: WorkloadDeployment = serde_json::from_value(body.clone()).unwrap();
+                        let mut wd: WorkloadDeployment = serde_json::from_value(json!(body)).unwrap();
                         wd.metadata.uid = Some(format!("uid-{}", write.object.name));
                         wd.metadata.resource_version = Some("1".into());
                         self.deployments.insert(write.object.name.clone(), Arc::new(wd));
@@ -537,4 +537,29 @@ fn workload_with_a_port_that_nobody_reads_is_told_and_nothing_is_made() {
     assert_eq!(world.names(), Vec::<&str>::new());
     let message = status["conditions"][0]["message"].as_str().unwrap();
     assert!(message.contains("ingress[0].ports[0].port is 3000000000, 65535 is the limit"), "{message}");
+}
+
+/// A plan of a hundred writes held a hundred copies of their template, at some times its size: more memory than a manager has.
+#[test]
+fn deployments_of_one_workload_have_one_template_in_memory() {
+    let mut world = World::with(&["dfw"]);
+    let names: Vec<String> = (0..32).map(|n| format!("p{n}")).collect();
+    let mut workload = workload(&names.iter().map(|name| placement(name, &["dfw"])).collect());
+    for (round, command) in ["first", "second"].into_iter().enumerate() {
+        let spec = &mut workload.spec.template.spec;
+        spec.runtime.sandbox.as_mut().unwrap().containers[0].command = Some(vec![command.into()]);
+        let writes = world.plan(&workload);
+        let bodies = writes.iter().filter_map(|write| match &write.op {
+            Op::Apply { body, status: false, .. } => Some(body),
+            _ => None,
+        });
+        let bodies: Vec<_> = bodies.collect();
+        assert_eq!(bodies.len(), 32, "round {round}");
+        for body in bodies {
+            assert!(body["spec"]["template"].is_null(), "round {round}: a copy of its own: {body:?}");
+            let runs = &body.to_value()["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["command"];
+            assert_eq!(*runs, json!([command]));
+        }
+        world.settle(&workload);
+    }
 }

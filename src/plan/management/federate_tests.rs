@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     api::{names::ProjectName, referenced::DataRef},
     plan::{
-        Keeper, Next, Op, Shared,
+        Body, Keeper, Next, Op, Shared,
         management::{orphan, repair::Repairs},
         recorded::recorded,
     },
@@ -106,7 +106,7 @@ fn observed(
 fn copy_of(wd: &WorkloadDeployment) -> WorkloadDeployment {
     let steps = steps(wd, Some("n1"), Some(namespace()), None);
     let Some(Step::Remote(Write { op: Op::Apply { body, .. }, .. })) = steps.last() else { panic!("{steps:?}") };
-    let mut copy: WorkloadDeployment = serde_json::from_value(body.clone()).unwrap();
+    let mut copy: WorkloadDeployment = serde_json::from_value(json!(body)).unwrap();
     copy.metadata.uid = Some("c1".into());
     copy.metadata.resource_version = Some("9".into());
     copy
@@ -234,11 +234,11 @@ fn what_data_a_cell_gets_is_not_for_the_tenant_to_say() {
 fn a_source_that_cannot_be_copied_is_reported_everywhere_at_once() {
     let mut wd = marked();
     let volume = json!({ "name": "v", "secret": { "secretName": "db" } });
-    wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()]);
+    wd.spec.template.spec.volumes = Some(vec![serde_json::from_value(volume).unwrap()].into());
     let sources = [(DataRef::secret("db"), resolve::Source::Absent)].into();
     let data = resolve::View { sources, ..resolve::View::default() };
     let plan = plan(&Observed { data, ..observed(&wd, Some("n1"), Some(namespace()), None) }, NOW);
-    let bodies: Vec<&Value> = plan
+    let bodies: Vec<&Body> = plan
         .steps
         .iter()
         .filter_map(|step| match step {
@@ -247,7 +247,7 @@ fn a_source_that_cannot_be_copied_is_reported_everywhere_at_once() {
             _ => None,
         })
         .collect();
-    let error = |body: &Value| body["metadata"]["annotations"][annotation::REFERENCED_DATA_ERROR].to_string();
+    let error = |body: &Body| body["metadata"]["annotations"][annotation::REFERENCED_DATA_ERROR].to_string();
     assert!(bodies[..2].iter().all(|body| error(body).contains("SourceNotFound")), "project and hub: {bodies:?}");
     let condition = &bodies[2]["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["reason"]), (&json!("ReferencedDataReady"), &json!("SourceNotFound")));
@@ -527,6 +527,8 @@ mod keepers;
 #[path = "federate_trouble_tests.rs"]
 mod troubles;
 
+#[path = "federate_bounds_tests.rs"]
+mod bounds;
 /// The API server answers the part `scale` of a deployment that has no number with an error.
 #[test]
 fn copy_of_a_deployment_without_replicas_gets_the_number_that_it_runs() {

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{
     diagnosis::{Delivery, is_withheld, is_wordless},
     repair,
-    resolve::{self, Data},
+    resolve::{self, Data, SourceRefusal},
     unheard,
 };
 use crate::{
@@ -156,7 +156,7 @@ pub(super) fn hint(cause: &Verdict, copy: Option<&WorkloadDeployment>) -> String
                 && (!is_withheld(&cause.message) || is_withheld(message))
         })
     };
-    let new = || json!({ "reason": cause.reason, "message": cause.message }).to_string();
+    let new = || SourceRefusal::new(cause.reason.clone(), cause.message.as_str()).to_annotation();
     standing.filter(same).cloned().unwrap_or_else(new)
 }
 

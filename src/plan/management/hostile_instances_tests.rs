@@ -83,6 +83,7 @@ fn observed() -> impl Strategy<Value = Observed> {
                 projection: shown
                     .map(|(labels, annotations, n)| instance("shop", "x", &labels, &annotations, &owners(n)).into()),
                 bound: bound.map(str::to_owned),
+                too_large: false,
                 unbound: None,
                 members: None,
             }

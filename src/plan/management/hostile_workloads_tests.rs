@@ -135,7 +135,7 @@ proptest! {
             prop_assert!(own(&write), "{:?}", write);
             match &write.op {
                 Op::Apply { body, force, status: false, .. } => {
-                    prop_assert!(write.object.name.starts_with("web-p-") && says_only_ours(body), "{:?}", write);
+                    prop_assert!(write.object.name.starts_with("web-p-") && says_only_ours(&body.to_value()), "{:?}", write);
                     prop_assert!(!force || there.contains_key(&write.object.name), "takes what it has not seen: {:?}", write);
                 }
                 Op::Delete { uid, .. } => prop_assert_eq!(uid, &format!("uid-{}", write.object.name)),

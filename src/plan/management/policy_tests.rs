@@ -50,9 +50,8 @@ fn dfw() -> CityCode {
 
 /// The policy as it stands after this write.
 fn after(live: Option<&PropagationPolicy>, write: &Write<Hub>) -> PropagationPolicy {
-    let (Op::Apply { body, .. } | Op::Merge { body, .. }) = &write.op else { panic!("{write:?}") };
     let mut policy = live.map_or_else(|| json!({}), |live| json!(live));
-    overlay(&mut policy, body);
+    overlay(&mut policy, &write.op.asked().unwrap());
     policy["metadata"]["uid"] = json!("u");
     policy["metadata"]["resourceVersion"] = json!("7");
     serde_json::from_value(policy).unwrap()

@@ -46,11 +46,13 @@ pub enum Quarantine {
     /// The project's admission denies it, or its API server has answered with another error for longer than the grace. Its
     /// deployment reports it.
     Denied,
+    /// It, or what stands in its place, is larger than may be, or its cell has written too much.
+    TooLarge,
 }
 
 impl Quarantine {
     /// All of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Unidentifiable,
         Self::MissingNamespaceLabel,
         Self::MissingDeploymentName,
@@ -59,6 +61,7 @@ impl Quarantine {
         Self::PlaceTaken,
         Self::Refused,
         Self::Denied,
+        Self::TooLarge,
     ];
 
     /// Label of the gauge.
@@ -72,6 +75,7 @@ impl Quarantine {
             Self::PlaceTaken => "place_taken",
             Self::Refused => "refused",
             Self::Denied => "denied",
+            Self::TooLarge => "too_large",
         }
     }
 
@@ -91,6 +95,9 @@ impl Quarantine {
             Self::Denied => {
                 "a quota, a webhook or a policy of the project does not let the copy be written, or the project's API \
                  server answers with an error"
+            }
+            Self::TooLarge => {
+                "it is too large, or its cell has written more on the hub than one cell may. It runs on its cell as before. Make its template smaller, or remove what the cell has no use for"
             }
         }
     }
@@ -138,6 +145,9 @@ pub struct Observed {
     pub deployment: Option<Shared<WorkloadDeployment>>,
     /// The projection.
     pub projection: Option<Shared<Instance>>,
+    /// True if the source or the projection is too large to be kept, and so what stands in it is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub too_large: bool,
     /// Uid of the cell that Karmada has bound the source's deployment to; absent while it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<String>,
@@ -189,6 +199,9 @@ fn show(observed: &Observed, source: &Instance, now: Timestamp) -> Result<Option
         || observed.facts.as_ref().is_none_or(|facts| facts.terminating);
     if leaving && observed.projection.is_none() {
         return Ok(None);
+    }
+    if observed.too_large {
+        return Err(Quarantine::TooLarge);
     }
     let bound = observed.bound.as_deref().ok_or(observed.unbound.as_ref().unwrap_or(&Unbound::Unseen));
     let shown = hand_over::shown(unheard::shown(source, deployment), bound, now);

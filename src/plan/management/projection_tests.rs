@@ -48,6 +48,7 @@ fn observed(
         deployment: deployment.map(|deployment| deployment.clone().into()),
         projection: projection.map(shared),
         bound: None,
+        too_large: false,
         unbound: None,
         members: None,
     }
@@ -77,7 +78,7 @@ fn projection() -> Instance {
     let steps = look(Some(&instance(|_| ())), Some(&deployment()), None).unwrap();
     let [Step::Local(write)] = &steps[..] else { panic!("{steps:?}") };
     let Op::Apply { body, .. } = &write.op else { panic!("{write:?}") };
-    let mut made: Instance = serde_json::from_value(body.clone()).unwrap();
+    let mut made: Instance = serde_json::from_value(json!(body)).unwrap();
     made.metadata.uid = Some("x".into());
     made.metadata.resource_version = Some("2".into());
     made

@@ -20,6 +20,7 @@ use crate::{
         condition::Verdict,
         limits::MAX_REFERENCES,
         references::{NameFlaw, Reference, annotated, name_flaw, references},
+        text::{self, BoundedText},
     },
 };
 
@@ -65,10 +66,15 @@ pub struct SourceRefusal {
     /// The condition's reason.
     pub reason: Reason,
     /// What, where, and how to mend it.
-    pub message: String,
+    pub message: BoundedText,
 }
 
 impl SourceRefusal {
+    /// A refusal with these words.
+    pub fn new(reason: Reason, message: impl Into<BoundedText>) -> Self {
+        Self { reason, message: message.into() }
+    }
+
     /// The value of the annotation that carries it to the cell.
     pub fn to_annotation(&self) -> String {
         json!({ "reason": self.reason, "message": self.message }).to_string()
@@ -103,7 +109,7 @@ pub fn resolve(
             "it refers to {} ConfigMaps and Secrets, {MAX_REFERENCES} is the limit: refer to fewer, or put several into one",
             references.len()
         );
-        return Resolution::Refused(SourceRefusal { reason: Reason::TooManySources, message });
+        return Resolution::Refused(SourceRefusal::new(Reason::TooManySources, message));
     }
     let (mut pending, mut problems, mut wanted, mut skipped) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut total = 0;
@@ -124,7 +130,7 @@ pub fn resolve(
         let more = if more > 0 { format!("; and {more} more") } else { String::new() };
         let named =
             problems.iter().take(MAX_NAMED_IN_MESSAGE).map(|(_, text)| text.as_str()).collect::<Vec<_>>().join("; ");
-        return Resolution::Refused(SourceRefusal { reason: reason.clone(), message: named + &more });
+        return Resolution::Refused(SourceRefusal::new(reason.clone(), named + &more));
     }
     if !pending.is_empty() {
         return Resolution::Pending(pending);
@@ -138,7 +144,7 @@ pub fn resolve(
             limits.aggregate,
             largest.join(", ")
         );
-        return Resolution::Refused(SourceRefusal { reason: Reason::SourceTooLarge, message });
+        return Resolution::Refused(SourceRefusal::new(Reason::SourceTooLarge, message));
     }
     Resolution::Complete { wanted: wanted.into_iter().map(|(r, _)| r.data_ref.clone()).collect(), skipped }
 }
@@ -146,11 +152,11 @@ pub fn resolve(
 /// What is wrong with one reference.
 fn problem(reference: &Reference, namespace: &str, limits: Limits, source: &Source) -> Option<(Reason, String)> {
     let data_ref = &reference.data_ref;
-    let (kind, name) = (data_ref.kind.as_str(), &data_ref.name);
-    let asked = || format!("(asked for by {})", reference.asked_by.join(", "));
+    let (kind, name) = (data_ref.kind.as_str(), &text::name(&data_ref.name));
+    let asked = || format!("(asked for by {})", reference.asking());
     match name_flaw(data_ref) {
         Some(NameFlaw::TooLong { limit }) => {
-            let length = name.len();
+            let length = data_ref.name.len();
             let text = format!(
                 "the name of {kind} {name:?} has {length} characters, {limit} is the limit {}: rename it",
                 asked()
@@ -293,7 +299,7 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
             data.expected = held(kept);
         }
         Resolution::Refused(refusal) => {
-            data.trouble = Some(Verdict::no(refusal.reason.clone(), refusal.message.clone()));
+            data.trouble = Some(Verdict::no(refusal.reason.clone(), &*refusal.message));
             data.skipped = annotated(deployment, annotation::SKIPPED_REFERENCED_DATA);
             data.refusal = Some(refusal);
             data.expected = held(kept);
@@ -309,13 +315,13 @@ pub fn data(deployment: &WorkloadDeployment, view: &View, patience: Duration, no
             } else {
                 let going = HeldCopies::of(&missing, &view.companions, patience, now);
                 data.look_again = going.told_in;
-                data.refusal = going.told.map(|message| SourceRefusal { reason: Reason::SourceCopyHeld, message });
+                data.refusal = going.told.map(|message| SourceRefusal::new(Reason::SourceCopyHeld, message));
                 data.trouble = Some(data.refusal.as_ref().map_or_else(
                     || {
                         let text = with_note(&on_its_way(&missing, view), data.late.as_deref());
                         Verdict::unknown(Reason::Resolving, text)
                     },
-                    |refusal| Verdict::no(refusal.reason.clone(), refusal.message.clone()),
+                    |refusal| Verdict::no(refusal.reason.clone(), &*refusal.message),
                 ));
                 data.expected = held(kept);
             }

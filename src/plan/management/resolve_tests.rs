@@ -30,7 +30,8 @@ fn present(size: u64) -> Source {
 /// It is in every namespace of project, hub and cell, with another content in each.
 #[test]
 fn config_map_of_every_namespace_is_never_copied() {
-    let asks = |data_ref, optional| Reference { data_ref, optional, asked_by: vec!["volume ca".into()] };
+    let asks =
+        |data_ref, optional| Reference { data_ref, optional, asked_by: vec!["volume ca".into()], asked_by_more: 0 };
     let root = DataRef::config_map("kube-root-ca.crt");
     let known = [(root.clone(), present(1)), (DataRef::secret("kube-root-ca.crt"), present(1))].into();
     let look = |reference| resolve(&[reference], "shop", Limits::default(), &known);
@@ -55,6 +56,7 @@ fn each_failure_says_what_where_and_how_to_mend_it() {
                 data_ref: DataRef::secret(name),
                 optional: *optional,
                 asked_by: vec!["container c: envFrom".into()],
+                asked_by_more: 0,
             })
             .collect()
     };
@@ -247,6 +249,7 @@ fn more_references_than_may_be_are_refused_with_a_reason_of_their_own() {
             data_ref: DataRef::secret(&format!("s-{n}")),
             optional: true,
             asked_by: vec!["container c: envFrom".into()],
+            asked_by_more: 0,
         };
         (0..count).map(one).collect()
     };

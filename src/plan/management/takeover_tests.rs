@@ -117,7 +117,7 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
 fn made(workload: &Workload, edit: impl FnOnce(&mut Value)) -> WorkloadDeployment {
     let writes = plan(workload, None);
     let Some(Op::Apply { body, .. }) = writes.first().map(|write| &write.op) else { panic!("{writes:?}") };
-    let mut body = body.clone();
+    let mut body = json!(body);
     body["metadata"]["uid"] = json!("u1");
     body["metadata"]["resourceVersion"] = json!("5");
     edit(&mut body);
@@ -313,7 +313,7 @@ fn a_copy_on_the_hub_is_taken_over_and_carries_the_number_as_it_is() {
     let writes = on_hub(None);
     let Some(Op::Apply { body, .. }) = writes.last().map(|write| &write.op) else { panic!("{writes:?}") };
     assert_eq!(body["spec"]["replicas"], 5);
-    let mut copy: WorkloadDeployment = serde_json::from_value(body.clone()).unwrap();
+    let mut copy: WorkloadDeployment = serde_json::from_value(json!(body)).unwrap();
     copy.metadata.uid = Some("c1".into());
     copy.metadata.resource_version = Some("9".into());
     assert!(words(&on_hub(Some(copy.clone()))).is_empty());

@@ -1,0 +1,334 @@
+//! Instances as the caches of the management side keep them: on the hub, where cells write them, and in the projects.
+//!
+//! A decision asks of most of them no more than their labels and their status. What they run is kept as text, once for all that
+//! run the same. Whoever may write one can make it as large as the API server takes: so there is a bound on what is kept of
+//! each, and on what is kept of all that one cell has written. What is over it is known to be there, and is too large.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{Hash, Hasher},
+    ops::Deref,
+    sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError},
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::pool::Pool;
+use crate::{
+    api::{
+        compute::{Instance, InstanceRuntime, InstanceSpec, Volume},
+        meta::{GROUP, label},
+        shared::Shared,
+    },
+    plan::{diff, ownership},
+};
+
+/// Longest text that is kept of what one Instance runs: more than admission lets a template have.
+const MAX_BODY: usize = 256 << 10;
+/// Most bytes that are kept of one Instance beside that.
+const MAX_BESIDE: usize = 64 << 10;
+/// Most bytes of annotations that are kept of an Instance; ours are short.
+const MAX_ANNOTATIONS: usize = 4 << 10;
+/// Bodies below this are ordinary, and cost little more than the Instance itself.
+const ORDINARY: usize = 8 << 10;
+/// Most bytes that are kept of all larger bodies that one writer has brought first. What is the template of a deployment that is
+/// known otherwise, as that of every honest cell is, was brought by nobody.
+const MAX_OF_ONE: usize = 16 << 20;
+
+static BODIES: LazyLock<Pool<Body>> = LazyLock::new(Pool::default);
+
+/// How many bytes each writer has brought.
+static BROUGHT: LazyLock<Mutex<HashMap<String, usize>>> = LazyLock::new(Mutex::default);
+
+/// One Instance; to read its labels and its status it need not be opened.
+pub struct PackedInstance {
+    /// The Instance without what it runs.
+    rest: Instance,
+    /// Nothing where it is too large.
+    body: Option<Arc<Body>>,
+}
+
+/// What Instances run, once for all that run the same.
+struct Body {
+    json: Box<str>,
+    /// The writer that it is charged to.
+    writer: Option<String>,
+}
+
+/// What is packed of an Instance.
+#[derive(Serialize, Deserialize, Default)]
+struct Runs {
+    runtime: Shared<InstanceRuntime>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    volumes: Option<Shared<Vec<Volume>>>,
+}
+
+impl PartialEq for Body {
+    fn eq(&self, other: &Self) -> bool {
+        self.json == other.json
+    }
+}
+
+impl Eq for Body {}
+
+impl Hash for Body {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.json.hash(state);
+    }
+}
+
+impl Drop for Body {
+    fn drop(&mut self) {
+        let Some(writer) = &self.writer else { return };
+        let mut brought = brought();
+        if let Some(bytes) = brought.get_mut(writer) {
+            *bytes -= self.json.len();
+            if *bytes == 0 {
+                brought.remove(writer);
+            }
+        }
+    }
+}
+
+fn brought() -> MutexGuard<'static, HashMap<String, usize>> {
+    BROUGHT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Charges these bytes to a writer; false where that is more than one may bring.
+fn charge(writer: &str, bytes: usize) -> bool {
+    let mut brought = brought();
+    let so_far = brought.get(writer).copied().unwrap_or(0);
+    let fits = so_far + bytes <= MAX_OF_ONE;
+    if fits {
+        brought.insert(writer.to_owned(), so_far + bytes);
+    }
+    fits
+}
+
+impl Body {
+    /// The body that is kept with this text; nothing where it is too large, or its writer has brought too much.
+    fn of(json: String, writer: &str) -> Option<Arc<Self>> {
+        if json.len() > MAX_BODY {
+            return None;
+        }
+        let (bytes, json) = (json.len(), json.into_boxed_str());
+        if bytes <= ORDINARY {
+            return Some(BODIES.share(Arc::new(Self { json, writer: None })));
+        }
+        if let Some(known) = BODIES.get(&Self { json: json.clone(), writer: None }) {
+            return Some(known);
+        }
+        if !charge(writer, bytes) {
+            // What no Instance has any more is charged until it is dropped.
+            BODIES.clean();
+            if !charge(writer, bytes) {
+                return None;
+            }
+        }
+        Some(BODIES.share(Arc::new(Self { json, writer: Some(writer.to_owned()) })))
+    }
+}
+
+impl PackedInstance {
+    /// Packs what a cell has written on the hub. Nothing is decided by who applied what of it.
+    pub fn of_hub(mut instance: Instance) -> Self {
+        instance.metadata.managed_fields = Some(Vec::new());
+        let writer = ownership::cell_of(&instance).cloned().unwrap_or_default();
+        Self::of(instance, &format!("cell {writer}"))
+    }
+
+    /// Packs what stands in a project, a copy whose spec is compared as a whole.
+    pub fn of_project(mut instance: Instance) -> Self {
+        diff::forget_applied_spec(&mut instance);
+        Self::of(instance, "projects")
+    }
+
+    /// Nothing is decided by annotations of others.
+    fn of(mut instance: Instance, writer: &str) -> Self {
+        let mut room = MAX_ANNOTATIONS;
+        if let Some(annotations) = &mut instance.metadata.annotations {
+            annotations.retain(|key, value| {
+                let fits = key.contains(GROUP) && key.len() + value.len() <= room;
+                room -= if fits { key.len() + value.len() } else { 0 };
+                fits
+            });
+        }
+        let runs = Runs { runtime: std::mem::take(&mut instance.spec.runtime), volumes: instance.spec.volumes.take() };
+        let is_small = || length(&instance) <= MAX_BESIDE;
+        // What cannot be written as text cannot be shown either.
+        let body = serde_json::to_string(&runs).ok().filter(|_| is_small()).and_then(|json| Body::of(json, writer));
+        if body.is_none() && !is_small() {
+            instance = identity(instance);
+        }
+        Self { rest: instance, body }
+    }
+
+    /// True if too much stands in it to be kept.
+    pub fn is_too_large(&self) -> bool {
+        self.body.is_none()
+    }
+
+    /// The Instance; of one that is too large what is kept.
+    pub fn open(&self) -> Instance {
+        let mut instance = self.rest.clone();
+        if let Some(runs) = self.body.as_ref().and_then(|body| serde_json::from_str::<Runs>(&body.json).ok()) {
+            (instance.spec.runtime, instance.spec.volumes) = (runs.runtime, runs.volumes);
+        }
+        instance
+    }
+
+    /// Bytes that are kept for it alone, about.
+    #[cfg(test)]
+    fn own_bytes(&self) -> usize {
+        size_of::<Self>() + length(&self.rest)
+    }
+}
+
+/// All but what it runs.
+impl Deref for PackedInstance {
+    type Target = Instance;
+
+    fn deref(&self) -> &Instance {
+        &self.rest
+    }
+}
+
+/// Whose an Instance is, and nothing else of it.
+fn identity(of: Instance) -> Instance {
+    let mut instance = Instance::new("", InstanceSpec::default());
+    let ours = |all: BTreeMap<String, String>| {
+        let own = [label::UPSTREAM_CLUSTER, label::UPSTREAM_NAMESPACE, label::CELL_UID];
+        let is_ours = |key: &str| own.contains(&key) || ownership::OF_AN_INSTANCE.contains(&key);
+        all.into_iter().filter(|(key, _)| is_ours(key)).collect()
+    };
+    instance.metadata.labels = of.metadata.labels.clone().map(ours);
+    instance.metadata.owner_references = ownership::controller_of(&of).cloned().map(|owner| vec![owner]);
+    instance.metadata.name = of.metadata.name;
+    instance.metadata.namespace = of.metadata.namespace;
+    instance.metadata.uid = of.metadata.uid;
+    instance.metadata.resource_version = of.metadata.resource_version;
+    instance.metadata.generation = of.metadata.generation;
+    instance.metadata.creation_timestamp = of.metadata.creation_timestamp;
+    instance.metadata.deletion_timestamp = of.metadata.deletion_timestamp;
+    instance.metadata.managed_fields = Some(Vec::new());
+    instance
+}
+
+/// Bytes of a text that is not made.
+fn length(of: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    serde_json::to_writer(&mut count, of).map_or(usize::MAX, |()| count.0)
+}
+
+/// Drops what no Instance has any more.
+pub(super) fn clean() {
+    BODIES.clean();
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::ResourceExt;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn instance(n: usize, cell: &str, value: &str) -> Instance {
+        serde_json::from_value(json!({
+            "metadata": {
+                "name": format!("web-{n}"), "namespace": "ns-1", "uid": format!("u{n}"), "resourceVersion": "7",
+                "labels": {
+                    label::CELL_UID: cell, label::UPSTREAM_CLUSTER: "cluster-p", label::UPSTREAM_NAMESPACE: "shop",
+                    label::WORKLOAD_DEPLOYMENT_NAME: "web",
+                },
+                "annotations": { "compute.datumapis.com/claimed-by-cell": "other", "theirs": "x".repeat(100_000) },
+                "ownerReferences": [
+                    { "apiVersion": "v", "kind": "WorkloadDeployment", "name": "web", "uid": "w", "controller": true },
+                ],
+            },
+            "spec": {
+                "runtime": { "resources": { "instanceType": "t" }, "sandbox": { "containers": [
+                    { "name": "c", "image": "i", "env": [{ "name": "A", "value": value }] },
+                ] } },
+                "networkInterfaces": [{ "network": { "name": "n" } }],
+                "volumes": [{ "name": "v", "configMap": { "name": "m" } }],
+                "controller": { "templateHash": "h" },
+            },
+            "status": { "conditions": [] },
+        }))
+        .unwrap()
+    }
+
+    fn bytes(all: &[PackedInstance]) -> usize {
+        let bodies: BTreeMap<*const Body, usize> =
+            all.iter().filter_map(|one| one.body.as_ref()).map(|body| (Arc::as_ptr(body), body.json.len())).collect();
+        all.iter().map(PackedInstance::own_bytes).sum::<usize>() + bodies.values().sum::<usize>()
+    }
+
+    #[test]
+    fn packed_instance_opens_as_it_was_but_for_what_nothing_is_decided_on() {
+        let of = instance(0, "c1", "x");
+        let packed = PackedInstance::of_hub(of.clone());
+        assert!(packed.spec.volumes.is_none() && packed.labels() == of.labels(), "read without being opened");
+        let open = packed.open();
+        assert_eq!((&open.spec, &open.status), (&of.spec, &of.status));
+        assert_eq!(open.annotations().keys().collect::<Vec<_>>(), ["compute.datumapis.com/claimed-by-cell"]);
+        let in_project = PackedInstance::of_project(of);
+        assert_eq!(in_project.open().spec, open.spec);
+    }
+
+    #[test]
+    fn packed_instances_of_one_template_keep_it_once() {
+        let value = "y".repeat(100_000);
+        let of = |n| PackedInstance::of_hub(instance(n, "c2", &value));
+        let all: Vec<_> = (0..100).map(of).chain((0..100).map(|n| PackedInstance::of_project(of(n).open()))).collect();
+        assert!(all.iter().all(|one| !one.is_too_large()));
+        assert!(bytes(&all) < 100_000 + 200 * 3000, "{}", bytes(&all));
+    }
+
+    /// A cell's credentials could end management of all projects: everything that it wrote was kept.
+    #[test]
+    fn packed_instances_that_a_cell_pushes_take_no_more_than_its_share() {
+        let large: Vec<_> = (0..200)
+            .map(|n| PackedInstance::of_hub(instance(n, "c3", &format!("{n}{}", "z".repeat(1 << 20)))))
+            .collect();
+        assert!(large.iter().all(PackedInstance::is_too_large));
+        assert!(bytes(&large) < 1 << 20, "{}", bytes(&large));
+        let mut below: Vec<_> = (0..200)
+            .map(|n| PackedInstance::of_hub(instance(n, "c3", &format!("{n}{}", "z".repeat(250_000)))))
+            .collect();
+        assert!(bytes(&below) < MAX_OF_ONE + (1 << 20), "{}", bytes(&below));
+        let another = PackedInstance::of_hub(instance(0, "c4", &"w".repeat(250_000)));
+        assert!(!another.is_too_large(), "another cell has a share of its own");
+        assert!(below.last().unwrap().is_too_large());
+        below.clear();
+        let again = PackedInstance::of_hub(instance(0, "c3", &"z".repeat(250_000)));
+        assert!(!again.is_too_large(), "what is gone is charged no more");
+    }
+
+    #[test]
+    fn packed_instance_with_many_labels_keeps_who_it_is() {
+        let mut of = instance(0, "c5", "x");
+        of.labels_mut().extend((0..20_000).map(|n| (format!("l{n}"), "v".into())));
+        of.status = serde_json::from_value(json!({ "conditions": [{
+            "type": "T", "status": "True", "reason": "R", "message": "m".repeat(200_000),
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }] }))
+        .unwrap();
+        let packed = PackedInstance::of_hub(of);
+        assert!(packed.is_too_large() && packed.own_bytes() < 4096, "{}", packed.own_bytes());
+        let kept: Value = json!(packed.open());
+        assert_eq!(kept["metadata"]["ownerReferences"][0]["uid"], "w");
+        assert_eq!(packed.labels()[label::UPSTREAM_CLUSTER], "cluster-p");
+        assert_eq!(packed.labels().len(), 4, "{:?}", packed.labels());
+    }
+}

@@ -1,0 +1,232 @@
+//! Manager and cell within the memory that the manifests give them, beside a tenant and a cell that make everything as large as
+//! they can: both stay ready, the Lease stays where it is, and another project goes on.
+//!
+//! A container is ended when what it has in memory for itself alone exceeds its limit. That is read here from
+//! `/proc/<pid>/status` (`RssAnon`) many times a second, since a limit needs a cgroup, and that needs root: pages of the binary,
+//! which the kernel can drop and read again, are not in it. `RELEASE=FILE` takes a binary of the release profile; of that of
+//! this build, heap and stacks are about the same, and it computes longer.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use futures::{StreamExt, stream};
+use kube::{
+    Client, ResourceExt,
+    api::{DynamicObject, PostParams},
+};
+use serde_json::{Value, json};
+use testbed::{Options, bed::bind_location, control_plane, operator::Operator, pki::User};
+use tokio::time::Instant;
+
+use crate::common::{
+    RUNTIME, World, api, binary, eventually, get, list, path,
+    projects::{PERIODS, client, served},
+    promised, workload,
+};
+
+/// A city that no cell serves: there all is management's own work.
+const NOWHERE: &str = "lhr";
+
+/// The limit of a container of the manager, in KiB.
+fn limit_kib() -> u64 {
+    let manifest = std::fs::read_to_string(path("config/base/manager/manager.yaml")).unwrap();
+    let limits = manifest.split("limits:").nth(1).unwrap();
+    let memory = limits.lines().find_map(|line| line.trim().strip_prefix("memory: ")).unwrap();
+    memory.strip_suffix("Mi").unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// Looks at what a process has for itself alone until it is dropped.
+struct Meter {
+    peak: Arc<AtomicU64>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Meter {
+    fn of(pid: u32) -> Self {
+        let meter = Self { peak: Arc::default(), ended: Arc::default() };
+        let (peak, ended) = (meter.peak.clone(), meter.ended.clone());
+        std::thread::spawn(move || {
+            while !ended.load(Ordering::Relaxed) {
+                let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return };
+                let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"));
+                let kib = line.and_then(|line| line.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+                peak.fetch_max(kib, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        meter
+    }
+
+    fn peak_kib(&self) -> u64 {
+        self.peak.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+    }
+}
+
+/// So many variables, about 60 bytes each.
+fn settings(count: usize, of: usize) -> Value {
+    let one = |n: usize| json!({ "name": format!("SETTING_{n:05}_OF_THE_APPLICATION"), "value": format!("value-{of}-{n:05}") });
+    (0..count).map(one).collect()
+}
+
+fn with_env(mut of: Value, env: Value) -> Value {
+    of["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = env;
+    of
+}
+
+/// A manager and a cell of their own, with a Lease each, and what they have in memory.
+struct Bed {
+    world: World,
+    meters: Vec<Meter>,
+    holders: Vec<Value>,
+    beta: Client,
+    workloads: usize,
+}
+
+impl Bed {
+    async fn start() -> Self {
+        let projects = ["alpha", "beta"].map(String::from).into();
+        let options =
+            Options { cells: vec!["dfw".into()], projects, management: PERIODS.to_owned(), ..Options::default() };
+        let mut world = World::bare(options).await;
+        let binary = std::env::var_os("RELEASE").map_or_else(|| binary().to_owned(), PathBuf::from);
+        let flags = ["--leader-elect=true", "--leader-elect-namespace=default"];
+        let mut operators = vec![
+            Operator::management(&world.bed, &binary, "operator-management", &flags).unwrap(),
+            Operator::cell(&world.bed, &binary, "dfw", &flags).unwrap(),
+        ];
+        for operator in &mut operators {
+            operator.wait_ready().await.unwrap();
+        }
+        world.operators = operators;
+        let beta = client(&world, "beta").await;
+        world.namespace_in(&beta, "calm").await;
+        let meters = world.operators.iter().map(|operator| Meter::of(operator.process.pid())).collect();
+        let mut bed = Self { world, meters, holders: Vec::new(), beta, workloads: 0 };
+        bed.goes_on("at the start").await;
+        bed.holders = bed.holders().await;
+        bed
+    }
+
+    async fn holders(&self) -> Vec<Value> {
+        let mut holders = Vec::new();
+        for plane in [&self.world.project, &self.world.dfw] {
+            let leases = kube::Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(plane.clone(), "default");
+            let all = leases.list(&kube::api::ListParams::default()).await.unwrap().items;
+            holders.extend(
+                all.into_iter()
+                    .filter_map(|lease| lease.spec)
+                    .map(|spec| json!([spec.holder_identity, spec.lease_transitions])),
+            );
+        }
+        holders
+    }
+
+    /// Another project's Workload runs within seconds, and both processes are ready, lead and are within their memory.
+    async fn goes_on(&mut self, when: &str) {
+        self.workloads += 1;
+        let (name, began) = (format!("web-{}", self.workloads), Instant::now());
+        crate::common::apply(&self.beta, workload("calm", &name, &["dfw"], 1)).await;
+        served(&self.beta, "calm", &format!("{name}-p-dfw")).await;
+        let took = began.elapsed();
+        for (operator, meter) in self.world.operators.iter().zip(&self.meters) {
+            let name = operator.process.name();
+            let (code, body) = operator.probe("/readyz").await.unwrap();
+            assert_eq!(code, 200, "{name} {when}: {body}");
+            let peak = meter.peak_kib();
+            eprintln!("{when}: {name} has had {peak} KiB at most; another project's Workload took {took:.1?}");
+            assert!(peak < limit_kib(), "{name} {when}: {peak} KiB, {} is the limit", limit_kib());
+        }
+        assert!(took < promised(Duration::from_secs(10)), "{when}: another project's Workload took {took:?}");
+        if !self.holders.is_empty() {
+            assert_eq!(self.holders().await, self.holders, "{when}: a Lease has changed hands");
+        }
+    }
+
+    /// The Instance of beta's first Workload as the cell wrote it on the hub, to be made again under other names.
+    async fn write_back(&self) -> DynamicObject {
+        let all = eventually("it is written back", || async {
+            let all = list(&self.world.hub, "Instance", "").await;
+            all.into_iter().find(|one| one.name_any().starts_with("web-1-")).ok_or_else(String::new)
+        });
+        let mut object = all.await;
+        let metadata = std::mem::take(&mut object.metadata);
+        object.metadata.namespace = metadata.namespace;
+        object.metadata.labels = metadata.labels;
+        object.metadata.owner_references = metadata.owner_references;
+        object.data.as_object_mut().unwrap().remove("status");
+        object
+    }
+}
+
+#[test]
+fn hostile_tenant_and_hostile_cell_stay_within_the_manifests_memory() {
+    RUNTIME.block_on(async {
+        let mut bed = Bed::start().await;
+        let alpha = client(&bed.world, "alpha").await;
+        bed.world.namespace_in(&alpha, "large").await;
+        bind_location(&alpha, NOWHERE).await.unwrap();
+
+        // One Workload with very many placements of a very large template.
+        let mut wide = with_env(workload("large", "wide", &[NOWHERE], 1), json!([{ "name": "A", "value": "x".repeat(256 << 10) }]));
+        let one = |n: usize| json!({ "name": format!("p{n:03}"), "cityCodes": [NOWHERE], "scaleSettings": { "minReplicas": 1 } });
+        wide["spec"]["placements"] = (0..400).map(one).collect();
+        create(&alpha, wide).await;
+        bed.goes_on("with 400 placements of 256 KiB").await;
+
+        // Variables that all refer to one object which is not there.
+        let refers = |n: usize| json!({ "name": format!("V{n}"), "valueFrom": { "secretKeyRef": { "name": "absent", "key": "k" } } });
+        let env: Value = (0..3000).map(refers).collect();
+        create(&alpha, with_env(workload("large", "refers", &[NOWHERE], 1), env)).await;
+        bed.goes_on("with 3,000 variables of one absent Secret").await;
+
+        // Many Workloads that have nothing unusual but their size; some of them on the cell.
+        for n in 0..30 {
+            let city = if n % 3 == 0 { "dfw" } else { NOWHERE };
+            create(&alpha, with_env(workload("large", &format!("many-{n}"), &[city], 1), settings(1500, n))).await;
+            let text = json!([{ "name": "A", "value": format!("{n}{}", "y".repeat(1 << 20)) }]);
+            create(&alpha, with_env(workload("large", &format!("huge-{n}"), &[NOWHERE], 1), text)).await;
+        }
+        bed.goes_on("with 30 Workloads of 1 MiB and 30 of 1,500 variables").await;
+
+        // What a cell's credentials can push.
+        let own = bed.write_back().await;
+        let file = bed.world.bed.hub.kubeconfig(&User::Cell("dfw".into()));
+        let as_cell = api(&control_plane::client(&file).await.unwrap(), "Instance", &own.namespace().unwrap());
+        let push = |n: usize| {
+            let (mut pushed, as_cell) = (own.clone(), as_cell.clone());
+            pushed.metadata.name = Some(format!("pushed-{n}"));
+            let text = json!([{ "name": "A", "value": format!("{n}{}", "z".repeat(1 << 20)) }]);
+            pushed.data["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = text;
+            async move { drop(as_cell.create(&PostParams::default(), &pushed).await.unwrap()) }
+        };
+        stream::iter(0..200).for_each_concurrent(4, push).await;
+        bed.goes_on("with 200 Instances of 1 MiB that a cell pushed").await;
+
+        // From the beginning: all of it comes at once.
+        for operator in 0..bed.world.operators.len() {
+            bed.world.operators[operator].process.kill();
+            bed.world.operators[operator].start_again().await.unwrap();
+            bed.meters[operator] = Meter::of(bed.world.operators[operator].process.pid());
+        }
+        bed.holders.clear();
+        bed.goes_on("started anew beside all of it").await;
+        assert!(get(&alpha, "Workload", "large", "wide").await.is_some());
+    });
+}
+
+async fn create(project: &Client, object: Value) {
+    let object: DynamicObject = serde_json::from_value(object).unwrap();
+    api(project, "Workload", "large").create(&PostParams::default(), &object).await.unwrap();
+}
