@@ -267,6 +267,8 @@ reasons! {
     HubCopyHeld: Delivery, rank 6, stays;
     /// Many known objects are missing, and nothing is deleted until it is clear why.
     DeletionsPaused: Delivery, rank 6, stays;
+    /// Other large deployments of the namespace are brought to the hub first.
+    RateLimited: Delivery, rank 6, stays;
     /// The project's API server does not take Instances of the deployment, which run; all is well otherwise.
     InstancesNotShown: Delivery, rank 0, stays, tenant;
     /// Workload, placement and WorkloadDeployment: the project's API server does not take what this operator writes there.

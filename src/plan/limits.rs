@@ -156,7 +156,7 @@ pub fn of_template(template: &InstanceTemplateSpec) -> Vec<Excess> {
 }
 
 /// Number of entries of the lists of a template that have keys.
-fn entries(spec: &InstanceSpec) -> usize {
+pub fn entries(spec: &InstanceSpec) -> usize {
     fn len<T>(list: Option<&Vec<T>>) -> usize {
         list.map_or(0, Vec::len)
     }

@@ -118,6 +118,7 @@ impl World {
             let observed = federate::Observed {
                 is_first_copy: !seen.hub.objects.keys().any(|key| is_copy(&key)),
                 hidden_copy: None,
+                turn_in: None,
                 project: ProjectName::single(),
                 namespace_uid: Some("n1".into()),
                 hub_namespace: facts.map(Shared::from),

@@ -15,6 +15,7 @@ use std::{
     time::Duration,
 };
 
+use compute_operator::api::meta::label;
 use futures::{StreamExt, stream};
 use kube::{
     Client, ResourceExt,
@@ -101,7 +102,7 @@ impl Bed {
             Options { cells: vec!["dfw".into()], projects, management: PERIODS.to_owned(), ..Options::default() };
         let mut world = World::bare(options).await;
         let binary = std::env::var_os("RELEASE").map_or_else(|| binary().to_owned(), PathBuf::from);
-        let flags = ["--leader-elect=true", "--leader-elect-namespace=default"];
+        let flags = ["--leader-elect"];
         let mut operators = vec![
             Operator::management(&world.bed, &binary, "operator-management", &flags).unwrap(),
             Operator::cell(&world.bed, &binary, "dfw", &flags).unwrap(),
@@ -122,7 +123,8 @@ impl Bed {
     async fn holders(&self) -> Vec<Value> {
         let mut holders = Vec::new();
         for plane in [&self.world.project, &self.world.dfw] {
-            let leases = kube::Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(plane.clone(), "default");
+            let leases =
+                kube::Api::<k8s_openapi::api::coordination::v1::Lease>::namespaced(plane.clone(), "compute-system");
             let all = leases.list(&kube::api::ListParams::default()).await.unwrap().items;
             holders.extend(
                 all.into_iter()
@@ -178,7 +180,7 @@ fn hostile_tenant_and_hostile_cell_stay_within_the_manifests_memory() {
         bed.world.namespace_in(&alpha, "large").await;
         bind_location(&alpha, NOWHERE).await.unwrap();
 
-        // One Workload with very many placements of a very large template.
+        // One Workload with very many placements of a very large template, which is over all limits.
         let mut wide = with_env(workload("large", "wide", &[NOWHERE], 1), json!([{ "name": "A", "value": "x".repeat(256 << 10) }]));
         let one = |n: usize| json!({ "name": format!("p{n:03}"), "cityCodes": [NOWHERE], "scaleSettings": { "minReplicas": 1 } });
         wide["spec"]["placements"] = (0..400).map(one).collect();
@@ -191,14 +193,32 @@ fn hostile_tenant_and_hostile_cell_stay_within_the_manifests_memory() {
         create(&alpha, with_env(workload("large", "refers", &[NOWHERE], 1), env)).await;
         bed.goes_on("with 3,000 variables of one absent Secret").await;
 
-        // Many Workloads that have nothing unusual but their size; some of them on the cell.
-        for n in 0..30 {
-            let city = if n % 3 == 0 { "dfw" } else { NOWHERE };
-            create(&alpha, with_env(workload("large", &format!("many-{n}"), &[city], 1), settings(1500, n))).await;
-            let text = json!([{ "name": "A", "value": format!("{n}{}", "y".repeat(1 << 20)) }]);
-            create(&alpha, with_env(workload("large", &format!("huge-{n}"), &[NOWHERE], 1), text)).await;
+        // One at every limit at once, on the cell: made, and then changed, so that Karmada compares all of it with what runs.
+        let of_size = |n: usize| json!({ "name": format!("SETTING_{n:05}"), "value": "v".repeat(190) });
+        let env: Value = (0..127).map(of_size).collect();
+        let in_dfw = |n: usize| json!({ "name": format!("p{n:03}"), "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } });
+        let mut most = with_env(workload("large", "most", &["dfw"], 1), env);
+        most["spec"]["placements"] = (0..32).map(in_dfw).collect();
+        create(&alpha, most.clone()).await;
+        for nth in 1..4 {
+            bed.goes_on(&format!("{nth}. with a Workload at every limit")).await;
         }
-        bed.goes_on("with 30 Workloads of 1 MiB and 30 of 1,500 variables").await;
+        most["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["image"] = json!("changed");
+        crate::common::apply(&alpha, most).await;
+        for nth in 1..4 {
+            bed.goes_on(&format!("{nth}. with a change of a Workload at every limit")).await;
+        }
+
+        // Ten of those that are as large as may be: 32 placements of a template of 120 KiB, and ten of 500 variables on the cell; and over the limits.
+        let large = |n: usize, kib: usize| json!([{ "name": "A", "value": format!("{n}{}", "y".repeat(kib << 10)) }]);
+        for n in 0..10 {
+            let mut full = with_env(workload("large", &format!("full-{n}"), &[NOWHERE], 1), large(n, 120));
+            full["spec"]["placements"] = (0..32).map(one).collect();
+            create(&alpha, full).await;
+            create(&alpha, with_env(workload("large", &format!("many-{n}"), &["dfw"], 1), settings(500, n))).await;
+            create(&alpha, with_env(workload("large", &format!("huge-{n}"), &["dfw"], 1), large(n, 1 << 10))).await;
+        }
+        bed.goes_on("with 10 Workloads at each limit, and 10 of 1 MiB").await;
 
         // What a cell's credentials can push.
         let own = bed.write_back().await;
@@ -206,13 +226,15 @@ fn hostile_tenant_and_hostile_cell_stay_within_the_manifests_memory() {
         let as_cell = api(&control_plane::client(&file).await.unwrap(), "Instance", &own.namespace().unwrap());
         let push = |n: usize| {
             let (mut pushed, as_cell) = (own.clone(), as_cell.clone());
-            pushed.metadata.name = Some(format!("pushed-{n}"));
-            let text = json!([{ "name": "A", "value": format!("{n}{}", "z".repeat(1 << 20)) }]);
+            let deployment = pushed.labels()[label::WORKLOAD_DEPLOYMENT_NAME].clone();
+            pushed.metadata.name = Some(format!("{deployment}-{n}"));
+            pushed.labels_mut().insert(label::INSTANCE_INDEX.to_owned(), n.to_string());
+            let text = json!([{ "name": "A", "value": format!("{n}{}", "z".repeat(200 << 10)) }]);
             pushed.data["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = text;
             async move { drop(as_cell.create(&PostParams::default(), &pushed).await.unwrap()) }
         };
-        stream::iter(0..200).for_each_concurrent(4, push).await;
-        bed.goes_on("with 200 Instances of 1 MiB that a cell pushed").await;
+        stream::iter(100..400).for_each_concurrent(4, push).await;
+        bed.goes_on("with 300 Instances of 200 KiB that a cell pushed").await;
 
         // From the beginning: all of it comes at once.
         for operator in 0..bed.world.operators.len() {

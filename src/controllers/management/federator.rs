@@ -16,6 +16,7 @@ use super::{
     latency::Latency,
     losses::Losses,
     move_memory::Moves,
+    pace::Pace,
     policy_memory::RefusedPolicies,
     project_cache::ProjectCache,
     queues::{PolicyKey, ProjectKey},
@@ -68,6 +69,7 @@ pub(super) struct Federator {
     pub(super) moves: Arc<Moves>,
     pub(super) refused_policies: Arc<RefusedPolicies>,
     pub(super) unshown: Arc<UnshownInstances>,
+    pub(super) pace: Pace,
     pub(super) queue: Arc<Queue<ProjectKey>>,
     pub(super) contests: Contests<ProjectKey>,
     pub(super) limits: Limits,
@@ -87,7 +89,7 @@ impl Reconciler for Federator {
     /// 2. Of a deployment that is gone, removes a copy that a write under way has made anew.
     /// 3. Observes the deployment, its data, its copy, and what Karmada made of that.
     /// 4. Decides: once more when somebody else's hub namespace has to be read, when others were quicker to take a repair's share
-    ///    of the budget, or when the hub is asked what it waits for.
+    ///    of the budget, when the hub is asked what it waits for, or when other large deployments of its namespace come first.
     /// 5. Writes, but for what another client takes back again and again, or the hub does not keep. Where another client was
     ///    quicker to make the hub namespace, reads whose it is, and decides again; so where a copy is in the way that no cache
     ///    has.
@@ -184,6 +186,13 @@ impl Federator {
                     observed.repairs = known;
                     plan = federate::plan(observed, now.time);
                 }
+            }
+        }
+        if plan.steps.iter().any(federate::applies_copy) {
+            let turn = self.pace.take(key, &observed.deployment.spec.template, now.instant);
+            if let Err(wait) = turn {
+                observed.turn_in = Some(wait);
+                plan = federate::plan(observed, now.time);
             }
         }
         record(Self::NAME, key, observed, now, &plan);
@@ -425,6 +434,7 @@ impl Federator {
             is_first_copy: copy.is_none() && !hub.has_copies(&namespace),
             copy: copy.map(Shared::from),
             hidden_copy: None,
+            turn_in: None,
             unshown: self.unshown.of(key),
             outage: None,
             namespace_words: None,

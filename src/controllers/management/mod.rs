@@ -20,6 +20,7 @@ mod listeners;
 mod losses;
 mod move_memory;
 mod moves;
+mod pace;
 mod policy;
 mod policy_memory;
 mod probe;
@@ -55,6 +56,7 @@ use self::{
     losses::{LossWatch, Losses},
     move_memory::Moves,
     moves::CityMoves,
+    pace::Pace,
     policy::CityPolicy,
     policy_memory::PolicyMemory,
     probe::Prober,
@@ -244,6 +246,7 @@ impl Parts {
         let namespaces_told = Mutex::default();
         let contests = Contests::new(Federator::NAME, timing.takeover_pause, &metrics);
         Federator {
+            pace: Pace::default(),
             hub,
             projects,
             blocked,

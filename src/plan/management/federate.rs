@@ -68,7 +68,7 @@ fn proved(observed: &Observed, plan: Decided) -> Decided {
 }
 
 /// True if a step writes what the deployment says into its copy.
-fn applies_copy(step: &Step<Project, Hub>) -> bool {
+pub fn applies_copy(step: &Step<Project, Hub>) -> bool {
     let Step::Remote(write) = step else { return false };
     write.object.kind == Kind::WorkloadDeployment && matches!(write.op, Op::Apply { .. })
 }
@@ -191,8 +191,13 @@ fn withheld(observed: &Observed, now: Timestamp) -> Option<Decided> {
         return Some(refused_for_a_rival(observed, now));
     }
     let exceeded = limits::of_project(&observed.project);
-    let exceeded = exceeded.or_else(|| limits::words(&limits::of_template(&observed.deployment.spec.template)))?;
-    Some(hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::LimitExceeded, exceeded), now))
+    let exceeded = exceeded.or_else(|| limits::words(&limits::of_template(&observed.deployment.spec.template)));
+    if let Some(exceeded) = exceeded {
+        return Some(hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::LimitExceeded, exceeded), now));
+    }
+    let turn = observed.turn_in?;
+    let told = hub_trouble::told(observed, &hub_trouble::lasting(observed, Cause::RateLimited, String::new()), now);
+    Some(Plan { next: told.next.or_sooner(Next::After(turn)), ..told })
 }
 
 /// What the hub shows of a deployment's delivery, once there is something to look at.

@@ -94,6 +94,7 @@ fn observed(
         copy: copy.filter(|_| here).map(Shared::from),
         is_first_copy: false,
         hidden_copy: None,
+        turn_in: None,
         data: resolve::View::default(),
         karmada: None,
         blocked: None,

@@ -96,6 +96,9 @@ pub struct Observed {
     /// The copy there, if it is known from a live read alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden_copy: Option<HiddenCopy>,
+    /// How long its copy waits until it is its turn, since other large deployments of its namespace come first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turn_in: Option<Duration>,
     /// What it refers to.
     pub data: resolve::View,
     /// What Karmada made of it; absent while that is not known.

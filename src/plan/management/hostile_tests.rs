@@ -82,6 +82,7 @@ fn observed(deployment: WorkloadDeployment, uid: Option<&str>) -> Observed {
         deployment: deployment.into(),
         is_first_copy: false,
         hidden_copy: None,
+        turn_in: None,
         data: resolve::View::default(),
         karmada: None,
         blocked: None,

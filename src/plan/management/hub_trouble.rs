@@ -49,6 +49,8 @@ pub enum Cause {
     DeletionsPaused,
     /// It asks for more than it may, and is not brought to the hub.
     LimitExceeded,
+    /// Other large deployments of its namespace are written there first.
+    RateLimited,
     /// The project does not take what is written on the deployment.
     ProjectRefused,
 }
@@ -63,6 +65,7 @@ impl Cause {
             Self::CopyHeld => Reason::HubCopyHeld,
             Self::DeletionsPaused => Reason::DeletionsPaused,
             Self::LimitExceeded => Reason::LimitExceeded,
+            Self::RateLimited => Reason::RateLimited,
             Self::ProjectRefused => Reason::ProjectRefused,
         }
     }
@@ -171,7 +174,7 @@ fn patience(deployment: &WorkloadDeployment, cause: Cause, timing: &Timing) -> D
         Cause::CopyHeld if deployment.metadata.deletion_timestamp.is_some() => timing.deletion_patience,
         // It is known from the deployment alone, and lasts until that is changed.
         Cause::LimitExceeded => Duration::ZERO,
-        Cause::ProjectRefused => timing.error_grace,
+        Cause::ProjectRefused | Cause::RateLimited => timing.error_grace,
         Cause::Refused | Cause::NamespaceTerminating | Cause::CopyHeld | Cause::DeletionsPaused => grace,
     }
 }
@@ -206,6 +209,10 @@ fn verdict(deployment: &WorkloadDeployment, before: Option<&Condition>, trouble:
         Cause::LimitExceeded => {
             format!("{words}. Its copy on the hub is neither created nor changed; what runs keeps running")
         }
+        Cause::RateLimited => "large deployments of a namespace are brought to the hub one after another, and others of this namespace \
+             come first. What runs keeps running. It goes on by itself; with fewer variables, which may stand in a ConfigMap or Secret, \
+             it would not wait"
+            .to_owned(),
         Cause::ProjectRefused if deleting => {
             format!(
                 "the project's API server does not take the removal of this operator's finalizer, so it stays: {words}"
@@ -249,6 +256,7 @@ pub(super) fn standing(deployment: &WorkloadDeployment) -> Option<&Condition> {
         Cause::CopyHeld,
         Cause::DeletionsPaused,
         Cause::LimitExceeded,
+        Cause::RateLimited,
         Cause::ProjectRefused,
     ];
     let said = find(&deployment.status.as_ref()?.conditions, condition::FEDERATED)?;

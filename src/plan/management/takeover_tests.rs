@@ -105,6 +105,7 @@ fn to_federate(deployment: &WorkloadDeployment, copy: Option<WorkloadDeployment>
         copy: copy.map(Shared::from),
         is_first_copy: false,
         hidden_copy: None,
+        turn_in: None,
         data: resolve::View::default(),
         karmada: None,
         blocked: None,
