@@ -20,7 +20,7 @@ use crate::{
         meta::{GROUP, label},
         shared::Shared,
     },
-    plan::{diff, ownership},
+    plan::{diff, limits::json_bytes, ownership},
 };
 
 /// Longest text that is kept of what one Instance runs: more than admission lets a template have.
@@ -154,7 +154,7 @@ impl PackedInstance {
             });
         }
         let runs = Runs { runtime: std::mem::take(&mut instance.spec.runtime), volumes: instance.spec.volumes.take() };
-        let is_small = || length(&instance) <= MAX_BESIDE;
+        let is_small = || json_bytes(&instance) <= MAX_BESIDE;
         // What cannot be written as text cannot be shown either.
         let body = serde_json::to_string(&runs).ok().filter(|_| is_small()).and_then(|json| Body::of(json, writer));
         if body.is_none() && !is_small() {
@@ -180,7 +180,7 @@ impl PackedInstance {
     /// Bytes that are kept for it alone, about.
     #[cfg(test)]
     fn own_bytes(&self) -> usize {
-        size_of::<Self>() + length(&self.rest)
+        size_of::<Self>() + json_bytes(&self.rest)
     }
 }
 
@@ -212,22 +212,6 @@ fn identity(of: Instance) -> Instance {
     instance.metadata.deletion_timestamp = of.metadata.deletion_timestamp;
     instance.metadata.managed_fields = Some(Vec::new());
     instance
-}
-
-/// Bytes of a text that is not made.
-fn length(of: &impl Serialize) -> usize {
-    struct Count(usize);
-    impl std::io::Write for Count {
-        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-            self.0 += bytes.len();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> std::io::Result<()> {
-            Ok(())
-        }
-    }
-    let mut count = Count(0);
-    serde_json::to_writer(&mut count, of).map_or(usize::MAX, |()| count.0)
 }
 
 /// Drops what no Instance has any more.

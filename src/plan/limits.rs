@@ -3,6 +3,8 @@
 
 use std::{collections::BTreeMap, fmt, io};
 
+use serde::Serialize;
+
 use super::references::{Use, uses};
 use crate::api::{
     compute::{InstanceSpec, InstanceTemplateSpec, PortReference, Workload},
@@ -138,7 +140,7 @@ pub fn of_placements(workload: &Workload) -> Vec<Excess> {
 pub fn of_template(template: &InstanceTemplateSpec) -> Vec<Excess> {
     let spec = &template.spec;
     let mut found = Found(Vec::new());
-    found.count("spec.template", Measure::Bytes, bytes(template));
+    found.count("spec.template", Measure::Bytes, json_bytes(template));
     found.count("spec.template.spec", Measure::Entries, entries(spec));
     let mut by_object: BTreeMap<DataRef, (usize, String)> = BTreeMap::new();
     for Use { data_ref, field, .. } in uses(spec) {
@@ -220,8 +222,8 @@ pub fn of_project(project: &ProjectName) -> Option<String> {
     })
 }
 
-/// Number of bytes of the JSON of a template.
-fn bytes(template: &InstanceTemplateSpec) -> usize {
+/// Number of bytes of the JSON of something, which is not made for that.
+pub fn json_bytes(of: &impl Serialize) -> usize {
     struct Counter(usize);
     impl io::Write for Counter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -235,7 +237,7 @@ fn bytes(template: &InstanceTemplateSpec) -> usize {
     }
     let mut counter = Counter(0);
     // What comes from JSON can be written as such.
-    serde_json::to_writer(&mut counter, template).map_or(usize::MAX, |()| counter.0)
+    serde_json::to_writer(&mut counter, of).map_or(usize::MAX, |()| counter.0)
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ fn of_bytes(size: usize) -> Workload {
             json!([placement(0, 1)]),
         )
     };
-    let frame = bytes(&with(0).spec.template);
+    let frame = json_bytes(&with(0).spec.template);
     with(size - frame)
 }
 

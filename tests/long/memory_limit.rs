@@ -180,61 +180,10 @@ fn hostile_tenant_and_hostile_cell_stay_within_the_manifests_memory() {
         bed.world.namespace_in(&alpha, "large").await;
         bind_location(&alpha, NOWHERE).await.unwrap();
 
-        // One Workload with very many placements of a very large template, which is over all limits.
-        let mut wide = with_env(workload("large", "wide", &[NOWHERE], 1), json!([{ "name": "A", "value": "x".repeat(256 << 10) }]));
-        let one = |n: usize| json!({ "name": format!("p{n:03}"), "cityCodes": [NOWHERE], "scaleSettings": { "minReplicas": 1 } });
-        wide["spec"]["placements"] = (0..400).map(one).collect();
-        create(&alpha, wide).await;
-        bed.goes_on("with 400 placements of 256 KiB").await;
-
-        // Variables that all refer to one object which is not there.
-        let refers = |n: usize| json!({ "name": format!("V{n}"), "valueFrom": { "secretKeyRef": { "name": "absent", "key": "k" } } });
-        let env: Value = (0..3000).map(refers).collect();
-        create(&alpha, with_env(workload("large", "refers", &[NOWHERE], 1), env)).await;
-        bed.goes_on("with 3,000 variables of one absent Secret").await;
-
-        // One at every limit at once, on the cell: made, and then changed, so that Karmada compares all of it with what runs.
-        let of_size = |n: usize| json!({ "name": format!("SETTING_{n:05}"), "value": "v".repeat(190) });
-        let env: Value = (0..127).map(of_size).collect();
-        let in_dfw = |n: usize| json!({ "name": format!("p{n:03}"), "cityCodes": ["dfw"], "scaleSettings": { "minReplicas": 1 } });
-        let mut most = with_env(workload("large", "most", &["dfw"], 1), env);
-        most["spec"]["placements"] = (0..32).map(in_dfw).collect();
-        create(&alpha, most.clone()).await;
-        for nth in 1..4 {
-            bed.goes_on(&format!("{nth}. with a Workload at every limit")).await;
-        }
-        most["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["image"] = json!("changed");
-        crate::common::apply(&alpha, most).await;
-        for nth in 1..4 {
-            bed.goes_on(&format!("{nth}. with a change of a Workload at every limit")).await;
-        }
-
-        // Ten of those that are as large as may be: 32 placements of a template of 120 KiB, and ten of 500 variables on the cell; and over the limits.
-        let large = |n: usize, kib: usize| json!([{ "name": "A", "value": format!("{n}{}", "y".repeat(kib << 10)) }]);
-        for n in 0..10 {
-            let mut full = with_env(workload("large", &format!("full-{n}"), &[NOWHERE], 1), large(n, 120));
-            full["spec"]["placements"] = (0..32).map(one).collect();
-            create(&alpha, full).await;
-            create(&alpha, with_env(workload("large", &format!("many-{n}"), &["dfw"], 1), settings(500, n))).await;
-            create(&alpha, with_env(workload("large", &format!("huge-{n}"), &["dfw"], 1), large(n, 1 << 10))).await;
-        }
-        bed.goes_on("with 10 Workloads at each limit, and 10 of 1 MiB").await;
-
-        // What a cell's credentials can push.
-        let own = bed.write_back().await;
-        let file = bed.world.bed.hub.kubeconfig(&User::Cell("dfw".into()));
-        let as_cell = api(&control_plane::client(&file).await.unwrap(), "Instance", &own.namespace().unwrap());
-        let push = |n: usize| {
-            let (mut pushed, as_cell) = (own.clone(), as_cell.clone());
-            let deployment = pushed.labels()[label::WORKLOAD_DEPLOYMENT_NAME].clone();
-            pushed.metadata.name = Some(format!("{deployment}-{n}"));
-            pushed.labels_mut().insert(label::INSTANCE_INDEX.to_owned(), n.to_string());
-            let text = json!([{ "name": "A", "value": format!("{n}{}", "z".repeat(200 << 10)) }]);
-            pushed.data["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = text;
-            async move { drop(as_cell.create(&PostParams::default(), &pushed).await.unwrap()) }
-        };
-        stream::iter(100..400).for_each_concurrent(4, push).await;
-        bed.goes_on("with 300 Instances of 200 KiB that a cell pushed").await;
+        over_the_limits(&mut bed, &alpha).await;
+        one_workload_within_the_limits(&mut bed, &alpha).await;
+        many_workloads(&mut bed, &alpha).await;
+        pushed_by_a_cell(&mut bed).await;
 
         // From the beginning: all of it comes at once.
         for operator in 0..bed.world.operators.len() {
@@ -246,6 +195,75 @@ fn hostile_tenant_and_hostile_cell_stay_within_the_manifests_memory() {
         bed.goes_on("started anew beside all of it").await;
         assert!(get(&alpha, "Workload", "large", "wide").await.is_some());
     });
+}
+
+/// So many placements in one city.
+fn placements(count: usize, city: &str) -> Value {
+    let one = |n| json!({ "name": format!("p{n:03}"), "cityCodes": [city], "scaleSettings": { "minReplicas": 1 } });
+    (0..count).map(one).collect()
+}
+
+/// One variable of so many KiB.
+fn long_value(of: usize, kib: usize) -> Value {
+    json!([{ "name": "A", "value": format!("{of}{}", "y".repeat(kib << 10)) }])
+}
+
+/// Workloads that no webhook has refused.
+async fn over_the_limits(bed: &mut Bed, alpha: &Client) {
+    let mut wide = with_env(workload("large", "wide", &[NOWHERE], 1), long_value(0, 256));
+    wide["spec"]["placements"] = placements(400, NOWHERE);
+    create(alpha, wide).await;
+    bed.goes_on("with 400 placements of 256 KiB").await;
+    let refers =
+        |n| json!({ "name": format!("V{n}"), "valueFrom": { "secretKeyRef": { "name": "absent", "key": "k" } } });
+    create(alpha, with_env(workload("large", "refers", &[NOWHERE], 1), (0..3000).map(refers).collect())).await;
+    bed.goes_on("with 3,000 variables of one absent Secret").await;
+}
+
+/// The most deployments that one city allows for, with 127 variables each: made, and then changed, for which Karmada compares
+/// all of it with what runs. Without a pace, another project's Workload took 30 s meanwhile, on two cores for all of them.
+async fn one_workload_within_the_limits(bed: &mut Bed, alpha: &Client) {
+    let of_size = |n| json!({ "name": format!("SETTING_{n:05}"), "value": "v".repeat(190) });
+    let mut most = with_env(workload("large", "most", &["dfw"], 1), (0..127).map(of_size).collect());
+    most["spec"]["placements"] = placements(32, "dfw");
+    create(alpha, most.clone()).await;
+    for nth in 1..4 {
+        bed.goes_on(&format!("{nth}. with 32 deployments of 127 variables")).await;
+    }
+    most["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["image"] = json!("changed");
+    crate::common::apply(alpha, most).await;
+    for nth in 1..4 {
+        bed.goes_on(&format!("{nth}. with a change of 32 deployments of 127 variables")).await;
+    }
+}
+
+/// Ten of 32 deployments of 120 KiB, ten of 500 variables on the cell, and ten of 1 MiB, which is over the limit.
+async fn many_workloads(bed: &mut Bed, alpha: &Client) {
+    for n in 0..10 {
+        let mut full = with_env(workload("large", &format!("full-{n}"), &[NOWHERE], 1), long_value(n, 120));
+        full["spec"]["placements"] = placements(32, NOWHERE);
+        create(alpha, full).await;
+        create(alpha, with_env(workload("large", &format!("many-{n}"), &["dfw"], 1), settings(500, n))).await;
+        create(alpha, with_env(workload("large", &format!("huge-{n}"), &["dfw"], 1), long_value(n, 1 << 10))).await;
+    }
+    bed.goes_on("with 30 large Workloads").await;
+}
+
+/// As large as its policy lets it, with the credentials of a cell.
+async fn pushed_by_a_cell(bed: &mut Bed) {
+    let own = bed.write_back().await;
+    let file = bed.world.bed.hub.kubeconfig(&User::Cell("dfw".into()));
+    let as_cell = api(&control_plane::client(&file).await.unwrap(), "Instance", &own.namespace().unwrap());
+    let push = |n: usize| {
+        let (mut pushed, as_cell) = (own.clone(), as_cell.clone());
+        let deployment = pushed.labels()[label::WORKLOAD_DEPLOYMENT_NAME].clone();
+        pushed.metadata.name = Some(format!("{deployment}-{n}"));
+        pushed.labels_mut().insert(label::INSTANCE_INDEX.to_owned(), n.to_string());
+        pushed.data["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = long_value(n, 200);
+        async move { drop(as_cell.create(&PostParams::default(), &pushed).await.unwrap()) }
+    };
+    stream::iter(100..400).for_each_concurrent(4, push).await;
+    bed.goes_on("with 300 Instances of 200 KiB that a cell pushed").await;
 }
 
 async fn create(project: &Client, object: Value) {
