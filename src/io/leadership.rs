@@ -11,7 +11,7 @@ use super::lease::Candidate;
 /// A candidate on its thread.
 pub struct Leadership {
     acquired: oneshot::Receiver<()>,
-    /// Ends the candidature; whoever leads then gives the Lease up.
+    /// Ends the candidature. A leader gives the Lease up.
     done: CancellationToken,
     /// True once the Lease was given up; false, or closed, once it was lost.
     ended: oneshot::Receiver<bool>,
@@ -50,7 +50,7 @@ impl Leadership {
                     () = candidate.acquire() => {}
                 }
                 if lead.send(()).is_err() {
-                    stop.cancel(); // nobody is there to lead
+                    stop.cancel(); // the caller is gone
                 }
                 candidate.hold(&stop).await;
                 drop(working);
@@ -63,7 +63,7 @@ impl Leadership {
         Ok(Self { acquired, done, ended })
     }
 
-    /// Waits until the Lease is ours. Whoever waits no longer drops the candidate, which then takes part no more.
+    /// Waits until the Lease is ours. A caller that stops waiting drops this, which ends the candidature.
     pub async fn acquired(&mut self) {
         // Without an end of its own the thread ends only by a bug, which is for the end to say.
         let _ = (&mut self.acquired).await;

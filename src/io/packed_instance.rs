@@ -31,8 +31,8 @@ const MAX_BESIDE: usize = 64 << 10;
 const MAX_ANNOTATIONS: usize = 4 << 10;
 /// Bodies below this are ordinary, and cost little more than the Instance itself.
 const ORDINARY: usize = 8 << 10;
-/// Most bytes that are kept of all larger bodies that one writer has brought first. What is the template of a deployment that is
-/// known otherwise, as that of every honest cell is, was brought by nobody.
+/// Most bytes that are kept of all different larger bodies that one writer has brought first. An honest cell reaches it with 128
+/// Workloads of the largest template, of all its tenants together; those that come later are too large.
 const MAX_OF_ONE: usize = 16 << 20;
 
 static BODIES: LazyLock<Pool<Body>> = LazyLock::new(Pool::default);

@@ -2,7 +2,7 @@
 //!
 //! Hub, Karmada and cells serve all tenants, and what a deployment costs them grows with the entries of its template: each write
 //! has an API server compare who owns each entry. On two cores for all of them, deployments of 4,096 entries together that are
-//! written at once keep them busy for a minute, and another tenant's Workload waits for 30 s meanwhile.
+//! written at once keep them busy for a minute, and another tenant's Workload takes 30 s.
 
 use std::{
     collections::HashMap,
