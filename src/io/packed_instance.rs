@@ -2,7 +2,8 @@
 //!
 //! A decision asks of most of them no more than their labels and their status. What they run is kept as text, once for all that
 //! run the same. Whoever may write one can make it as large as the API server takes: so there is a bound on what is kept of
-//! each, and on what is kept of all that one cell has written. What is over it is known to be there, and is too large.
+//! each, and on what is kept of all that one cell has written. What is over the first is known to be there, and is too large; what
+//! is over the second is read when it is needed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -32,7 +33,7 @@ const MAX_ANNOTATIONS: usize = 4 << 10;
 /// Bodies below this are ordinary, and cost little more than the Instance itself.
 const ORDINARY: usize = 8 << 10;
 /// Most bytes that are kept of all different larger bodies that one writer has brought first. An honest cell reaches it with 128
-/// Workloads of the largest template, of all its tenants together; those that come later are too large.
+/// Workloads of the largest template, of all its tenants together; those that come later cost a read each time they are shown.
 const MAX_OF_ONE: usize = 16 << 20;
 
 static BODIES: LazyLock<Pool<Body>> = LazyLock::new(Pool::default);
@@ -44,8 +45,17 @@ static BROUGHT: LazyLock<Mutex<HashMap<String, usize>>> = LazyLock::new(Mutex::d
 pub struct PackedInstance {
     /// The Instance without what it runs.
     rest: Instance,
-    /// Nothing where it is too large.
-    body: Option<Arc<Body>>,
+    body: Kept,
+}
+
+/// What is kept of what an Instance runs.
+enum Kept {
+    /// All of it.
+    Body(Arc<Body>),
+    /// Nothing, as its writer has brought as much as one may.
+    Elsewhere,
+    /// Nothing, as it is larger than one may be.
+    TooLarge,
 }
 
 /// What Instances run, once for all that run the same.
@@ -106,26 +116,26 @@ fn charge(writer: &str, bytes: usize) -> bool {
 }
 
 impl Body {
-    /// The body that is kept with this text; nothing where it is too large, or its writer has brought too much.
-    fn of(json: String, writer: &str) -> Option<Arc<Self>> {
+    /// Keeps a body with this text, as far as may be.
+    fn keep(json: String, writer: &str) -> Kept {
         if json.len() > MAX_BODY {
-            return None;
+            return Kept::TooLarge;
         }
-        let (bytes, json) = (json.len(), json.into_boxed_str());
-        if bytes <= ORDINARY {
-            return Some(BODIES.share(Arc::new(Self { json, writer: None })));
-        }
-        if let Some(known) = BODIES.get(&Self { json: json.clone(), writer: None }) {
-            return Some(known);
-        }
-        if !charge(writer, bytes) {
-            // What no Instance has any more is charged until it is dropped.
-            BODIES.clean();
-            if !charge(writer, bytes) {
-                return None;
+        let (bytes, mut body) = (json.len(), Self { json: json.into_boxed_str(), writer: None });
+        if bytes > ORDINARY {
+            if let Some(known) = BODIES.get(&body) {
+                return Kept::Body(known);
             }
+            if !charge(writer, bytes) {
+                // What no Instance has any more is charged until it is dropped.
+                BODIES.clean();
+                if !charge(writer, bytes) {
+                    return Kept::Elsewhere;
+                }
+            }
+            body.writer = Some(writer.to_owned());
         }
-        Some(BODIES.share(Arc::new(Self { json, writer: Some(writer.to_owned()) })))
+        Kept::Body(BODIES.share(Arc::new(body)))
     }
 }
 
@@ -154,24 +164,30 @@ impl PackedInstance {
             });
         }
         let runs = Runs { runtime: std::mem::take(&mut instance.spec.runtime), volumes: instance.spec.volumes.take() };
-        let is_small = || json_bytes(&instance) <= MAX_BESIDE;
-        // What cannot be written as text cannot be shown either.
-        let body = serde_json::to_string(&runs).ok().filter(|_| is_small()).and_then(|json| Body::of(json, writer));
-        if body.is_none() && !is_small() {
-            instance = identity(instance);
+        if json_bytes(&instance) > MAX_BESIDE {
+            return Self { rest: identity(instance), body: Kept::TooLarge };
         }
+        // What cannot be written as text cannot be shown either.
+        let body = serde_json::to_string(&runs).map_or(Kept::TooLarge, |json| Body::keep(json, writer));
         Self { rest: instance, body }
     }
 
     /// True if too much stands in it to be kept.
     pub fn is_too_large(&self) -> bool {
-        self.body.is_none()
+        matches!(self.body, Kept::TooLarge)
     }
 
-    /// The Instance; of one that is too large what is kept.
+    /// True if what it runs has to be read from its API server.
+    pub fn is_elsewhere(&self) -> bool {
+        matches!(self.body, Kept::Elsewhere)
+    }
+
+    /// The Instance, as far as it is kept.
     pub fn open(&self) -> Instance {
         let mut instance = self.rest.clone();
-        if let Some(runs) = self.body.as_ref().and_then(|body| serde_json::from_str::<Runs>(&body.json).ok()) {
+        if let Kept::Body(body) = &self.body
+            && let Ok(runs) = serde_json::from_str::<Runs>(&body.json)
+        {
             (instance.spec.runtime, instance.spec.volumes) = (runs.runtime, runs.volumes);
         }
         instance
@@ -253,8 +269,8 @@ mod tests {
     }
 
     fn bytes(all: &[PackedInstance]) -> usize {
-        let bodies: BTreeMap<*const Body, usize> =
-            all.iter().filter_map(|one| one.body.as_ref()).map(|body| (Arc::as_ptr(body), body.json.len())).collect();
+        let kept = all.iter().filter_map(|one| if let Kept::Body(body) = &one.body { Some(body) } else { None });
+        let bodies: BTreeMap<*const Body, usize> = kept.map(|body| (Arc::as_ptr(body), body.json.len())).collect();
         all.iter().map(PackedInstance::own_bytes).sum::<usize>() + bodies.values().sum::<usize>()
     }
 
@@ -275,7 +291,7 @@ mod tests {
         let value = "y".repeat(100_000);
         let of = |n| PackedInstance::of_hub(instance(n, "c2", &value));
         let all: Vec<_> = (0..100).map(of).chain((0..100).map(|n| PackedInstance::of_project(of(n).open()))).collect();
-        assert!(all.iter().all(|one| !one.is_too_large()));
+        assert!(all.iter().all(|one| matches!(one.body, Kept::Body(_))));
         assert!(bytes(&all) < 100_000 + 200 * 3000, "{}", bytes(&all));
     }
 
@@ -292,11 +308,11 @@ mod tests {
             .collect();
         assert!(bytes(&below) < MAX_OF_ONE + (1 << 20), "{}", bytes(&below));
         let another = PackedInstance::of_hub(instance(0, "c4", &"w".repeat(250_000)));
-        assert!(!another.is_too_large(), "another cell has a share of its own");
-        assert!(below.last().unwrap().is_too_large());
+        assert!(matches!(another.body, Kept::Body(_)), "another cell has a share of its own");
+        assert!(below.last().unwrap().is_elsewhere() && !below.last().unwrap().is_too_large(), "it is read and shown");
         below.clear();
         let again = PackedInstance::of_hub(instance(0, "c3", &"z".repeat(250_000)));
-        assert!(!again.is_too_large(), "what is gone is charged no more");
+        assert!(matches!(again.body, Kept::Body(_)), "what is gone is charged no more");
     }
 
     #[test]

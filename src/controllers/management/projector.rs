@@ -95,7 +95,10 @@ impl Reconciler for Projector {
         if !project.is_synced() || !project.instances.is_synced() {
             return Ok(Next::Await);
         }
-        let Some(observed) = self.observe(&project, &place.object) else { return Ok(Next::Await) };
+        let Some(mut observed) = self.observe(&project, &place.object) else { return Ok(Next::Await) };
+        if !self.read_elsewhere(&project, &place.object, &mut observed).await? {
+            return Ok(Next::Await);
+        }
         let plan = projection::plan(&observed, now.time);
         record(Self::NAME, key, &observed, now, &plan);
         let mut next = plan.next;
@@ -195,6 +198,35 @@ impl Projector {
 
     fn given(&self) -> MutexGuard<'_, Given> {
         self.given.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads what the caches do not keep of the Instances of a place. False if one is another by now, which its event tells.
+    async fn read_elsewhere(
+        &self,
+        project: &ProjectCache,
+        key: &ObjectKey,
+        observed: &mut Observed,
+    ) -> Result<bool, Error> {
+        if let Some(source) = &observed.source
+            && let Some(namespace) = source.namespace()
+            && self.hub.instances.get(&ObjectKey::new(&namespace, &key.name)).is_some_and(|kept| kept.is_elsewhere())
+        {
+            let found = self.hub.plane.read::<Instance>(&namespace, &key.name).await?;
+            let Some(found) = found.filter(|found| found.resource_version() == source.resource_version()) else {
+                return Ok(false);
+            };
+            observed.source = Some(found.into());
+        }
+        if let Some(projection) = &observed.projection
+            && project.instances.get(key).is_some_and(|kept| kept.is_elsewhere())
+        {
+            let found = project.plane.read::<Instance>(&key.namespace, &key.name).await?;
+            let Some(found) = found.filter(|found| found.resource_version() == projection.resource_version()) else {
+                return Ok(false);
+            };
+            observed.projection = Some(found.into());
+        }
+        Ok(true)
     }
 
     /// A hub Instance that names no project of ours.

@@ -46,7 +46,7 @@ pub enum Quarantine {
     /// The project's admission denies it, or its API server has answered with another error for longer than the grace. Its
     /// deployment reports it.
     Denied,
-    /// It, or what stands in its place, is larger than may be, or its cell has written too much.
+    /// It, or what stands in its place, is larger than may be.
     TooLarge,
 }
 
@@ -96,9 +96,7 @@ impl Quarantine {
                 "a quota, a webhook or a policy of the project does not let the copy be written, or the project's API \
                  server answers with an error"
             }
-            Self::TooLarge => {
-                "it is too large, or its cell has written more on the hub than one cell may. It runs on its cell as before. Make its template smaller, or remove what the cell has no use for"
-            }
+            Self::TooLarge => "it is too large. It runs on its cell as before. Make its template smaller",
         }
     }
 }
