@@ -5,10 +5,7 @@
 //! there are [`SEATS`] for bodies that announce at most [`SEAT`] and [`LARGE_SEATS`] for larger ones. A seat is room for all that
 //! its body may be: it waits for no second one, and a client that does not send loses it.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -18,7 +15,7 @@ use axum::{
 use futures::StreamExt;
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
-    time::timeout,
+    time::{Instant, timeout},
 };
 
 /// Largest request: two objects of the size that API servers take, with room for what stands around them.
@@ -122,3 +119,7 @@ impl Room {
 pub(super) fn refuse(code: StatusCode, why: &str) -> Response {
     (code, [(header::CONNECTION, "close")], why.to_owned()).into_response()
 }
+
+#[cfg(test)]
+#[path = "room_tests.rs"]
+mod tests;

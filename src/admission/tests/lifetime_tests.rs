@@ -103,7 +103,8 @@ async fn quiet_server(bed: &Bed, limits: Limits) -> SocketAddr {
 #[tokio::test]
 async fn a_quiet_connection_is_cut_and_one_in_use_is_not() {
     const LONG: Duration = Duration::from_mins(5);
-    const SHORT: Duration = Duration::from_millis(400);
+    // Longer than a client needs for its head while other tests have the processors.
+    const SHORT: Duration = Duration::from_secs(3);
     let bed = bed(false).await;
     let roots = || {
         let mut roots = RootCertStore::empty();

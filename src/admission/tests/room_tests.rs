@@ -1,11 +1,9 @@
-//! Room for bodies, beside clients that are slow on purpose.
+//! Room for bodies over real connections. How long one waits for another is shown with a virtual clock, in `room_tests.rs` above.
 
 use super::*;
 
-/// One held all the room for what it announced, the others queued for it, and every review behind them was answered 408:
-/// nobody wrote a Workload in any project.
 #[tokio::test]
-async fn review_beside_stalled_bodies_is_answered_at_once() {
+async fn review_beside_stalled_bodies_is_answered() {
     let bed = Arc::new(bed(false).await);
     let (sent, done) = (Arc::new(AtomicUsize::new(0)), CancellationToken::new());
     for kib in [0, 30, 40, 300].repeat(3) {
@@ -29,29 +27,19 @@ async fn review_beside_stalled_bodies_is_answered_at_once() {
         });
     }
     until("twelve clients stall", || sent.load(Ordering::Relaxed) >= 12).await;
-    let review = |kib: usize| {
+    for kib in [1, 300].repeat(6) {
         let mut request = creation("tls", "dfw", &json!({}));
         request["object"]["metadata"]["annotations"] = json!({ "note": " ".repeat(kib << 10) });
-        request
-    };
-    for _ in 0..12 {
-        for kib in [1, 300] {
-            let began = Instant::now();
-            let (code, answer) = bed.ask(MUTATE_WORKLOAD, &review(kib)).await;
-            assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
-            assert!(began.elapsed() < Duration::from_secs(1), "{kib} KiB: {:?}", began.elapsed());
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
+        let (code, answer) = bed.ask(MUTATE_WORKLOAD, &request).await;
+        assert_eq!((code, &answer["response"]["allowed"]), (200, &json!(true)), "{answer}");
     }
     done.cancel();
 }
 
 #[tokio::test]
-async fn body_without_progress_is_cut_after_a_second() {
+async fn body_without_progress_is_answered_with_a_timeout() {
     let bed = bed(false).await;
-    let began = Instant::now();
     let rest = format!("Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{{", 7 << 20);
     let (code, _) = bed.raw(&format!("POST {VALIDATE_WORKLOAD}"), rest.as_bytes()).await;
     assert_eq!(code, 408);
-    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
