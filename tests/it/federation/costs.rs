@@ -85,3 +85,47 @@ fn when_it_is_quiet_nothing_is_asked_and_nothing_written() {
         delete(&world.project, "Workload", &ns, "web").await;
     });
 }
+
+/// Of one namespace, entries beyond those that come at once are written at a pace. Another project's Workload waited 30 s beside
+/// them, on real Karmada.
+#[test]
+fn large_deployments_of_a_namespace_come_at_a_pace_and_others_do_not_wait() {
+    const COUNT: usize = 16;
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("large").await;
+        let (calm, calm_hub) = world.namespace("calm").await;
+        let env: Vec<_> = (0..200).map(|n| json!({ "name": format!("V{n:03}"), "value": "v" })).collect();
+        for n in 0..COUNT {
+            let mut large = deployment(&ns, &format!("large-{n:02}"), "lhr");
+            large["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = json!(env);
+            apply(&world.project, large).await;
+        }
+        // The last one comes more than 20 s after the first, which is when it is told of those that wait.
+        let waiting = async || {
+            let all = list(&world.project, "WorkloadDeployment", &ns).await;
+            all.iter().filter(|one| condition(one, "Federated")["reason"] == "RateLimited").count()
+        };
+        eventually("one is told that it waits", || async {
+            if waiting().await > 0 { Ok(()) } else { Err(String::new()) }
+        })
+        .await;
+        let there = async || list(&world.hub, "WorkloadDeployment", &hub).await;
+        apply(&world.project, deployment(&calm, "calm", "lhr")).await;
+        eventually("another namespace's goes on", || async {
+            get(&world.hub, "WorkloadDeployment", &calm_hub, "calm").await.ok_or("not yet".into())
+        })
+        .await;
+        eventually("all are there, and nobody waits", || async {
+            let (there, waiting) = (there().await.len(), waiting().await);
+            if (there, waiting) == (COUNT, 0) { Ok(()) } else { Err(format!("{there} are there, {waiting} wait")) }
+        })
+        .await;
+        let mut made: Vec<_> = there().await.iter().map(|one| one.creation_timestamp().unwrap().0).collect();
+        made.sort_unstable();
+        // (16 * (201 - 16) - 512) / 64 s after the first; times of creation are of whole seconds.
+        let took = made[COUNT - 1].duration_since(made[0]);
+        assert!(took.as_secs() >= 37, "{took:?}");
+    });
+}

@@ -290,3 +290,61 @@ fn an_instance_of_a_tenants_own_stays_as_he_made_it_and_he_is_told() {
         delete(&world.project, "WorkloadDeployment", &ns, "known").await;
     });
 }
+
+/// Of one writer 16 MiB of large specs are kept. Later ones were put into quarantine: a tenant with many took the room of others.
+#[test]
+fn instances_beyond_what_is_kept_of_one_writer_are_shown_as_they_are() {
+    const COUNT: usize = 80;
+    RUNTIME.block_on(async {
+        let visit = shared().await;
+        let world = &*visit;
+        let (ns, hub) = world.namespace("large").await;
+        apply(&world.project, deployment(&ns, "large", "lhr")).await; // no cell serves it
+        apply(&world.hub, json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": hub } })).await;
+        let labels = json!({
+            "meta.datumapis.com/upstream-cluster-name": "cluster-single", "meta.datumapis.com/upstream-namespace": ns,
+            "compute.datumapis.com/workload-deployment-name": "large",
+        });
+        let source = |n: usize, image: &str| {
+            let mut spec = template(image)["spec"].clone();
+            let value = format!("{n}{}", "y".repeat(230 << 10));
+            spec["runtime"]["sandbox"]["containers"][0]["env"] = json!([{ "name": "A", "value": value }]);
+            json!({
+                "apiVersion": "compute.datumapis.com/v1alpha", "kind": "Instance", "spec": spec,
+                "metadata": { "name": format!("large-{n}"), "namespace": hub, "labels": labels },
+            })
+        };
+        let shown = async |n: usize, image: &str| {
+            let runtime = source(n, image)["spec"]["runtime"].clone();
+            eventually(&format!("large-{n} is shown with {image}"), || async {
+                let object = get(&world.project, "Instance", &ns, &format!("large-{n}")).await.ok_or("not there")?;
+                let is: Value = object.data["spec"]["runtime"].clone();
+                if is == runtime { Ok(()) } else { Err(format!("{} bytes", is.to_string().len())) }
+            })
+            .await;
+        };
+        for n in 0..COUNT {
+            apply(&world.hub, source(n, "one")).await;
+        }
+        for n in 0..COUNT {
+            shown(n, "one").await;
+        }
+        for n in [0, COUNT - 1] {
+            apply(&world.hub, source(n, "two")).await;
+            shown(n, "two").await;
+            // Put back, though what it was is not kept.
+            let edit = json!({ "spec": { "runtime": { "resources": { "instanceType": "edited" } } } });
+            merge(&world.project, "Instance", &ns, &format!("large-{n}"), edit).await;
+            shown(n, "two").await;
+        }
+        assert_eq!(quarantined(world, "too_large").await, 0);
+        for n in 0..COUNT {
+            delete(&world.hub, "Instance", &hub, &format!("large-{n}")).await;
+        }
+        eventually("they go with their sources", || async {
+            let left = list(&world.project, "Instance", &ns).await.len();
+            if left == 0 { Ok(()) } else { Err(left.to_string()) }
+        })
+        .await;
+    });
+}
