@@ -53,7 +53,7 @@ async fn said(world: &World, hub: &str) -> (Option<String>, Option<i64>) {
 #[test]
 fn a_drain_that_failed_is_told_by_the_next_manager_and_not_begun_by_it() {
     RUNTIME.block_on(async {
-        let management = "timing:\n  drainArrivalSeconds: 5\n  drainRetrySeconds: 2\n  policyPollSeconds: 0.5\n";
+        let management = "timing:\n  drainArrivalSeconds: 20\n  drainRetrySeconds: 2\n  policyPollSeconds: 0.5\n";
         let mut world = alone(Wish { management: management.into(), ..Wish::default() }).await;
         let (ns, hub) = world.namespace("failed").await;
         start(&world, &ns, "web", &["dfw"]).await;
