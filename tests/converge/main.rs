@@ -7,6 +7,8 @@
 mod actors;
 mod companions;
 mod data;
+#[path = "../oracle/look.rs"]
+mod look;
 mod model;
 mod world;
 

@@ -6,6 +6,8 @@ use super::{root, rust_files, skipping::skipped};
 
 /// Bytes of the largest file that is checked in; generated definitions come near it.
 const BYTES_OF_A_FILE: usize = 200_000;
+/// What plans decided before the redesign, as long as that lasts.
+const ORACLE: &str = "tests/oracle/looks.jsonl";
 /// A file holds one subject. This only catches one that has become several.
 const LINES_OF_A_FILE: usize = 1000;
 const LINES_OF_A_FUNCTION: usize = 80;
@@ -74,6 +76,9 @@ fn what_is_checked_in_is_text_and_small() {
     let mut seen = 0;
     for name in names.split_terminator('\0') {
         let Ok(content) = fs::read(root().join(name)) else { continue }; // about to be deleted
+        if name == ORACLE {
+            continue;
+        }
         assert!(content.len() <= BYTES_OF_A_FILE, "{name}: {} bytes", content.len());
         assert!(String::from_utf8(content).is_ok(), "{name} is no text");
         seen += 1;

@@ -136,7 +136,7 @@ impl Projector {
         let observed =
             dead_claim::Observed { source, deployment: observed.deployment, bound: observed.bound, members, claim };
         let plan = dead_claim::plan(&observed, now.time);
-        record(Self::NAME, key, &observed, now, &plan);
+        record("dead-claim", key, &observed, now, &plan);
         carry_out(&project.plane, &self.hub.plane, &plan, &self.metrics).await?;
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Projector {
             observed.left.claim = claim;
         }
         let plan = leftover::plan(&observed, now.time);
-        record(Self::NAME, key, &observed, now, &plan);
+        record("leftover", key, &observed, now, &plan);
         carry_out(&project.plane, &self.hub.plane, &plan, &self.metrics).await?;
         if plan.signals.contains(&WrittenAgain) {
             tracing::warn!(

@@ -1,0 +1,222 @@
+//! What the plans decided before the redesign, held against what they decide now. It goes with the redesign's last step.
+//!
+//! Every look of an operator is in its debug log: what it knew, and what it decided. `tests/oracle/record` runs tests with all of
+//! that kept, and draws `looks.jsonl` from it: for each form that a plan of a controller took, some looks of different form that
+//! led to it. A plan of today that differs from what is recorded stands in `differences.txt`, with its reason.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod look;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap, hash_map::DefaultHasher},
+    fmt::Debug,
+    fs::File,
+    hash::{Hash, Hasher},
+    io::{BufRead, BufReader, Read},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use compute_operator::plan::{
+    cell::{instance, instances, locations, quota, reclaim, write_back},
+    management::{
+        companion, dead_claim, fan_out, federate, labels, leftover, moves, orphan, policy, probe, projection, split,
+        stranded, sweep, unguarded, works,
+    },
+};
+use jiff::Timestamp;
+use look::Look;
+use serde::{Serialize, de::DeserializeOwned};
+
+/// Bytes of looks in the sample.
+const SAMPLE: usize = 4 << 20;
+
+/// Looks of one form of a plan in the sample.
+const OF_ONE_FORM: usize = 6;
+
+/// Bytes of one log that are read.
+const READ_OF_ONE_LOG: u64 = 2 << 20;
+
+/// Looks of one form of a plan that are read, as most are alike.
+const READ_OF_ONE_FORM: usize = 64;
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle").join(name)
+}
+
+/// What is decided today on what was known then; nothing if no plan of this controller is pure.
+fn decided(look: &Look) -> Option<Result<String, String>> {
+    Some(match look.controller.as_str() {
+        "workload" => again(look, fan_out::plan),
+        "workload-deployment-federator" => again(look, federate::plan),
+        "orphaned-copy" => again(look, orphan::plan),
+        "referenced-data" => again(look, companion::plan),
+        "city-policy" => again(look, policy::plan),
+        "propagation-probe" => again(look, probe::plan),
+        "instance-projector" => again(look, projection::plan),
+        "dead-claim" => again(look, dead_claim::plan),
+        "leftover" => again(look, leftover::plan),
+        "city-moves" => again(look, moves::plan),
+        "unguarded-drains" => again(look, unguarded::plan),
+        "cluster-labels" => again(look, labels::plan),
+        "split-cities" => again(look, split::plan),
+        "stranded-namespaces" => again(look, stranded::plan),
+        "sweep" => again(look, sweep::plan),
+        "works" => again(look, works::plan),
+        "workload-deployment" => again(look, instances::plan),
+        "instance" => again(look, instance::plan),
+        "quota" => again(look, quota::plan),
+        "quota-reclaim" => again(look, reclaim::plan),
+        "write-back" => again(look, write_back::plan),
+        "locations" => again(look, locations::plan),
+        _ => return None,
+    })
+}
+
+fn again<O: Serialize + DeserializeOwned, P: Debug>(
+    look: &Look,
+    plan: impl FnOnce(&O, Timestamp) -> P,
+) -> Result<String, String> {
+    let observed: O = serde_json::from_str(&look.snapshot).map_err(|error| format!("cannot be read: {error}"))?;
+    Ok(format!("{:?}", plan(&observed, look.now.parse().unwrap())))
+}
+
+fn hash(of: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The words of a text without those that have digits: names, versions and times differ in every run.
+fn form(text: &str) -> u64 {
+    let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
+    hash(&words.collect::<BTreeSet<_>>())
+}
+
+fn sample() -> Vec<Look> {
+    let text = std::fs::read_to_string(file("looks.jsonl")).unwrap();
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Reasons of the differences that are wanted, by the look.
+fn differences() -> BTreeMap<String, String> {
+    let text = std::fs::read_to_string(file("differences.txt")).unwrap();
+    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|line| line.split_once(": ").unwrap())
+        .map(|(look, reason)| (look.to_owned(), reason.to_owned()))
+        .collect()
+}
+
+/// The part of two texts in which they differ.
+fn difference<'a>(was: &'a str, is: &'a str) -> (&'a str, &'a str) {
+    let at = was.bytes().zip(is.bytes()).take_while(|(was, is)| was == is).count().saturating_sub(80);
+    let excerpt = |text: &'a str| {
+        let start = text.floor_char_boundary(at);
+        &text[start..text.floor_char_boundary(start + 400)]
+    };
+    (excerpt(was), excerpt(is))
+}
+
+#[test]
+fn plan_of_every_recorded_look_is_as_recorded_or_differs_for_a_reason() {
+    let (wanted, mut differ) = (differences(), BTreeMap::new());
+    let looks = sample();
+    for look in &looks {
+        let is = decided(look).expect("only such looks are sampled");
+        if is.as_ref() != Ok(&look.plan) {
+            differ.insert(format!("{} {:016x}", look.controller, hash(look)), (look, is));
+        }
+    }
+    let unwanted: Vec<_> = differ.iter().filter(|(look, _)| !wanted.contains_key(*look)).collect();
+    for (name, (look, is)) in unwanted.iter().take(10) {
+        let is = is.as_ref().unwrap_or_else(|error| error);
+        let (before, now) = difference(&look.plan, is);
+        eprintln!("{name}\n  was: {before}\n  is:  {now}\n");
+    }
+    assert!(unwanted.is_empty(), "{} of {} plans differ without a reason", unwanted.len(), looks.len());
+    let gone: Vec<_> = wanted.keys().filter(|look| !differ.contains_key(*look)).collect();
+    assert!(gone.is_empty(), "these do not differ: {gone:#?}");
+}
+
+/// Looks by the form of their plans.
+#[derive(Default)]
+struct Forms(HashMap<(String, u64), Form>);
+
+#[derive(Default)]
+struct Form {
+    /// Looks of this form that have been read.
+    read: usize,
+    /// The shortest look for each of some forms of what was known.
+    kept: BTreeMap<u64, Look>,
+}
+
+impl Forms {
+    fn add(&mut self, look: Look) {
+        let of = self.0.entry((look.controller.clone(), form(&look.plan))).or_default();
+        of.read += 1;
+        if of.read > READ_OF_ONE_FORM {
+            return;
+        }
+        let known = form(&look.snapshot);
+        match of.kept.get_mut(&known) {
+            Some(kept) if kept.snapshot.len() <= look.snapshot.len() => {}
+            // One that is cut cannot be decided again.
+            _ if decided(&look).is_none_or(|plan| plan.as_ref() != Ok(&look.plan)) => {}
+            Some(kept) => *kept = look,
+            // By their hashes: a choice at random.
+            None => {
+                of.kept.insert(known, look);
+                if of.kept.len() > OF_ONE_FORM {
+                    of.kept.pop_last();
+                }
+            }
+        }
+    }
+
+    /// One of each form, then a second of each, until there is no room.
+    fn sample(self) -> Vec<Look> {
+        let mut forms: Vec<_> = self.0.into_iter().collect();
+        forms.sort_by(|one, other| one.0.cmp(&other.0));
+        let mut forms: Vec<_> = forms.into_iter().map(|(_, form)| form.kept.into_values()).collect();
+        let (mut looks, mut bytes) = (Vec::new(), 0);
+        for _ in 0..OF_ONE_FORM {
+            for look in forms.iter_mut().filter_map(Iterator::next) {
+                let size = look.snapshot.len() + look.plan.len();
+                if bytes + size <= SAMPLE {
+                    bytes += size;
+                    looks.push(look);
+                }
+            }
+        }
+        looks
+    }
+}
+
+/// Draws the sample from what `tests/oracle/record` has recorded.
+#[test]
+#[ignore = "it writes the sample anew, from the folder that RECORD names"]
+fn draw() {
+    let folder = look::folder().expect("RECORD names a folder of logs");
+    let mut forms = Forms::default();
+    // An operator that was started again has several names for one log.
+    let mut read = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let file = File::open(entry.unwrap().path()).unwrap();
+        if !read.insert(file.metadata().unwrap().ino()) {
+            continue;
+        }
+        let log = BufReader::new(file.take(READ_OF_ONE_LOG));
+        for look in log.lines().map_while(Result::ok).filter_map(|line| serde_json::from_str(&line).ok()) {
+            forms.add(look);
+        }
+    }
+    let looks = forms.sample();
+    let mut each = BTreeMap::<&str, usize>::new();
+    for look in &looks {
+        *each.entry(&look.controller).or_default() += 1;
+    }
+    eprintln!("in the sample: {each:#?}");
+    let lines: Vec<String> = looks.iter().map(|look| serde_json::to_string(look).unwrap()).collect();
+    std::fs::write(file("looks.jsonl"), lines.join("\n")).unwrap();
+}
