@@ -1,5 +1,4 @@
-//! Room for bodies, beside clients that are slow on purpose. The clock is virtual: a wait is one that the room imposes, and not
-//! one for processors that other tests have.
+//! Room for bodies beside hostile slow clients. The clock is virtual, so that only waits that the room imposes are measured.
 
 use axum::http::HeaderValue;
 use futures::stream;
@@ -7,7 +6,7 @@ use tokio::time::{Instant, sleep};
 
 use super::*;
 
-/// A body of which so many bytes come at once, and then one byte in each half second.
+/// A body that sends `kib` KiB at once, and then one byte every half second.
 fn stalled(kib: usize) -> Body {
     let first = Bytes::from(" ".repeat(kib << 10));
     let rest = stream::repeat_with(|| Bytes::from_static(b" ")).then(async |byte| {
@@ -17,7 +16,7 @@ fn stalled(kib: usize) -> Body {
     Body::from_stream(stream::iter([first]).chain(rest).map(Ok::<_, std::io::Error>))
 }
 
-/// Clients that announce so much, send so much of it, stall, and come again as soon as they are cut.
+/// Starts clients that announce `announced` bytes, send some KiB each, stall, and reconnect when the room cuts them.
 async fn besiege(room: &Room, announced: usize, sent: impl IntoIterator<Item = usize>) {
     for kib in sent {
         let room = room.clone();
@@ -32,7 +31,7 @@ async fn besiege(room: &Room, announced: usize, sent: impl IntoIterator<Item = u
     sleep(Duration::from_millis(100)).await;
 }
 
-/// How long a body of this size is waited for, of a client that sends all of it at once.
+/// Time that a body of `kib` KiB waits, if its client sends all of it at once.
 async fn wait(room: &Room, kib: usize) -> Duration {
     let began = Instant::now();
     let body = Bytes::from(" ".repeat(kib << 10));
@@ -41,8 +40,7 @@ async fn wait(room: &Room, kib: usize) -> Duration {
     began.elapsed()
 }
 
-/// One held all the room for what it announced, the others queued for it, and every review behind them was answered 408:
-/// nobody wrote a Workload in any project.
+/// A client reserved all the room for its announced size. Every later review was answered 408, in every project.
 #[tokio::test(start_paused = true)]
 async fn body_beside_stalled_larger_ones_waits_for_none() {
     let room = Room::default();

@@ -44,7 +44,7 @@ fn file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/oracle").join(name)
 }
 
-/// What is decided today on what was known then; nothing if no plan of this controller is pure.
+/// Plans a recorded look again. `None` if the plan of its controller needs more than the snapshot.
 fn decided(look: &Look) -> Option<Result<String, String>> {
     Some(match look.controller.as_str() {
         "workload" => again(look, fan_out::plan),
@@ -87,7 +87,7 @@ fn hash(of: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// The words of a text without those that have digits: names, versions and times differ in every run.
+/// Hash of the words of a text, without words that have digits: names, versions and times differ in every run.
 fn form(text: &str) -> u64 {
     let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.contains(|c: char| c.is_ascii_digit()));
     hash(&words.collect::<BTreeSet<_>>())
@@ -195,7 +195,7 @@ impl Forms {
 
 /// Draws the sample from what `tests/oracle/record` has recorded.
 #[test]
-#[ignore = "it writes the sample anew, from the folder that RECORD names"]
+#[ignore = "writes looks.jsonl, from the folder in RECORD"]
 fn draw() {
     let folder = look::folder().expect("RECORD names a folder of logs");
     let mut forms = Forms::default();

@@ -145,8 +145,7 @@ impl Operator {
         let mut all: Vec<&str> = (!given("--kubeconfig")).then_some(kubeconfig.as_str()).into_iter().collect();
         // Every snapshot and plan in words costs time that nobody has who does not read them.
         all.extend(
-            (!bed.is_kept() && std::env::var_os("RECORD").is_none() && !given("--zap-log-level"))
-                .then_some("--zap-log-level=info"),
+            (!bed.is_kept() && recording().is_none() && !given("--zap-log-level")).then_some("--zap-log-level=info"),
         );
         all.extend((!given("--federation-kubeconfig")).then_some(hub.as_str()));
         all.extend((!given("--feature-gates")).then_some(gate.as_str()));
@@ -167,8 +166,7 @@ impl Operator {
         let plain = format!("metricsServer:\n  secureServing: false\n  bindAddress: 127.0.0.1:{metrics}\n");
         let plain = if config.contains("metricsServer:") { String::new() } else { plain };
         std::fs::write(&file, format!("{head}\n{plain}{config}"))?;
-        // Where each look is kept, for `tests/oracle`: the logs outlive the testbed.
-        let record = std::env::var_os("RECORD").map(PathBuf::from);
+        let record = recording();
         let mut command = Command::new(binary);
         command
             .arg(format!("--server-config={}", file.display()))
@@ -219,6 +217,11 @@ impl Operator {
             }
         }
     }
+}
+
+/// The folder in `RECORD`, which keeps the debug logs of operators for `tests/oracle` after the testbed has ended.
+fn recording() -> Option<PathBuf> {
+    std::env::var_os("RECORD").map(PathBuf::from)
 }
 
 async fn get(port: u16, path: &str) -> Result<(u16, String)> {

@@ -1,4 +1,4 @@
-//! Room for bodies over real connections. How long one waits for another is shown with a virtual clock, in `room_tests.rs` above.
+//! Room for bodies over real connections. `src/admission/room_tests.rs` measures waits, with a virtual clock.
 
 use super::*;
 

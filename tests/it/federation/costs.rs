@@ -86,8 +86,7 @@ fn when_it_is_quiet_nothing_is_asked_and_nothing_written() {
     });
 }
 
-/// Of one namespace, entries beyond those that come at once are written at a pace. Another project's Workload waited 30 s beside
-/// them, on real Karmada.
+/// Without a pace, another project's Workload waited 30 s beside such deployments on real Karmada.
 #[test]
 fn large_deployments_of_a_namespace_come_at_a_pace_and_others_do_not_wait() {
     const COUNT: usize = 16;
@@ -102,12 +101,12 @@ fn large_deployments_of_a_namespace_come_at_a_pace_and_others_do_not_wait() {
             large["spec"]["template"]["spec"]["runtime"]["sandbox"]["containers"][0]["env"] = json!(env);
             apply(&world.project, large).await;
         }
-        // The last one comes more than 20 s after the first, which is when it is told of those that wait.
+        // The last copy is written more than 20 s after the first. After 20 s, waiting deployments report it.
         let waiting = async || {
             let all = list(&world.project, "WorkloadDeployment", &ns).await;
             all.iter().filter(|one| condition(one, "Federated")["reason"] == "RateLimited").count()
         };
-        eventually("one is told that it waits", || async {
+        eventually("a deployment reports RateLimited", || async {
             if waiting().await > 0 { Ok(()) } else { Err(String::new()) }
         })
         .await;
@@ -117,9 +116,13 @@ fn large_deployments_of_a_namespace_come_at_a_pace_and_others_do_not_wait() {
             get(&world.hub, "WorkloadDeployment", &calm_hub, "calm").await.ok_or("not yet".into())
         })
         .await;
-        eventually("all are there, and nobody waits", || async {
+        eventually("all copies exist, and no deployment reports RateLimited", || async {
             let (there, waiting) = (there().await.len(), waiting().await);
-            if (there, waiting) == (COUNT, 0) { Ok(()) } else { Err(format!("{there} are there, {waiting} wait")) }
+            if (there, waiting) == (COUNT, 0) {
+                Ok(())
+            } else {
+                Err(format!("{there} copies exist, {waiting} deployments wait"))
+            }
         })
         .await;
         let mut made: Vec<_> = there().await.iter().map(|one| one.creation_timestamp().unwrap().0).collect();

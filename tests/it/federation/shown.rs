@@ -291,7 +291,7 @@ fn an_instance_of_a_tenants_own_stays_as_he_made_it_and_he_is_told() {
     });
 }
 
-/// Of one writer 16 MiB of large specs are kept. Later ones were put into quarantine: a tenant with many took the room of others.
+/// The cache keeps 16 MiB of large specs per writer. The projector quarantined later Instances, also those of other tenants.
 #[test]
 fn instances_beyond_what_is_kept_of_one_writer_are_shown_as_they_are() {
     const COUNT: usize = 80;
